@@ -36,10 +36,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let goldens be rewritten, and the simulation run for longer."""
-    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden from what the code does now")
-    parser.addoption("--update-pictures", action="store_true", help="take the pictures of docs/images anew")
     parser.addoption(
-        "--sim-seeds", type=int, default=0, help="simulate every fault at every point, with so many seeds each"
+        "--update-golden",
+        action="store_true",
+        help="rewrite tests/golden from what the code does now",
+    )
+    parser.addoption(
+        "--update-pictures", action="store_true", help="take the pictures of docs/images anew"
+    )
+    parser.addoption(
+        "--sim-seeds",
+        type=int,
+        default=0,
+        help="simulate every fault at every point, with so many seeds each",
     )
 
 
@@ -59,7 +68,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compare text with a file of tests/golden."""
-    return Golden(root=Path(__file__).parent / "golden", update=bool(request.config.getoption("--update-golden")))
+    return Golden(
+        root=Path(__file__).parent / "golden",
+        update=bool(request.config.getoption("--update-golden")),
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -25,14 +25,21 @@ Observed = tuple[RayCluster, Service | None]
 def keys_of(obj: Object) -> list[Key]:
     """Return the RayClusters that a change concerns: the RayCluster itself, or the owner of a Service."""
     own, owners = obj.metadata.name, obj.metadata.owner_references
-    names = [own] if isinstance(obj, RayCluster) else [each.name for each in owners if each.kind == KIND]
+    names = (
+        [own]
+        if isinstance(obj, RayCluster)
+        else [each.name for each in owners if each.kind == KIND]
+    )
     return [Key(obj.metadata.namespace, name) for name in names]
 
 
 async def observe(key: Key, now: datetime, *, cache: Cache) -> Observed | None:  # noqa: ARG001  (the kit passes it)
     """Read the cache; None for a RayCluster that is gone or managed by another controller."""
     cluster = cache.get(RayCluster, key.namespace, key.name)
-    if cluster is None or cluster.raw_spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US:
+    if (
+        cluster is None
+        or cluster.raw_spec.get("managedBy", labels.MANAGED_BY_US) != labels.MANAGED_BY_US
+    ):
         return None
     return cluster, cache.get(Service, key.namespace, dashboard_service(cluster))
 
@@ -42,7 +49,10 @@ def address(cluster: RayCluster, service: Service | None) -> str | None:
     if service is None or service.metadata.deletion_timestamp or foreign_service(service, cluster):
         return None
     host = f"{service.metadata.name}.{service.metadata.namespace}.svc"
-    return next((f"http://{host}:{each.port}" for each in service.spec.ports if each.name == "dashboard"), None)
+    return next(
+        (f"http://{host}:{each.port}" for each in service.spec.ports if each.name == "dashboard"),
+        None,
+    )
 
 
 def make_plan(observed: Observed, now: datetime) -> Plan[Action]:  # noqa: ARG001  (the kit passes it)
@@ -50,7 +60,9 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:  # noqa: ARG00
     meta, wanted = observed[0].metadata, address(*observed)
     if meta.deletion_timestamp or meta.annotations.get(ANNOTATION) == wanted:
         return Plan(note="nothing to do")
-    patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": {ANNOTATION: wanted}}}
+    patch = {
+        "metadata": {"resourceVersion": meta.resource_version, "annotations": {ANNOTATION: wanted}}
+    }
     write = Patch(resource=resources.RAY_CLUSTER, name=meta.name, patch=patch)
     return Plan(actions=(write,), note=f"the dashboard is at {wanted}")
 
@@ -63,12 +75,16 @@ def writer(observed: Observed, *, kube: client.Kube, cache: Cache) -> Writer:
 def assemble(kube: client.Kube, clock: Clock) -> nullcontext[replica.App]:
     """Put the controller together; nothing is to be closed at its end."""
     cache, watched = Cache(), Watched(kinds=KINDS, root=RayCluster, keys_of=keys_of)
-    recorder = events.EventRecorder(kube, resources.RAY_CLUSTER, controller=NAME, instance=NAME, clock=clock)
+    recorder = events.EventRecorder(
+        kube, resources.RAY_CLUSTER, controller=NAME, instance=NAME, clock=clock
+    )
     writer_of = partial(writer, kube=kube, cache=cache)
     by = executor.Executor[Observed](recorder, clock=clock, writer_of=writer_of)
     reconcile = reconciler.Reconciler(partial(observe, cache=cache), make_plan, by.execute)
     queue = controller.Controller(NAME, watched, cache=cache, clock=clock)
-    return nullcontext(replica.App(controller=queue, reconciler=reconcile, cache=cache, events=recorder))
+    return nullcontext(
+        replica.App(controller=queue, reconciler=reconcile, cache=cache, events=recorder)
+    )
 
 
 if __name__ == "__main__":

@@ -41,7 +41,9 @@ def handle(event: dict[str, Any]) -> None:
     """Process one event. An exception is reported on standard error, and the event is delivered again."""
     upgrade = event["data"]["upgrade"]
     kind = event["type"].removeprefix("io.raybus.upgrade.").removesuffix(".v1")
-    sys.stdout.write(f"{event['time']} {event['subject']} {kind} {upgrade['from']} -> {upgrade['to']}\n")
+    sys.stdout.write(
+        f"{event['time']} {event['subject']} {kind} {upgrade['from']} -> {upgrade['to']}\n"
+    )
     sys.stdout.flush()
 
 
@@ -80,7 +82,9 @@ async def take(message: Msg, handled: sqlite3.Connection) -> None:
     event: dict[str, Any] = json.loads(message.data)
     try:
         with handled:  # the id is kept if, and only if, `handle` came to its end
-            if handled.execute("INSERT OR IGNORE INTO handled VALUES (?, ?)", (event["source"], event["id"])).rowcount:
+            if handled.execute(
+                "INSERT OR IGNORE INTO handled VALUES (?, ?)", (event["source"], event["id"])
+            ).rowcount:
                 handle(event)
     except Exception as problem:  # noqa: BLE001  (whatever it was, the event must come again)
         sys.stderr.write(f"event {event['id']} is delivered again in 5 s: {problem!r}\n")
@@ -93,7 +97,9 @@ async def run() -> None:
     """Process events one after the other; reconnect when NATS fails."""
     client = await connect()
     handled = sqlite3.connect(DATABASE)
-    handled.execute("CREATE TABLE IF NOT EXISTS handled (source TEXT, id TEXT, PRIMARY KEY (source, id))")
+    handled.execute(
+        "CREATE TABLE IF NOT EXISTS handled (source TEXT, id TEXT, PRIMARY KEY (source, id))"
+    )
     subscription: JetStreamContext.PullSubscription | None = None
     while True:
         try:
@@ -113,7 +119,9 @@ async def main() -> None:
     """Run until a signal."""
     running = asyncio.current_task()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, running.cancel if running else lambda: None)
+        asyncio.get_running_loop().add_signal_handler(
+            number, running.cancel if running else lambda: None
+        )
     await run()
 
 
@@ -123,4 +131,6 @@ if __name__ == "__main__":
     except asyncio.CancelledError:
         sys.exit(0)
     except KeyError as missing:
-        sys.exit(f"the environment variable {missing} is needed; see the top of {Path(__file__).name}")
+        sys.exit(
+            f"the environment variable {missing} is needed; see the top of {Path(__file__).name}"
+        )

@@ -112,7 +112,9 @@ def read_secret(file: Path) -> bytes:
     except OSError as problem:
         sys.exit(f"WEBHOOK_SECRET_FILE: {problem}")
     except (binascii.Error, ValueError):
-        sys.exit(f"WEBHOOK_SECRET_FILE={file}: expected whsec_ and base64, as 'openssl rand -base64 32' makes it")
+        sys.exit(
+            f"WEBHOOK_SECRET_FILE={file}: expected whsec_ and base64, as 'openssl rand -base64 32' makes it"
+        )
 
 
 def signed(secret: bytes, identity: str, body: bytes, *, now: int) -> dict[str, str]:
@@ -182,14 +184,24 @@ class Forwarder:
             await message.ack()
         elif attempt < self._settings.attempts:
             delay = self._settings.delay(attempt)
-            log("not accepted, retrying", id=identity, attempt=attempt, problem=problem, seconds=delay)
+            log(
+                "not accepted, retrying",
+                id=identity,
+                attempt=attempt,
+                problem=problem,
+                seconds=delay,
+            )
             await message.nak(delay=delay)
         else:
             await self._terminate(message, identity, problem)
 
     async def _terminate(self, message: Msg, identity: str, problem: str) -> None:
         log(
-            "dead letter", id=identity, attempt=message.metadata.num_delivered, problem=problem, subject=message.subject
+            "dead letter",
+            id=identity,
+            attempt=message.metadata.num_delivered,
+            problem=problem,
+            subject=message.subject,
         )
         if self._settings.dead_letters:
             refused = await self._post(self._settings.dead_letters, identity, message.data)
@@ -220,7 +232,9 @@ async def main() -> None:
     settings = read_settings(os.environ)
     running = asyncio.current_task()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, running.cancel if running else lambda: None)
+        asyncio.get_running_loop().add_signal_handler(
+            number, running.cancel if running else lambda: None
+        )
     async with httpx.AsyncClient(timeout=settings.timeout, follow_redirects=False) as http:
         client = await nats.connect(
             settings.nats,

@@ -17,8 +17,18 @@ ROOT = Path(__file__).parents[2]
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> list[Evidence]:
     """Collect all stages; nothing is run."""
     target = tmp_path_factory.mktemp("acceptance") / "evidence.json"
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", f"--acceptance={target}", "tests"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-qq",
+        f"--acceptance={target}",
+        "tests",
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return msgspec.json.decode(target.read_bytes(), type=list[Evidence])
 

@@ -32,10 +32,16 @@ def _unresolved(text: str) -> list[str]:
 
 
 def test_every_cited_section_is_there() -> None:
-    paths = [path for folder in ("services", "libs", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
+    paths = [
+        path
+        for folder in ("services", "libs", "tests")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
     found = {str(path): _unresolved(path.read_text()) for path in paths if path != Path(__file__)}
     assert {path: wrong for path, wrong in found.items() if wrong} == {}
 
 
 def test_a_section_that_is_not_there_is_found() -> None:
-    assert _unresolved("Spec rayservice §8.3, §17.13, §99.1; spec raycluster §12.4") == ["§99.1 of rayservice"]
+    assert _unresolved("Spec rayservice §8.3, §17.13, §99.1; spec raycluster §12.4") == [
+        "§99.1 of rayservice"
+    ]

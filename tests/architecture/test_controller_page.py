@@ -7,7 +7,7 @@ from support.manifests import ROOT
 
 PAGE: Final = ROOT / "docs" / "how-to" / "controller.md"
 EXAMPLE: Final = ROOT / "examples" / "controller" / "dashboard_annotation.py"
-LINES: Final = 75
+LINES: Final = 91
 BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -7,7 +7,9 @@ from typing import Final
 
 from support.manifests import ROOT
 
-SOURCES: Final = sorted(path for part in ("libs", "services") for path in (ROOT / part).rglob("src/**/*.py"))
+SOURCES: Final = sorted(
+    path for part in ("libs", "services") for path in (ROOT / part).rglob("src/**/*.py")
+)
 
 
 def _parsed() -> dict[Path, ast.Module]:
@@ -32,7 +34,9 @@ def _raising(tree: ast.Module, endless: set[str]) -> Iterator[int]:
                 match each:
                     case ast.Raise():
                         yield each.lineno
-                    case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in endless:
+                    case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if (
+                        name in endless
+                    ):
                         yield each.lineno
                     case _:
                         pass
@@ -41,7 +45,11 @@ def _raising(tree: ast.Module, endless: set[str]) -> Iterator[int]:
 def test_no_handler_of_a_group_raises() -> None:
     trees = _parsed()
     endless = _endless(trees)
-    found = [f"{path.relative_to(ROOT)}:{line}" for path, tree in trees.items() for line in _raising(tree, endless)]
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path, tree in trees.items()
+        for line in _raising(tree, endless)
+    ]
     assert found == [], "keep what it met, and raise after the `try`"
 
 

@@ -23,4 +23,6 @@ def test_the_terms_are_sorted() -> None:
 def test_a_term_has_a_short_meaning_and_a_page(term: str) -> None:
     meaning = TERMS[term]
     assert LINK.search(meaning), f"{term}: link the page that treats it"
-    assert len(re.findall(r"[.](?=\s)", meaning)) <= MOST_SENTENCES, f"{term}: at most {MOST_SENTENCES} sentences"
+    assert len(re.findall(r"[.](?=\s)", meaning)) <= MOST_SENTENCES, (
+        f"{term}: at most {MOST_SENTENCES} sentences"
+    )

@@ -55,4 +55,6 @@ def test_the_tutorial_has_four_parts_that_begin_with_their_result() -> None:
     ],
 )
 def test_the_installation_has_each_path(heading: str) -> None:
-    assert re.search(rf"^##+ {heading}$", (ROOT / "docs" / "installation.md").read_text(), re.MULTILINE)
+    assert re.search(
+        rf"^##+ {heading}$", (ROOT / "docs" / "installation.md").read_text(), re.MULTILINE
+    )

@@ -18,7 +18,9 @@ def test_the_page_lists_every_declared_difference(request: pytest.FixtureRequest
 def test_each_difference_has_a_topic_of_its_own_and_a_reason() -> None:
     entries = declared.entries()
     assert len({each.topic for each in entries}) == len(entries)
-    assert [each.topic for each in entries if not (each.kuberay and each.raybus and each.reason)] == []
+    assert [
+        each.topic for each in entries if not (each.kuberay and each.raybus and each.reason)
+    ] == []
 
 
 def test_rules_are_about_a_place() -> None:

@@ -30,7 +30,9 @@ LAYERED: Final = {
     if section.get("type") == "layers" and "containers" in section
 }
 """Package to the contract of its layers."""
-SOURCES: Final = {path.name: path for path in ROOT.glob("*/*/src/*") if (path / "__init__.py").exists()}
+SOURCES: Final = {
+    path.name: path for path in ROOT.glob("*/*/src/*") if (path / "__init__.py").exists()
+}
 """Every package of this repository."""
 
 EFFECTS: Final = {
@@ -64,7 +66,10 @@ class Copy:
         shutil.copytree(SOURCES[package], self.source, ignore=shutil.ignore_patterns("__pycache__"))
         contract = _configuration()[LAYERED[package]]
         self._configuration = ConfigParser(interpolation=None)
-        self._configuration["importlinter"] = {"root_package": package, "exclude_type_checking_imports": "True"}
+        self._configuration["importlinter"] = {
+            "root_package": package,
+            "exclude_type_checking_imports": "True",
+        }
         self._configuration["importlinter:contract:layers"] = dict(contract)
 
     def lint(self) -> subprocess.CompletedProcess[str]:
@@ -83,10 +88,21 @@ class Copy:
 
 
 def test_the_page_of_the_architecture_has_the_layers_of_common() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text().partition("\n## Layers\n")[2].partition("\n## ")[0]
-    shown = [re.findall(r"`(\w+)`", row.split("|")[2]) for row in page.splitlines() if row.startswith("| ")][1:]
+    page = (
+        (ROOT / "docs" / "architecture.md")
+        .read_text()
+        .partition("\n## Layers\n")[2]
+        .partition("\n## ")[0]
+    )
+    shown = [
+        re.findall(r"`(\w+)`", row.split("|")[2])
+        for row in page.splitlines()
+        if row.startswith("| ")
+    ][1:]
     assert shown == [
-        re.findall(r"\w+", layer) for layer in _configuration()[LAYERED["common"]]["layers"].split("\n") if layer
+        re.findall(r"\w+", layer)
+        for layer in _configuration()[LAYERED["common"]]["layers"].split("\n")
+        if layer
     ]
 
 
@@ -111,9 +127,13 @@ def test_no_contract_makes_an_exception() -> None:
 
 
 @pytest.mark.parametrize("package", sorted(EFFECTS))
-def test_every_module_of_a_service_that_does_not_read_or_write_is_held_to_purity(package: str) -> None:
+def test_every_module_of_a_service_that_does_not_read_or_write_is_held_to_purity(
+    package: str,
+) -> None:
     modules = {
-        path.stem for path in SOURCES[package].iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+        path.stem
+        for path in SOURCES[package].iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
     }
     listed = _configuration()["importlinter:contract:pure"]["source_modules"].split()
     pure = {name.removeprefix(f"{package}.") for name in listed if name.startswith(f"{package}.")}

@@ -27,8 +27,14 @@ HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 
 def _pages() -> list[Path]:
-    folders = (path for path in ROOT.iterdir() if path.is_dir() and path.name not in SKIPPED and path.name[0] != ".")
-    return sorted([*ROOT.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))])
+    folders = (
+        path
+        for path in ROOT.iterdir()
+        if path.is_dir() and path.name not in SKIPPED and path.name[0] != "."
+    )
+    return sorted(
+        [*ROOT.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))]
+    )
 
 
 PAGES = _pages()

@@ -17,7 +17,9 @@ def test_the_deciding_code_is_there_with_its_tests_and_has_something_to_change(p
 
 @pytest.mark.parametrize("mutant", TABLE, ids=lambda each: each.test.rpartition("::")[2])
 def test_a_written_mutant_changes_one_place_of_each_file_and_names_a_test(mutant: Mutant) -> None:
-    assert [each for each in mutant.edits if (ROOT / each.file).read_text().count(each.old) != 1] == []
+    assert [
+        each for each in mutant.edits if (ROOT / each.file).read_text().count(each.old) != 1
+    ] == []
     assert len({each.file.partition("/src/")[0] for each in mutant.edits}) == 1
     file, _, name = mutant.test.partition("::")
     assert f"def {name.partition('[')[0]}(" in Path(ROOT / "tests" / file).read_text()

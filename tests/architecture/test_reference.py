@@ -8,7 +8,16 @@ import pytest
 
 from cluster_reconciler.settings import OperatorFile
 from raybus_cli.show.phase import PAGE, Code
-from support.docs import annotations, conditions, configuration, field_texts, fields, outputs, sizing, upgrade_policy
+from support.docs import (
+    annotations,
+    conditions,
+    configuration,
+    field_texts,
+    fields,
+    outputs,
+    sizing,
+    upgrade_policy,
+)
 from support.golden import Golden
 from support.manifests import ROOT
 
@@ -25,26 +34,39 @@ TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_matches_the_code(name: str, request: pytest.FixtureRequest) -> None:
-    pages = Golden(root=ROOT / "docs" / "reference", update=bool(request.config.getoption("--update-golden")))
+    pages = Golden(
+        root=ROOT / "docs" / "reference", update=bool(request.config.getoption("--update-golden"))
+    )
     pages.check(f"{name}.md", PAGES[name]())
 
 
 @pytest.mark.parametrize("name", outputs.OUTPUTS)
-def test_the_schema_of_an_output_is_that_of_its_type(name: str, request: pytest.FixtureRequest) -> None:
-    files = Golden(root=ROOT / "docs/reference/outputs", update=bool(request.config.getoption("--update-golden")))
+def test_the_schema_of_an_output_is_that_of_its_type(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    files = Golden(
+        root=ROOT / "docs/reference/outputs",
+        update=bool(request.config.getoption("--update-golden")),
+    )
     files.check(f"{name}.json", outputs.text(name))
 
 
 def test_no_schema_is_of_an_output_that_is_gone() -> None:
-    assert {each.stem for each in (ROOT / "docs/reference/outputs").iterdir()} == set(outputs.OUTPUTS)
+    assert {each.stem for each in (ROOT / "docs/reference/outputs").iterdir()} == set(
+        outputs.OUTPUTS
+    )
 
 
 def test_the_page_of_sizes_matches_what_the_code_computes(request: pytest.FixtureRequest) -> None:
-    pages = Golden(root=ROOT / "docs" / "how-to", update=bool(request.config.getoption("--update-golden")))
+    pages = Golden(
+        root=ROOT / "docs" / "how-to", update=bool(request.config.getoption("--update-golden"))
+    )
     plan = (ROOT / "tests" / "golden" / "cli" / "plan-new-cluster.txt").read_text()
     page = (pages.root / "sizing.md").read_text()
     page = _with(page, sizing.BEGIN, sizing.END, sizing.table())
-    pages.check("sizing.md", _with(page, sizing.RECORDED, sizing.RECORDED_END, sizing.recorded(plan)))
+    pages.check(
+        "sizing.md", _with(page, sizing.RECORDED, sizing.RECORDED_END, sizing.recorded(plan))
+    )
 
 
 def _with(page: str, begin: str, end: str, text: str) -> str:
@@ -69,7 +91,9 @@ def test_every_condition_and_every_reason_has_a_meaning() -> None:
 
 
 def test_every_event_has_a_meaning() -> None:
-    assert [reason for reason in sorted(conditions.events()) if not conditions.is_explained(reason)] == []
+    assert [
+        reason for reason in sorted(conditions.events()) if not conditions.is_explained(reason)
+    ] == []
     assert {*conditions.NORMAL, *conditions.WARNINGS} - conditions.events() == set()
 
 
@@ -79,7 +103,9 @@ def test_every_variable_that_a_service_reads_is_described() -> None:
 
 
 def test_every_field_of_the_operators_file_is_described() -> None:
-    assert configuration.fields() == {field.encode_name for field in msgspec.structs.fields(OperatorFile)}
+    assert configuration.fields() == {
+        field.encode_name for field in msgspec.structs.fields(OperatorFile)
+    }
 
 
 def test_every_trouble_that_the_services_name_is_on_the_page_for_it() -> None:
@@ -94,7 +120,9 @@ def test_the_troubleshooting_page_names_what_the_services_report() -> None:
 
 
 @pytest.mark.parametrize("code", Code)
-def test_every_anchor_that_explain_prints_is_a_section_with_symptom_cause_and_remedy(code: Code) -> None:
+def test_every_anchor_that_explain_prints_is_a_section_with_symptom_cause_and_remedy(
+    code: Code,
+) -> None:
     sections = re.findall(r"^### (\S+)\n\n((?:.+\n)+)", TROUBLESHOOTING.read_text(), re.MULTILINE)
     (text,) = [text for heading, text in sections if f"{PAGE}#{heading.lower()}" == code.anchor]
     assert re.findall(r"^- \*\*(\w+)\*\*: ", text, re.MULTILINE) == ["Symptom", "Cause", "Remedy"]

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Final
 
 TESTS: Final = Path(__file__).parents[1]
-SKIP: Final = re.compile(r"(?:pytest\.skip\(|skipif\([^)]*\)?.*?reason=)\s*f?\"([^\"]*)\"", re.DOTALL)
+SKIP: Final = re.compile(
+    r"(?:pytest\.skip\(|skipif\([^)]*\)?.*?reason=)\s*f?\"([^\"]*)\"", re.DOTALL
+)
 ALLOWED: Final = {
     "chroot and mounts need root",
     "a node needs root",
@@ -36,5 +38,9 @@ def test_no_test_skips_without_a_reason_that_can_be_read_here() -> None:
         text = path.read_text()
         if path == Path(__file__):
             continue
-        marks = len(re.findall(r"pytest\.skip\(|mark\.skipif\(|importorskip\(|mark\.skip\b(?!if)", text))
-        assert marks == len(SKIP.findall(text)), f"{path}: write the reason as a literal, so that this test can read it"
+        marks = len(
+            re.findall(r"pytest\.skip\(|mark\.skipif\(|importorskip\(|mark\.skip\b(?!if)", text)
+        )
+        assert marks == len(SKIP.findall(text)), (
+            f"{path}: write the reason as a literal, so that this test can read it"
+        )

@@ -23,6 +23,8 @@ def test_a_path_shares_a_term_with_its_question(question: str, path: str) -> Non
     assert any(term[:5] in question for term in terms if len(term) > 3)
 
 
-@pytest.mark.parametrize(("module", "symbol"), SYMBOLS, ids=[f"{module}:{symbol}" for module, symbol in SYMBOLS])
+@pytest.mark.parametrize(
+    ("module", "symbol"), SYMBOLS, ids=[f"{module}:{symbol}" for module, symbol in SYMBOLS]
+)
 def test_the_symbol_is_where_the_page_names_it(module: str, symbol: str) -> None:
     assert hasattr(importlib.import_module(module), symbol)

@@ -40,12 +40,16 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def status_writes(self) -> int:
         """Return how many of them wrote a RayCluster's status."""
-        return sum(count for kind, count in self.by_kind.items() if kind.endswith("rayclusters/status"))
+        return sum(
+            count for kind, count in self.by_kind.items() if kind.endswith("rayclusters/status")
+        )
 
     @property
     def changes(self) -> dict[str, int]:
         """Return those that write."""
-        return {kind: count for kind, count in self.by_kind.items() if kind.partition(" ")[0] in _WRITES}
+        return {
+            kind: count for kind, count in self.by_kind.items() if kind.partition(" ")[0] in _WRITES
+        }
 
 
 class AuditLog:
@@ -65,7 +69,11 @@ class AuditLog:
 
     def watches(self, agent: str) -> int:
         """Count the collections that are watched by clients with a user agent that begins so; one that was reopened counts once."""
-        found = (line for line in self._lines(0) if line.verb == "watch" and line.user_agent.startswith(agent))
+        found = (
+            line
+            for line in self._lines(0)
+            if line.verb == "watch" and line.user_agent.startswith(agent)
+        )
         return len({(line.user_agent, line.object_ref.resource) for line in found})
 
     def _lines(self, mark: int) -> Iterator[_Line]:
@@ -79,7 +87,11 @@ class AuditLog:
 
 def _counts(line: _Line) -> bool:
     agent = line.user_agent
-    return line.verb != "watch" and line.object_ref.resource != "leases" and not agent.startswith(_OF_THE_RIG)
+    return (
+        line.verb != "watch"
+        and line.object_ref.resource != "leases"
+        and not agent.startswith(_OF_THE_RIG)
+    )
 
 
 def _kind(line: _Line) -> str:

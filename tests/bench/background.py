@@ -79,7 +79,10 @@ class FirstSeen:
 def is_ready(cluster: Object) -> Key | None:
     """Match a cluster with all of its workers ready."""
     status = cluster.status
-    done = status.state == "ready" and 0 < status.desired_worker_replicas <= status.ready_worker_replicas
+    done = (
+        status.state == "ready"
+        and 0 < status.desired_worker_replicas <= status.ready_worker_replicas
+    )
     return (cluster.metadata.namespace, cluster.metadata.name) if done else None
 
 
@@ -122,7 +125,9 @@ async def create_cluster(rig: Rig, namespace: str, name: str, *, workers: int = 
     return asked_at
 
 
-async def create_many(rig: Rig, count: int, *, namespace: Callable[[int], str] = lambda _: BACKGROUND) -> None:
+async def create_many(
+    rig: Rig, count: int, *, namespace: Callable[[int], str] = lambda _: BACKGROUND
+) -> None:
     """Create so many RayClusters of the background load, some at once, each in its namespace: one, unless another rule is given."""
 
     async def one(index: int) -> None:
@@ -174,13 +179,24 @@ def a_cluster(name: str, workers: int) -> Body:
         "headGroupSpec": {"rayStartParams": {}, "template": _template("ray-head")},
         "workerGroupSpecs": [{**group, "rayStartParams": {}, "template": _template("ray-worker")}],
     }
-    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def _template(container: str) -> Body:
     size = {"cpu": "1", "memory": "2Gi"}
     resources = {"limits": size, "requests": size}
-    return {"spec": {"containers": [{"name": container, "image": "rayproject/ray:2.52.0", "resources": resources}]}}
+    return {
+        "spec": {
+            "containers": [
+                {"name": container, "image": "rayproject/ray:2.52.0", "resources": resources}
+            ]
+        }
+    }
 
 
 def _a_pod(name: str) -> Body:

@@ -17,7 +17,9 @@ class _Listed(msgspec.Struct, frozen=True):
 
 def kib_each(listed: bytes) -> float:
     """Return the KiB that each pod of a list takes; 0 when there is none."""
-    messages = [published.trim(POD, bytes(raw)) for raw in msgspec.json.decode(listed, type=_Listed).items]
+    messages = [
+        published.trim(POD, bytes(raw)) for raw in msgspec.json.decode(listed, type=_Listed).items
+    ]
     cache = Cache()
     gc.collect()
     tracemalloc.start()

@@ -13,7 +13,18 @@ HEIGHT: Final = 400
 MARGIN: Final = 50
 COLOURS: Final = ("#999999", "#0060c0", "#d06000", "#208020")
 FILLS: Final = (
-    *("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f", "#ff9da7", "#bab0ac"),
+    *(
+        "#4e79a7",
+        "#f28e2b",
+        "#59a14f",
+        "#e15759",
+        "#76b7b2",
+        "#edc948",
+        "#b07aa1",
+        "#9c755f",
+        "#ff9da7",
+        "#bab0ac",
+    ),
     *("#86bcb6", "#8cd17d", "#b6992d", "#d37295"),
 )
 BAR: Final = 34
@@ -49,14 +60,21 @@ def draw(lines: Sequence[Line], *, title: str) -> str:
     longest = max((line.moments[-1] for line in lines if line.moments), default=1.0)
     most = max((len(line.moments) for line in lines), default=1)
     drawn = [_path(line.moments, longest, most) for line in lines]
-    reported = [f"{line.name}: {line.moments[-1]:.1f} s" if line.moments else line.name for line in lines]
+    reported = [
+        f"{line.name}: {line.moments[-1]:.1f} s" if line.moments else line.name for line in lines
+    ]
     frame = _frame(title, across=f"seconds, 0 to {longest:.1f}", up=f"{most} ready")
     return _picture(frame, drawn, reported)
 
 
 def shares(lines: Sequence[Line], *, title: str, unit: str) -> str:
     """Return the picture of how large a share took at most how long; each power of ten is as wide as the others."""
-    decades = max(1, math.ceil(math.log10(max((line.moments[-1] for line in lines if line.moments), default=1.0))))
+    decades = max(
+        1,
+        math.ceil(
+            math.log10(max((line.moments[-1] for line in lines if line.moments), default=1.0))
+        ),
+    )
     drawn: list[str] = []
     for line in lines:
         places = [max(0.0, math.log10(max(moment, 1.0))) for moment in line.moments]
@@ -66,7 +84,9 @@ def shares(lines: Sequence[Line], *, title: str, unit: str) -> str:
     for decade in range(decades + 1):
         across = MARGIN + (WIDTH - 2 * MARGIN) * decade / decades
         frame.append(_text(across, HEIGHT - MARGIN + 16, f"{10**decade}", "middle"))
-        frame.append(f'<path d="M{across:.1f},{MARGIN} V{HEIGHT - MARGIN}" stroke="#dddddd" fill="none"/>')
+        frame.append(
+            f'<path d="M{across:.1f},{MARGIN} V{HEIGHT - MARGIN}" stroke="#dddddd" fill="none"/>'
+        )
     return _picture(frame, drawn, reported)
 
 
@@ -83,18 +103,32 @@ def bars(rows: Sequence[Bar], *, title: str, unit: str) -> str:
         across, down = left, top + BAR * number
         drawn.append(_text(left - 8, down + 16, row.name, "end"))
         for part, value in row.parts.items():
-            drawn.append(_box((across, down, value * scale, BAR - 12), colours[part], f"{part}: {value:.1f} {unit}"))
+            drawn.append(
+                _box(
+                    (across, down, value * scale, BAR - 12),
+                    colours[part],
+                    f"{part}: {value:.1f} {unit}",
+                )
+            )
             across += value * scale
         drawn.append(_text(across + 6, down + 16, f"{sum(row.parts.values()):.1f} {unit}", "start"))
     for number, part in enumerate(parts):
-        across, down = left + (WIDTH - left) / 3 * (number % 3), top + BAR * len(rows) + 18 * (number // 3) + 12
-        drawn += [_box((across, down - 10, 10, 10), colours[part], part), _text(across + 16, down, part, "start")]
+        across, down = (
+            left + (WIDTH - left) / 3 * (number % 3),
+            top + BAR * len(rows) + 18 * (number // 3) + 12,
+        )
+        drawn += [
+            _box((across, down - 10, 10, 10), colours[part], part),
+            _text(across + 16, down, part, "start"),
+        ]
     return "\n".join([*drawn, "</svg>", ""])
 
 
 def flames(stacks: Mapping[Stack, float], *, title: str) -> str:
     """Return the flame graph of a profile, callers above what they call; what all samples share, and what is too narrow, is left out."""
-    ends_of_order = zip(min(stacks), max(stacks), strict=False)  # what these share, all between them do
+    ends_of_order = zip(
+        min(stacks), max(stacks), strict=False
+    )  # what these share, all between them do
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends_of_order))
     widths: dict[Stack, float] = {}
     for stack, samples in sorted(stacks.items()):
@@ -115,10 +149,14 @@ def flames(stacks: Mapping[Stack, float], *, title: str) -> str:
         down = 36 + FRAME * (len(stack) - shared - 1)
         lowest = max(lowest, down)
         colour = FILLS[zlib.crc32(name.encode()) % len(FILLS)]
-        drawn.append(_box((across, down, width, FRAME - 1), colour, f"{name}: {samples / whole:.1%}"))
+        drawn.append(
+            _box((across, down, width, FRAME - 1), colour, f"{name}: {samples / whole:.1%}")
+        )
         if shown := name[: int((width - 4) / CHARACTER)]:
             drawn.append(_text(across + 2, down + 12, shown, "start"))
-    return "\n".join([*_begun(title, lowest + FRAME + 10), '<g font-size="10">', *drawn, "</g>", "</svg>", ""])
+    return "\n".join(
+        [*_begun(title, lowest + FRAME + 10), '<g font-size="10">', *drawn, "</g>", "</svg>", ""]
+    )
 
 
 def _frame(title: str, *, across: str, up: str) -> list[str]:

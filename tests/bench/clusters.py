@@ -44,7 +44,9 @@ class Row(msgspec.Struct, frozen=True):
     """Whether the floor has it, too."""
 
 
-def _beside(value: Callable[[Figures], float], most: float) -> Callable[[Figures, Figures | None], float | None]:
+def _beside(
+    value: Callable[[Figures], float], most: float
+) -> Callable[[Figures, Figures | None], float | None]:
     return lambda _own, peer: None if peer is None else value(peer) * most
 
 
@@ -95,7 +97,9 @@ _ROWS: Final = (
     ),
     Row(
         "… of etcd, scheduler, controllers and kwok",
-        lambda found: sum(found.control_plane_cpu.values()) / found.clusters * 1000 - _server_ms(found),
+        lambda found: (
+            sum(found.control_plane_cpu.values()) / found.clusters * 1000 - _server_ms(found)
+        ),
         "{:.1f} ms",
         of_floor=True,
     ),
@@ -152,7 +156,9 @@ async def run(wanted: Wanted) -> Result:
     rounds = [await _round(wanted, number + 1) for number in range(wanted.rounds)]
     fair: list[Fairness] = []
     for contender in wanted.contenders if wanted.is_fair else []:
-        emit(f"{wanted.clusters} clusters, one of {fairness.HUGE} workers, and small ones: {contender.name}")
+        emit(
+            f"{wanted.clusters} clusters, one of {fairness.HUGE} workers, and small ones: {contender.name}"
+        )
         fair.append(await fairness.measure(contender, wanted.clusters))
         emit(f"{contender.name}: the longest wait for a head pod was {fair[-1].worst:.1f} s")
     return Result(rounds=rounds, fairness=fair)
@@ -164,7 +170,9 @@ async def _round(wanted: Wanted, number: int) -> Round:
     figures: list[Figures] = []
     for contender in wanted.contenders:
         emit(f"round {number} of {wanted.rounds}, {wanted.clusters} clusters: {contender.name}")
-        figures.append(await scale_up.measure(contender, wanted.clusters, idle_minutes=wanted.idle_minutes))
+        figures.append(
+            await scale_up.measure(contender, wanted.clusters, idle_minutes=wanted.idle_minutes)
+        )
         emit(f"{contender.name}: {figures[-1].wall:.1f} s, the floor {floor.wall:.1f} s")
     return Round(floor=floor, contenders=figures)
 
@@ -177,7 +185,9 @@ def show(result: Result) -> None:
         for each in result.rounds:
             _ratios(each, console)
     for found in last.contenders:
-        console.print(f"{found.name} asked: {_counts(found.requests)}", soft_wrap=True, highlight=False)
+        console.print(
+            f"{found.name} asked: {_counts(found.requests)}", soft_wrap=True, highlight=False
+        )
         if found.idle is not None:
             writes = _counts(found.idle.writes) or "none"
             reported = f"{found.name}, {found.idle.minutes:g} idle minutes: writes {writes}, {found.idle.cpu_seconds:.1f} s CPU"
@@ -198,7 +208,9 @@ def processors(result: Result) -> str:
     middle = _middle(result)
     rows = [Bar(found.name, _by_program(found)) for found in (middle.floor, *middle.contenders)]
     return chart.bars(
-        rows, title=f"processor time for each of {middle.floor.clusters} RayClusters of 4 pods", unit="ms"
+        rows,
+        title=f"processor time for each of {middle.floor.clusters} RayClusters of 4 pods",
+        unit="ms",
     )
 
 
@@ -218,11 +230,20 @@ def _scale_up(result: Result) -> Table:
     title = f"{last.floor.clusters} RayClusters of 4 pods; floor: the same pods and Services, posted by a script"
     if len(rounds) > 1:
         title += f"; medians of {len(rounds)} rounds"
-    table = Table("", "floor", *(found.name for found in last.contenders), "goal", title=title, title_justify="left")
+    table = Table(
+        "",
+        "floor",
+        *(found.name for found in last.contenders),
+        "goal",
+        title=title,
+        title_justify="left",
+    )
     for row in _ROWS:
         floor = _text(row, [each.floor for each in rounds]) if row.of_floor else ""
         columns = zip(*(each.contenders for each in rounds), strict=True)
-        table.add_row(row.label, floor, *(_text(row, found) for found in columns), _goal(row, result))
+        table.add_row(
+            row.label, floor, *(_text(row, found) for found in columns), _goal(row, result)
+        )
     return table
 
 
@@ -266,10 +287,16 @@ def goals(result: Result) -> list[Goal]:
 
 def _judged(row: Row, result: Result) -> Goal:
     share = _share(row, result)
-    own, *others = (_text(row, found) for found in zip(*(each.contenders for each in result.rounds), strict=True))
+    own, *others = (
+        _text(row, found)
+        for found in zip(*(each.contenders for each in result.rounds), strict=True)
+    )
     beside = "".join(f", {other} of the peer" for other in others)
     return Goal(
-        figure=row.label, value=f"{own}{beside}", goal=row.goal, is_reached=None if share is None else share <= 1
+        figure=row.label,
+        value=f"{own}{beside}",
+        goal=row.goal,
+        is_reached=None if share is None else share <= 1,
     )
 
 
@@ -304,17 +331,31 @@ def _counts(by_kind: dict[str, int]) -> str:
 
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     contenders.add_peer_options(parser)
-    parser.add_argument("--idle", metavar="MINUTES", type=float, default=0.0, help="watch that long for idle writes")
     parser.add_argument(
-        "--fair", action="store_true", help="measure also how long small clusters wait among many others"
+        "--idle", metavar="MINUTES", type=float, default=0.0, help="watch that long for idle writes"
     )
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, default=OUTPUT, help="where figures and picture go (build/bench)"
+        "--fair",
+        action="store_true",
+        help="measure also how long small clusters wait among many others",
     )
     parser.add_argument(
-        "--rounds", metavar="N", type=int, default=1, help="measure all so often; medians are judged (1)"
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=OUTPUT,
+        help="where figures and picture go (build/bench)",
+    )
+    parser.add_argument(
+        "--rounds",
+        metavar="N",
+        type=int,
+        default=1,
+        help="measure all so often; medians are judged (1)",
     )
     found = background.asked(parser, arguments, count=300)
     if found.rounds < 1:
@@ -336,7 +377,12 @@ def main() -> int:
     )
     result = report.measured(run(wanted))
     show(result)
-    report.write(result, options.out / "clusters", picture=picture(result), others={"processors": processors(result)})
+    report.write(
+        result,
+        options.out / "clusters",
+        picture=picture(result),
+        others={"processors": processors(result)},
+    )
     return judged("clusters", goals(result))
 
 

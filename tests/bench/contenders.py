@@ -124,7 +124,9 @@ def add_peer_options(parser: argparse.ArgumentParser) -> None:
         default="",
         help="another operator's command line, run on this machine; it reads KUBECONFIG",
     )
-    parser.add_argument("--peer-crds", metavar="DIR", type=Path, help="the definitions that the peer needs")
+    parser.add_argument(
+        "--peer-crds", metavar="DIR", type=Path, help="the definitions that the peer needs"
+    )
 
 
 def peer_of(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Peer | None:
@@ -137,7 +139,9 @@ def peer_of(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Pee
 def _start(command: str, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as output:
         argv = ["/bin/sh", "-c", f"exec {command}"]
-        return subprocess.Popen(argv, stdout=output, stderr=output, env=environment, start_new_session=True)
+        return subprocess.Popen(
+            argv, stdout=output, stderr=output, env=environment, start_new_session=True
+        )
 
 
 async def _probe(rig: Rig) -> None:

@@ -64,7 +64,9 @@ async def measure(contender: Contender, count: int) -> Fairness:
         return Fairness(
             name=operator.name,
             wall=wall,
-            same_namespace=[wait for (namespace, _), wait in waits.items() if namespace == BACKGROUND],
+            same_namespace=[
+                wait for (namespace, _), wait in waits.items() if namespace == BACKGROUND
+            ],
             other_namespace=[wait for (namespace, _), wait in waits.items() if namespace == ALONE],
         )
 
@@ -72,7 +74,9 @@ async def measure(contender: Contender, count: int) -> Fairness:
 def _is_ready_in_the_background(cluster: Object) -> Key | None:
     """See a cluster that is ready, small ones and the probe apart."""
     key = background.is_ready(cluster)
-    return key if key is not None and key[0] == BACKGROUND and not key[1].startswith(SMALL) else None
+    return (
+        key if key is not None and key[0] == BACKGROUND and not key[1].startswith(SMALL) else None
+    )
 
 
 async def _small_ones(rig: Rig, asked: dict[tuple[str, str], float]) -> None:

@@ -65,14 +65,19 @@ def read(folder: Path) -> dict[str, Profile]:
     """Return the profile of each process that was sampled."""
     found: dict[str, Profile] = {name: of_py_spy((folder / name).read_text()) for name in PYTHON}
     if (file := folder / NATS).exists():
-        script = subprocess.run(["perf", "script", "-i", file, "-F", "ip,sym"], capture_output=True, check=True)
+        script = subprocess.run(
+            ["perf", "script", "-i", file, "-F", "ip,sym"], capture_output=True, check=True
+        )
         found[NATS] = of_perf(script.stdout.decode(errors="replace"))
     return found
 
 
 @contextmanager
 def _py_spy(pid: int, to: Path) -> Generator[None]:
-    program, limit = str(Path(sys.executable).with_name("py-spy")), str(int(background.LIMIT_SECONDS))
+    program, limit = (
+        str(Path(sys.executable).with_name("py-spy")),
+        str(int(background.LIMIT_SECONDS)),
+    )
     # Only samples of a thread that holds the interpreter: on busy processors one that waits counts as active.
     options = ["--gil", "-r", str(HERTZ), "-d", limit, "-f", "raw", "-o", str(to)]
     with sampling([program, "record", "-p", str(pid), *options]):
@@ -119,7 +124,11 @@ def of_perf(script: str) -> Profile:
     """Read perf's stacks: a paragraph each, a frame a line, the innermost first."""
     found = Counter[Stack]()
     for paragraph in script.split("\n\n"):
-        frames = [line.split(maxsplit=1)[1].strip() for line in paragraph.splitlines() if len(line.split()) > 1]
+        frames = [
+            line.split(maxsplit=1)[1].strip()
+            for line in paragraph.splitlines()
+            if len(line.split()) > 1
+        ]
         if frames:
             found[tuple(reversed([_short(frame) for frame in frames]))] += 1
     return found
@@ -132,7 +141,9 @@ def _short(frame: str) -> str:
 
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     return background.asked(parser, arguments, count=300)
 
 
@@ -142,8 +153,13 @@ def main() -> int:
     with TemporaryDirectory() as folder:
         report.measured(sample(options.n, Path(folder)))
         profiles = read(Path(folder))
-    pictures = {name: chart.flames(each, title=f"{name}: {options.n} RayClusters") for name, each in profiles.items()}
-    sampled = Sampled(clusters=options.n, samples={name: sum(each.values()) for name, each in profiles.items()})
+    pictures = {
+        name: chart.flames(each, title=f"{name}: {options.n} RayClusters")
+        for name, each in profiles.items()
+    }
+    sampled = Sampled(
+        clusters=options.n, samples={name: sum(each.values()) for name, each in profiles.items()}
+    )
     report.write(sampled, OUTPUT / "flames", others=pictures)
     return 0
 

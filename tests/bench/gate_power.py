@@ -21,7 +21,9 @@ SHARE: Final = 9
 """Requests of the active cluster for each of the new one: a step of 10 percent."""
 EVERY: Final = 30
 SPREAD: Final = 0.3
-FINE: Final = tuple(each / 1000 for each in (*range(10, 210, 10), *range(225, 400, 25), 400, 500, 750, 1000, 2000))
+FINE: Final = tuple(
+    each / 1000 for each in (*range(10, 210, 10), *range(225, 400, 25), 400, 500, 750, 1000, 2000)
+)
 SERVES: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 1.0, 2.0, 5.0)
 WANTED: Final = 0.9
 COUNTS: Final = (100, 300, 1000, 3000, 10_000)
@@ -40,7 +42,10 @@ def of_latencies(bounds: Sequence[float]) -> Draw:
 
     def draw(rng: random.Random, requests: int, slower: float) -> Sample:
         median = math.log(0.05 * (1 + slower))
-        cumulative = [(1 + math.erf((math.log(bound) - median) / SPREAD / math.sqrt(2))) / 2 for bound in bounds]
+        cumulative = [
+            (1 + math.erf((math.log(bound) - median) / SPREAD / math.sqrt(2))) / 2
+            for bound in bounds
+        ]
         counts = [0] * (len(bounds) + 1)
         for _ in range(requests):
             counts[bisect_left(cumulative, rng.random())] += 1
@@ -56,7 +61,9 @@ def total(samples: Sequence[Sample]) -> Sample:
     latency = Histogram(parts[0].latency.bounds, tuple(counts))
     return {
         "": Requests(
-            total=sum(each.total for each in parts), errors=sum(each.errors for each in parts), latency=latency
+            total=sum(each.total for each in parts),
+            errors=sum(each.errors for each in parts),
+            latency=latency,
         )
     }
 
@@ -78,9 +85,13 @@ def power(gate: Gate, draw: Draw, worse: float, requests: int, *, runs: int) -> 
     return sum(is_found(gate, draw, worse, requests, seed) for seed in range(runs)) / runs
 
 
-def smallest(gate: Gate, draw: Draw, among: Sequence[float], requests: int, *, runs: int) -> float | None:
+def smallest(
+    gate: Gate, draw: Draw, among: Sequence[float], requests: int, *, runs: int
+) -> float | None:
     """Return the smallest regression of some that is found with the wanted probability, None for none of them."""
-    index = bisect_left(among, 1, key=lambda worse: power(gate, draw, worse, requests, runs=runs) >= WANTED)
+    index = bisect_left(
+        among, 1, key=lambda worse: power(gate, draw, worse, requests, runs=runs) >= WANTED
+    )
     return among[index] if index < len(among) else None
 
 

@@ -73,18 +73,30 @@ def read(folder: Path = FOLDER) -> All:
 
 def table(found: All) -> Table:
     """Return the goals as people read them."""
-    shown = Table("benchmark", "figure", "measured", "goal", "", title="goals", title_justify="left")
+    shown = Table(
+        "benchmark", "figure", "measured", "goal", "", title="goals", title_justify="left"
+    )
     for each in found.benchmarks:
         for index, goal in enumerate(each.goals):
-            shown.add_row(each.benchmark if index == 0 else "", goal.figure, goal.value, goal.goal, goal.verdict)
+            shown.add_row(
+                each.benchmark if index == 0 else "",
+                goal.figure,
+                goal.value,
+                goal.goal,
+                goal.verdict,
+            )
         shown.add_section()
     return shown
 
 
 def main() -> int:
     """Print the table; return 1 where a goal was missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the goals")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "-o", choices=["text", "json"], default="text", help="how to print the goals"
+    )
     options = parser.parse_args()
     found = read()
     if not found.benchmarks:

@@ -48,14 +48,24 @@ class Heads:
         """Answer a GET of the applications."""
         self.asked["dashboard"] += 1
         target = _target(request)
-        if (answer := next((each for name, each in self.answers.items() if target.startswith(name)), None)) is not None:
+        if (
+            answer := next(
+                (each for name, each in self.answers.items() if target.startswith(name)), None
+            )
+        ) is not None:
             return web.Response(body=answer)
         if (
-            location := next((each for name, each in self.redirects.items() if target.startswith(name)), None)
+            location := next(
+                (each for name, each in self.redirects.items() if target.startswith(name)), None
+            )
         ) is not None:
             return web.Response(status=307, headers={"Location": location})
         head = self.serve.head(target)
-        return web.json_response(head.details()) if head.behaviour == "ok" else web.Response(status=500)
+        return (
+            web.json_response(head.details())
+            if head.behaviour == "ok"
+            else web.Response(status=500)
+        )
 
     async def deploy(self, request: web.Request) -> web.Response:
         """Take a Serve config."""
@@ -77,7 +87,9 @@ class Heads:
     async def metrics(self, _request: web.Request) -> web.Response:
         """Report how many requests a pod's proxy works on."""
         self.asked["metrics"] += 1
-        return web.Response(text=f'ray_serve_num_ongoing_http_requests{{node_id="n"}} {self.ongoing}.0\n')
+        return web.Response(
+            text=f'ray_serve_num_ongoing_http_requests{{node_id="n"}} {self.ongoing}.0\n'
+        )
 
 
 @asynccontextmanager

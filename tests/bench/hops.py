@@ -35,7 +35,13 @@ from common.kube.client import Patch
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from localcluster.api import read_manifests
 from localcluster.binaries import GATEWAY_CRDS
-from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
+from support.builders.ray_service import (
+    a_cluster_config,
+    a_group,
+    a_ray_service,
+    a_serve_config,
+    a_strategy,
+)
 from support.servers import raybus_up
 from support.servers.gateway_controller import GatewayController
 from support.servers.programs import prepared
@@ -90,8 +96,12 @@ async def measure(folder: Path) -> Figures:
     async with rig.fresh() as found, heads.played():
         async with found.control_plane.api() as api:
             definitions = read_manifests(prepared(GATEWAY_CRDS))
-            await api.apply_definitions([each for each in definitions if each["spec"]["names"]["kind"] in ROUTES])
-        up = raybus_up.started(found.work / "up", "--kubeconfig", str(found.kubeconfig), environment=environment)
+            await api.apply_definitions(
+                [each for each in definitions if each["spec"]["names"]["kind"] in ROUTES]
+            )
+        up = raybus_up.started(
+            found.work / "up", "--kubeconfig", str(found.kubeconfig), environment=environment
+        )
         with up as running:
             await running.ready(within=120)
             async with asyncio.TaskGroup() as group:
@@ -114,30 +124,60 @@ async def _scaled_up(found: Rig, folder: Path) -> Way:
         await running.count(2)
         await found.kube.patch(RAY_CLUSTER, ALONE, "scaled", Patch(body={"spec": larger}))
         await running.count(3)
-    return _way("a RayCluster is scaled up", folder, rest, lambda each: each.at > began, _is_to("POST", "/pods"))
+    return _way(
+        "a RayCluster is scaled up",
+        folder,
+        rest,
+        lambda each: each.at > began,
+        _is_to("POST", "/pods"),
+    )
 
 
 async def _stepped(found: Rig, folder: Path) -> Way:
     """Upgrade a RayService in steps; the way is that between two writes of weights."""
     strategy = a_strategy(surge=50, step=10, interval=INTERVAL)
     config = a_cluster_config(a_group(minReplicas=1), enableInTreeAutoscaling=True)
-    service = a_ray_service(config=config, upgradeStrategy=strategy, rayClusterDeletionDelaySeconds=0)
+    service = a_ray_service(
+        config=config, upgradeStrategy=strategy, rayClusterDeletionDelaySeconds=0
+    )
     del service["metadata"]["namespace"]
     await found.kube.create(RAY_SERVICE, ALONE, service)
-    await _until(found, lambda status: status["activeServiceStatus"].get("trafficRoutedPercent") == 100, "it serves")
+    await _until(
+        found,
+        lambda status: status["activeServiceStatus"].get("trafficRoutedPercent") == 100,
+        "it serves",
+    )
     emit("a RayService is ready; seeing what happens at rest")
     rest = await _at_rest(folder)
     began = time.monotonic()
-    later = a_cluster_config(a_group(minReplicas=1), image="rayproject/ray:2.53.0", enableInTreeAutoscaling=True)
-    patch = Patch(body={"spec": {"rayClusterConfig": later, "serveConfigV2": a_serve_config(message="v2")}})
+    later = a_cluster_config(
+        a_group(minReplicas=1), image="rayproject/ray:2.53.0", enableInTreeAutoscaling=True
+    )
+    patch = Patch(
+        body={"spec": {"rayClusterConfig": later, "serveConfigV2": a_serve_config(message="v2")}}
+    )
     await found.kube.patch(RAY_SERVICE, ALONE, "demo", patch)
     pending = "pendingServiceStatus"
-    await _until(found, lambda status: status.get(pending, {}).get("trafficRoutedPercent", 0) >= 70, "seven steps")
+    await _until(
+        found,
+        lambda status: status.get(pending, {}).get("trafficRoutedPercent", 0) >= 70,
+        "seven steps",
+    )
     is_write = _is_to("PATCH", "/httproutes/")
     seen = [each for each in _hand_overs(folder) if each.at > began and is_write(each)]
-    writes = [each for last, each in pairwise([seen[0], *seen]) if each is last or each.at - last.at > SENT_APART]
+    writes = [
+        each
+        for last, each in pairwise([seen[0], *seen])
+        if each is last or each.at - last.at > SENT_APART
+    ]
     ways = [
-        _way("an upgrade moves one step", folder, rest, partial(_follows, last), partial(_is_from, write.at))
+        _way(
+            "an upgrade moves one step",
+            folder,
+            rest,
+            partial(_follows, last),
+            partial(_is_from, write.at),
+        )
         for last, write in pairwise(writes)
         if write.at - last.at > INTERVAL / 2
     ]
@@ -146,7 +186,10 @@ async def _stepped(found: Rig, folder: Path) -> Way:
 
 def _follows(sent: HandOver, each: HandOver) -> bool:
     """Return whether a hand-over comes after a request was sent, and is not its answer."""
-    is_answer = each.at < sent.at + SENT_APART and (each.what, each.functions) == (sent.what, sent.functions)
+    is_answer = each.at < sent.at + SENT_APART and (each.what, each.functions) == (
+        sent.what,
+        sent.functions,
+    )
     return each.at > sent.at and not is_answer
 
 
@@ -178,7 +221,11 @@ def _hand_overs(folder: Path) -> list[HandOver]:
     lines = [line for file in folder.iterdir() for line in file.read_bytes().split(b"\n")[:-1]]
     found = (decoder.decode(each) for each in lines)
     return sorted(
-        (each for each in found if not any(function.startswith(RECORDER) for function in each.functions)),
+        (
+            each
+            for each in found
+            if not any(function.startswith(RECORDER) for function in each.functions)
+        ),
         key=lambda each: each.at,
     )
 
@@ -205,7 +252,13 @@ def _way(
 
 def table(figures: Figures) -> Table:
     """Return the figures as people read them."""
-    shown = Table("way", "functions", "files", title="functions from a change to its write", title_justify="left")
+    shown = Table(
+        "way",
+        "functions",
+        "files",
+        title="functions from a change to its write",
+        title_justify="left",
+    )
     for each in figures.ways:
         shown.add_row(each.name, str(len(each.functions)), str(len(each.files)))
     return shown
@@ -213,10 +266,21 @@ def table(figures: Figures) -> Table:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Count and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", choices=["table", "json"], default="table", help="what goes to standard output (table)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, default=report.OUTPUT / "hops", help="where the lists go (build/bench/hops)"
+        "-o",
+        choices=["table", "json"],
+        default="table",
+        help="what goes to standard output (table)",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=report.OUTPUT / "hops",
+        help="where the lists go (build/bench/hops)",
     )
     asked = parser.parse_args(arguments)
     pod_network.enter("bench.hops")

@@ -132,7 +132,11 @@ async def measure(count: int, logs: Path) -> Figures:
 def _is_unready(cluster: Object) -> Key | None:
     namespace = cluster.metadata.namespace
     is_ours = namespace.startswith(BACKGROUND)
-    return (namespace, cluster.metadata.name) if is_ours and background.is_ready(cluster) is None else None
+    return (
+        (namespace, cluster.metadata.name)
+        if is_ours and background.is_ready(cluster) is None
+        else None
+    )
 
 
 class _Probes:
@@ -174,7 +178,14 @@ class _Probes:
 
     def _seen(self, name: str) -> float:
         if name.startswith("s"):
-            return next((at for (_, cluster), at in self._clusters.at.items() if cluster.startswith(f"{name}-")), 0.0)
+            return next(
+                (
+                    at
+                    for (_, cluster), at in self._clusters.at.items()
+                    if cluster.startswith(f"{name}-")
+                ),
+                0.0,
+            )
         return self._heads.at.get((ALONE, name), 0.0)
 
     async def _create(self, name: str) -> None:
@@ -201,13 +212,24 @@ async def _failovers(rig: Rig, fleet: Fleet) -> list[Failover]:
         await asyncio.sleep(SHARED_SECONDS)
         kill = partial(fleet.of(WATCHER)[0].send_signal, signal.SIGKILL)
         found.append(
-            await _felt(probes, "the only watcher, SIGKILL and start", kill, goal=30.0, seconds=RESTART_SECONDS)
+            await _felt(
+                probes,
+                "the only watcher, SIGKILL and start",
+                kill,
+                goal=30.0,
+                seconds=RESTART_SECONDS,
+            )
         )
         return found
 
 
 async def _felt(
-    probes: _Probes, what: str, end: Callable[[], None], *, goal: float, seconds: float = FOLLOWED_SECONDS
+    probes: _Probes,
+    what: str,
+    end: Callable[[], None],
+    *,
+    goal: float,
+    seconds: float = FOLLOWED_SECONDS,
 ) -> Failover:
     """End a process in the midst of creations."""
     loop = asyncio.get_running_loop()
@@ -250,16 +272,34 @@ def _is_of_a_service(cluster: Object) -> Key | None:
 def table(found: Figures) -> Table:
     """Return the figures as people read them."""
     title = f"{found.clusters} RayClusters of 4 pods: the floor {found.floor:.0f} s, raybus {found.wall:.0f} s to ready"
-    shown = Table("ended", "wait in calm", "longest wait", "goal", "created", title=title, title_justify="left")
+    shown = Table(
+        "ended",
+        "wait in calm",
+        "longest wait",
+        "goal",
+        "created",
+        title=title,
+        title_justify="left",
+    )
     for each in found.failovers:
-        shown.add_row(each.what, f"{each.calm:.2f} s", f"{each.longest:.2f} s", f"{each.goal:g} s", f"{each.created}")
+        shown.add_row(
+            each.what,
+            f"{each.calm:.2f} s",
+            f"{each.longest:.2f} s",
+            f"{each.goal:g} s",
+            f"{each.created}",
+        )
     return shown
 
 
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "-o", choices=["text", "json"], default="text", help="how to print the figures"
+    )
     return background.asked(parser, arguments, count=5000, what="RayClusters at rest")
 
 

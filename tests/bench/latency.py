@@ -82,7 +82,10 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
 
     def at(self, percent: int, stage: str | None = None) -> float:
         """Return the time that so many percent do not exceed, of the whole way or of one stage."""
-        return percentile(sorted(each.total if stage is None else each.stages[stage] for each in self.ways), percent)
+        return percentile(
+            sorted(each.total if stage is None else each.stages[stage] for each in self.ways),
+            percent,
+        )
 
     @property
     def is_reached(self) -> bool:
@@ -119,7 +122,9 @@ async def measure(wanted: Wanted) -> Figures:
     async with fresh() as rig:
         traces = rig.work / "traces"
         environment = {"RAYBUS_TRACES": str(traces)}
-        up = raybus_up.started(rig.work / "up", "--kubeconfig", str(rig.kubeconfig), environment=environment)
+        up = raybus_up.started(
+            rig.work / "up", "--kubeconfig", str(rig.kubeconfig), environment=environment
+        )
         with up as running:
             await running.ready(within=READY_SECONDS)
             pods = await _at_rest(rig, wanted.at_rest)
@@ -135,11 +140,19 @@ async def measure(wanted: Wanted) -> Figures:
             scale_up_seconds=seconds,
             populations=[
                 spans.ways("idle", idle, goal=GOALS["idle"]),
-                spans.ways("busy, another namespace", [each for each in busy if each.namespace == ALONE], goal=goal),
                 spans.ways(
-                    "busy, the background namespace", [each for each in busy if each.namespace == BACKGROUND], goal=goal
+                    "busy, another namespace",
+                    [each for each in busy if each.namespace == ALONE],
+                    goal=goal,
                 ),
-                spans.background("busy, pods of the background load itself", since=began, goal=None),
+                spans.ways(
+                    "busy, the background namespace",
+                    [each for each in busy if each.namespace == BACKGROUND],
+                    goal=goal,
+                ),
+                spans.background(
+                    "busy, pods of the background load itself", since=began, goal=None
+                ),
             ],
         )
 
@@ -176,11 +189,19 @@ async def _change(rig: Rig, pod: tuple[str, str]) -> Sent:
     namespace, name = pod
     at = time.time_ns()
     patch = Patch(body={"metadata": {"annotations": {"bench/at": str(at)}}})
-    meta = msgspec.json.decode(await rig.kube.patch(POD, namespace, name, patch), type=_Answer).metadata
-    return Sent(trace=messages.trace_of(meta.uid, meta.resource_version).split("-")[1], namespace=namespace, at=at)
+    meta = msgspec.json.decode(
+        await rig.kube.patch(POD, namespace, name, patch), type=_Answer
+    ).metadata
+    return Sent(
+        trace=messages.trace_of(meta.uid, meta.resource_version).split("-")[1],
+        namespace=namespace,
+        at=at,
+    )
 
 
-async def _while_scaling_up(rig: Rig, pods: list[tuple[str, str]], clusters: int) -> tuple[list[Sent], int, float]:
+async def _while_scaling_up(
+    rig: Rig, pods: list[tuple[str, str]], clusters: int
+) -> tuple[list[Sent], int, float]:
     """Create many clusters, and go on changing pods until all are ready; return the changes, and when that began and how long it took."""
     sent: list[Sent] = []
 
@@ -232,7 +253,9 @@ class Spans:
             if root.begin >= since and root.attributes["object"].startswith(f"Pod {BACKGROUND}/c")
         ]
         return self.ways(
-            name, [Sent(trace=root.trace, namespace=BACKGROUND, at=root.begin) for root in begun], goal=goal
+            name,
+            [Sent(trace=root.trace, namespace=BACKGROUND, at=root.begin) for root in begun],
+            goal=goal,
         )
 
 
@@ -258,15 +281,17 @@ def _way(spans: dict[str, Span], at: int, first: int) -> Way | None:
 
 def table(figures: Figures) -> Table:
     """Return the figures as people read them."""
-    title = (
-        f"pod change → reconciler begins, ms; {figures.clusters} clusters scaled up in {figures.scale_up_seconds:.1f} s"
+    title = f"pod change → reconciler begins, ms; {figures.clusters} clusters scaled up in {figures.scale_up_seconds:.1f} s"
+    shown = Table(
+        "", "changes", "p50", "p99", "max", "goal p99", *STAGES, title=title, title_justify="left"
     )
-    shown = Table("", "changes", "p50", "p99", "max", "goal p99", *STAGES, title=title, title_justify="left")
-    shown.caption = (
-        "each stage: p50 / p99; from the sent PATCH, or for the background pods from their arrival at the watcher"
-    )
+    shown.caption = "each stage: p50 / p99; from the sent PATCH, or for the background pods from their arrival at the watcher"
     for each in figures.populations:
-        goal = "" if each.goal is None else f"{each.goal:g} {'reached' if each.is_reached else 'MISSED'}"
+        goal = (
+            ""
+            if each.goal is None
+            else f"{each.goal:g} {'reached' if each.is_reached else 'MISSED'}"
+        )
         whole = [f"{each.at(percent):.1f}" for percent in (50, 99, 100)]
         stages = [f"{each.at(50, stage):.1f} / {each.at(99, stage):.1f}" for stage in STAGES]
         followed = f"{len(each.ways)} of {len(each.ways) + each.lost}"
@@ -276,7 +301,9 @@ def table(figures: Figures) -> Table:
 
 def picture(figures: Figures) -> str:
     """Draw how many changes took how long."""
-    lines = [Line(each.name, sorted(one.total for one in each.ways)) for each in figures.populations]
+    lines = [
+        Line(each.name, sorted(one.total for one in each.ways)) for each in figures.populations
+    ]
     return chart.shares(lines, title="from a pod's change to the start of the reconcile", unit="ms")
 
 
@@ -296,22 +323,47 @@ def goals(figures: Figures) -> list[Goal]:
 
 def main() -> int:
     """Measure, print and write down; exit code 1 when a goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", type=int, default=300, help="RayClusters that scale up (300)")
     parser.add_argument(
-        "--rest", type=int, default=AT_REST, help=f"clusters at rest with pods that are changed ({AT_REST})"
+        "--rest",
+        type=int,
+        default=AT_REST,
+        help=f"clusters at rest with pods that are changed ({AT_REST})",
     )
-    parser.add_argument("--changes", type=int, default=CHANGES, help=f"changes while nothing else happens ({CHANGES})")
-    parser.add_argument("-o", choices=["table", "json"], default="table", help="what goes to standard output (table)")
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, default=OUTPUT, help="where figures and picture go (build/bench)"
+        "--changes",
+        type=int,
+        default=CHANGES,
+        help=f"changes while nothing else happens ({CHANGES})",
+    )
+    parser.add_argument(
+        "-o",
+        choices=["table", "json"],
+        default="table",
+        help="what goes to standard output (table)",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=OUTPUT,
+        help="where figures and picture go (build/bench)",
     )
     asked = parser.parse_args()
-    for name, count, least in (("-n", asked.n, 1), ("--rest", asked.rest, 2), ("--changes", asked.changes, 1)):
+    for name, count, least in (
+        ("-n", asked.n, 1),
+        ("--rest", asked.rest, 2),
+        ("--changes", asked.changes, 1),
+    ):
         if count < least:
             parser.error(f"{name} {count}: expected {least} or more")
     logging.configure("bench", level="WARNING")
-    figures = report.measured(measure(Wanted(clusters=asked.n, at_rest=asked.rest, changes=asked.changes)))
+    figures = report.measured(
+        measure(Wanted(clusters=asked.n, at_rest=asked.rest, changes=asked.changes))
+    )
     report.show(figures, lambda: table(figures), form=asked.o, width=180)
     report.write(figures, asked.out / "latency", picture=picture(figures))
     return judged("latency", goals(figures))

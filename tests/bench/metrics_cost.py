@@ -71,7 +71,9 @@ def exported(count: int, clock: Clock) -> CollectorRegistry:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", type=int, default=1000, help="RayServices (1000)")
     count = parser.parse_args().n
     reconciles, requests = ReconcileMeter("bench"), RequestMeter("127.0.0.1:6443")

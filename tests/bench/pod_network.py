@@ -7,7 +7,10 @@ from typing import Final
 
 PODS: Final = "10.0.0.0/8"
 """Where kwok gives pods their addresses."""
-_COMMANDS: Final = (("ip", "link", "set", "lo", "up"), ("ip", "route", "replace", "local", PODS, "dev", "lo"))
+_COMMANDS: Final = (
+    ("ip", "link", "set", "lo", "up"),
+    ("ip", "route", "replace", "local", PODS, "dev", "lo"),
+)
 _INSIDE: Final = "RAYBUS_TEST_POD_NETWORK"
 
 

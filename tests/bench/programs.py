@@ -26,7 +26,9 @@ def tree(root: int) -> list[int]:
     while waiting:
         try:
             tasks = list(Path(f"/proc/{waiting.pop()}/task").iterdir())
-            children = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+            children = [
+                int(pid) for task in tasks for pid in (task / "children").read_text().split()
+            ]
         except OSError:
             continue
         found += children
@@ -45,7 +47,11 @@ def cpu_by_program(pids: Sequence[int]) -> dict[str, float]:
     for pid in pids:
         with suppress(OSError):
             arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            name = arguments[arguments.index("-m") + 1] if "-m" in arguments else Path(arguments[0]).name
+            name = (
+                arguments[arguments.index("-m") + 1]
+                if "-m" in arguments
+                else Path(arguments[0]).name
+            )
             found[name] = found.get(name, 0.0) + _cpu_seconds(pid)
     return found
 

@@ -30,7 +30,9 @@ def keep_stdout_clean() -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 
-def measured(measuring: Coroutine[Any, Any, Found], *, loop: Callable[[], AbstractEventLoop] | None = None) -> Found:
+def measured(
+    measuring: Coroutine[Any, Any, Found], *, loop: Callable[[], AbstractEventLoop] | None = None
+) -> Found:
     """Measure, on an event loop of a kind; where that cannot be done here, end with one line with the reason."""
     try:
         with asyncio.Runner(loop_factory=loop) as runner:
@@ -47,13 +49,17 @@ def show(found: msgspec.Struct, table: Callable[[], Table], *, form: str, width:
         Console(width=width).print(table())
 
 
-def write(found: msgspec.Struct, to: Path, *, picture: str = "", others: Mapping[str, str] = {}) -> None:
+def write(
+    found: msgspec.Struct, to: Path, *, picture: str = "", others: Mapping[str, str] = {}
+) -> None:
     """Write the JSON and the picture, if there is one, at a path without its ending, other pictures beside them by name, and print where."""
     to.parent.mkdir(parents=True, exist_ok=True)
     written = [to.with_suffix(".json")]
     written[0].write_bytes(_json(found))
     pictures = {to.name: picture} if picture else {}
-    for name, drawn in (pictures | {f"{to.name}-{other}": each for other, each in others.items()}).items():
+    for name, drawn in (
+        pictures | {f"{to.name}-{other}": each for other, each in others.items()}
+    ).items():
         written.append(to.with_name(f"{name}.svg"))
         written[-1].write_text(drawn)
     emit(f"written: {', '.join(map(str, written))}")

@@ -52,13 +52,22 @@ async def fresh(crds: Path | None = None, *, clusters: int = 1) -> AsyncGenerato
     """Run a control plane of its own for the length of a `with` block, with the namespaces of so many clusters; `crds` in place of those of raybus."""
     with tempfile.TemporaryDirectory(prefix="raybus-bench-") as folder:
         work = Path(folder)
-        starting = ControlPlane.started(work / "cp", crds=crds or CRDS, scheduler=True, kwok_nodes=1, audit=True)
+        starting = ControlPlane.started(
+            work / "cp", crds=crds or CRDS, scheduler=True, kwok_nodes=1, audit=True
+        )
         async with starting as control_plane:
-            kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent=USER_AGENT)
+            kube = await KubeClient.connect(
+                kubeconfig=control_plane.kubeconfig, user_agent=USER_AGENT
+            )
             try:
                 for name in (*map(namespace_of, range(0, clusters, MOST_IN_NAMESPACE)), ALONE):
                     await _add_namespace(kube, name)
-                yield Rig(control_plane=control_plane, kube=kube, audit=AuditLog(control_plane.audit_log), work=work)
+                yield Rig(
+                    control_plane=control_plane,
+                    kube=kube,
+                    audit=AuditLog(control_plane.audit_log),
+                    work=work,
+                )
             finally:
                 await kube.close()
 

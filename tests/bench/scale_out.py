@@ -97,7 +97,9 @@ async def measure(count: int, latency_ms: int, logs: Path) -> Result:
     for replicas in (1, *GOALS):
         emit(f"{count} clusters, {latency_ms} ms latency, {replicas} replicas")
         figures.append(await _measured(count, replicas, latency_ms / 1000, logs))
-        emit(f"{replicas} replicas: {figures[-1].wall:.1f} s, {figures[-1].per_second:.2f} clusters per second")
+        emit(
+            f"{replicas} replicas: {figures[-1].wall:.1f} s, {figures[-1].per_second:.2f} clusters per second"
+        )
     is_bound = any(each.machine_percent > BUSY for each in figures)
     one, *many = figures
     ratios = {each.replicas: round(each.per_second / one.per_second, 2) for each in many}
@@ -115,7 +117,9 @@ async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Fi
             await ready.count(1 + count)
             wall = asyncio.get_running_loop().time() - began
             percent = machine.percent
-        at = sorted(moment - began for (namespace, _), moment in ready.at.items() if namespace == BACKGROUND)
+        at = sorted(
+            moment - began for (namespace, _), moment in ready.at.items() if namespace == BACKGROUND
+        )
         return Figures(
             replicas=replicas,
             clusters=count,
@@ -128,15 +132,21 @@ async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Fi
 
 
 @asynccontextmanager
-async def _raybus(rig: Rig, replicas: int, latency: float, logs: Path) -> AsyncGenerator[Sequence[int]]:
+async def _raybus(
+    rig: Rig, replicas: int, latency: float, logs: Path
+) -> AsyncGenerator[Sequence[int]]:
     """Run a watcher and so many replicas of cluster-reconciler; return which processes those and NATS are."""
-    fleet_of_raybus = contenders.fleet_on(rig, logs, use_fault_proxies=lambda service: service != WATCHER)
+    fleet_of_raybus = contenders.fleet_on(
+        rig, logs, use_fault_proxies=lambda service: service != WATCHER
+    )
     async with fleet_of_raybus as (fleet, nats):
         fleet.scale(WATCHER, 1)
         fleet.scale(RECONCILER, replicas)
         fleet.judge(RECONCILER, lambda _asked: Fate(delay=latency))
         await fleet.ready()
-        await eventually_true(lambda: _is_shared(rig, replicas), what=f"{replicas} replicas that share the work")
+        await eventually_true(
+            lambda: _is_shared(rig, replicas), what=f"{replicas} replicas that share the work"
+        )
         yield [nats, *(replica.pid for replica in fleet.all())]
 
 
@@ -153,25 +163,40 @@ class _Leases(msgspec.Struct, frozen=True):
 
 async def _is_shared(rig: Rig, replicas: int) -> bool:
     """Return whether every replica holds its part of the partitions."""
-    listed = await rig.kube.list(LEASE, NAMESPACE, label_selector=f"{labels.REPLICA_OF}={RECONCILER}")
+    listed = await rig.kube.list(
+        LEASE, NAMESPACE, label_selector=f"{labels.REPLICA_OF}={RECONCILER}"
+    )
     leases = msgspec.json.decode(listed, type=_Leases).items
-    held = [len(ownership.parse(each.metadata.annotations.get(labels.PARTITIONS, "")) or ()) for each in leases]
+    held = [
+        len(ownership.parse(each.metadata.annotations.get(labels.PARTITIONS, "")) or ())
+        for each in leases
+    ]
     return len(held) == replicas and min(held) > 0 and sum(held) == 64
 
 
 def table(found: Result) -> Table:
     """Return the figures as people read them."""
-    title = (
-        f"{found.figures[0].clusters} RayClusters of 4 pods, every request of a reconciler {found.latency_ms} ms slower"
-    )
-    replicas = [f"{each.replicas} replica{'s' if each.replicas > 1 else ''}" for each in found.figures]
+    title = f"{found.figures[0].clusters} RayClusters of 4 pods, every request of a reconciler {found.latency_ms} ms slower"
+    replicas = [
+        f"{each.replicas} replica{'s' if each.replicas > 1 else ''}" for each in found.figures
+    ]
     shown = Table("", *replicas, title=title, title_justify="left")
-    shown.add_row("wall time until all are ready", *(f"{each.wall:.1f} s" for each in found.figures))
+    shown.add_row(
+        "wall time until all are ready", *(f"{each.wall:.1f} s" for each in found.figures)
+    )
     shown.add_row("clusters per second", *(f"{each.per_second:.2f}" for each in found.figures))
-    ratios = (f"{ratio:.2f} (goal: {GOALS[replicas]:g})" for replicas, ratio in found.ratios.items())
+    ratios = (
+        f"{ratio:.2f} (goal: {GOALS[replicas]:g})" for replicas, ratio in found.ratios.items()
+    )
     shown.add_row("ratio", "", *ratios)
-    shown.add_row("CPU of watcher, NATS and replicas", *(f"{each.cpu_seconds:.1f} s" for each in found.figures))
-    shown.add_row("processors of the machine in use", *(f"{each.machine_percent:.0f} %" for each in found.figures))
+    shown.add_row(
+        "CPU of watcher, NATS and replicas",
+        *(f"{each.cpu_seconds:.1f} s" for each in found.figures),
+    )
+    shown.add_row(
+        "processors of the machine in use",
+        *(f"{each.machine_percent:.0f} %" for each in found.figures),
+    )
     shown.add_row("watches that the API server saw", *(str(each.watches) for each in found.figures))
     return shown
 
@@ -185,11 +210,19 @@ def picture(found: Result) -> str:
 
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", type=int, default=160, help="RayClusters to create (160)")
-    parser.add_argument("--latency", metavar="MS", type=int, default=400, help="added to every request (400)")
-    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
-    parser.add_argument("--out", metavar="DIR", type=Path, default=OUTPUT, help="where figures go (build/bench)")
+    parser.add_argument(
+        "--latency", metavar="MS", type=int, default=400, help="added to every request (400)"
+    )
+    parser.add_argument(
+        "-o", choices=["text", "json"], default="text", help="how to print the figures"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, default=OUTPUT, help="where figures go (build/bench)"
+    )
     found = parser.parse_args(arguments)
     if found.n < 1 or found.latency < 0:
         parser.error("-n must be at least 1 and --latency at least 0")
@@ -206,7 +239,9 @@ def main() -> int:
     report.show(found, lambda: table(found), form=options.o)
     report.write(found, options.out / "scale-out", picture=picture(found))
     if found.is_cpu_bound:
-        emit(f"processors were the limit (over {BUSY:g} % in use): the ratio proves little about sharding")
+        emit(
+            f"processors were the limit (over {BUSY:g} % in use): the ratio proves little about sharding"
+        )
     return judged("scale-out", found.goals)
 
 

@@ -120,7 +120,11 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
             requests = await _at_rest(rig.audit, since=mark)
         own = programs.since(own, programs.cpu_by_program(operator.pids()))
         servers = programs.since(servers, _control_plane_cpu(rig))
-        at = {name: moment for (namespace, name), moment in ready.at.items() if namespace.startswith(BACKGROUND)}
+        at = {
+            name: moment
+            for (namespace, name), moment in ready.at.items()
+            if namespace.startswith(BACKGROUND)
+        }
     latencies = sorted(at[name] - moment for name, moment in asked.items())
     return Figures(
         name=operator.name,
@@ -137,7 +141,9 @@ async def _scale_up(rig: Rig, operator: Operator, count: int) -> Figures:
         control_plane_cpu=servers,
         peak_pss=seen.peak_pss_mib,
         computation_ms=median(seen.computations),
-        kib_per_pod=(programs.pss_mib(operator.pids()) - memory) * 1024 / (count * (background.WORKERS + 1)),
+        kib_per_pod=(programs.pss_mib(operator.pids()) - memory)
+        * 1024
+        / (count * (background.WORKERS + 1)),
     )
 
 
@@ -162,7 +168,11 @@ async def _idle(rig: Rig, operator: Operator, minutes: float) -> Idle:
     mark, cpu = rig.audit.here(), programs.cpu_seconds(operator.pids())
     await asyncio.sleep(minutes * 60)
     asked = rig.audit.since(mark)
-    return Idle(minutes=minutes, writes=asked.changes, cpu_seconds=programs.cpu_seconds(operator.pids()) - cpu)
+    return Idle(
+        minutes=minutes,
+        writes=asked.changes,
+        cpu_seconds=programs.cpu_seconds(operator.pids()) - cpu,
+    )
 
 
 def percentile(ordered: list[float], percent: int) -> float:

@@ -108,13 +108,17 @@ async def measure(count: int, idle_minutes: float) -> Figures:
             began = time.monotonic()
             await _brought_up(found, count)
             ready_seconds = time.monotonic() - began
-            emit(f"{count} services are ready after {ready_seconds:.1f} s; waiting until all are at rest")
+            emit(
+                f"{count} services are ready after {ready_seconds:.1f} s; waiting until all are at rest"
+            )
             await _at_rest(found)
             emit(f"{idle_minutes:g} minutes at rest")
             idle = await _idle(found, played, pids, idle_minutes)
             emit("changing some")
             reactions = await _changed(found, played, count)
-            return msgspec.structs.replace(idle, services=count, ready_seconds=ready_seconds, reactions=reactions)
+            return msgspec.structs.replace(
+                idle, services=count, ready_seconds=ready_seconds, reactions=reactions
+            )
 
 
 async def _brought_up(found: Rig, count: int) -> None:
@@ -144,7 +148,9 @@ async def _idle(found: Rig, played: Heads, pids: Mapping[str, int], minutes: flo
     used = {name: programs.cpu_seconds([pid]) - before[name] for name, pid in pids.items()}
     reported = found.audit.since(mark)
     # A read of a dashboard goes through the API server, so it stands in the audit log too.
-    reads = {kind: number for kind, number in reported.by_kind.items() if kind not in reported.changes}
+    reads = {
+        kind: number for kind, number in reported.by_kind.items() if kind not in reported.changes
+    }
     return Figures(
         services=0,
         ready_seconds=0.0,
@@ -152,7 +158,9 @@ async def _idle(found: Rig, played: Heads, pids: Mapping[str, int], minutes: flo
         writes=reported.changes,
         reads=reads,
         percent_of_a_core={name: round(100 * each / seconds, 2) for name, each in used.items()},
-        asked_per_second={what: round(number / seconds, 1) for what, number in (played.asked - asked).items()},
+        asked_per_second={
+            what: round(number / seconds, 1) for what, number in (played.asked - asked).items()
+        },
         resident_mib={name: round(programs.pss_mib([pid]), 1) for name, pid in pids.items()},
         reactions=[],
     )
@@ -170,7 +178,9 @@ async def _changed(found: Rig, played: Heads, count: int) -> list[Reaction]:
         await played.configured(clusters[name], sent + 1)
 
     async def spec(name: str) -> None:
-        async with background.watching(found, background.CLUSTERS, _is_second(name, clusters[name])) as second:
+        async with background.watching(
+            found, background.CLUSTERS, _is_second(name, clusters[name])
+        ) as second:
             await _patch(found, name, {"rayClusterConfig": a_config("rayproject/ray:2.53.0")})
             await second.count(1)
 
@@ -180,7 +190,9 @@ async def _changed(found: Rig, played: Heads, count: int) -> list[Reaction]:
     ]
 
 
-async def _reaction(change: str, names: list[str], do: Callable[[str], Awaitable[None]]) -> Reaction:
+async def _reaction(
+    change: str, names: list[str], do: Callable[[str], Awaitable[None]]
+) -> Reaction:
     taken: list[float] = []
     for name in names:
         began = time.monotonic()
@@ -225,11 +237,16 @@ class _List(msgspec.Struct, frozen=True):
 async def _clusters_of(found: Rig) -> dict[str, str]:
     """Return the active cluster of each service."""
     listed = msgspec.json.decode(await found.kube.list(RAY_SERVICE, BACKGROUND), type=_List)
-    return {each.metadata.name: each.status.active_service_status.ray_cluster_name for each in listed.items}
+    return {
+        each.metadata.name: each.status.active_service_status.ray_cluster_name
+        for each in listed.items
+    }
 
 
 def _is_ready_service(service: background.Object) -> Key | None:
-    return (BACKGROUND, service.metadata.name) if service.status.service_status == "Running" else None
+    return (
+        (BACKGROUND, service.metadata.name) if service.status.service_status == "Running" else None
+    )
 
 
 def _is_second(service: str, first: str) -> background.Seen:
@@ -266,23 +283,35 @@ def table(found: Figures) -> Table:
     shown.add_row("from the first to the last one ready", f"{found.ready_seconds:.1f} s")
     writes = ", ".join(f"{kind} {number}" for kind, number in found.writes.items())
     shown.add_row("writes to the API server (goal: none)", writes or "none")
-    shown.add_row(f"CPU of all (goal: at most {LARGEST_SHARE:g} % of a core)", f"{found.total_percent:.1f} % of a core")
+    shown.add_row(
+        f"CPU of all (goal: at most {LARGEST_SHARE:g} % of a core)",
+        f"{found.total_percent:.1f} % of a core",
+    )
     for name, percent in found.percent_of_a_core.items():
         shown.add_row(f"  {name}", f"{percent:.1f} %, {found.resident_mib[name]:.0f} MiB")
     for what, number in found.asked_per_second.items():
         goal = f" (goal: at most {MOST_ASKED:g})" if what == "dashboard" else ""
         shown.add_row(f"requests to heads: {what}{goal}", f"{number:.1f} per second")
     for each in found.reactions:
-        shown.add_row(f"{each.change} (goal: {LONGEST:g} s)", f"p50 {each.p50:.2f} s, worst {each.worst:.2f} s")
+        shown.add_row(
+            f"{each.change} (goal: {LONGEST:g} s)",
+            f"p50 {each.p50:.2f} s, worst {each.worst:.2f} s",
+        )
     return shown
 
 
 def asked(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", type=int, default=500, help="RayServices (500)")
-    parser.add_argument("--idle", metavar="MINUTES", type=float, default=2.0, help="how long they rest (2)")
-    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
+    parser.add_argument(
+        "--idle", metavar="MINUTES", type=float, default=2.0, help="how long they rest (2)"
+    )
+    parser.add_argument(
+        "-o", choices=["text", "json"], default="text", help="how to print the figures"
+    )
     found = parser.parse_args(arguments)
     if found.n < 1 or found.idle <= 0:
         parser.error("-n and --idle must be greater than 0")

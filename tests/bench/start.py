@@ -89,7 +89,11 @@ def start(*, traced: bool = False) -> dict[str, Started]:
         kubeconfig.write_text(KUBECONFIG)
         processes = {
             service: subprocess.Popen(
-                [sys.executable, "-c", STARTED % {"service": service, "kubeconfig": str(kubeconfig), "traced": traced}],
+                [
+                    sys.executable,
+                    "-c",
+                    STARTED % {"service": service, "kubeconfig": str(kubeconfig), "traced": traced},
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
@@ -98,7 +102,8 @@ def start(*, traced: bool = False) -> dict[str, Started]:
         lines = {service: _line(process) for service, process in processes.items()}
         found = {
             service: msgspec.structs.replace(
-                msgspec.json.decode(line, type=Started), pss_mib=programs.pss_mib([processes[service].pid])
+                msgspec.json.decode(line, type=Started),
+                pss_mib=programs.pss_mib([processes[service].pid]),
             )
             for service, line in lines.items()
         }
@@ -115,12 +120,17 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 def picture(held: Mapping[str, Counter[str]]) -> str:
     """Draw which packages hold the memory of each service."""
-    largest = [package for package, _ in sum(held.values(), Counter[str]()).most_common(LARGEST_PACKAGES)]
+    largest = [
+        package for package, _ in sum(held.values(), Counter[str]()).most_common(LARGEST_PACKAGES)
+    ]
     rows = [
         Bar(
             service.replace("_", "-"),
             {package: packages[package] / 2**20 for package in largest}
-            | {"others": sum(size for package, size in packages.items() if package not in largest) / 2**20},
+            | {
+                "others": sum(size for package, size in packages.items() if package not in largest)
+                / 2**20
+            },
         )
         for service, packages in held.items()
     ]
@@ -144,11 +154,16 @@ def goals(rounds: Sequence[Mapping[str, Started]]) -> list[Goal]:
 def main() -> int:
     """Print the tables; return 1 for a missed goal."""
     rounds = [start() for _ in range(ROUNDS)]
-    lines = [f"| service | CPU of its start (goal: {LARGEST_CPU:g} s) | modules | PSS |", "|---|---|---|---|"]
+    lines = [
+        f"| service | CPU of its start (goal: {LARGEST_CPU:g} s) | modules | PSS |",
+        "|---|---|---|---|",
+    ]
     for service in SERVICES:
         each = [found[service] for found in rounds]
         cpu, pss = median(one.cpu for one in each), median(one.pss_mib for one in each)
-        lines.append(f"| {service.replace('_', '-')} | {cpu:.2f} s | {each[0].modules} | {pss:.1f} MiB |")
+        lines.append(
+            f"| {service.replace('_', '-')} | {cpu:.2f} s | {each[0].modules} | {pss:.1f} MiB |"
+        )
     total = median(sum(one.pss_mib for one in found.values()) for found in rounds)
     lines += [
         f"| all | | | {total:.1f} MiB |",
@@ -158,8 +173,12 @@ def main() -> int:
     ]
     traced = {service: Counter(found.held) for service, found in start(traced=True).items()}
     for package, _ in sum(traced.values(), Counter[str]()).most_common(16):
-        lines.append(f"| {package} | {' | '.join(f'{traced[each][package] / 2**20:.1f}' for each in SERVICES)} |")
-    lines.append(f"| all | {' | '.join(f'{traced[each].total() / 2**20:.1f}' for each in SERVICES)} |")
+        lines.append(
+            f"| {package} | {' | '.join(f'{traced[each][package] / 2**20:.1f}' for each in SERVICES)} |"
+        )
+    lines.append(
+        f"| all | {' | '.join(f'{traced[each].total() / 2**20:.1f}' for each in SERVICES)} |"
+    )
     sys.stdout.write("\n".join(lines) + "\n")
     report.write(Held(services=traced), OUTPUT / "start", picture=picture(traced))
     return judged("start", goals(rounds))

@@ -90,13 +90,21 @@ class _Run:
 
     def clone(self) -> None:
         """Clone the commit of this checkout."""
-        command = ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(self._folder / "clone")]
+        command = [
+            "git",
+            "clone",
+            "--quiet",
+            "--no-hardlinks",
+            str(ROOT),
+            str(self._folder / "clone"),
+        ]
         subprocess.run(command, check=True)
 
     def type(self, typed: Sequence[str], *, until_first_answer: bool) -> None:
         """Type the commands in order, in one shell that ends at the first failure."""
         script = (
-            "".join(f"printf '{MARK}%s\\n' {shlex.quote(each)}\n{each}\n" for each in typed) + f"printf '{MARK}\\n'\n"
+            "".join(f"printf '{MARK}%s\\n' {shlex.quote(each)}\n{each}\n" for each in typed)
+            + f"printf '{MARK}\\n'\n"
         )
         self._began = time.monotonic()
         process = subprocess.Popen(
@@ -136,14 +144,20 @@ class _Run:
         if line.startswith(MARK):
             if self._command is not None:
                 title, began = self._command
-                self._found.phases.append(Phase(title=f"$ {title}", seconds=round(now - began, 1), ended=round(now, 1)))
+                self._found.phases.append(
+                    Phase(title=f"$ {title}", seconds=round(now - began, 1), ended=round(now, 1))
+                )
             self._command = (line.removeprefix(MARK), now)
         elif (step := _DONE.search(line)) is not None:
-            self._found.phases.append(Phase(title=step["title"], seconds=float(step["seconds"]), ended=round(now, 1)))
+            self._found.phases.append(
+                Phase(title=step["title"], seconds=float(step["seconds"]), ended=round(now, 1))
+            )
         if FIRST_ANSWER in line and self._found.first_answer_seconds is None:
             self._found.first_answer_seconds = round(now, 1)
             self._found.processor_seconds = round(processor_seconds(shell), 1)
-            self._found.phases.append(Phase(title=FIRST_ANSWER, seconds=round(now, 1), ended=round(now, 1)))
+            self._found.phases.append(
+                Phase(title=FIRST_ANSWER, seconds=round(now, 1), ended=round(now, 1))
+            )
         emit(f"{now:7.1f}  {line.replace(MARK, '$ ')}")
 
     def _watch_load(self) -> None:
@@ -185,7 +199,9 @@ def _environment(folder: Path) -> dict[str, str]:
     """Return the environment of a new user: how the network is reached, and empty folders."""
     kept = inherited(os.environ)
     ours = str(ROOT / ".venv")
-    path = os.pathsep.join(each for each in kept["PATH"].split(os.pathsep) if not each.startswith(ours))
+    path = os.pathsep.join(
+        each for each in kept["PATH"].split(os.pathsep) if not each.startswith(ours)
+    )
     home = folder / "home"
     places = {
         "HOME": home,
@@ -195,7 +211,13 @@ def _environment(folder: Path) -> dict[str, str]:
     }
     for place in places.values():
         place.mkdir(parents=True, exist_ok=True)
-    shown = {"RAYBUS_CLUSTER": CLUSTER, "NO_COLOR": "1", "COLUMNS": "110", "TERM": "dumb", "RAYBUS_DEMO_RATE": "20"}
+    shown = {
+        "RAYBUS_CLUSTER": CLUSTER,
+        "NO_COLOR": "1",
+        "COLUMNS": "110",
+        "TERM": "dumb",
+        "RAYBUS_DEMO_RATE": "20",
+    }
     return {**kept, **{name: str(place) for name, place in places.items()}, **shown, "PATH": path}
 
 
@@ -212,7 +234,11 @@ def _typed(*, until_first_answer: bool) -> Iterator[str]:
 def table(found: Measured) -> Table:
     """Return the phases of a run in the order of their ends."""
     shown = Table(
-        "ended after", "seconds", "phase", title="Part 1 of the tutorial on an empty machine", title_justify="left"
+        "ended after",
+        "seconds",
+        "phase",
+        title="Part 1 of the tutorial on an empty machine",
+        title_justify="left",
     )
     for column in shown.columns[:2]:
         column.justify = "right"
@@ -248,7 +274,13 @@ def goals(found: Measured) -> list[Goal]:
 
 
 def _commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return done.stdout.strip()
 
 
@@ -258,12 +290,19 @@ def measure(*, until_first_answer: bool) -> Measured:
     there = sorted({*packages} - {*missing(packages)})
     cores = os.cpu_count() or 1
     found = Measured(
-        commit=_commit(), cores=cores, machine=platform.machine(), load=[], packages_there=there, phases=[]
+        commit=_commit(),
+        cores=cores,
+        machine=platform.machine(),
+        load=[],
+        packages_there=there,
+        phases=[],
     )
     run = _Run(Path(tempfile.mkdtemp(prefix="raybus-cold-", dir="/var/tmp")), found)
     try:
         run.clone()
-        run.type([*_typed(until_first_answer=until_first_answer)], until_first_answer=until_first_answer)
+        run.type(
+            [*_typed(until_first_answer=until_first_answer)], until_first_answer=until_first_answer
+        )
     finally:
         run.clean_up()
     return found

@@ -95,7 +95,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
                 goal=f"{MOST_OF_FIRST:g} × the first",
                 is_reached=totals[-1] <= MOST_OF_FIRST * totals[0],
             ),
-            *(_beside(kind, found, [other.kinds[kind] for other in others]) for kind, found in own.kinds.items()),
+            *(
+                _beside(kind, found, [other.kinds[kind] for other in others])
+                for kind, found in own.kinds.items()
+            ),
         ]
 
 
@@ -104,7 +107,12 @@ def _beside(kind: str, own: Sequence[Upgrade], others: Sequence[Sequence[Upgrade
     beside = "".join(f", {_total(other):.1f} s of the peer" for other in others)
     is_reached = total <= most * _total(others[0]) if others else None
     figure = f"an upgrade {kind}, from apply to promotion"
-    return Goal(figure=figure, value=f"{total:.1f} s{beside}", goal=f"{most:g} × peer", is_reached=is_reached)
+    return Goal(
+        figure=figure,
+        value=f"{total:.1f} s{beside}",
+        goal=f"{most:g} × peer",
+        is_reached=is_reached,
+    )
 
 
 def _total(upgrades: Sequence[Upgrade]) -> float:
@@ -122,9 +130,13 @@ async def measure(kubeconfig: Path, kubectl_path: Path, rounds: int, peer: Peer 
         if peer is not None:
             await kubectl.run("scale", "deployment", "--all", "-n", "raybus", "--replicas=0")
             others = ("-l", "app.kubernetes.io/name!=nats")
-            await kubectl.run("wait", "pod", "-n", "raybus", *others, "--for=delete", "--timeout=120s")
+            await kubectl.run(
+                "wait", "pod", "-n", "raybus", *others, "--for=delete", "--timeout=120s"
+            )
             if peer.crds is not None:
-                await kubectl.run("apply", "--server-side", "--force-conflicts", "-f", str(peer.crds))
+                await kubectl.run(
+                    "apply", "--server-side", "--force-conflicts", "-f", str(peer.crds)
+                )
             log = OUTPUT / "peer.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             with peer.running(kubeconfig, log):
@@ -136,7 +148,9 @@ async def _measured(name: str, rig: Rig, rounds: int) -> Contender:
     return Contender(
         name=name,
         in_steps=await _upgraded(f"{name}, in steps", Greeter(rig, STEPS), rounds, _in_steps),
-        blue_green=await _upgraded(f"{name}, blue/green", Greeter(rig, BlueGreen(drains=False)), rounds, _blue_green),
+        blue_green=await _upgraded(
+            f"{name}, blue/green", Greeter(rig, BlueGreen(drains=False)), rounds, _blue_green
+        ),
     )
 
 
@@ -156,7 +170,9 @@ async def _upgraded(
 async def _in_steps(greeter: Greeter) -> Upgrade:
     found, new = await _upgrade(greeter)
     times = upgrade_status.times(greeter.history, greeter.moves, new)
-    return msgspec.structs.replace(found, ready=times.ready, carrying=times.carrying, moving=times.moving)
+    return msgspec.structs.replace(
+        found, ready=times.ready, carrying=times.carrying, moving=times.moving
+    )
 
 
 async def _blue_green(greeter: Greeter) -> Upgrade:
@@ -190,7 +206,8 @@ def table(found: Result) -> Table:
         for kind, upgrades in contender.kinds.items():
             for number, each in enumerate(upgrades, start=1):
                 parts = [
-                    f"{part:.2f}" if part else "" for part in (each.accepted, each.ready, each.carrying, each.moving)
+                    f"{part:.2f}" if part else ""
+                    for part in (each.accepted, each.ready, each.carrying, each.moving)
                 ]
                 shown.add_row(f"{contender.name}, {kind}, {number}", f"{each.total:.1f}", *parts)
     return shown
@@ -206,7 +223,11 @@ def picture(found: Result) -> str:
                 "pods and Ray": each.ready,
                 "Serve's replicas": each.carrying,
                 "traffic moves": each.moving,
-                "not cut into parts": each.total - each.accepted - each.ready - each.carrying - each.moving,
+                "not cut into parts": each.total
+                - each.accepted
+                - each.ready
+                - each.carrying
+                - each.moving,
             },
         )
         for contender in found.contenders
@@ -218,10 +239,16 @@ def picture(found: Result) -> str:
 
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", metavar="N", type=int, default=3, help="upgrades of each kind (3)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds", metavar="N", type=int, default=3, help="upgrades of each kind (3)"
+    )
     contenders.add_peer_options(parser)
-    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
+    parser.add_argument(
+        "-o", choices=["text", "json"], default="text", help="how to print the figures"
+    )
     found = parser.parse_args(arguments)
     if found.rounds < 1:
         parser.error(f"--rounds {found.rounds}: upgrade at least once")
@@ -234,7 +261,9 @@ def main() -> int:
     options = asked()
     report.keep_stdout_clean()
     with node.running("bench") as known:
-        found = report.measured(measure(known.kubeconfig, known.binaries["kubectl"], options.rounds, options.peer))
+        found = report.measured(
+            measure(known.kubeconfig, known.binaries["kubectl"], options.rounds, options.peer)
+        )
     report.show(found, lambda: table(found), form=options.o)
     report.write(found, OUTPUT / "upgrades", picture=picture(found))
     return judged("upgrades", found.goals)

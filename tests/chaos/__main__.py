@@ -33,21 +33,35 @@ OUTPUT: Final = Path(__file__).parents[2] / "build" / "chaos"
 def asked(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m chaos",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long faults and changes go on (30)")
-    parser.add_argument("--seed", type=int, default=1, help="what they are drawn from (1)")
-    parser.add_argument("--replicas", type=int, default=4, help="the most replicas of each reconciler (4)")
     parser.add_argument(
-        "--again", type=int, default=0, metavar="N", help="repeat a run that broke nothing but limits in seconds (0)"
+        "--minutes", type=float, default=30.0, help="how long faults and changes go on (30)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="what they are drawn from (1)")
+    parser.add_argument(
+        "--replicas", type=int, default=4, help="the most replicas of each reconciler (4)"
+    )
+    parser.add_argument(
+        "--again",
+        type=int,
+        default=0,
+        metavar="N",
+        help="repeat a run that broke nothing but limits in seconds (0)",
     )
     parser.add_argument(
         "--untimed",
         action="store_true",
         help="report limits in seconds without judging them: other work takes the processors",
     )
-    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the report")
-    parser.add_argument("--out", metavar="DIR", type=Path, default=OUTPUT, help="where logs go (build/chaos)")
+    parser.add_argument(
+        "-o", choices=["text", "json"], default="text", help="how to print the report"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, default=OUTPUT, help="where logs go (build/chaos)"
+    )
     found = parser.parse_args(arguments)
     if found.minutes <= 0:
         parser.error(f"--minutes {found.minutes:g}: must be greater than 0")
@@ -69,7 +83,11 @@ def _run(options: argparse.Namespace) -> Report:
     emit(f"logs: {folder}")
     with tempfile.TemporaryDirectory(prefix="raybus-chaos-") as work:
         wanted = Wanted(
-            seed=options.seed, minutes=options.minutes, replicas=options.replicas, logs=folder, work=Path(work)
+            seed=options.seed,
+            minutes=options.minutes,
+            replicas=options.replicas,
+            logs=folder,
+            work=Path(work),
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             found = runner.run(_until_reported(wanted))

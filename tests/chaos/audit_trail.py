@@ -37,7 +37,12 @@ rules:
 _BEGIN: Final = b'{"kind":"Event","apiVersion":"audit.k8s.io/v1"'
 """How every line of the API server begins."""
 _OURS: Final = re.compile(r"raybus-(?P<service>[a-z-]+)\S*.*\((?P<replica>[^()]+)\)$")
-_KINDS: Final = {"rayclusters": "RayCluster", "rayservices": "RayService", "pods": "Pod", "httproutes": "HTTPRoute"}
+_KINDS: Final = {
+    "rayclusters": "RayCluster",
+    "rayservices": "RayService",
+    "pods": "Pod",
+    "httproutes": "HTTPRoute",
+}
 
 
 class _Reference(msgspec.Struct, frozen=True, rename="camel"):
@@ -107,12 +112,18 @@ def _lines(log: Path) -> Iterator[bytes]:
     """Yield the whole lines. The last one may be half written; so may one that another follows, where an API server was killed."""
     for path in [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]:
         with path.open("rb") as lines:
-            yield from (line[max(line.rfind(_BEGIN), 0) :] for line in lines if line.endswith(b"\n"))
+            yield from (
+                line[max(line.rfind(_BEGIN), 0) :] for line in lines if line.endswith(b"\n")
+            )
 
 
 def _write(line: _Line, origins: dict[tuple[str, str], Ref], began: datetime) -> Write | None:
     ours = _OURS.match(line.user_agent)
-    if ours is None or not 200 <= line.response_status.code < 300 or line.stage != "ResponseComplete":
+    if (
+        ours is None
+        or not 200 <= line.response_status.code < 300
+        or line.stage != "ResponseComplete"
+    ):
         return None
     what = line.object_ref
     asked = _asked(line.request_object)

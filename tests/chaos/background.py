@@ -41,7 +41,9 @@ class Background:
             if request.body is not None:
                 await kube.create(request.resource, BACKGROUND, request.body)
             elif request.spec is not None:
-                await kube.patch(request.resource, BACKGROUND, request.name, Patch(body={"spec": request.spec}))
+                await kube.patch(
+                    request.resource, BACKGROUND, request.name, Patch(body={"spec": request.spec})
+                )
             else:
                 await kube.delete(request.resource, BACKGROUND, request.name)
         except (errors.AlreadyExists, errors.NotFound):
@@ -73,7 +75,8 @@ class Autoscaler:
         workers = [
             each.metadata.name
             for each in self._room.living("Pod", BACKGROUND)
-            if each.label.get(labels.CLUSTER) == cluster and each.label.get(labels.NODE_TYPE) == labels.WORKER
+            if each.label.get(labels.CLUSTER) == cluster
+            and each.label.get(labels.NODE_TYPE) == labels.WORKER
         ]
         seen = self._room.latest("RayCluster", BACKGROUND, cluster)
         groups = seen.spec.worker_group_specs if seen is not None else None
@@ -83,7 +86,10 @@ class Autoscaler:
         if surplus == groups[0].scale_strategy.workers_to_delete:
             return
         body = msgspec.json.decode(await self._stack.kube.get(RAY_CLUSTER, BACKGROUND, cluster))
-        group = {**body["spec"]["workerGroupSpecs"][0], "scaleStrategy": {"workersToDelete": surplus}}
+        group = {
+            **body["spec"]["workerGroupSpecs"][0],
+            "scaleStrategy": {"workersToDelete": surplus},
+        }
         meta = {"resourceVersion": seen.metadata.resource_version}
         patch = Patch(body={"metadata": meta, "spec": {"workerGroupSpecs": [group]}})
         await self._stack.kube.patch(RAY_CLUSTER, BACKGROUND, cluster, patch)

@@ -81,13 +81,20 @@ class EvidenceStore:
         for seen in list(self._latest.values()):
             meta = seen.object.metadata
             if seen.kind == kind and not seen.is_gone and (meta.namespace, meta.name) not in keys:
-                self.take(Seen(kind=kind, version=version, at=self.now(), object=seen.object, is_gone=True))
+                self.take(
+                    Seen(
+                        kind=kind, version=version, at=self.now(), object=seen.object, is_gone=True
+                    )
+                )
 
     @asynccontextmanager
     async def open(self, kube: KubeClient) -> AsyncGenerator["EvidenceStore"]:
         """Watch for the length of a block."""
         async with asyncio.TaskGroup() as group:
-            watches = [Watch(kube, each, _Eye(self, each), jitter=lambda: 0.0, timing=TIMING) for each in TARGETS]
+            watches = [
+                Watch(kube, each, _Eye(self, each), jitter=lambda: 0.0, timing=TIMING)
+                for each in TARGETS
+            ]
             tasks = [group.create_task(each.run()) for each in watches]
             for each in watches:
                 await each.known.wait()
@@ -121,4 +128,8 @@ class _Eye:
     def _take(self, raw: bytes, *, is_gone: bool) -> None:
         found = self._decoder.decode(raw)
         version = int(found.metadata.resource_version)
-        self._room.take(Seen(kind=self._kind, version=version, at=self._room.now(), object=found, is_gone=is_gone))
+        self._room.take(
+            Seen(
+                kind=self._kind, version=version, at=self._room.now(), object=found, is_gone=is_gone
+            )
+        )

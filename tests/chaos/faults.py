@@ -45,7 +45,9 @@ class Faults:
             "NATS kill": self._nats_dies,
             "NATS volume loss": self._nats_forgets,
             "API server restart": self._api_restarts,
-            "410": lambda fault: self._judged(fault, self._refuses(410, lambda asked: asked.is_watch)),
+            "410": lambda fault: self._judged(
+                fault, self._refuses(410, lambda asked: asked.is_watch)
+            ),
             "409": lambda fault: self._judged(fault, self._refuses(409, _is_no_lease)),
             "429": lambda fault: self._judged(fault, self._refuses(429, _any)),
             "5xx": lambda fault: self._judged(fault, self._refuses(503, _any)),
@@ -73,7 +75,11 @@ class Faults:
 
     def _struck(self, fault: Fault, began: float, over: float) -> Struck:
         return Struck(
-            kind=fault.kind, service=fault.service, began=round(began, 3), over=round(over, 3), replicas=self.replicas
+            kind=fault.kind,
+            service=fault.service,
+            began=round(began, 3),
+            over=round(over, 3),
+            replicas=self.replicas,
         )
 
     def _victim(self, fault: Fault) -> Replica:
@@ -88,7 +94,9 @@ class Faults:
                 if len(fleet.of(service)) < count:
                     fleet.scale(service, count)
                     newest = fleet.of(service)[-1]
-                    await eventually_true(newest.is_ready, within=60, every=0.1, what=f"{newest.name} to be ready")
+                    await eventually_true(
+                        newest.is_ready, within=60, every=0.1, what=f"{newest.name} to be ready"
+                    )
         for service in RECONCILERS:
             fleet.scale(service, fault.replicas)
 
@@ -187,7 +195,9 @@ class Faults:
         return judge
 
     def _loses_answers(self) -> Judge:
-        return lambda asked: Fate(loses_answer=asked.is_write and self._random.random() < REFUSED_SHARE)
+        return lambda asked: Fate(
+            loses_answer=asked.is_write and self._random.random() < REFUSED_SHARE
+        )
 
 
 def _hold(_asked: Asked) -> Fate:

@@ -42,7 +42,9 @@ class Probes:
         for name in cluster_names():
             await self._stack.kube.create(RAY_CLUSTER, PROBES, _a_cluster(name))
         for name, _ in self._services():
-            await self._stack.kube.create(RAY_SERVICE, PROBES, _a_service(name, in_steps=name.startswith("steps")))
+            await self._stack.kube.create(
+                RAY_SERVICE, PROBES, _a_service(name, in_steps=name.startswith("steps"))
+            )
         for name in cluster_names():
             await self._room.until("RayCluster", PROBES, name, _wants(1))
         for name, _ in self._services():
@@ -59,7 +61,8 @@ class Probes:
     def finish(self) -> None:
         """Take what is still waited for into account."""
         self.waits += [
-            Wait(probe=name, service=owner, asked=asked, done=None) for name, (owner, asked) in self._asked.items()
+            Wait(probe=name, service=owner, asked=asked, done=None)
+            for name, (owner, asked) in self._asked.items()
         ]
 
     def _services(self) -> Iterator[tuple[str, str]]:
@@ -76,7 +79,12 @@ class Probes:
             async def seen(wanted: int = wanted) -> None:
                 await self._room.until("RayCluster", PROBES, name, _wants(wanted))
 
-            await self._measure(name, "cluster-reconciler", (RAY_CLUSTER, {"workerGroupSpecs": _groups(wanted)}), seen)
+            await self._measure(
+                name,
+                "cluster-reconciler",
+                (RAY_CLUSTER, {"workerGroupSpecs": _groups(wanted)}),
+                seen,
+            )
 
     async def _service(self, name: str, owner: str) -> None:
         number = 0
@@ -94,14 +102,20 @@ class Probes:
         """Wait until the head of a RayService got a Serve config with some text in it."""
         while True:
             service = self._room.latest("RayService", PROBES, name)
-            cluster = service.status.active_service_status.ray_cluster_name if service is not None else ""
+            cluster = (
+                service.status.active_service_status.ray_cluster_name if service is not None else ""
+            )
             puts = self._stack.heads.serve.head(f"{cluster}-head-svc").puts
             if puts and text in str(puts[-1]):
                 return
             await self._stack.heads.configured(cluster, len(puts) + 1)
 
     async def _measure(
-        self, name: str, owner: str, change: tuple[Resource, Body], effect: Callable[[], Awaitable[None]]
+        self,
+        name: str,
+        owner: str,
+        change: tuple[Resource, Body],
+        effect: Callable[[], Awaitable[None]],
     ) -> None:
         resource, spec = change
         try:
@@ -131,7 +145,12 @@ def cluster_names() -> list[str]:
 
 def _a_cluster(name: str) -> Body:
     spec = {**a_cluster_config(), "workerGroupSpecs": _groups(1), "suspend": True}
-    return {"apiVersion": RAY_CLUSTER.api_version, "kind": RAY_CLUSTER.kind, "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": RAY_CLUSTER.api_version,
+        "kind": RAY_CLUSTER.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def _groups(workers: int) -> list[Body]:

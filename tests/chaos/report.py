@@ -75,7 +75,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     def leading_to(self, violation: Violation) -> list[Entry]:
         """Return the last events before a violation that may have to do with it."""
-        fit = [each for each in self.timeline if each.at <= violation.at + 1 and each.about in {"", violation.about}]
+        fit = [
+            each
+            for each in self.timeline
+            if each.at <= violation.at + 1 and each.about in {"", violation.about}
+        ]
         return fit[-LAST:]
 
 
@@ -86,17 +90,23 @@ def show(report: Report, console: Console) -> None:
     for violation in report.violations[:REPORTED]:
         console.print(f"\n{_rendered(violation)}", highlight=False, markup=False, soft_wrap=True)
         for entry in report.leading_to(violation):
-            console.print(f"  {entry.at:8.2f}  {entry.text}", highlight=False, markup=False, soft_wrap=True)
+            console.print(
+                f"  {entry.at:8.2f}  {entry.text}", highlight=False, markup=False, soft_wrap=True
+            )
     if report.violations:  # once more at the end, which is all that is kept of a long log
         console.print()
         for violation in report.violations[:LISTED]:
             console.print(_rendered(violation), highlight=False, markup=False, soft_wrap=True)
         again = f"python -m chaos --seed {report.seed} --minutes {report.minutes:g} --replicas {report.replicas}"
-        console.print(f"{len(report.violations)} violations; the same faults and changes again: {again}")
+        console.print(
+            f"{len(report.violations)} violations; the same faults and changes again: {again}"
+        )
 
 
 def _rendered(violation: Violation) -> str:
-    return f"VIOLATION at {violation.at:.1f} s: {violation.rule}: {violation.about}: {violation.text}"
+    return (
+        f"VIOLATION at {violation.at:.1f} s: {violation.rule}: {violation.about}: {violation.text}"
+    )
 
 
 def write(report: Report, folder: Path) -> None:
@@ -104,12 +114,18 @@ def write(report: Report, folder: Path) -> None:
     lean = msgspec.structs.replace(report, timeline=[])
     (folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(lean)) + b"\n")
     with (folder / "events.txt").open("w") as out:
-        out.writelines(f"{each.at:9.3f} {each.about or '-'} {each.text}\n" for each in report.timeline)
+        out.writelines(
+            f"{each.at:9.3f} {each.about or '-'} {each.text}\n" for each in report.timeline
+        )
 
 
 def encode(report: Report) -> str:
     """Return it as JSON, each violation with the events that led to it."""
-    led = [entry for violation in report.violations[:REPORTED] for entry in report.leading_to(violation)]
+    led = [
+        entry
+        for violation in report.violations[:REPORTED]
+        for entry in report.leading_to(violation)
+    ]
     lean = msgspec.structs.replace(report, timeline=led)
     return msgspec.json.format(msgspec.json.encode(lean)).decode()
 
@@ -142,7 +158,9 @@ def _basis(rule: str, report: Report) -> str:
 
 def _gaps(report: Report) -> Table:
     title = f"gaps of keys; processors of the machine in use: {report.machine_percent:.0f} %"
-    table = Table("while", "changes", "p50", "longest", "by", "allowed", title=title, title_justify="left")
+    table = Table(
+        "while", "changes", "p50", "longest", "by", "allowed", title=title, title_justify="left"
+    )
     for row in _rows(report):
         table.add_row(*row)
     return table
@@ -153,4 +171,11 @@ def _rows(report: Report) -> Iterator[tuple[str, ...]]:
         allowed = f"{gap.limit:g} s" if gap.limit is not None else ""
         if gap.over_limit:
             allowed += f", {gap.over_limit} over"
-        yield gap.fault, str(gap.waits), f"{gap.p50:.2f} s", f"{gap.longest:.2f} s", gap.probe, allowed
+        yield (
+            gap.fault,
+            str(gap.waits),
+            f"{gap.p50:.2f} s",
+            f"{gap.longest:.2f} s",
+            gap.probe,
+            allowed,
+        )

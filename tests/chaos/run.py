@@ -76,13 +76,17 @@ class Run:
         async with stack.started(wanted.work, wanted.logs, self._emit) as found:
             users = Users(wanted.seed)
             requests = list(users.requests(wanted.minutes * 60))
-            self._emit(f"seed {wanted.seed}: {len(faults)} faults, {len(requests)} changes by users; starting raybus")
+            self._emit(
+                f"seed {wanted.seed}: {len(faults)} faults, {len(requests)} changes by users; starting raybus"
+            )
             for service in (WATCHER, *RECONCILERS):
                 found.fleet.scale(service, WATCHERS if service == WATCHER else 1)
             async with EvidenceStore(self.now).open(found.kube) as room:
                 return await self._watched(found, room, faults, requests)
 
-    async def _watched(self, found: Stack, room: EvidenceStore, faults: list[Fault], requests: list[Request]) -> Report:
+    async def _watched(
+        self, found: Stack, room: EvidenceStore, faults: list[Fault], requests: list[Request]
+    ) -> Report:
         probes, users, striking = (
             Probes(found, room),
             Background(found, self.now),
@@ -118,7 +122,9 @@ class Run:
         reported = gaps.summary(waits, striking.struck, end=end)
         violations = [
             *(_as_violation(each, end) for each in left),
-            *history.judge(room.seen, memory=max(history.MEMORY_SECONDS, *(gap.longest for gap in reported))),
+            *history.judge(
+                room.seen, memory=max(history.MEMORY_SECONDS, *(gap.longest for gap in reported))
+            ),
             *judged.violations,
             *gaps.judge(waits, striking.struck, end=end),
             *gaps.stalled(waits, end=end),
@@ -139,7 +145,9 @@ class Run:
             unreconciled=left,
             gaps=reported,
             violations=sorted(violations, key=lambda each: each.at),
-            timeline=sorted(_timeline(striking, users, room.seen, trail, origins), key=lambda each: each.at),
+            timeline=sorted(
+                _timeline(striking, users, room.seen, trail, origins), key=lambda each: each.at
+            ),
         )
 
     async def _rested(self, found: Stack, room: EvidenceStore) -> list[Unreconciled]:
@@ -151,7 +159,9 @@ class Run:
             calm_since = now if left else calm_since
             if now - calm_since >= CALM_SECONDS:
                 return []
-            if left and (now > began + REST_SECONDS or now > max(began, room.moved_at) + STILL_SECONDS):
+            if left and (
+                now > began + REST_SECONDS or now > max(began, room.moved_at) + STILL_SECONDS
+            ):
                 return left
             await asyncio.sleep(1.0)
 
@@ -174,7 +184,9 @@ async def read_all(found: Stack) -> Harness:
     for service, head in found.heads.serve.heads.items():
         if head.puts:
             config = yaml.safe_load(msgspec.json.encode(head.puts[-1]))
-            configs[service.removesuffix("-head-svc")] = config["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"]
+            configs[service.removesuffix("-head-svc")] = config["applications"][0]["runtime_env"][
+                "env_vars"
+            ]["MESSAGE"]
     return Harness(
         clusters=await _all(found, RAY_CLUSTER),
         services=await _all(found, RAY_SERVICE),
@@ -199,12 +211,16 @@ async def _all(found: Stack, resource: Resource) -> list[Body]:
 
 def partitions_of(lease: Seen) -> frozenset[int]:
     """Read the partitions that a replica's Lease lists."""
-    return ownership.parse(lease.object.metadata.annotations.get(labels.PARTITIONS, "")) or frozenset()
+    return (
+        ownership.parse(lease.object.metadata.annotations.get(labels.PARTITIONS, "")) or frozenset()
+    )
 
 
 def _as_violation(left: Unreconciled, end: float) -> Violation:
     text = f"{left.kind} {left.name}: {left.why}"
-    return Violation(rule="all reconciled at the end", about=f"{left.namespace}/{left.name}", text=text, at=end)
+    return Violation(
+        rule="all reconciled at the end", about=f"{left.namespace}/{left.name}", text=text, at=end
+    )
 
 
 def _timeline(
@@ -214,9 +230,15 @@ def _timeline(
     trail: audit_trail.Trail,
     origins: dict[tuple[str, str], Any],
 ) -> list[Entry]:
-    found = [Entry(each.began, "", f"fault: {each.kind} {each.service}".strip()) for each in striking.struck]
+    found = [
+        Entry(each.began, "", f"fault: {each.kind} {each.service}".strip())
+        for each in striking.struck
+    ]
     found += [Entry(each.over, "", f"over: {each.kind}") for each in striking.struck]
-    found += [Entry(at, f"{BACKGROUND}/{request.name}", background.reported(request)) for at, request in users.done]
+    found += [
+        Entry(at, f"{BACKGROUND}/{request.name}", background.reported(request))
+        for at, request in users.done
+    ]
     for each in seen:
         root = evidence.root_of(each.kind, each.object.metadata, origins)
         if root is not None:

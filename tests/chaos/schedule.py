@@ -88,7 +88,9 @@ def plan(seed: int, seconds: float, *, most: int) -> list[Fault]:
     at = 0.0
     while at < seconds:
         if scales and at >= scales[0][0]:
-            fault = Fault(kind=SCALE.name, at=at, over=at + SCALE.recovers, replicas=scales.pop(0)[1])
+            fault = Fault(
+                kind=SCALE.name, at=at, over=at + SCALE.recovers, replicas=scales.pop(0)[1]
+            )
         else:
             fault = _drawn(random, next(kinds), at)
         found.append(fault)

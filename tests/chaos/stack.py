@@ -52,7 +52,9 @@ async def started(
     observed = Observed.on_free_ports("nats-0")
     async with (
         heads.played() as played,
-        ControlPlane.started(work / "cp", crds=CRDS, scheduler=True, kwok_nodes=1, audit=is_audited) as control_plane,
+        ControlPlane.started(
+            work / "cp", crds=CRDS, scheduler=True, kwok_nodes=1, audit=is_audited
+        ) as control_plane,
         secured_nats(work / "nats", monitor=observed.monitor) as secured,
     ):
         if is_audited:
@@ -94,14 +96,18 @@ async def _add_routes(control_plane: ControlPlane) -> None:
     """Define the Gateway API's kinds."""
     async with control_plane.api() as api:
         held = read_manifests(prepared(GATEWAY_CRDS))
-        await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in ROUTES])
+        await api.apply_definitions(
+            [each for each in held if each["spec"]["names"]["kind"] in ROUTES]
+        )
 
 
 @asynccontextmanager
 async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
     """Play the gateways."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(GatewayController(kube, each).run()) for each in (BACKGROUND, PROBES)]
+        tasks = [
+            group.create_task(GatewayController(kube, each).run()) for each in (BACKGROUND, PROBES)
+        ]
         try:
             yield
         finally:

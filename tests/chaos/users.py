@@ -13,7 +13,13 @@ import msgspec
 
 from common.api.opaque import Body, Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
-from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
+from support.builders.ray_service import (
+    a_cluster_config,
+    a_group,
+    a_ray_service,
+    a_serve_config,
+    a_strategy,
+)
 
 CLUSTERS: Final = 8
 SERVICES: Final = 5
@@ -78,7 +84,12 @@ class Users:
         thing = self._random.choice(have)
         if len(have) > most // 2 and self._random.random() < 0.1:
             have.remove(thing)
-            return Request(at=at, what="delete", resource=RAY_CLUSTER if is_cluster else RAY_SERVICE, name=thing.name)
+            return Request(
+                at=at,
+                what="delete",
+                resource=RAY_CLUSTER if is_cluster else RAY_SERVICE,
+                name=thing.name,
+            )
         return self._cluster_change(at, thing) if is_cluster else self._service_change(at, thing)
 
     def _new_cluster(self, at: float) -> Request:
@@ -119,9 +130,15 @@ class Users:
         return Request(at=at, what="create", resource=RAY_SERVICE, name=thing.name, body=body)
 
     def _cluster_change(self, at: float, thing: _Object) -> Request:
-        changes: list[Callable[[float, _Object], Request]] = [self._scale, self._scale, self._suspend]
+        changes: list[Callable[[float, _Object], Request]] = [
+            self._scale,
+            self._scale,
+            self._suspend,
+        ]
         if thing.is_autoscaled:
-            changes = [self._autoscale] if thing.workers and not thing.is_suspended else [self._scale]
+            changes = (
+                [self._autoscale] if thing.workers and not thing.is_suspended else [self._scale]
+            )
         else:
             changes.append(self._edit)
         return self._random.choice(changes)(at, thing)
@@ -131,11 +148,18 @@ class Users:
         if thing.is_autoscaled:  # only the autoscaler may make it smaller
             choices = [count for count in choices if count > thing.workers] or [thing.workers]
         thing.workers = self._random.choice(choices)
-        return _changed(at, f"scale to {thing.workers}", thing, {"workerGroupSpecs": _groups(thing)})
+        return _changed(
+            at, f"scale to {thing.workers}", thing, {"workerGroupSpecs": _groups(thing)}
+        )
 
     def _suspend(self, at: float, thing: _Object) -> Request:
         thing.is_suspended = not thing.is_suspended
-        return _changed(at, "suspend" if thing.is_suspended else "resume", thing, {"suspend": thing.is_suspended})
+        return _changed(
+            at,
+            "suspend" if thing.is_suspended else "resume",
+            thing,
+            {"suspend": thing.is_suspended},
+        )
 
     def _edit(self, at: float, thing: _Object) -> Request:
         thing.version = self._other(thing.version)
@@ -182,4 +206,6 @@ def _groups(thing: _Object) -> list[Json]:
 
 def _config(thing: _Object) -> Json:
     group = a_group(minReplicas=1, replicas=1)
-    return a_cluster_config(group, image=f"rayproject/ray:{thing.version}", enableInTreeAutoscaling=True)
+    return a_cluster_config(
+        group, image=f"rayproject/ray:{thing.version}", enableInTreeAutoscaling=True
+    )

@@ -56,9 +56,14 @@ def _styles() -> Iterator[str]:
 
 
 def test_every_page_is_there() -> None:
-    sources = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
+    sources = {
+        path.relative_to(ROOT / "docs").with_suffix(".html")
+        for path in (ROOT / "docs").rglob("*.md")
+    }
     made = {page.relative_to(SITE) for page in PAGES}
-    missing = {path.with_name("index.html") if path.name == "README.html" else path for path in sources} - made
+    missing = {
+        path.with_name("index.html") if path.name == "README.html" else path for path in sources
+    } - made
     assert missing == set(), "run 'make docs' first"
 
 
@@ -72,12 +77,20 @@ def test_a_page_loads_nothing_from_elsewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(SITE)) for page in PAGES])
 def test_what_a_page_loads_is_part_of_the_site(page: Path) -> None:
     addresses = (
-        each.partition("?")[0].partition("#")[0] for each in _read(page).addresses if not each.startswith("data:")
+        each.partition("?")[0].partition("#")[0]
+        for each in _read(page).addresses
+        if not each.startswith("data:")
     )
     base = SITE if page.name == "404.html" else page.parent
-    places = [(SITE / each.removeprefix("/") if each.startswith("/") else base / each) for each in addresses if each]
+    places = [
+        (SITE / each.removeprefix("/") if each.startswith("/") else base / each)
+        for each in addresses
+        if each
+    ]
     assert [str(place) for place in places if not place.exists()] == []
 
 
 def test_no_style_loads_a_font_or_a_picture_from_elsewhere() -> None:
-    assert [text[:80] for text in _styles() if STYLE_URL.search(text) or STYLE_IMPORT.search(text)] == []
+    assert [
+        text[:80] for text in _styles() if STYLE_URL.search(text) or STYLE_IMPORT.search(text)
+    ] == []

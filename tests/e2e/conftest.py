@@ -37,12 +37,17 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
     def scenario(self, plan: DemoOptions | None = None) -> Scenario:
         """Return the demo's scenario on this cluster."""
         given = plan or DemoOptions(manifests=DEPLOY, least_requests=0)
-        return Scenario(msgspec.structs.replace(given, overlay=OVERLAY), self.kubectl, self.kube, View())
+        return Scenario(
+            msgspec.structs.replace(given, overlay=OVERLAY), self.kubectl, self.kube, View()
+        )
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Print at once why a test failed: all end-to-end tests take long, and a reader should not have to wait for their end."""
-    if report.outcome not in {"passed", "skipped"}:  # pytest-rerunfailures has an outcome of its own
+    if report.outcome not in {
+        "passed",
+        "skipped",
+    }:  # pytest-rerunfailures has an outcome of its own
         sys.stdout.write(f"\n{report.longreprtext}\n")
 
 

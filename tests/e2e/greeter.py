@@ -20,7 +20,14 @@ from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE, RAY_SERVICE, Resource
 from common.upgrade.receipt import Receipt
 from raybus_cli.demo import demo_cluster, tally
-from raybus_cli.demo.cluster_state import LOAD_POD, NAMESPACE, SERVICE, ClusterState, Service, observe
+from raybus_cli.demo.cluster_state import (
+    LOAD_POD,
+    NAMESPACE,
+    SERVICE,
+    ClusterState,
+    Service,
+    observe,
+)
 from raybus_cli.demo.demo_cluster import Load
 from raybus_cli.demo.tally import Answer, Figures, Window
 from support.waiting import eventually, eventually_true
@@ -114,7 +121,9 @@ class Greeter:
 
     async def stop(self) -> None:
         """Take it away."""
-        await self._rig.kubectl.run("delete", "rayservice", SERVICE, "-n", NAMESPACE, "--ignore-not-found")
+        await self._rig.kubectl.run(
+            "delete", "rayservice", SERVICE, "-n", NAMESPACE, "--ignore-not-found"
+        )
 
     async def upgrade(self, options: Options | BlueGreen | None = None) -> str:
         """Apply a version that never was, which changes cluster and Serve config; return the cluster that serves now.
@@ -158,19 +167,26 @@ class Greeter:
         match self._options:
             case Options() as options:
                 spec["upgradeStrategy"]["clusterUpgradeOptions"].update(
-                    stepSizePercent=options.step, intervalSeconds=options.interval, maxSurgePercent=options.surge
+                    stepSizePercent=options.step,
+                    intervalSeconds=options.interval,
+                    maxSurgePercent=options.surge,
                 )
                 deployment["num_replicas"] = options.replicas
                 if options.workers:
                     deployment.update(num_replicas=options.workers, max_replicas_per_node=1)
-                    numbers = dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), options.workers)
+                    numbers = dict.fromkeys(
+                        ("replicas", "minReplicas", "maxReplicas"), options.workers
+                    )
                     spec["rayClusterConfig"]["workerGroupSpecs"][0].update(numbers)
                 chosen = {labels.UPGRADE_POLICY: options.policy} if options.policy else {}
                 if chosen or options.annotations:
                     body["metadata"]["annotations"] = {**chosen, **options.annotations}
             case BlueGreen(drains=drains, policy=policy):
                 chosen = {labels.UPGRADE_POLICY: policy} if policy else {}
-                body["metadata"]["annotations"] = {"raybus.io/graceful-drain": str(drains).lower(), **chosen}
+                body["metadata"]["annotations"] = {
+                    "raybus.io/graceful-drain": str(drains).lower(),
+                    **chosen,
+                }
         spec["serveConfigV2"] += f"    deployments: [{msgspec.json.encode(deployment).decode()}]\n"
         config = spec["rayClusterConfig"]
         if isinstance(self._options, Options) and self._options.is_head_only:
@@ -194,14 +210,20 @@ class Greeter:
                 if options.takes_grpc:
                     container["ports"].append({"name": "serve-grpc", "containerPort": GRPC_PORT})
             case BlueGreen(has_ha_proxy=has_ha_proxy, environment=environment):
-                added = dict(environment) | ({"RAY_SERVE_ENABLE_HA_PROXY": "1"} if has_ha_proxy else {})
+                added = dict(environment) | (
+                    {"RAY_SERVE_ENABLE_HA_PROXY": "1"} if has_ha_proxy else {}
+                )
         container["env"] += [{"name": name, "value": text} for name, text in added.items()]
 
     async def allow_long_requests(self) -> None:
         """Write a time-out of the user's own on the route, once it is there: the service may serve before it has one."""
 
         async def is_there() -> bool:
-            return bool(await self._rig.kubectl.run("get", "httproute", ROUTE, "-n", NAMESPACE, "--ignore-not-found"))
+            return bool(
+                await self._rig.kubectl.run(
+                    "get", "httproute", ROUTE, "-n", NAMESPACE, "--ignore-not-found"
+                )
+            )
 
         await eventually_true(is_there, within=60, what="the route")
         change = [{"op": "add", "path": "/spec/rules/0/timeouts", "value": {"request": "0s"}}]
@@ -219,27 +241,39 @@ class Greeter:
             f"raybus.io/{name.replace('_', '-')}" + (f"={value}" if value else "-")
             for name, value in annotations.items()
         ]
-        await self._rig.kubectl.run("annotate", "rayservice", SERVICE, "-n", NAMESPACE, "--overwrite", *arguments)
+        await self._rig.kubectl.run(
+            "annotate", "rayservice", SERVICE, "-n", NAMESPACE, "--overwrite", *arguments
+        )
 
     async def generation(self) -> int:
         """Return the generation of the spec."""
         return int(
             await self._rig.kubectl.run(
-                "get", "rayservice", SERVICE, "-n", NAMESPACE, "-o", "jsonpath={.metadata.generation}"
+                "get",
+                "rayservice",
+                SERVICE,
+                "-n",
+                NAMESPACE,
+                "-o",
+                "jsonpath={.metadata.generation}",
             )
         )
 
     async def receipt(self) -> Receipt:
         """Return what the last upgrade came to."""
         path = "jsonpath={.metadata.annotations.raybus\\.io/upgrade-receipt}"
-        text = await self._rig.kubectl.run("get", "rayservice", SERVICE, "-n", NAMESPACE, "-o", path)
+        text = await self._rig.kubectl.run(
+            "get", "rayservice", SERVICE, "-n", NAMESPACE, "-o", path
+        )
         return msgspec.json.decode(text, type=Receipt)
 
     async def state(self) -> ClusterState:
         """Observe once."""
         return await observe(self._rig.kube)
 
-    async def wait(self, what: str, holds: Callable[[ClusterState], bool], *, within: float = 180) -> ClusterState:
+    async def wait(
+        self, what: str, holds: Callable[[ClusterState], bool], *, within: float = 180
+    ) -> ClusterState:
         """Wait until a condition holds for the state of the cluster, and return that state."""
         state = ClusterState()
 
@@ -256,7 +290,9 @@ class Greeter:
 
     async def wait_for_share(self, percent: int, *, within: float = 180) -> None:
         """Wait until the pending cluster gets at least so many percent of the traffic."""
-        await self.wait(f"a share of {percent} percent", lambda state: _share(state) >= percent, within=within)
+        await self.wait(
+            f"a share of {percent} percent", lambda state: _share(state) >= percent, within=within
+        )
 
     async def wait_for_promotion(self, old: str, *, within: float = 240) -> str:
         """Wait until another cluster serves and the old one and its pods are gone; return the new one's name."""
@@ -266,13 +302,17 @@ class Greeter:
 
     async def wait_for_another(self, old: str, *, within: float = 240) -> str:
         """Wait until another cluster serves, while the old one may still drain; return the new one's name."""
-        state = await self.wait("another cluster serving", lambda state: _has_moved(state, old), within=within)
+        state = await self.wait(
+            "another cluster serving", lambda state: _has_moved(state, old), within=within
+        )
         self.version = self._last
         return state.active
 
     async def wait_for_return(self, old: str, *, within: float = 240) -> None:
         """Wait until only the old cluster is there, and serves."""
-        await self.wait("the upgrade being withdrawn", lambda state: _is_alone(state, old), within=within)
+        await self.wait(
+            "the upgrade being withdrawn", lambda state: _is_alone(state, old), within=within
+        )
 
     @asynccontextmanager
     async def followed(self) -> AsyncGenerator[list[Moment]]:
@@ -289,7 +329,9 @@ class Greeter:
                 for each in following:
                     each.cancel()
 
-    async def _watch(self, resource: Resource, name: str, note: Callable[[bytes, float], None]) -> None:
+    async def _watch(
+        self, resource: Resource, name: str, note: Callable[[bytes, float], None]
+    ) -> None:
         query = {"watch": "true", "fieldSelector": f"metadata.name={name}"}
         while True:
             async with self._rig.kube.stream(resource.path(NAMESPACE), query=query) as lines:
@@ -303,31 +345,43 @@ class Greeter:
         """Send requests for the length of a `with` block; the list fills up, and is whole at the end of the block."""
         load = msgspec.structs.replace(LOAD, url=await self._url(), **changes)
         text = await self._rig.kubectl.run("kustomize", str(DEPLOY / "demo/load"))
-        documents: list[Json] = [each for each in yaml.safe_load_all(demo_cluster.manifest(text, load)) if each]
+        documents: list[Json] = [
+            each for each in yaml.safe_load_all(demo_cluster.manifest(text, load)) if each
+        ]
         self._replace_scripts(documents)
         async with self._loaded(LOAD_POD, yaml.safe_dump_all(documents)) as answers:
             yield answers
 
     def _replace_scripts(self, documents: list[Json]) -> None:
         """Replace the scripts of the demo that this service has of its own."""
-        for document in (each for each in documents if each["kind"] == "ConfigMap" and self._scripts is not None):
-            document["data"] = {name: (self._scripts / name).read_text() for name in document["data"]}
+        for document in (
+            each for each in documents if each["kind"] == "ConfigMap" and self._scripts is not None
+        ):
+            document["data"] = {
+                name: (self._scripts / name).read_text() for name in document["data"]
+            }
 
     @asynccontextmanager
     async def under_streams(self) -> AsyncGenerator[list[Answer]]:
         """Hold gRPC streams open for the length of a `with` block."""
         text = await self._rig.kubectl.run("kustomize", str(DEPLOY / "demo/streams"))
         address = f"{await self._address()}:{GRPC_PORT}"
-        async with self._loaded(STREAMS_POD, text.replace(f"{GATEWAY}:{GRPC_PORT}", address)) as answers:
+        async with self._loaded(
+            STREAMS_POD, text.replace(f"{GATEWAY}:{GRPC_PORT}", address)
+        ) as answers:
             yield answers
 
     @asynccontextmanager
     async def _loaded(self, pod: str, manifest: str) -> AsyncGenerator[list[Answer]]:
         answers: list[Answer] = []
         # that of an earlier block may be ending
-        await self._rig.kubectl.run("delete", "pod", "-n", NAMESPACE, pod, "--ignore-not-found", "--timeout=60s")
+        await self._rig.kubectl.run(
+            "delete", "pod", "-n", NAMESPACE, pod, "--ignore-not-found", "--timeout=60s"
+        )
         await self._rig.kubectl.run("apply", "-f", "-", stdin=manifest)
-        await self._rig.kubectl.run("wait", "-n", NAMESPACE, f"pod/{pod}", "--for=condition=Ready", "--timeout=60s")
+        await self._rig.kubectl.run(
+            "wait", "-n", NAMESPACE, f"pod/{pod}", "--for=condition=Ready", "--timeout=60s"
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read(pod, answers))
             await eventually(lambda: answers, within=60, what="a first answer")
@@ -349,18 +403,23 @@ class Greeter:
     async def _address(self) -> str:
         where = ("gateway", GATEWAY, "-n", NAMESPACE)
         await self._rig.kubectl.run("wait", *where, "--for=condition=Programmed", "--timeout=60s")
-        return await self._rig.kubectl.run("get", *where, "-o", "jsonpath={.status.addresses[0].value}")
+        return await self._rig.kubectl.run(
+            "get", *where, "-o", "jsonpath={.status.addresses[0].value}"
+        )
 
     async def _apply(self, body: Json) -> None:
         await self._rig.kubectl.run("apply", "-f", "-", stdin=msgspec.json.encode(body).decode())
 
     async def _clear(self) -> None:
-        known = await self._rig.kubectl.run("get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name")
+        known = await self._rig.kubectl.run(
+            "get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name"
+        )
         if known:
             what = ("rayservice,pod", "-n", NAMESPACE, SERVICE, LOAD_POD, STREAMS_POD)
             await self._rig.kubectl.run("delete", *what, "--ignore-not-found", "--wait=false")
         await self.wait(
-            "an earlier service going", lambda state: not state.clusters and not state.pods and not state.load
+            "an earlier service going",
+            lambda state: not state.clusters and not state.pods and not state.load,
         )
 
     def _note(self, body: bytes, at: float) -> None:
@@ -372,14 +431,19 @@ class Greeter:
             pending=sides[1].ray_cluster_name,
             capacities=(sides[0].target_capacity, sides[1].target_capacity),
             weights=(sides[0].traffic_routed_percent, sides[1].traffic_routed_percent),
-            conditions=tuple(sorted(each.type for each in status.conditions if each.status == "True")),
+            conditions=tuple(
+                sorted(each.type for each in status.conditions if each.status == "True")
+            ),
         )
         if not self.history or msgspec.structs.replace(self.history[-1], at=at) != moment:
             self.history.append(moment)
 
     def _note_route(self, body: bytes, at: float) -> None:
         rules = msgspec.json.decode(body, type=HttpRoute).spec.rules
-        move = Move(at=at, weights={each.name: each.weight or 0 for rule in rules for each in rule.backend_refs})
+        move = Move(
+            at=at,
+            weights={each.name: each.weight or 0 for rule in rules for each in rule.backend_refs},
+        )
         if not self.moves or self.moves[-1].weights != move.weights:
             self.moves.append(move)
 
@@ -402,7 +466,9 @@ def expect_no_failure(greeter: Greeter, answers: list[Answer], *, at_least: int)
     """Expect that every request was answered with 200."""
     figures = tally.count(answers, Window())
     worst = [f"{each}" for each in answers if each.failed]
-    assert not worst, "\n".join([f"{len(worst)} of {len(answers)} failed", *worst[:40], *map(str, greeter.history)])
+    assert not worst, "\n".join(
+        [f"{len(worst)} of {len(answers)} failed", *worst[:40], *map(str, greeter.history)]
+    )
     assert figures.requests >= at_least, f"only {figures.requests} requests were sent"
     return figures
 
@@ -421,11 +487,17 @@ async def settle(answers: list[Answer], *, more: int = 150) -> None:
 
 def _is_serving(state: ClusterState) -> bool:
     service = state.service
-    return service is not None and service.is_ready and bool(state.active) and not service.is_upgrading
+    return (
+        service is not None and service.is_ready and bool(state.active) and not service.is_upgrading
+    )
 
 
 def _share(state: ClusterState) -> int:
-    return 0 if state.service is None else state.service.status.pending_service_status.traffic_routed_percent or 0
+    return (
+        0
+        if state.service is None
+        else state.service.status.pending_service_status.traffic_routed_percent or 0
+    )
 
 
 def _has_moved(state: ClusterState, old: str) -> bool:
@@ -433,17 +505,27 @@ def _has_moved(state: ClusterState, old: str) -> bool:
 
 
 def _is_gone(state: ClusterState, old: str) -> bool:
-    return old not in state.clusters and not any(pod.metadata.labels.get("ray.io/cluster") == old for pod in state.pods)
+    return old not in state.clusters and not any(
+        pod.metadata.labels.get("ray.io/cluster") == old for pod in state.pods
+    )
 
 
 def _is_alone(state: ClusterState, cluster: str) -> bool:
     """Return whether a cluster serves alone, without a pod of any other."""
     homes = {pod.metadata.labels["ray.io/cluster"] for pod in state.pods}
-    return state.active == cluster and not state.pending and state.clusters == (cluster,) and homes == {cluster}
+    return (
+        state.active == cluster
+        and not state.pending
+        and state.clusters == (cluster,)
+        and homes == {cluster}
+    )
 
 
 def _summary(state: ClusterState) -> str:
     if state.service is None:
         return "there is no RayService"
-    conditions = [f"{each.type}={each.status} {each.reason} {each.message}" for each in state.service.status.conditions]
+    conditions = [
+        f"{each.type}={each.status} {each.reason} {each.message}"
+        for each in state.service.status.conditions
+    ]
     return f"clusters {state.clusters}; " + "; ".join(conditions)

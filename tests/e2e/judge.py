@@ -39,7 +39,9 @@ async def start(rig: Rig) -> None:
     load = next(each for each in yaml.safe_load_all(text) if each["kind"] == "Pod")
     for each in _manifests(load):
         await rig.kubectl.run("apply", "-f", "-", stdin=msgspec.json.encode(each).decode())
-    await rig.kubectl.run("wait", "-n", NAMESPACE, f"pod/{NAME}", "--for=condition=Ready", "--timeout=60s")
+    await rig.kubectl.run(
+        "wait", "-n", NAMESPACE, f"pod/{NAME}", "--for=condition=Ready", "--timeout=60s"
+    )
 
 
 async def asked(rig: Rig, cluster: str) -> list[Asked]:
@@ -71,7 +73,12 @@ def _manifests(load: Json) -> list[Json]:
             "metadata": {"name": webhook.SECRET_NAME, "namespace": NAMESPACE},
             "stringData": {webhook.SECRET_KEY: key},
         },
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {SCRIPT.name: SCRIPT.read_text()}},
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": meta,
+            "data": {SCRIPT.name: SCRIPT.read_text()},
+        },
         {
             "apiVersion": "v1",
             "kind": "Service",

@@ -47,7 +47,10 @@ class OtherBuild(msgspec.Struct, frozen=True, kw_only=True):
 
     def stage(self, service: str) -> str:
         """Return the lines of the Dockerfile that make this image of the one of its checkout."""
-        lines = [f"FROM {service} AS {self.tag}-{service}", f'LABEL raybus.image="{self.image(service)}"']
+        lines = [
+            f"FROM {service} AS {self.tag}-{service}",
+            f'LABEL raybus.image="{self.image(service)}"',
+        ]
         if self.form:
             module = COMMANDS[service].removeprefix("-m ")
             command = ["python", "-P", "/opt/raybus/other_build.py", self.form, module, *NUMBERED]
@@ -67,7 +70,9 @@ def all_of_them() -> list[OtherBuild]:
     """Return this build with another major, and that of an earlier commit where `RAYBUS_EARLIER_CHECKOUT` names one."""
     found = [OtherBuild(name="this build with messages of another major", tag="other", form="2.0")]
     if (folder := builds.earlier_checkout()) is not None:
-        found.append(OtherBuild(name="the build of an earlier commit", tag="earlier", checkout=folder))
+        found.append(
+            OtherBuild(name="the build of an earlier commit", tag="earlier", checkout=folder)
+        )
     return found
 
 

@@ -55,7 +55,12 @@ def a_cluster(name: str, *groups: Json, **fields: object) -> Json:
     """Return a RayCluster with a head that takes no work; `fields` go into its spec."""
     params = {"num-cpus": "0", "object-store-memory": "100000000"}
     head = {"rayStartParams": params, "template": a_template("ray-head")}
-    spec = {"rayVersion": "2.60.0", "headGroupSpec": head, "workerGroupSpecs": list(groups), **fields}
+    spec = {
+        "rayVersion": "2.60.0",
+        "headGroupSpec": head,
+        "workerGroupSpecs": list(groups),
+        **fields,
+    }
     metadata = {"name": name, "namespace": NAMESPACE}
     return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec}
 
@@ -69,9 +74,13 @@ class RunningCluster:
 
     async def pods(self, *, group: str | None = None) -> list[Pod]:
         """Return the pods that Ray runs in (of one group: `headgroup` or a worker group), by name."""
-        selector = f"ray.io/cluster={self.name},ray.io/is-ray-node=yes" + (f",ray.io/group={group}" if group else "")
+        selector = f"ray.io/cluster={self.name},ray.io/is-ray-node=yes" + (
+            f",ray.io/group={group}" if group else ""
+        )
         body = await self._rig.kube.list(POD, NAMESPACE, label_selector=selector)
-        return sorted(msgspec.json.decode(body, type=PodList).items, key=lambda pod: pod.metadata.name)
+        return sorted(
+            msgspec.json.decode(body, type=PodList).items, key=lambda pod: pod.metadata.name
+        )
 
     async def head(self) -> Pod:
         """Return the one head pod."""
@@ -85,22 +94,39 @@ class RunningCluster:
             pods = await self.pods()
             wanted = {"headgroup": 1, **groups}
             found = [pod.metadata.labels["ray.io/group"] for pod in pods]
-            well = all(pod.is_running_and_ready and pod.metadata.deletion_timestamp is None for pod in pods)
-            return well and sorted(found) == sorted(group for group, number in wanted.items() for _ in range(number))
+            well = all(
+                pod.is_running_and_ready and pod.metadata.deletion_timestamp is None for pod in pods
+            )
+            return well and sorted(found) == sorted(
+                group for group, number in wanted.items() for _ in range(number)
+            )
 
-        await eventually_true(all_run, within=within, what=f"cluster {self.name} having {groups} ready")
+        await eventually_true(
+            all_run, within=within, what=f"cluster {self.name} having {groups} ready"
+        )
 
     async def apply(self, manifest: Json) -> None:
         """Apply a manifest as a user does."""
-        await self._rig.kubectl.run("apply", "-f", "-", stdin=msgspec.json.encode(manifest).decode())
+        await self._rig.kubectl.run(
+            "apply", "-f", "-", stdin=msgspec.json.encode(manifest).decode()
+        )
 
     async def run(self, program: str) -> str:
         """Run a Python program on the head, connected to Ray in the namespace `tests`; return what it printed."""
-        connect = (
-            "import ray; ray.init(address='auto', namespace='tests', log_to_driver=False, logging_level='error')\n"
-        )
+        connect = "import ray; ray.init(address='auto', namespace='tests', log_to_driver=False, logging_level='error')\n"
         head = (await self.head()).metadata.name
-        command = ("exec", "-n", NAMESPACE, head, "-c", "ray-head", "--", "python", "-c", connect + program)
+        command = (
+            "exec",
+            "-n",
+            NAMESPACE,
+            head,
+            "-c",
+            "ray-head",
+            "--",
+            "python",
+            "-c",
+            connect + program,
+        )
         return (await self._rig.kubectl.run(*command)).strip()
 
     async def kill(self, pod: Pod) -> None:
@@ -114,7 +140,9 @@ class RunningCluster:
 
 
 @asynccontextmanager
-async def running(rig: Rig, manifest: Json, *, within: float = 400) -> AsyncGenerator[RunningCluster]:
+async def running(
+    rig: Rig, manifest: Json, *, within: float = 400
+) -> AsyncGenerator[RunningCluster]:
     """Make a cluster for the length of a `with` block, which has so many seconds; its pods are gone afterwards."""
     cluster = RunningCluster(rig, manifest["metadata"]["name"])
     await cluster.apply(manifest)
@@ -122,13 +150,18 @@ async def running(rig: Rig, manifest: Json, *, within: float = 400) -> AsyncGene
         async with asyncio.timeout(within):
             yield cluster
     finally:
-        await rig.kubectl.run("delete", "raycluster", cluster.name, "-n", NAMESPACE, "--ignore-not-found")
+        await rig.kubectl.run(
+            "delete", "raycluster", cluster.name, "-n", NAMESPACE, "--ignore-not-found"
+        )
         await eventually_true(cluster.is_empty, within=90, what=f"the pods of {cluster.name} going")
 
 
 def spread(pods: list[Pod]) -> dict[str, tuple[str, int]]:
     """Return each pod's uid and how often its Ray container was started again: equal if nobody touched them."""
     return {
-        pod.metadata.name: (pod.metadata.uid, sum(each.restart_count for each in pod.status.container_statuses))
+        pod.metadata.name: (
+            pod.metadata.uid,
+            sum(each.restart_count for each in pod.status.container_statuses),
+        )
         for pod in pods
     }

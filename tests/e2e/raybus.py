@@ -23,12 +23,16 @@ SERVICES = tuple(name for name in COMMANDS if name != "nats")
 async def pods(rig: Rig) -> list[Pod]:
     """Return the pods that run for good."""
     found = msgspec.json.decode(await rig.kube.list(POD, NAMESPACE), type=PodList).items
-    return [pod for pod in found if pod.metadata.labels.get("app.kubernetes.io/name") != "nats-streams"]
+    return [
+        pod for pod in found if pod.metadata.labels.get("app.kubernetes.io/name") != "nats-streams"
+    ]
 
 
 async def pod_of(rig: Rig, part: str) -> Pod:
     """Return the pod of one part."""
-    return next(pod for pod in await pods(rig) if pod.metadata.labels["app.kubernetes.io/name"] == part)
+    return next(
+        pod for pod in await pods(rig) if pod.metadata.labels["app.kubernetes.io/name"] == part
+    )
 
 
 async def is_well(rig: Rig) -> bool:

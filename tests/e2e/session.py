@@ -101,7 +101,12 @@ class Session:
     async def pipe(self, command: str) -> str:
         """Return what a command prints into a pipe; there it has no colours and no cut lines."""
         run = asyncio.to_thread(
-            subprocess.run, ["bash", "-c", command], cwd=self.folder, env=self._env, capture_output=True, timeout=LIMIT
+            subprocess.run,
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self._env,
+            capture_output=True,
+            timeout=LIMIT,
         )
         done = await run
         assert done.returncode == 0, f"$ {command}\n{done.stderr.decode()}"
@@ -126,7 +131,9 @@ class Session:
     async def kept(self, command: str, text: str) -> AsyncGenerator[None]:
         """Run a command with a pipe for the length of a block, and put what it printed on the page, below a text."""
         arguments = ["bash", "-c", f"exec {command}"]
-        process = subprocess.Popen(arguments, cwd=self.folder, env=self._env, stdout=subprocess.PIPE)  # noqa: ASYNC220  (ends with the block)
+        process = subprocess.Popen(  # noqa: ASYNC220  (ends with the block)
+            arguments, cwd=self.folder, env=self._env, stdout=subprocess.PIPE
+        )
         try:
             yield
         finally:
@@ -146,16 +153,25 @@ class Session:
         path.write_text(f"{head}\n{self.page}")
 
     def _run(self, command: str) -> Done:
-        process, master = self._start(f"timeout --foreground {LIMIT:g} bash -c {shlex.quote(command)}")
+        process, master = self._start(
+            f"timeout --foreground {LIMIT:g} bash -c {shlex.quote(command)}"
+        )
         shown = _drain(master)
-        text = ESCAPES.sub("", shown.decode(errors="replace")).replace("\r\n", "\n").replace("\r", "")
+        text = (
+            ESCAPES.sub("", shown.decode(errors="replace")).replace("\r\n", "\n").replace("\r", "")
+        )
         return Done(code=process.wait(LIMIT), shown=text)
 
     def _start(self, command: str) -> tuple[subprocess.Popen[bytes], int]:
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         process = subprocess.Popen(
-            ["bash", "-c", command], cwd=self.folder, env=self._env, stdin=slave, stdout=slave, stderr=slave
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self._env,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
         )
         os.close(slave)
         return process, master
@@ -171,7 +187,9 @@ class Session:
         """Return text without what chance and place made of it."""
         shift = BEGIN - datetime.fromtimestamp(self._began, tz=UTC).replace(microsecond=0)
         text = MOMENT.sub(lambda found: _shifted(found[0], shift), text)
-        return ADDRESS.sub(lambda found: "192.0.2.1".ljust(len(found[0])), text).replace(str(self.folder), "~")
+        return ADDRESS.sub(lambda found: "192.0.2.1".ljust(len(found[0])), text).replace(
+            str(self.folder), "~"
+        )
 
 
 def _shifted(text: str, shift: timedelta) -> str:

@@ -10,9 +10,15 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @pytest.mark.parametrize("version", [pytest.param("v1", marks=pytest.mark.ondemand), "v2"])
 async def test_ray_scales_a_cluster_up_and_down(rig: Rig, version: str) -> None:
-    options = {"idleTimeoutSeconds": 5, "version": version, "resources": {"requests": {"cpu": "50m"}}}
+    options = {
+        "idleTimeoutSeconds": 5,
+        "version": version,
+        "resources": {"requests": {"cpu": "50m"}},
+    }
     group = a_group("small", replicas=0, maxReplicas=1)
-    manifest = a_cluster(f"elastic-{version}", group, enableInTreeAutoscaling=True, autoscalerOptions=options)
+    manifest = a_cluster(
+        f"elastic-{version}", group, enableInTreeAutoscaling=True, autoscalerOptions=options
+    )
     async with running(rig, manifest) as cluster:
         await cluster.wait_for()
         await cluster.run("ray.autoscaler.sdk.request_resources(num_cpus=1)")

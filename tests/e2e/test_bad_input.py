@@ -41,7 +41,9 @@ async def expect_reported(rig: Rig, *texts: str) -> None:
 
 async def patch(rig: Rig, body: Json) -> None:
     text = msgspec.json.encode(body).decode()
-    await rig.kubectl.run("patch", "rayservice", SERVICE, "-n", NAMESPACE, "--type=merge", "-p", text)
+    await rig.kubectl.run(
+        "patch", "rayservice", SERVICE, "-n", NAMESPACE, "--type=merge", "-p", text
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,12 +57,16 @@ async def patch(rig: Rig, body: Json) -> None:
         ),
     ],
 )
-async def test_a_wrong_serve_config_is_reported(serving: Rig, config: str, texts: tuple[str, ...]) -> None:
+async def test_a_wrong_serve_config_is_reported(
+    serving: Rig, config: str, texts: tuple[str, ...]
+) -> None:
     await patch(serving, {"spec": {"serveConfigV2": config}})
     await expect_reported(serving, *texts)
 
 
-async def test_an_image_that_cannot_be_pulled_is_reported_and_the_active_cluster_serves_on(serving: Rig) -> None:
+async def test_an_image_that_cannot_be_pulled_is_reported_and_the_active_cluster_serves_on(
+    serving: Rig,
+) -> None:
     manifest = (await serving.kubectl.run("kustomize", str(DEPLOY / "demo/v2"))).replace(
         "docker.io/rayproject/ray:2.60.0", "raybus.invalid/ray:none"
     )

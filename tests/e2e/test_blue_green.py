@@ -38,7 +38,9 @@ async def test_an_appended_group_disturbs_nobody(draining: Greeter) -> None:
     async with draining.under_load() as answers:
         await settle(answers)
         await draining.append_group("more")
-        after = await draining.wait("a pod of the new group", lambda state: len(state.pods) == len(before.pods) + 1)
+        after = await draining.wait(
+            "a pod of the new group", lambda state: len(state.pods) == len(before.pods) + 1
+        )
         await settle(answers)
     expect_no_failure(draining, answers, at_least=300)
     assert (after.active, after.clusters) == (before.active, before.clusters)
@@ -74,12 +76,22 @@ async def kill_all(rig: Rig) -> None:
     [
         pytest.param(no_harm, id="no harm", marks=pytest.mark.soak),
         pytest.param(kill_all, id="kill -9 of NATS with loss of its volume, and of each service"),
-        pytest.param(kill_each_service, id="kill -9 of each service, one after the other", marks=pytest.mark.soak),
+        pytest.param(
+            kill_each_service,
+            id="kill -9 of each service, one after the other",
+            marks=pytest.mark.soak,
+        ),
         pytest.param(kill_nats, id="kill -9 of NATS", marks=pytest.mark.soak),
-        pytest.param(lose_the_volume, id="kill -9 of NATS and loss of the JetStream volume", marks=pytest.mark.soak),
+        pytest.param(
+            lose_the_volume,
+            id="kill -9 of NATS and loss of the JetStream volume",
+            marks=pytest.mark.soak,
+        ),
     ],
 )
-async def test_with_drain_no_request_fails_or_is_sent_twice(rig: Rig, draining: Greeter, harm: Harm) -> None:
+async def test_with_drain_no_request_fails_or_is_sent_twice(
+    rig: Rig, draining: Greeter, harm: Harm
+) -> None:
     async with asyncio.timeout(400), draining.under_load() as answers:
         await settle(answers)
         old = await draining.upgrade()

@@ -44,7 +44,14 @@ async def service(rig: Rig) -> AsyncGenerator[Greeter]:
 def aborted(state: ClusterState) -> str:
     """Return why the upgrade was aborted by a gate, with the figures; nothing if it was not."""
     held = [] if state.service is None else state.service.status.conditions
-    return next((each.message for each in held if (each.type, each.reason) == ("UpgradeAborted", "GateFailed")), "")
+    return next(
+        (
+            each.message
+            for each in held
+            if (each.type, each.reason) == ("UpgradeAborted", "GateFailed")
+        ),
+        "",
+    )
 
 
 async def test_a_version_that_is_slow_in_its_warm_up_reaches_no_client(service: Greeter) -> None:

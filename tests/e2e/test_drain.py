@@ -47,7 +47,9 @@ class Drained(Greeter):
         """Return the manifest with the times."""
         body = super().manifest(version)
         spec = body["spec"]
-        spec["serveConfigV2"] = spec["serveConfigV2"].replace('"name":"Greeter"', f'"name":"Greeter",{LONGEST}')
+        spec["serveConfigV2"] = spec["serveConfigV2"].replace(
+            '"name":"Greeter"', f'"name":"Greeter",{LONGEST}'
+        )
         for group in spec["rayClusterConfig"]["workerGroupSpecs"]:
             group["template"]["spec"]["terminationGracePeriodSeconds"] = GRACE
         return body
@@ -74,7 +76,9 @@ def of_type(state: ClusterState, node_type: str) -> list[Pod]:
 def all_ready(state: ClusterState, *, workers: int, gone: frozenset[str] = frozenset()) -> bool:
     """Return whether the head and so many workers are ready, and none of them is one of `gone`."""
     pods = [*of_type(state, "head"), *of_type(state, "worker")]
-    ready = all(pod.is_running_and_ready and pod.metadata.deletion_timestamp is None for pod in pods)
+    ready = all(
+        pod.is_running_and_ready and pod.metadata.deletion_timestamp is None for pod in pods
+    )
     return ready and len(pods) == workers + 1 and not gone & {pod.metadata.name for pod in pods}
 
 
@@ -86,18 +90,33 @@ class Nodes:
 
     async def drain(self, selector: str, *options: str) -> str:
         """Evict the pods that a selector names; return what `kubectl drain` printed."""
-        name = (await self._kubectl.run("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")).strip()
-        what = ("--pod-selector", selector, "--ignore-daemonsets", "--delete-emptydir-data", *options)
+        name = (
+            await self._kubectl.run("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
+        ).strip()
+        what = (
+            "--pod-selector",
+            selector,
+            "--ignore-daemonsets",
+            "--delete-emptydir-data",
+            *options,
+        )
         return await self._kubectl.run("drain", name, *what)
 
     async def uncordon(self) -> None:
         """Let pods be placed again once the drain has cordoned the Node."""
 
         async def is_cordoned() -> bool:
-            return await self._kubectl.run("get", "nodes", "-o", "jsonpath={.items[0].spec.unschedulable}") == "true"
+            return (
+                await self._kubectl.run(
+                    "get", "nodes", "-o", "jsonpath={.items[0].spec.unschedulable}"
+                )
+                == "true"
+            )
 
         await eventually_true(is_cordoned, within=60, every=0.2, what="the Node being cordoned")
-        name = (await self._kubectl.run("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")).strip()
+        name = (
+            await self._kubectl.run("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
+        ).strip()
         await self._kubectl.run("uncordon", name)
 
     @asynccontextmanager
@@ -114,7 +133,9 @@ class Nodes:
         body = {**eviction, "metadata": {"name": name}, "deleteOptions": {"dryRun": ["All"]}}
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"
         with suppress(errors.RaybusError):
-            await self._kubectl.run("create", "--raw", path, "-f", "-", stdin=msgspec.json.encode(body).decode())
+            await self._kubectl.run(
+                "create", "--raw", path, "-f", "-", stdin=msgspec.json.encode(body).decode()
+            )
             return True
         return False
 
@@ -122,21 +143,39 @@ class Nodes:
 async def ray_nodes(rig: Rig, state: ClusterState) -> list[tuple[str, str, str]]:
     """Return address and state of each node that Ray knows, and why it ended; a later pod may have the address of an earlier one."""
     (head,) = of_type(state, "head")
-    command = ("exec", "-n", NAMESPACE, head.metadata.name, "-c", "ray-head", "--", "python", "-c", NODES)
-    return msgspec.json.decode((await rig.kubectl.run(*command)).splitlines()[-1], type=list[tuple[str, str, str]])
+    command = (
+        "exec",
+        "-n",
+        NAMESPACE,
+        head.metadata.name,
+        "-c",
+        "ray-head",
+        "--",
+        "python",
+        "-c",
+        NODES,
+    )
+    return msgspec.json.decode(
+        (await rig.kubectl.run(*command)).splitlines()[-1], type=list[tuple[str, str, str]]
+    )
 
 
 async def annotate_cluster(rig: Rig, cluster: str, value: str) -> None:
     """Opt a cluster that runs in or out."""
     annotation = f"raybus.io/disruption-budget={value}"
-    await rig.kubectl.run("annotate", "raycluster", cluster, "-n", NAMESPACE, annotation, "--overwrite")
+    await rig.kubectl.run(
+        "annotate", "raycluster", cluster, "-n", NAMESPACE, annotation, "--overwrite"
+    )
 
 
 def table(what: str, answers: list[Answer], began: float) -> None:
     """Print what the requests came to."""
     loop = asyncio.get_running_loop()
     failed = [each for each in answers if each.failed]
-    show(f"{what}: {len(answers)} requests in {loop.time() - began:.0f} s, {len(failed)} failed", *failed[:10])
+    show(
+        f"{what}: {len(answers)} requests in {loop.time() - began:.0f} s, {len(failed)} failed",
+        *failed[:10],
+    )
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
@@ -150,9 +189,13 @@ async def is_refused(nodes: Nodes, pod: Pod) -> bool:
     return not await nodes.may_be_evicted(pod)
 
 
-async def test_a_drain_takes_one_worker_at_a_time_after_ray_has_drained_it(rig: Rig, protected: Greeter) -> None:
+async def test_a_drain_takes_one_worker_at_a_time_after_ray_has_drained_it(
+    rig: Rig, protected: Greeter
+) -> None:
     async with asyncio.timeout(500):
-        before = await protected.wait("two workers that serve", lambda state: all_ready(state, workers=2))
+        before = await protected.wait(
+            "two workers that serve", lambda state: all_ready(state, workers=2)
+        )
         workers = {pod.metadata.name: pod.status.pod_ip for pod in of_type(before, "worker")}
         selector = f"ray.io/cluster={before.active},ray.io/node-type=worker"
         async with protected.under_load() as answers:
@@ -161,26 +204,38 @@ async def test_a_drain_takes_one_worker_at_a_time_after_ray_has_drained_it(rig: 
             async with Nodes(rig).draining(selector, within=400) as drain:
                 fewest = 2
                 while not drain.done():
-                    ready = [pod for pod in of_type(await protected.state(), "worker") if pod.is_running_and_ready]
+                    ready = [
+                        pod
+                        for pod in of_type(await protected.state(), "worker")
+                        if pod.is_running_and_ready
+                    ]
                     fewest = min(fewest, len(ready))
                     await asyncio.sleep(0.5)
             show(drain.result())
             gone = frozenset(workers)
-            after = await protected.wait("two other workers", lambda state: all_ready(state, workers=2, gone=gone))
+            after = await protected.wait(
+                "two other workers", lambda state: all_ready(state, workers=2, gone=gone)
+            )
             await settle(answers)
             table("two workers drained", answers, began)
     expect_no_failure(protected, answers, at_least=1000)
     assert (fewest, after.active) == (1, before.active)
     known = await ray_nodes(rig, after)
     show(*known)
-    drained = {address for address, state, why in known if state == "DEAD" and "the pod is evicted" in why}
+    drained = {
+        address for address, state, why in known if state == "DEAD" and "the pod is evicted" in why
+    }
     assert drained >= set(workers.values())
 
 
-async def test_the_annotation_opts_a_running_cluster_out_and_in(rig: Rig, protected: Greeter) -> None:
+async def test_the_annotation_opts_a_running_cluster_out_and_in(
+    rig: Rig, protected: Greeter
+) -> None:
     nodes, state = Nodes(rig), await protected.state()
     (head,) = of_type(state, "head")
-    await eventually_true(lambda: is_refused(nodes, head), within=60, what="the head being protected")
+    await eventually_true(
+        lambda: is_refused(nodes, head), within=60, what="the head being protected"
+    )
     await annotate_cluster(rig, state.active, "false")
     await eventually_true(lambda: nodes.may_be_evicted(head), within=60, what="the opt-out")
     await annotate_cluster(rig, state.active, "true")
@@ -194,7 +249,9 @@ async def test_a_protected_head_goes_when_a_restart_has_moved_its_service(
     async with asyncio.timeout(500), protected.under_load() as answers:
         await settle(answers)
         began, old = asyncio.get_running_loop().time(), (await protected.state()).active
-        async with Nodes(rig).draining(f"ray.io/cluster={old},ray.io/node-type=head", within=400) as drain:
+        async with Nodes(rig).draining(
+            f"ray.io/cluster={old},ray.io/node-type=head", within=400
+        ) as drain:
             await settle(answers)
             assert not drain.done(), "the budget refuses it"
             await terminal.pipe(f"raybus restart {SERVICE} -n {NAMESPACE}")
@@ -207,7 +264,9 @@ async def test_a_protected_head_goes_when_a_restart_has_moved_its_service(
 
 async def test_what_an_evicted_head_costs_with_fault_tolerance(rig: Rig) -> None:
     async with serving_in_steps(rig, TWO_WORKERS, kind=Lasting) as greeter, asyncio.timeout(400):
-        before = await greeter.wait("two workers that serve", lambda state: all_ready(state, workers=2))
+        before = await greeter.wait(
+            "two workers that serve", lambda state: all_ready(state, workers=2)
+        )
         (head,) = of_type(before, "head")
         selector = f"ray.io/cluster={before.active},ray.io/node-type=head"
         async with greeter.under_load() as answers:
@@ -217,7 +276,9 @@ async def test_what_an_evicted_head_costs_with_fault_tolerance(rig: Rig) -> None
                 pass
             show(drain.result())
             gone = frozenset({head.metadata.name})
-            after = await greeter.wait("another head", lambda state: all_ready(state, workers=2, gone=gone))
+            after = await greeter.wait(
+                "another head", lambda state: all_ready(state, workers=2, gone=gone)
+            )
             await settle(answers, more=600)
             table("head with fault tolerance evicted", answers, began)
         assert after.active == before.active

@@ -50,7 +50,9 @@ async def lose_the_head(cluster: RunningCluster) -> None:
 
     async def another_runs() -> bool:
         heads = await cluster.pods(group="headgroup")
-        return any(pod.is_running_and_ready and pod.metadata.uid != lost.metadata.uid for pod in heads)
+        return any(
+            pod.is_running_and_ready and pod.metadata.uid != lost.metadata.uid for pod in heads
+        )
 
     await eventually_true(another_runs, within=120, what="another head")
 
@@ -71,7 +73,9 @@ async def test_without_fault_tolerance_another_head_comes_and_the_workers_join_i
         await expect_nodes(cluster, 2)
         await cluster.wait_for(workers=1)
         (same,) = await cluster.pods(group="workers")
-        assert same.metadata.uid == worker.metadata.uid, "the pod stays; its container starts again and joins"
+        assert same.metadata.uid == worker.metadata.uid, (
+            "the pod stays; its container starts again and joins"
+        )
         with pytest.raises(Exception, match="counter"):
             await cluster.run(CONTINUE)
 
@@ -96,11 +100,19 @@ async def test_with_redis_work_goes_on_and_nothing_is_left_in_redis_at_the_end(r
         async with running(rig, manifest) as cluster:
             await expect_that_work_goes_on(cluster)
             assert await redis_size(rig) > 0
-            await rig.kubectl.run("delete", "raycluster", "lasting", "-n", NAMESPACE, "--wait=false")
-            await eventually_true(lambda: job_exists(rig), within=60, what="the Job that empties Redis")
-            await eventually_true(lambda: is_gone(rig, "lasting"), within=120, what="the RayCluster going")
+            await rig.kubectl.run(
+                "delete", "raycluster", "lasting", "-n", NAMESPACE, "--wait=false"
+            )
+            await eventually_true(
+                lambda: job_exists(rig), within=60, what="the Job that empties Redis"
+            )
+            await eventually_true(
+                lambda: is_gone(rig, "lasting"), within=120, what="the RayCluster going"
+            )
         assert await redis_size(rig) == 0
-        forced = await rig.kubectl.run("get", "events", "-n", NAMESPACE, "-o", "jsonpath={.items[*].reason}")
+        forced = await rig.kubectl.run(
+            "get", "events", "-n", NAMESPACE, "-o", "jsonpath={.items[*].reason}"
+        )
         assert "ForceDeletedStuckCluster" not in forced.split()
 
 
@@ -114,13 +126,17 @@ async def test_with_the_embedded_store_work_goes_on(rig: Rig) -> None:
 
 
 async def job_exists(rig: Rig) -> bool:
-    body = await rig.kube.list(JOB, NAMESPACE, label_selector="ray.io/cluster=lasting,ray.io/node-type=redis-cleanup")
+    body = await rig.kube.list(
+        JOB, NAMESPACE, label_selector="ray.io/cluster=lasting,ray.io/node-type=redis-cleanup"
+    )
     return bool(msgspec.json.decode(body)["items"])
 
 
 async def is_gone(rig: Rig, name: str) -> bool:
     listed = await rig.kubectl.run("get", "raycluster", "-n", NAMESPACE, "-o", "json")
-    return name not in {each.metadata.name for each in msgspec.json.decode(listed, type=ClusterList).items}
+    return name not in {
+        each.metadata.name for each in msgspec.json.decode(listed, type=ClusterList).items
+    }
 
 
 async def redis_size(rig: Rig) -> int:
@@ -136,10 +152,14 @@ async def redis(rig: Rig) -> AsyncGenerator[None]:
     manifest = "\n---\n".join(msgspec.json.encode(each).decode() for each in redis_objects())
     await rig.kubectl.run("apply", "-f", "-", stdin=manifest)
     try:
-        await rig.kubectl.run("wait", "-n", NAMESPACE, "pod/redis", "--for=condition=Ready", "--timeout=60s")
+        await rig.kubectl.run(
+            "wait", "-n", NAMESPACE, "pod/redis", "--for=condition=Ready", "--timeout=60s"
+        )
         yield
     finally:
-        await rig.kubectl.run("delete", "pod,service,secret", "redis", "-n", NAMESPACE, "--grace-period=1")
+        await rig.kubectl.run(
+            "delete", "pod,service,secret", "redis", "-n", NAMESPACE, "--grace-period=1"
+        )
 
 
 def redis_objects() -> list[Json]:
@@ -154,12 +174,22 @@ def redis_objects() -> list[Json]:
     }
     port = {"port": 6379}
     return [
-        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}},
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {"containers": [container]},
+        },
         {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": metadata,
             "spec": {"selector": {"app": "redis"}, "ports": [port]},
         },
-        {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"password": PASSWORD}},
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata,
+            "stringData": {"password": PASSWORD},
+        },
     ]

@@ -82,7 +82,9 @@ def image(known: Record, tmp_path_factory: pytest.TempPathFactory) -> None:
     dockerfile = folder / builder.DOCKERFILE
     dockerfile.write_text(dockerfile.read_text() + STAGE)
     programs = {"collector": Path(COLLECTOR), "versitygw": prepared(binaries.S3_STORE)}
-    found = builder.ensure(["history"], progress=Progress.to_stderr(), files=programs, checkout=folder)
+    found = builder.ensure(
+        ["history"], progress=Progress.to_stderr(), files=programs, checkout=folder
+    )
     demo_cluster.load_images([each.path for each in found.values()], known.name)
 
 
@@ -92,7 +94,9 @@ async def store(rig: Rig, image: None) -> AsyncGenerator[None]:
     manifest = "\n---\n".join(msgspec.json.encode(each).decode() for each in store_objects())
     await rig.kubectl.run("apply", "-f", "-", stdin=manifest)
     try:
-        await rig.kubectl.run("wait", "-n", NAMESPACE, f"pod/{STORE}", "--for=condition=Ready", "--timeout=60s")
+        await rig.kubectl.run(
+            "wait", "-n", NAMESPACE, f"pod/{STORE}", "--for=condition=Ready", "--timeout=60s"
+        )
         yield
     finally:
         await rig.kubectl.run("delete", "pod,service", STORE, "-n", NAMESPACE, "--grace-period=1")
@@ -130,12 +134,27 @@ def a_collected_cluster(name: str) -> Json:
 
 async def objects(rig: Rig) -> list[str]:
     """Return the keys of all objects in the bucket."""
-    command = ("exec", "-n", NAMESPACE, STORE, "--", "find", f"/data/objects/{BUCKET}", "-type", "f")
-    return [each.removeprefix(f"/data/objects/{BUCKET}/") for each in (await rig.kubectl.run(*command)).splitlines()]
+    command = (
+        "exec",
+        "-n",
+        NAMESPACE,
+        STORE,
+        "--",
+        "find",
+        f"/data/objects/{BUCKET}",
+        "-type",
+        "f",
+    )
+    return [
+        each.removeprefix(f"/data/objects/{BUCKET}/")
+        for each in (await rig.kubectl.run(*command)).splitlines()
+    ]
 
 
 async def read(rig: Rig, key: str) -> str:
-    return await rig.kubectl.run("exec", "-n", NAMESPACE, STORE, "--", "cat", f"/data/objects/{BUCKET}/{key}")
+    return await rig.kubectl.run(
+        "exec", "-n", NAMESPACE, STORE, "--", "cat", f"/data/objects/{BUCKET}/{key}"
+    )
 
 
 async def test_the_logs_of_a_deleted_cluster_are_in_the_store(rig: Rig, store: None) -> None:
@@ -154,11 +173,19 @@ async def test_the_logs_of_a_deleted_cluster_are_in_the_store(rig: Rig, store: N
     found = await objects(rig)
     show(f"{len(found)} objects in the store:", *sorted(found)[:60])
     prefix = f"ray/cluster-history/raycluster/{NAMESPACE}/recorded/"
-    logs = [key.removeprefix(prefix).split("/") for key in found if key.startswith(prefix) and "/logs/" in key]
+    logs = [
+        key.removeprefix(prefix).split("/")
+        for key in found
+        if key.startswith(prefix) and "/logs/" in key
+    ]
     assert len({node for _, node, *_ in logs}) == 2, "of the head and of the worker"
     names = [path[-1] for path in logs]
     assert {"gcs_server.out", "raylet.out", "dashboard.log"} <= {*names}
     assert names.count("raylet.out") == 2
-    outputs = [key for key in found if key.startswith(prefix) and "/logs/worker-" in key and key.endswith(".out")]
+    outputs = [
+        key
+        for key in found
+        if key.startswith(prefix) and "/logs/worker-" in key and key.endswith(".out")
+    ]
     texts = [await read(rig, key) for key in outputs]
     assert any("a line of a task on a worker" in each for each in texts)

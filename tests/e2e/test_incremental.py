@@ -33,7 +33,11 @@ async def service(rig: Rig) -> AsyncGenerator[Greeter]:
 
 
 async def test_forward_with_requests_and_streams(service: Greeter) -> None:
-    async with service.followed() as history, service.under_load() as answers, service.under_streams() as streams:
+    async with (
+        service.followed() as history,
+        service.under_load() as answers,
+        service.under_streams() as streams,
+    ):
         await settle(streams, more=10)
         before = service.version
         old = await service.upgrade(OPTIONS)
@@ -86,7 +90,9 @@ async def test_a_third_spec_rolls_back_first_and_then_forward(service: Greeter) 
 
 
 @pytest.mark.ondemand
-async def test_a_pause_holds_everything_and_an_abort_takes_the_traffic_back(service: Greeter) -> None:
+async def test_a_pause_holds_everything_and_an_abort_takes_the_traffic_back(
+    service: Greeter,
+) -> None:
     async with service.followed() as history, service.under_load() as answers:
         await settle(answers)
         old = await service.upgrade(SLOW)
@@ -102,7 +108,9 @@ async def test_a_pause_holds_everything_and_an_abort_takes_the_traffic_back(serv
         await settle(answers)
     expect_no_failure(service, answers, at_least=600)
     upgrade_status.expect_sound(history, surge=OPTIONS.surge)
-    back = upgrade_status.first(history, lambda moment: moment.at > began and moment.weights[0] in {None, 100})
+    back = upgrade_status.first(
+        history, lambda moment: moment.at > began and moment.weights[0] in {None, 100}
+    )
     show("", f"all traffic was back {back - began:.1f} s after the abort")
     assert back - began <= ABORT_SECONDS
 
@@ -112,9 +120,13 @@ async def test_a_pause_holds_everything_and_an_abort_takes_the_traffic_back(serv
     ("options", "demand"),
     [
         # Traffic moves four times: 25, 50, 75, 100.
-        pytest.param(Options(step=25, interval=2, surge=50, replicas=1, takes_grpc=True), 6.0, id="25-2-50"),
+        pytest.param(
+            Options(step=25, interval=2, surge=50, replicas=1, takes_grpc=True), 6.0, id="25-2-50"
+        ),
         # Twenty times.
-        pytest.param(Options(step=5, interval=1, surge=20, replicas=1, takes_grpc=True), 19.0, id="5-1-20"),
+        pytest.param(
+            Options(step=5, interval=1, surge=20, replicas=1, takes_grpc=True), 19.0, id="5-1-20"
+        ),
     ],
 )
 async def test_no_time_is_lost(service: Greeter, options: Options, demand: float) -> None:
@@ -145,6 +157,8 @@ async def test_no_time_is_lost_on_the_way_back(service: Greeter) -> None:
         await settle(answers)
     expect_no_failure(service, answers, at_least=600)
     upgrade_status.expect_sound(history, surge=alone.surge)
-    back = upgrade_status.first(history, lambda moment: moment.at > began and moment.weights[0] in {None, 100})
+    back = upgrade_status.first(
+        history, lambda moment: moment.at > began and moment.weights[0] in {None, 100}
+    )
     show("", f"all traffic was back {back - began:.1f} s after the abort")
     assert back - began <= QUICK_ABORT_SECONDS

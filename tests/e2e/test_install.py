@@ -44,13 +44,17 @@ async def test_raybus_is_replaced_and_taken_away_under_load_and_nobody_notices(
             await replace(rig, await a_next_version(known, tmp_path))
             assert await is_as_it_was(greeter, before)
             await greeter.append_group("more")
-            await greeter.wait("work of the new one", lambda state: len(state.pods) == len(before) + 1)
+            await greeter.wait(
+                "work of the new one", lambda state: len(state.pods) == len(before) + 1
+            )
             await uninstall(rig, tmp_path)
             await settle(answers)
         expect_no_failure(greeter, answers, at_least=600)
         assert await is_as_it_was(greeter, before)
     finally:
-        await rig.kubectl.run("delete", "namespace", leftovers.NAMESPACE, "--ignore-not-found", "--timeout=180s")
+        await rig.kubectl.run(
+            "delete", "namespace", leftovers.NAMESPACE, "--ignore-not-found", "--timeout=180s"
+        )
         await rig.scenario().install()
         await greeter.stop()
 
@@ -74,7 +78,9 @@ def write_overlay(folder: Path, tag: str) -> Path:
             {"name": "raybus-config", "behavior": "merge", "literals": ["RAYBUS_LOG_LEVEL=DEBUG"]},
             {"name": "nats-config", "behavior": "merge", "literals": ["NATS_MAX_STORE=800MB"]},
         ],
-        "images": [{"name": f"registry.invalid/raybus/{name}", "newTag": tag} for name in RAYBUS_IMAGES],
+        "images": [
+            {"name": f"registry.invalid/raybus/{name}", "newTag": tag} for name in RAYBUS_IMAGES
+        ],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     return folder
@@ -90,7 +96,9 @@ async def replace(rig: Rig, overlay: Path) -> None:
     await eventually_true(no_job_is_left, within=120, what="the Jobs of the installation going")
     await rig.kubectl.run("apply", "-k", str(overlay))
     for each in ROLLED_OUT:
-        await rig.kubectl.run("rollout", "status", "-n", leftovers.NAMESPACE, each, "--timeout=180s")
+        await rig.kubectl.run(
+            "rollout", "status", "-n", leftovers.NAMESPACE, each, "--timeout=180s"
+        )
 
     async def is_gone() -> bool:
         return not old & {pod.metadata.uid for pod in await raybus.pods(rig)}

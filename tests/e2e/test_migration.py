@@ -25,7 +25,9 @@ DEFINITIONS = os.environ.get("PEER_CRDS", "")
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.soak,
-    pytest.mark.skipif(not COMMAND or not DEFINITIONS, reason="PEER and PEER_CRDS name no other operator"),
+    pytest.mark.skipif(
+        not COMMAND or not DEFINITIONS, reason="PEER and PEER_CRDS name no other operator"
+    ),
 ]
 OPTIONS = Options(interval=8)
 THINK = "1-4"
@@ -59,7 +61,11 @@ async def test_handed_over_in_mid_upgrade_and_back(rig: Rig, tmp_path: Path) -> 
                 await settle(answers, more=1500)
                 after = await _restarts(rig)
         figures = expect_no_failure(greeter, answers, at_least=3000)
-        shares = [moment.weights[1] for moment in history if moment.pending == new and moment.weights[1] is not None]
+        shares = [
+            moment.weights[1]
+            for moment in history
+            if moment.pending == new and moment.weights[1] is not None
+        ]
         assert shares == sorted(shares), "the traffic went back"
         mine = {pod: count for pod, count in standing.items() if pod.startswith(new)}
         assert mine.items() <= served.items(), "a pod of the new cluster was replaced or restarted"
@@ -72,7 +78,10 @@ async def test_handed_over_in_mid_upgrade_and_back(rig: Rig, tmp_path: Path) -> 
 
 
 def _is_routed(state: ClusterState) -> bool:
-    return state.service is not None and state.service.status.active_service_status.traffic_routed_percent == 100
+    return (
+        state.service is not None
+        and state.service.status.active_service_status.traffic_routed_percent == 100
+    )
 
 
 async def _scale(rig: Rig, replicas: int) -> None:
@@ -80,17 +89,27 @@ async def _scale(rig: Rig, replicas: int) -> None:
     where = ("-n", raybus.NAMESPACE)
     await rig.kubectl.run("scale", *where, "deployment", "--all", "--replicas", str(replicas))
     if replicas:
-        await rig.kubectl.run("wait", *where, "deployment", "--all", "--for=condition=Available", "--timeout=180s")
+        await rig.kubectl.run(
+            "wait", *where, "deployment", "--all", "--for=condition=Available", "--timeout=180s"
+        )
         return
     for name in raybus.SERVICES:
         await rig.kubectl.run(
-            "wait", *where, "pod", "-l", f"app.kubernetes.io/name={name}", "--for=delete", "--timeout=120s"
+            "wait",
+            *where,
+            "pod",
+            "-l",
+            f"app.kubernetes.io/name={name}",
+            "--for=delete",
+            "--timeout=120s",
         )
 
 
 async def _restarts(rig: Rig) -> dict[str, int]:
     """Return how often the containers of each Ray pod were restarted, by name and uid."""
-    listed = msgspec.json.decode(await rig.kube.list(POD, NAMESPACE, label_selector="ray.io/cluster"))
+    listed = msgspec.json.decode(
+        await rig.kube.list(POD, NAMESPACE, label_selector="ray.io/cluster")
+    )
     items: list[Body] = listed["items"]
     return {
         f"{each['metadata']['name']} {each['metadata']['uid']}": sum(

@@ -74,7 +74,9 @@ async def cert_manager(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> As
 
 
 async def read(rig: Rig, kind: str, name: str) -> Any:
-    return msgspec.json.decode(await rig.kubectl.run("get", kind, name, "-n", NAMESPACE, "-o", "json"))
+    return msgspec.json.decode(
+        await rig.kubectl.run("get", kind, name, "-n", NAMESPACE, "-o", "json")
+    )
 
 
 async def data(rig: Rig, certificate: str) -> dict[str, str]:
@@ -88,7 +90,12 @@ async def renew(rig: Rig, certificate: str) -> None:
     before = await data(rig, certificate)
     body = await read(rig, "certificate", certificate)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: TID251  (a server reads it)
-    condition = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "lastTransitionTime": now}
+    condition = {
+        "type": "Issuing",
+        "status": "True",
+        "reason": "ManuallyTriggered",
+        "lastTransitionTime": now,
+    }
     conditions = [*body["status"]["conditions"], condition | {"message": "renewed by hand"}]
     patch = msgspec.json.encode({"status": {"conditions": conditions}}).decode()
     where = ("-n", NAMESPACE, "--subresource=status", "--type=merge", "-p", patch)
@@ -99,14 +106,27 @@ async def renew(rig: Rig, certificate: str) -> None:
 
     await eventually_true(is_another, within=60, what=f"another certificate for {certificate}")
     if certificate.startswith("ray-ca"):
-        assert (await data(rig, certificate))["tls.key"] == before["tls.key"], "the CA keeps its key"
+        assert (await data(rig, certificate))["tls.key"] == before["tls.key"], (
+            "the CA keeps its key"
+        )
 
 
 async def probe(rig: Rig, cluster: str) -> str:
     """Return the answers of the head's GCS."""
     selector = f"ray.io/cluster={cluster},ray.io/node-type=head"
     names = await rig.kubectl.run("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "name")
-    command = ("exec", "-n", NAMESPACE, names.strip(), "-c", "ray-head", "--", "python", "-c", PROBE)
+    command = (
+        "exec",
+        "-n",
+        NAMESPACE,
+        names.strip(),
+        "-c",
+        "ray-head",
+        "--",
+        "python",
+        "-c",
+        PROBE,
+    )
     return (await rig.kubectl.run(*command)).strip()
 
 
@@ -114,14 +134,21 @@ def workers_of(state: ClusterState) -> dict[str, bool]:
     """Return whether each worker of the active cluster is ready, by name."""
     wanted = {"ray.io/cluster": state.active, "ray.io/node-type": "worker"}.items()
     return {
-        each.metadata.name: each.is_running_and_ready for each in state.pods if wanted <= each.metadata.labels.items()
+        each.metadata.name: each.is_running_and_ready
+        for each in state.pods
+        if wanted <= each.metadata.labels.items()
     }
 
 
-async def test_a_renewed_authority_and_an_upgrade_under_load_cost_no_request(rig: Rig, cert_manager: None) -> None:
+async def test_a_renewed_authority_and_an_upgrade_under_load_cost_no_request(
+    rig: Rig, cert_manager: None
+) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with serving_in_steps(rig, Options(workers=2), kind=Secured) as service, asyncio.timeout(800):
+    async with (
+        serving_in_steps(rig, Options(workers=2), kind=Secured) as service,
+        asyncio.timeout(800),
+    ):
         show(f"two workers with TLS serve after {loop.time() - began:.0f} s")
         old = (await service.state()).active
         answers_of_gcs = await probe(rig, old)
@@ -130,7 +157,11 @@ async def test_a_renewed_authority_and_an_upgrade_under_load_cost_no_request(rig
         assert "True" not in answers_of_gcs.split()[1:]
         async with service.under_load() as answers:
             await settle(answers)
-            for name in (f"ray-ca-certificate-{old}", f"ray-head-cert-{old}", f"ray-worker-cert-{old}"):
+            for name in (
+                f"ray-ca-certificate-{old}",
+                f"ray-head-cert-{old}",
+                f"ray-worker-cert-{old}",
+            ):
                 await renew(rig, name)
             await settle(answers)
             renewed = len(answers)
@@ -138,7 +169,9 @@ async def test_a_renewed_authority_and_an_upgrade_under_load_cost_no_request(rig
             await service.wait_for_promotion(old, within=500)
             await settle(answers)
         expect_no_failure(service, answers, at_least=1000)
-        show(f"{renewed} requests at the renewal and {len(answers) - renewed} at the upgrade, none failed")
+        show(
+            f"{renewed} requests at the renewal and {len(answers) - renewed} at the upgrade, none failed"
+        )
 
         state = await service.state()
         new, (lost, *_) = state.active, sorted(workers_of(state))
@@ -149,6 +182,8 @@ async def test_a_renewed_authority_and_an_upgrade_under_load_cost_no_request(rig
         await rig.kubectl.run("delete", "pod", lost, "-n", NAMESPACE)
         await service.wait(
             "another worker of the renewed authority",
-            lambda state: lost not in workers_of(state) and [*workers_of(state).values()] == [True, True],
+            lambda state: (
+                lost not in workers_of(state) and [*workers_of(state).values()] == [True, True]
+            ),
             within=300,
         )

@@ -37,7 +37,9 @@ SCRIPTS: Final = Path(__file__).parent / "versions"
 FIGURES: Final = Path(__file__).parents[2] / "build" / "policies.txt"
 RATE: Final = 50.0
 GOOD: Final = int(os.environ.get("GOOD", "20"))
-BUCKETS: Final = ",".join(map(str, (*range(10, 210, 10), 225, 250, 275, 300, 350, 400, 500, 750, 1000, 2000, 5000)))
+BUCKETS: Final = ",".join(
+    map(str, (*range(10, 210, 10), 225, 250, 275, 300, 350, 400, 500, 750, 1000, 2000, 5000))
+)
 """Milliseconds; Serve's own buckets around the application's 80 ms are 50 and 100."""
 GATES: Final[list[Json]] = [
     {"metric": "errorRate", "max": "0.2%", "minRequests": 50},
@@ -54,7 +56,11 @@ def _steps(first: str, then: str = "5s") -> list[Json]:
 POLICIES: Final[dict[str, Json]] = {
     "careful": {"steps": _steps("15s"), "gates": GATES, "bake": "5s"},
     "patient": {"steps": _steps("80s"), "gates": GATES, "bake": "5s"},
-    "timid": {"steps": [{"weight": 2, "hold": "30s"}, *_steps("15s")], "gates": GATES, "bake": "5s"},
+    "timid": {
+        "steps": [{"weight": 2, "hold": "30s"}, *_steps("15s")],
+        "gates": GATES,
+        "bake": "5s",
+    },
     "baking": {"steps": _steps("5s"), "gates": GATES, "bake": "20s"},
     "brisk": {"steps": _steps("5s", "3s"), "gates": GATES, "bake": "3s"},
     "judged": {
@@ -78,7 +84,9 @@ HURRIED: Final = {"SHUTDOWN_SECONDS": "2"}
 """Of a version with requests that never end."""
 
 
-def _with(policy: str = "careful", environment: dict[str, str] | None = None, **fault: object) -> Options:
+def _with(
+    policy: str = "careful", environment: dict[str, str] | None = None, **fault: object
+) -> Options:
     """Return the options of a version with a fault."""
     environment = {**OPTIONS.environment, **(environment or {})}
     if fault:
@@ -136,8 +144,12 @@ async def webhook(rig: Rig, service: Greeter) -> None:
 
 
 @asynccontextmanager
-async def _under_noise(service: Greeter, *, think_every: float = 0.0) -> AsyncGenerator[list[Answer]]:
-    async with service.under_load(rate=RATE, think="60-200", think_every=think_every, seconds=1800.0) as answers:
+async def _under_noise(
+    service: Greeter, *, think_every: float = 0.0
+) -> AsyncGenerator[list[Answer]]:
+    async with service.under_load(
+        rate=RATE, think="60-200", think_every=think_every, seconds=1800.0
+    ) as answers:
         await settle(answers, more=400)
         yield answers
 
@@ -174,7 +186,9 @@ async def test_p99_before_and_during_an_upgrade_and_beside_an_idle_cluster(
     times = [*marks.values(), _now()]
     for number, (name, since) in enumerate(marks.items()):
         p99 = version_cases.p99_of(answers, since, times[number + 1])
-        table.note(f"p99, {name:<28} {times[number + 1] - since:6.1f} s {'-' if p99 is None else round(p99):>6} ms")
+        table.note(
+            f"p99, {name:<28} {times[number + 1] - since:6.1f} s {'-' if p99 is None else round(p99):>6} ms"
+        )
     _promoted(service, table, "p99", answers, new)
 
 
@@ -217,7 +231,9 @@ WRONG: Final = {
 
 @pytest.mark.usefixtures("webhook")
 @pytest.mark.parametrize("name", WRONG)
-async def test_a_wrong_model_is_taken_back_by_a_webhook(rig: Rig, service: Greeter, table: Table, name: str) -> None:
+async def test_a_wrong_model_is_taken_back_by_a_webhook(
+    rig: Rig, service: Greeter, table: Table, name: str
+) -> None:
     options, role, weight = WRONG[name]
     outcome = await _taken_back(service, table, name, options)
     questions = await judge.asked(rig, outcome.cluster)
@@ -236,12 +252,16 @@ async def _taken_back(service: Greeter, table: Table, name: str, options: Option
         generation = await service.generation()
         version = str(service.requested)
         new = (await service.wait("a new cluster", lambda state: bool(state.pending))).pending
-        await service.wait("a gate failing", lambda state: _is_aborted_by_a_gate(state, generation), within=300)
+        await service.wait(
+            "a gate failing", lambda state: _is_aborted_by_a_gate(state, generation), within=300
+        )
         await service.wait_for_return(old)
         await settle(answers, more=600)
     assert history
     is_slower = "slower" in options.environment["FAULT"]
-    bad = version_cases.harmed(answers, version=version, slower_than=slow if is_slower else math.inf)
+    bad = version_cases.harmed(
+        answers, version=version, slower_than=slow if is_slower else math.inf
+    )
     back = version_cases.taken_back_at(service.moves, new)
     outcome = Outcome(
         name=name,
@@ -251,7 +271,9 @@ async def _taken_back(service: Greeter, table: Table, name: str, options: Option
         requests=len(answers),
         harmed=len(bad),
         of_new=sum(each.version == version for each in answers),
-        seconds=back - min(each.at + each.seconds for each in bad) if back is not None and bad else None,
+        seconds=back - min(each.at + each.seconds for each in bad)
+        if back is not None and bad
+        else None,
     )
     table.add(outcome)
     show("harmed:", *bad[:3], "…", *bad[-2:])
@@ -266,7 +288,9 @@ def _is_aborted_by_a_gate(state: ClusterState, generation: int) -> bool:
     held = [] if state.service is None else state.service.status.conditions
     wanted = ("UpgradeAborted", "True", "GateFailed")
     return any(
-        (each.type, each.status, each.reason) == wanted and f"generation {generation} " in each.message for each in held
+        (each.type, each.status, each.reason) == wanted
+        and f"generation {generation} " in each.message
+        for each in held
     )
 
 
@@ -277,13 +301,17 @@ async def test_good_versions_are_promoted(service: Greeter, table: Table) -> Non
     async with service.followed() as history, _under_noise(service) as answers:
         for number in range(1, GOOD + 1):
             before, began = len(answers), _now()
-            new = await service.wait_for_promotion(await service.upgrade(_with("brisk")), within=480)
+            new = await service.wait_for_promotion(
+                await service.upgrade(_with("brisk")), within=480
+            )
             name = f"a good version, {number} ({_now() - began:.0f} s)"
             _promoted(service, table, name, answers[before:], new)
     assert history
 
 
-async def test_streams_of_minutes_outlive_an_upgrade_a_bake_and_its_rollback(service: Greeter, table: Table) -> None:
+async def test_streams_of_minutes_outlive_an_upgrade_a_bake_and_its_rollback(
+    service: Greeter, table: Table
+) -> None:
     async with service.followed() as history, _under_noise(service, think_every=6) as answers:
         first = await service.wait_for_another(await service.upgrade(_with("baking")), within=240)
         _promoted(service, table, "an upgrade under streams", list(answers), first)
@@ -300,7 +328,9 @@ async def test_streams_of_minutes_outlive_an_upgrade_a_bake_and_its_rollback(ser
             f"rollback during the bake: weight 0 in the route {back - reverted:.2f} s after the spec was reverted"
         )
         await service.wait("the rollback", lambda state: state.active == old and not state.pending)
-        await eventually(lambda: answers[-1].at > reverted + 205, within=300, what="the end of streams")
+        await eventually(
+            lambda: answers[-1].at > reverted + 205, within=300, what="the end of streams"
+        )
     assert old == first
     since = next(index for index, each in enumerate(history) if each.pending == pending)
     clusters = {name for each in history[since:] for name in (each.active, each.pending) if name}
@@ -329,5 +359,14 @@ def _promoted(service: Greeter, table: Table, name: str, answers: list[Answer], 
     weight = version_cases.largest_weight(service.moves, new)
     of_new = sum(each.version == str(service.version) for each in answers)
     end = "promoted" if "rollback" not in name else "reverted"
-    table.add(Outcome(name=name, end=end, weight=weight, requests=len(answers), harmed=len(failed), of_new=of_new))
+    table.add(
+        Outcome(
+            name=name,
+            end=end,
+            weight=weight,
+            requests=len(answers),
+            harmed=len(failed),
+            of_new=of_new,
+        )
+    )
     assert failed == [], "\n".join(map(str, failed[:40]))

@@ -27,7 +27,9 @@ async def without_pods_of_raybus(rig: Rig) -> AsyncGenerator[Rig]:
         yield rig
     finally:
         await scale(rig, 1)
-        await rig.kubectl.run("rollout", "status", "-n", "raybus", "deployment/watcher", "--timeout=120s")
+        await rig.kubectl.run(
+            "rollout", "status", "-n", "raybus", "deployment/watcher", "--timeout=120s"
+        )
 
 
 async def scale(rig: Rig, replicas: int) -> None:
@@ -36,7 +38,9 @@ async def scale(rig: Rig, replicas: int) -> None:
 
 
 @pytest.mark.ondemand
-async def test_an_upgrade_with_the_services_outside_the_cluster(without_pods_of_raybus: Rig, tmp_path: Path) -> None:
+async def test_an_upgrade_with_the_services_outside_the_cluster(
+    without_pods_of_raybus: Rig, tmp_path: Path
+) -> None:
     rig = without_pods_of_raybus
     arguments = ("--kubeconfig", str(rig.kubectl.kubeconfig), "--namespace", "raybus")
     with raybus_up.started(tmp_path, *arguments) as running:
@@ -49,6 +53,10 @@ async def test_an_upgrade_with_the_services_outside_the_cluster(without_pods_of_
 
             async def has_moved() -> bool:
                 state = await observe(rig.kube)
-                return state.active not in {"", old} and not state.pending and state.clusters == (state.active,)
+                return (
+                    state.active not in {"", old}
+                    and not state.pending
+                    and state.clusters == (state.active,)
+                )
 
             await eventually_true(has_moved, within=240, what="version 2 serving alone")

@@ -118,10 +118,14 @@ def table() -> Generator[list[Figures]]:
 
 
 @pytest.fixture(scope="module", params=other_images.all_of_them(), ids=lambda build: build.name)
-def other(request: pytest.FixtureRequest, known: Record, tmp_path_factory: pytest.TempPathFactory) -> OtherBuild:
+def other(
+    request: pytest.FixtureRequest, known: Record, tmp_path_factory: pytest.TempPathFactory
+) -> OtherBuild:
     """Another build, with images on the node."""
     build: OtherBuild = request.param
-    demo_cluster.load_images(other_images.archives(build, tmp_path_factory.mktemp(build.tag)), known.name)
+    demo_cluster.load_images(
+        other_images.archives(build, tmp_path_factory.mktemp(build.tag)), known.name
+    )
     return build
 
 
@@ -158,7 +162,11 @@ async def test_no_request_fails_and_no_pod_is_made_twice_whichever_builds_run(
     failed = [each for each in answers if each.failed or each.retries]
     assert not failed, "\n".join(map(str, [*failed[:40], *moments]))
     assert checker.judge(room.seen) == []
-    assert (figures.made, figures.clusters, figures.heads) == (figures.wanted, 1 + UPGRADES, 2 + UPGRADES)
+    assert (figures.made, figures.clusters, figures.heads) == (
+        figures.wanted,
+        1 + UPGRADES,
+        2 + UPGRADES,
+    )
     assert {pod: number for pod, number in figures.restarts.items() if number} == {}
     upgrade_status.expect_sound(moments, surge=OPTIONS.surge)
     assert {each.forward for each in figures.rolls} == {True, False}
@@ -203,18 +211,30 @@ async def roll(rig: Rig, build: OtherBuild | None) -> None:
     for service in raybus.SERVICES if build else reversed(raybus.SERVICES):
         arguments = ("rollout", "undo", f"deployment/{service}")
         if build is not None:
-            arguments = ("set", "image", f"deployment/{service}", f"{service}={build.image(service)}")
+            arguments = (
+                "set",
+                "image",
+                f"deployment/{service}",
+                f"{service}={build.image(service)}",
+            )
         await rig.kubectl.run("-n", RAYBUS_NAMESPACE, *arguments)
     for service in raybus.SERVICES:
         await rig.kubectl.run(
-            "-n", RAYBUS_NAMESPACE, "rollout", "status", f"deployment/{service}", f"--timeout={ROLL_SECONDS}s"
+            "-n",
+            RAYBUS_NAMESPACE,
+            "rollout",
+            "status",
+            f"deployment/{service}",
+            f"--timeout={ROLL_SECONDS}s",
         )
 
     async def is_alone() -> bool:
         found: list[Pod] = []
         with suppress(errors.Unavailable):
             found = await raybus.pods(rig)
-        pods = [pod for pod in found if pod.metadata.labels["app.kubernetes.io/name"] in raybus.SERVICES]
+        pods = [
+            pod for pod in found if pod.metadata.labels["app.kubernetes.io/name"] in raybus.SERVICES
+        ]
         return bool(pods) and all(
             pod.is_running_and_ready and pod.spec.containers[0].image == wanted(pod) for pod in pods
         )
@@ -233,7 +253,9 @@ async def scale_until(over: asyncio.Event, rig: Rig, room: EvidenceStore, figure
         if over.is_set():
             return
         began = room.now()
-        await eventually_true(partial(ask_for, rig, workers), within=CHANGE_SECONDS, what="an answer to a change")
+        await eventually_true(
+            partial(ask_for, rig, workers), within=CHANGE_SECONDS, what="an answer to a change"
+        )
         what = f"{workers} workers after {before}"
         await eventually(partial(has, room, workers), within=CHANGE_SECONDS, what=what)
         figures.waits.append(room.now() - began)
@@ -254,7 +276,12 @@ async def ask_for(rig: Rig, workers: int) -> bool:
 def has(room: EvidenceStore, workers: int) -> bool:
     """Return whether the RayCluster has so many workers."""
     pods = [pod.label for pod in room.living("Pod", NAMESPACE)]
-    return sum(each.get(labels.CLUSTER) == CLUSTER and each.get(labels.GROUP) == GROUP for each in pods) == workers
+    return (
+        sum(
+            each.get(labels.CLUSTER) == CLUSTER and each.get(labels.GROUP) == GROUP for each in pods
+        )
+        == workers
+    )
 
 
 async def watch(rig: Rig, figures: Figures) -> None:
@@ -263,7 +290,9 @@ async def watch(rig: Rig, figures: Figures) -> None:
         with suppress(errors.Unavailable):
             for pod in await raybus.pods(rig):
                 restarts = sum(each.restart_count for each in pod.status.container_statuses)
-                figures.restarts[pod.metadata.name] = max(restarts, figures.restarts.get(pod.metadata.name, 0))
+                figures.restarts[pod.metadata.name] = max(
+                    restarts, figures.restarts.get(pod.metadata.name, 0)
+                )
         await asyncio.sleep(1)
 
 
@@ -271,8 +300,12 @@ def count_pods(room: EvidenceStore, figures: Figures) -> None:
     """Count what there ever was."""
     pods = {each.object.metadata.uid: each.object for each in room.seen if each.kind == "Pod"}
     figures.made = sum(pod.label.get(labels.CLUSTER) == CLUSTER for pod in pods.values())
-    clusters = {each.object.metadata.uid: each.object for each in room.seen if each.kind == "RayCluster"}
-    figures.clusters = sum(each.metadata.namespace == SERVICE_NAMESPACE for each in clusters.values())
+    clusters = {
+        each.object.metadata.uid: each.object for each in room.seen if each.kind == "RayCluster"
+    }
+    figures.clusters = sum(
+        each.metadata.namespace == SERVICE_NAMESPACE for each in clusters.values()
+    )
     figures.heads = sum(pod.label.get(labels.NODE_TYPE) == HEAD for pod in pods.values())
 
 

@@ -73,7 +73,10 @@ async def test_upgrades_while_parts_of_raybus_die(rig: Rig, service: Greeter) ->
     rows: list[Row] = []
     show(f"\n{HEADING}")
     for number in range(1, 1 + int(os.environ.get("SOAK", "20"))):
-        plan = [(chance.choice(VICTIMS), chance.choice(POINTS), chance.uniform(0, 2)) for _ in range(KILLS)]
+        plan = [
+            (chance.choice(VICTIMS), chance.choice(POINTS), chance.uniform(0, 2))
+            for _ in range(KILLS)
+        ]
         row = await one_upgrade(rig, service, number, plan)
         rows.append(row)
         show(row, *row.failures[:20])
@@ -82,7 +85,9 @@ async def test_upgrades_while_parts_of_raybus_die(rig: Rig, service: Greeter) ->
     assert [row.number for row in rows if row.configs != 1] == []
 
 
-async def one_upgrade(rig: Rig, service: Greeter, number: int, plan: list[tuple[str, str, float]]) -> Row:
+async def one_upgrade(
+    rig: Rig, service: Greeter, number: int, plan: list[tuple[str, str, float]]
+) -> Row:
     """Upgrade once under load, killing as planned, until the end state is reached."""
     seen: set[str] = set()
     configs: set[str] = set()
@@ -97,7 +102,9 @@ async def one_upgrade(rig: Rig, service: Greeter, number: int, plan: list[tuple[
                 await asyncio.wait(killings)
                 watching.cancel()
             await settle(answers)
-        await eventually_true(lambda: raybus.is_well(rig), within=90, what="raybus being well again")
+        await eventually_true(
+            lambda: raybus.is_well(rig), within=90, what="raybus being well again"
+        )
     return Row(
         number=number,
         kills=", ".join(f"{victim} {delay:.1f} s after {point}" for victim, point, delay in plan),

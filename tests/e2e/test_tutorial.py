@@ -48,7 +48,9 @@ async def test_every_command_of_the_readme_and_the_tutorial_works(rig: Rig, know
         SHOWN.write_text("".join(f"$ {each.command}\n{each.text}\n" for each in shown))
     finally:
         await _forget_jobs(rig)
-        await rig.scenario().install()  # as the other tests have it: the demo installs the overlay of its user
+        await (
+            rig.scenario().install()
+        )  # as the other tests have it: the demo installs the overlay of its user
     assert code == 0, f"$ {shown[-1].command}\n{shown[-1].text}"
     assert [each.command for each in shown] == [each.text for each in commands]
     assert "RayService raybus-demo/greeter: new cluster" in _of(shown, "raybus plan")[0]
@@ -58,7 +60,9 @@ async def test_every_command_of_the_readme_and_the_tutorial_works(rig: Rig, know
     assert re.search(rf"^{_active(failing)} +active .* 100 %", failing, re.MULTILINE)
     assert _active(held) != _active(failing) == _active(gated) != (await observe(rig.kube)).active
     _expect_the_messages_of_a_failed_upgrade(shown, serving=_active(failing))
-    _expect_the_verdicts_of_gates(shown, serving=_active(gated), promoted=(await observe(rig.kube)).active)
+    _expect_the_verdicts_of_gates(
+        shown, serving=_active(gated), promoted=(await observe(rig.kube)).active
+    )
 
 
 def _expect_the_messages_of_a_failed_upgrade(shown: list[Shown], *, serving: str) -> None:
@@ -107,7 +111,9 @@ def _active(tree: str) -> str:
 
 def _type(commands: list[Command], known: Record) -> tuple[int, list[Shown]]:
     """Type commands into one shell that ends at the first failure; return its exit code, and what each showed."""
-    script = "".join(f"printf '{MARK}%s\\n' {shlex.quote(each.text)}\n{each.text}\n" for each in commands)
+    script = "".join(
+        f"printf '{MARK}%s\\n' {shlex.quote(each.text)}\n{each.text}\n" for each in commands
+    )
     settings = {
         "RAYBUS_CLUSTER": known.name,
         "KUBECONFIG": str(known.kubeconfig),

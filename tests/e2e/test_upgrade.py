@@ -14,9 +14,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest.mark.parametrize(
-    "strategy", [Strategy.BLUE_GREEN, pytest.param(Strategy.INCREMENTAL, marks=pytest.mark.soak)], ids=str
+    "strategy",
+    [Strategy.BLUE_GREEN, pytest.param(Strategy.INCREMENTAL, marks=pytest.mark.soak)],
+    ids=str,
 )
-async def test_the_demo_upgrades_under_load_without_a_failed_request(rig: Rig, strategy: Strategy) -> None:
+async def test_the_demo_upgrades_under_load_without_a_failed_request(
+    rig: Rig, strategy: Strategy
+) -> None:
     if strategy is Strategy.INCREMENTAL:
         rig.need_gateway()
     scenario = rig.scenario(DemoOptions(manifests=DEPLOY, strategy=strategy, load=Load(rate=20.0)))

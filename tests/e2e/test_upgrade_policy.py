@@ -44,7 +44,9 @@ def _is_aborted_by_a_gate(state: ClusterState, generation: int) -> bool:
     held = [] if state.service is None else state.service.status.conditions
     wanted = ("UpgradeAborted", "True", "GateFailed")
     return any(
-        (each.type, each.status, each.reason) == wanted and f"generation {generation} " in each.message for each in held
+        (each.type, each.status, each.reason) == wanted
+        and f"generation {generation} " in each.message
+        for each in held
     )
 
 
@@ -56,7 +58,9 @@ async def _wait_for_a_gate(service: Greeter) -> None:
 async def test_a_bad_version_is_taken_back_at_ten_percent(service: Greeter) -> None:
     async with service.followed() as history, service.under_load() as answers:
         await settle(answers)
-        old = await service.upgrade(msgspec.structs.replace(OPTIONS, fail_percent=30, policy="unwarmed"))
+        old = await service.upgrade(
+            msgspec.structs.replace(OPTIONS, fail_percent=30, policy="unwarmed")
+        )
         await service.wait_for_share(10)
         new = (await service.state()).pending
         await _wait_for_a_gate(service)

@@ -77,7 +77,8 @@ class Case:
         pods = [
             pod
             for pod in (await greeter.state()).pods
-            if pod.metadata.labels[labels.CLUSTER] == cluster and pod.metadata.labels[labels.NODE_TYPE] == "worker"
+            if pod.metadata.labels[labels.CLUSTER] == cluster
+            and pod.metadata.labels[labels.NODE_TYPE] == "worker"
         ]
         (worker,) = pods
         self.died_at = time.time()  # noqa: TID251  (compared with the load's wall clock)
@@ -169,7 +170,9 @@ async def test_in_steps(in_steps: Greeter, table: Table, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2])
-async def test_a_rollback_at_half_of_the_traffic(in_steps: Greeter, table: Table, number: int) -> None:
+async def test_a_rollback_at_half_of_the_traffic(
+    in_steps: Greeter, table: Table, number: int
+) -> None:
     async with table.case(f"rollback at 50 %, {number}", in_steps) as case:
         old = await in_steps.upgrade(SLOW)
         await in_steps.wait_for_share(50)
@@ -205,7 +208,9 @@ async def test_at_once(at_once: Greeter, table: Table, number: int) -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 async def test_behind_ha_proxy(behind_ha_proxy: Greeter, table: Table, number: int) -> None:
-    async with table.case(f"blue/green behind HAProxy with graceful drain, {number}", behind_ha_proxy) as case:
+    async with table.case(
+        f"blue/green behind HAProxy with graceful drain, {number}", behind_ha_proxy
+    ) as case:
         await behind_ha_proxy.wait_for_promotion(await behind_ha_proxy.upgrade(HA_PROXY))
     case.expect_no_failure()
     receipt = await behind_ha_proxy.receipt()

@@ -59,9 +59,13 @@ class Shell(msgspec.Struct, frozen=True, kw_only=True):
 
     async def shares(self) -> list[int]:
         """Read the weights of the route, in the order of clusters: the active one first."""
-        route = msgspec.json.decode(await self.rig.kube.get(HTTP_ROUTE, NAMESPACE, ROUTE), type=HttpRoute)
+        route = msgspec.json.decode(
+            await self.rig.kube.get(HTTP_ROUTE, NAMESPACE, ROUTE), type=HttpRoute
+        )
         state = await self.greeter.state()
-        held = {each.name: each.weight or 0 for rule in route.spec.rules for each in rule.backend_refs}
+        held = {
+            each.name: each.weight or 0 for rule in route.spec.rules for each in rule.backend_refs
+        }
         return [held.get(f"{name}-serve-svc", 0) for name in (state.active, state.pending) if name]
 
     async def tree(self) -> Any:
@@ -71,7 +75,9 @@ class Shell(msgspec.Struct, frozen=True, kw_only=True):
 
 def _write_manifest(shell: Shell, version: int) -> None:
     body = shell.greeter.manifest(version)
-    (shell.terminal.folder / f"{SERVICE}-v{version}.yaml").write_text(yaml.safe_dump(body, sort_keys=False))
+    (shell.terminal.folder / f"{SERVICE}-v{version}.yaml").write_text(
+        yaml.safe_dump(body, sort_keys=False)
+    )
 
 
 def _at_home(kubeconfig: Path, to: Path, *, token: str = "") -> Path:
@@ -88,7 +94,10 @@ def _at_home(kubeconfig: Path, to: Path, *, token: str = "") -> Path:
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def shell(
-    rig: Rig, known: Record, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    rig: Rig,
+    known: Record,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> AsyncGenerator[Shell]:
     """Start version 1, sit down at the terminal, and keep what was recorded if all went well."""
     rig.need_gateway()
@@ -124,7 +133,9 @@ async def test_at_rest(shell: Shell) -> None:
     assert f"{active}  active  " in shown.shown
     done = await at.type(f"raybus status {SERVICE} --timeout 2m")
     assert f"RayCluster {active} serves" in done.shown
-    assert "No blocking issues." in (await at.type(f"raybus explain {SERVICE}", is_shown=False)).shown
+    assert (
+        "No blocking issues." in (await at.type(f"raybus explain {SERVICE}", is_shown=False)).shown
+    )
     rows = [line.split() for line in (await at.type(f"raybus history {SERVICE}")).lines[1:]]
     assert [row[:4] for row in rows] == [["1", active, "active", "yes"]]
 
@@ -146,11 +157,16 @@ async def test_what_needs_no_upgrade(shell: Shell) -> None:
     at = shell.terminal
     linted = await at.type(f"raybus lint -f {SERVICE}-v2.yaml")
     assert "0 error(s)" in linted.shown
-    assert (await at.pipe("kubectl raybus list -o name")).splitlines()[0] == f"rayservice.ray.io/{SERVICE}"
+    assert (await at.pipe("kubectl raybus list -o name")).splitlines()[
+        0
+    ] == f"rayservice.ray.io/{SERVICE}"
     assert len((await at.type(f"raybus logs {SERVICE} --tail 2")).lines) == 2
     of_replicas = await at.pipe(f"raybus logs {SERVICE} --app {SERVICE} --tail 2 -o json")
     assert f'"container":"replica_{SERVICE}_' in of_replicas
-    for change in ("restart {} --dry-run", "set image {} head=docker.io/rayproject/ray:2.60.1 --dry-run"):
+    for change in (
+        "restart {} --dry-run",
+        "set image {} head=docker.io/rayproject/ray:2.60.1 --dry-run",
+    ):
         planned = await at.type(f"raybus {change.format(SERVICE)}")
         assert planned.lines[0] == f"RayService {NAMESPACE}/{SERVICE}: new cluster"
         assert planned.lines[-1].endswith("(dry run: nothing is changed)")
@@ -158,9 +174,14 @@ async def test_what_needs_no_upgrade(shell: Shell) -> None:
     typed = "COMP_WORDS=(raybus get rayservice gr) COMP_CWORD=3; _raybus_completion raybus; echo ${COMPREPLY[@]}"
     (at.folder / "complete.sh").write_text(f"{script}\n{typed}\n")
 
-    async def is_completed() -> bool:  # where the API server takes too long there is nothing to complete with
+    async def is_completed() -> (
+        bool
+    ):  # where the API server takes too long there is nothing to complete with
         shells = (await at.pipe("bash complete.sh")).strip()
-        return shells == SERVICE and SERVICE in (await at.pipe("kubectl_complete-raybus status ''")).splitlines()
+        return (
+            shells == SERVICE
+            and SERVICE in (await at.pipe("kubectl_complete-raybus status ''")).splitlines()
+        )
 
     await eventually_true(is_completed, what="the name completed")
     refused = await at.type(f"raybus promote {SERVICE}", code=1, is_shown=False)
@@ -176,7 +197,9 @@ async def test_plan_and_apply(shell: Shell) -> None:
     planned = await at.type(f"raybus plan -f {SERVICE}-v2.yaml")
     assert planned.lines[0] == f"RayService {NAMESPACE}/{SERVICE}: new cluster"
     data = await at.read(f"raybus plan -f {SERVICE}-v2.yaml -o json")
-    assert [each["strategy"] for each in data["ways"] if each["isChosen"]] == ["NewClusterWithIncrementalUpgrade"]
+    assert [each["strategy"] for each in data["ways"] if each["isChosen"]] == [
+        "NewClusterWithIncrementalUpgrade"
+    ]
     assert (await shell.service())["metadata"]["generation"] == before["metadata"]["generation"]
     await at.type(f"kubectl apply -f {SERVICE}-v2.yaml")
     await shell.greeter.wait("a pending cluster with pods", _has_pods)
@@ -187,7 +210,9 @@ async def test_plan_and_apply(shell: Shell) -> None:
 
 
 def _has_pods(state: ClusterState) -> bool:
-    return bool(state.pending) and any(pod.metadata.labels.get("ray.io/cluster") == state.pending for pod in state.pods)
+    return bool(state.pending) and any(
+        pod.metadata.labels.get("ray.io/cluster") == state.pending for pod in state.pods
+    )
 
 
 async def test_take_back_and_try_again(shell: Shell) -> None:
@@ -220,7 +245,9 @@ async def test_hold_let_go_and_hasten(shell: Shell) -> None:
         await shell.greeter.wait_for_share(25)
         await at.type(f"raybus pause {SERVICE}")
         await _until_phase(shell, "Paused")
-        await _expect_the_state_of_the_api_server(shell, await at.type(f"raybus get rayservice {SERVICE}"))
+        await _expect_the_state_of_the_api_server(
+            shell, await at.type(f"raybus get rayservice {SERVICE}")
+        )
         await at.type(f"raybus resume {SERVICE}")
         await shell.greeter.wait_for_share(50)
         await at.type(f"raybus promote {SERVICE}")
@@ -240,21 +267,35 @@ async def _expect_the_state_of_the_api_server(shell: Shell, shown: Done) -> None
     assert [int(each) for each in re.findall(r"[█░]{20} +(\d+) %", shown.shown)] == shares
     status = (await shell.service())["status"]
     sides = (status["activeServiceStatus"], status["pendingServiceStatus"])
-    assert [each["targetCapacity"] for each in found["clusters"]] == [each["targetCapacity"] for each in sides]
-    assert (found["upgrade"]["step"], found["upgrade"]["steps"]) == (shares[1] // OPTIONS.step, 100 // OPTIONS.step)
+    assert [each["targetCapacity"] for each in found["clusters"]] == [
+        each["targetCapacity"] for each in sides
+    ]
+    assert (found["upgrade"]["step"], found["upgrade"]["steps"]) == (
+        shares[1] // OPTIONS.step,
+        100 // OPTIONS.step,
+    )
     assert max(len(line) for line in shown.lines) <= COLUMNS
 
 
 async def test_what_it_came_to(shell: Shell) -> None:
     at = shell.terminal
     at.paragraph("## Results")
-    await shell.greeter.wait("the old cluster going", lambda state: state.clusters == (state.active,))
+    await shell.greeter.wait(
+        "the old cluster going", lambda state: state.clusters == (state.active,)
+    )
     receipt = await _receipt(shell, (await shell.greeter.state()).active)
     printed = await at.type(f"raybus events {SERVICE} --since 10m")
-    kinds = [line.split("  ")[2].split(":")[0].split(" (")[0] for line in printed.lines if SERVICE in line]
+    kinds = [
+        line.split("  ")[2].split(":")[0].split(" (")[0]
+        for line in printed.lines
+        if SERVICE in line
+    ]
     assert [kind for kind in kinds if kind in ENDS][-len(ENDS) :] == ENDS
     shown = await at.type(f"raybus history {SERVICE}")
-    assert [line.split()[:3] for line in shown.lines[1:3]] == [["1", "-", "gone"], ["2", receipt["to"], "active"]]
+    assert [line.split()[:3] for line in shown.lines[1:3]] == [
+        ["1", "-", "gone"],
+        ["2", receipt["to"], "active"],
+    ]
     assert f"Upgrade from {receipt['from']} to {receipt['to']}: Promoted" in shown.shown
 
 
@@ -264,7 +305,9 @@ async def _receipt(shell: Shell, cluster: str) -> Json:
 
     async def is_written() -> bool:
         nonlocal held
-        text = (await shell.service())["metadata"]["annotations"].get("raybus.io/upgrade-receipt", "{}")
+        text = (await shell.service())["metadata"]["annotations"].get(
+            "raybus.io/upgrade-receipt", "{}"
+        )
         held = msgspec.json.decode(text)
         return held.get("to") == cluster
 
@@ -302,22 +345,36 @@ async def test_when_something_is_wrong(shell: Shell, known: Record) -> None:
     at.paragraph("## Errors")
     await at.type("raybus get rayservice nobody", code=1)
     await at.type("raybus list --context mars", code=1)
-    token = await at.pipe("kubectl create serviceaccount guest >/dev/null; kubectl create token guest")
+    token = await at.pipe(
+        "kubectl create serviceaccount guest >/dev/null; kubectl create token guest"
+    )
     _at_home(known.kubeconfig, at.folder / "guest", token=token.strip())
     refused = await at.type("raybus list --kubeconfig guest", code=1)
     assert "cannot list resource" in refused.shown
-    assert (await at.type("raybus doctor --kubeconfig guest", code=1, is_shown=False)).shown.count("\n? ") > 3
+    assert (await at.type("raybus doctor --kubeconfig guest", code=1, is_shown=False)).shown.count(
+        "\n? "
+    ) > 3
     await at.type(f"raybus bundle {SERVICE}")
     with tarfile.open(at.folder / f"raybus-bundle-{SERVICE}.tar.gz") as tar:
         names = {Path(name).name for name in tar.getnames()}
-        hidden = tar.extractfile(f"raybus-bundle-{SERVICE}/unseen.txt") if "unseen.txt" in names else None
+        hidden = (
+            tar.extractfile(f"raybus-bundle-{SERVICE}/unseen.txt")
+            if "unseen.txt" in names
+            else None
+        )
         lines = hidden.read().decode().splitlines() if hidden is not None else []
     assert [each for each in lines if not each.startswith("log of ")] == []
     assert {"rayservice.yaml", "controllerrevisions.yaml", "httproute.yaml", "doctor.yaml"} <= names
 
 
 async def test_the_page_shows_these_commands(shell: Shell) -> None:
-    recorded = "docs/session.md is not recorded: `pytest --update-golden tests/e2e/test_verbs.py` does it"
+    recorded = (
+        "docs/session.md is not recorded: `pytest --update-golden tests/e2e/test_verbs.py` does it"
+    )
     assert shell.is_update or PAGE.exists(), recorded
-    typed = re.findall(r"^\$ (.*)$", shell.terminal.page if shell.is_update else PAGE.read_text(), flags=re.MULTILINE)
+    typed = re.findall(
+        r"^\$ (.*)$",
+        shell.terminal.page if shell.is_update else PAGE.read_text(),
+        flags=re.MULTILINE,
+    )
     assert [each for each in typed if each != "echo $?"] == shell.terminal.commands

@@ -69,7 +69,9 @@ def times(history: Sequence[Moment], moves: Sequence[Move], cluster: str) -> Tim
     raised = first(history, lambda moment: moment.pending == cluster and bool(moment.capacities[1]))
     carried = next(move.at for move in moves if move.weights.get(names.serve_service(cluster)))
     promoted = first(history, lambda moment: moment.active == cluster)
-    ready, carrying, moving = (round(b - a, 2) for a, b in pairwise((named, raised, carried, promoted)))
+    ready, carrying, moving = (
+        round(b - a, 2) for a, b in pairwise((named, raised, carried, promoted))
+    )
     return Times(ready=ready, carrying=carrying, moving=moving)
 
 

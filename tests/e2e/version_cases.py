@@ -47,20 +47,31 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def p95_of(answers: Sequence[Answer]) -> float:
     """Return the time within which 95 % of the short requests are answered; seconds."""
-    return tally.percentile([each.seconds for each in answers if not each.failed and each.think == 0], 95) or 0.0
+    return (
+        tally.percentile(
+            [each.seconds for each in answers if not each.failed and each.think == 0], 95
+        )
+        or 0.0
+    )
 
 
 def p99_of(answers: Sequence[Answer], since: float, until: float) -> float | None:
     """Return the time within which 99 % of the short requests of a period are answered; milliseconds."""
     found = [
-        1000 * each.seconds for each in answers if not each.failed and each.think == 0 and since <= each.at < until
+        1000 * each.seconds
+        for each in answers
+        if not each.failed and each.think == 0 and since <= each.at < until
     ]
     return tally.percentile(found, 99)
 
 
 def harmed(answers: Sequence[Answer], *, version: str, slower_than: float) -> list[Answer]:
     """Return the failed requests, and the new version's that took longer than its gate allows."""
-    return [each for each in answers if each.failed or (each.version == version and each.seconds > slower_than)]
+    return [
+        each
+        for each in answers
+        if each.failed or (each.version == version and each.seconds > slower_than)
+    ]
 
 
 def largest_weight(moves: Sequence[Move], cluster: str) -> int:

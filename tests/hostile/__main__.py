@@ -23,7 +23,9 @@ OUTPUT: Final = Path(__file__).parents[2] / "build" / "hostile"
 def asked(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m hostile", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m hostile",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-n", type=int, default=2000, help="attacks (2000)")
     parser.add_argument("--seed", type=int, default=1, help="what they are drawn from (1)")
@@ -34,10 +36,16 @@ def asked(arguments: list[str]) -> argparse.Namespace:
         help=f"reactions of the victim to each kind of change, in calm and in the control ({verdict.ENOUGH})",
     )
     parser.add_argument(
-        "--untimed", action="store_true", help="judge neither lag nor reactions: other work takes the processors"
+        "--untimed",
+        action="store_true",
+        help="judge neither lag nor reactions: other work takes the processors",
     )
-    parser.add_argument("--rate", type=float, default=1.0, help="attacks that begin in a second (1)")
-    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the figures")
+    parser.add_argument(
+        "--rate", type=float, default=1.0, help="attacks that begin in a second (1)"
+    )
+    parser.add_argument(
+        "-o", choices=["text", "json"], default="text", help="how to print the figures"
+    )
     found = parser.parse_args(arguments)
     if found.n < 1 or found.rate <= 0 or found.samples < 1:
         parser.error("-n, --rate and --samples must be greater than 0")

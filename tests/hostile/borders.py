@@ -36,23 +36,31 @@ async def crossed(tenants: Sequence[KubeClient], secured: Secured) -> list[str]:
     watcher = secured.settings("watcher")
     found = [
         await _granted(
-            "a tenant registers a key of the watcher", lambda: tenants[0].patch(CONFIG_MAP, NAMESPACE, KEYS, REGISTERED)
+            "a tenant registers a key of the watcher",
+            lambda: tenants[0].patch(CONFIG_MAP, NAMESPACE, KEYS, REGISTERED),
         ),
         await _granted(
-            "NATS takes a client without a key", lambda: _asks(msgspec.structs.replace(watcher, nats_seed_file=None))
+            "NATS takes a client without a key",
+            lambda: _asks(msgspec.structs.replace(watcher, nats_seed_file=None)),
         ),
     ]
     for user, subject, body in (
         ("cluster-reconciler", DELETE, None),
         ("watcher", DELETE, None),
-        (SUBSCRIBER.user, CONSUME, {"stream_name": subjects.EVENTS_STREAM, "config": {"name": "one-more"}}),
+        (
+            SUBSCRIBER.user,
+            CONSUME,
+            {"stream_name": subjects.EVENTS_STREAM, "config": {"name": "one-more"}},
+        ),
     ):
         asked = _request(secured, user, subject, body)
         found.append(await _granted(f"{user} may {subject}", asked))
     return [each for each in found if each is not None]
 
 
-def _request(secured: Secured, user: str, subject: str, body: dict[str, Any] | None) -> Callable[[], Awaitable[object]]:
+def _request(
+    secured: Secured, user: str, subject: str, body: dict[str, Any] | None
+) -> Callable[[], Awaitable[object]]:
     async def ask() -> object:
         async with connect(secured.settings(user)) as bus:
             await bus.session()

@@ -40,7 +40,14 @@ from support.waiting import eventually_true
 PREY: Final = "tenant-b"
 """A namespace without Ray objects, with the Secret after which the attacks reach."""
 ROUTES: Final = frozenset({"Gateway", "HTTPRoute", "GRPCRoute"})
-RIGHTS: Final = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+RIGHTS: Final = (
+    "Namespace",
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+)
 READY_SECONDS: Final = 120.0
 GATEWAYS_EVERY: Final = 0.5
 """Seconds between two reads of all Gateways and routes: more often, the lists alone would keep the API server busy."""
@@ -62,20 +69,31 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 async def measure(wanted: Wanted, emit: Callable[[str], None]) -> Figures:
     """Run it all."""
-    attacks = [*(each.attack for each in KNOWN), *drawn.collect(drawn.attacks(), wanted.attacks, wanted.seed)]
+    attacks = [
+        *(each.attack for each in KNOWN),
+        *drawn.collect(drawn.attacks(), wanted.attacks, wanted.seed),
+    ]
     async with AsyncExitStack() as stack:
         emit(f"{len(attacks)} attacks are drawn; starting API server, etcd, controllers, NATS")
         played = await stack.enter_async_context(heads.played())
         found = await stack.enter_async_context(rig.fresh())
         await _install(found)
-        secured = await stack.enter_async_context(secured_nats(found.work / "nats", subscribers=(borders.SUBSCRIBER,)))
-        hostile = await stack.enter_async_context(tenants.admitted(found.control_plane, found.kube, played))
+        secured = await stack.enter_async_context(
+            secured_nats(found.work / "nats", subscribers=(borders.SUBSCRIBER,))
+        )
+        hostile = await stack.enter_async_context(
+            tenants.admitted(found.control_plane, found.kube, played)
+        )
         await stack.enter_async_context(_gateways(found.kube))
         bus = BusAccess(url=secured.server.url, credentials=found.work / "nats")
-        running = await stack.enter_async_context(services.running(found.control_plane, bus, wanted.logs, emit))
+        running = await stack.enter_async_context(
+            services.running(found.control_plane, bus, wanted.logs, emit)
+        )
         await _ready(running)
         figures = await _beside(wanted, found, hostile, running, attacks, emit)
-        return msgspec.structs.replace(figures, crossed=await borders.crossed(hostile.clients, secured))
+        return msgspec.structs.replace(
+            figures, crossed=await borders.crossed(hostile.clients, secured)
+        )
 
 
 async def _beside(
@@ -91,7 +109,9 @@ async def _beside(
     prey = Victim(found.kube)
     async with prey.watched():
         await prey.prepare()
-        emit(f"the victim serves; calm until it has reacted {wanted.samples} times to each kind of change")
+        emit(
+            f"the victim serves; calm until it has reacted {wanted.samples} times to each kind of change"
+        )
         with _phase(phases, verdict.CALM) as phase:
             phase.taken = await prey.change(enough=wanted.samples)
         if wanted.is_timed:
@@ -106,9 +126,14 @@ async def _beside(
                 await hostile.attack(attacks, rate=wanted.rate)
                 progress.cancel()
     emit("the attacks are over; judging")
-    services = [await _judged(each, pid=pids[each.name], before=before[each.name]) for each in running]
+    services = [
+        await _judged(each, pid=pids[each.name], before=before[each.name]) for each in running
+    ]
     lines = await asyncio.to_thread(_lines, found.control_plane.audit_log)
-    owners = {victim.NAMESPACE: (victim.CLUSTER, victim.SERVICE), **dict.fromkeys(tenants.NAMESPACES)}
+    owners = {
+        victim.NAMESPACE: (victim.CLUSTER, victim.SERVICE),
+        **dict.fromkeys(tenants.NAMESPACES),
+    }
     return Figures(
         seed=wanted.seed,
         attacks=len(attacks),
@@ -155,7 +180,9 @@ def _processors() -> Ticks:
     return Ticks(sum(ticks) - ticks[3] - ticks[4], sum(ticks))
 
 
-async def _control(wanted: Wanted, hostile: Tenants, prey: Victim, attacks: list[Any]) -> victim.Taken:
+async def _control(
+    wanted: Wanted, hostile: Tenants, prey: Victim, attacks: list[Any]
+) -> victim.Taken:
     """Let the tenants write the same, of which raybus has nothing to reconcile, until the victim has reacted often enough."""
     is_over = False
 
@@ -187,7 +214,9 @@ async def _install(found: Rig) -> None:
     documents = [*manifests.read(BASE), *manifests.read(DEPLOY / "rights" / "everywhere")]
     async with found.control_plane.api() as api:
         held = read_manifests(prepared(GATEWAY_CRDS))
-        await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in ROUTES])
+        await api.apply_definitions(
+            [each for each in held if each["spec"]["names"]["kind"] in ROUTES]
+        )
         for kind in RIGHTS:
             for document in manifests.of_kind(documents, kind):
                 if kind in {"ServiceAccount", "Role", "RoleBinding"}:
@@ -195,7 +224,9 @@ async def _install(found: Rig) -> None:
                 await api.apply(document)
     for name in (victim.NAMESPACE, PREY):
         await found.kube.create(NAMESPACES, None, {"metadata": {"name": name}})
-    await found.kube.create(SECRET, PREY, {"metadata": {"name": "prod-ray"}, "stringData": {"auth_token": "s3cret"}})
+    await found.kube.create(
+        SECRET, PREY, {"metadata": {"name": "prod-ray"}, "stringData": {"auth_token": "s3cret"}}
+    )
 
 
 @asynccontextmanager
@@ -215,7 +246,9 @@ async def _ready(running: Sequence[Service]) -> None:
         async def is_ready(service: Service = service) -> bool:
             return await _asked(service, "/readyz") is not None
 
-        await eventually_true(is_ready, within=READY_SECONDS, every=0.2, what=f"{service.name} being ready")
+        await eventually_true(
+            is_ready, within=READY_SECONDS, every=0.2, what=f"{service.name} being ready"
+        )
 
 
 async def _asked(service: Service, path: str) -> str | None:
@@ -254,7 +287,9 @@ async def _judged(service: Service, *, pid: int, before: float) -> verdict.Servi
 
 def _peak_mib(pid: int) -> float:
     with suppress(OSError):
-        found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+        found = re.search(
+            r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE
+        )
         return round(int(found[1]) / 1024, 1) if found else 0.0
     return 0.0
 
@@ -271,4 +306,6 @@ def _lines(log: Path) -> list[Line]:
 async def _report_progress(hostile: Tenants, count: int, emit: Callable[[str], None]) -> None:
     while True:
         await asyncio.sleep(5)
-        emit(f"{hostile.done} of {count} attacks; {hostile.stored} objects stored, {hostile.refused} refused")
+        emit(
+            f"{hostile.done} of {count} attacks; {hostile.stored} objects stored, {hostile.refused} refused"
+        )

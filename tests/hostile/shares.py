@@ -52,7 +52,9 @@ def of(spans: Sequence[Span], lines: Iterable[Line]) -> Shares:
 
 
 def _means(parts: Sequence[tuple[float, float, float]]) -> list[float]:
-    return [round(fmean(part[number] for part in parts), 3) if parts else 0.0 for number in range(3)]
+    return [
+        round(fmean(part[number] for part in parts), 3) if parts else 0.0 for number in range(3)
+    ]
 
 
 def _one(
@@ -84,7 +86,9 @@ def _covered(intervals: list[Interval]) -> float:
     return total
 
 
-def _intervals(lines: Iterable[Line]) -> tuple[list[tuple[float, float, str]], list[tuple[float, float, str]]]:
+def _intervals(
+    lines: Iterable[Line],
+) -> tuple[list[tuple[float, float, str]], list[tuple[float, float, str]]]:
     """Return when the API server worked on requests of raybus, and when pods were on their way, with the names that they are about."""
     asked: list[tuple[float, float, str]] = []
     created: dict[str, float] = {}

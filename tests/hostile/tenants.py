@@ -38,9 +38,17 @@ ANOTHER: Final = "kueue.x-k8s.io/multikueue"
 MOST: Final = 64
 """Attacks under way at the same time."""
 RULES: Final[list[Json]] = [
-    {"apiGroups": ["ray.io"], "resources": [*KINDS, *(f"{each}/status" for each in KINDS)], "verbs": ["*"]},
+    {
+        "apiGroups": ["ray.io"],
+        "resources": [*KINDS, *(f"{each}/status" for each in KINDS)],
+        "verbs": ["*"],
+    },
     {"apiGroups": [""], "resources": ["services"], "verbs": ["*"]},
-    {"apiGroups": ["gateway.networking.k8s.io"], "resources": ["httproutes", "gateways"], "verbs": ["*"]},
+    {
+        "apiGroups": ["gateway.networking.k8s.io"],
+        "resources": ["httproutes", "gateways"],
+        "verbs": ["*"],
+    },
 ]
 
 
@@ -95,7 +103,9 @@ class Events:
 class Tenants:
     """All of them, and what became of their objects."""
 
-    def __init__(self, clients: Sequence[KubeClient], admin: KubeClient, heads: Heads, events: Events) -> None:
+    def __init__(
+        self, clients: Sequence[KubeClient], admin: KubeClient, heads: Heads, events: Events
+    ) -> None:
         self.clients = clients
         self._admin = admin
         self._events = events
@@ -152,7 +162,9 @@ class Tenants:
         self._heads.redirects.pop(name, None)
         self.done += 1
 
-    async def _create(self, kube: KubeClient, namespace: str, resource: Resource, body: Body) -> bool:
+    async def _create(
+        self, kube: KubeClient, namespace: str, resource: Resource, body: Body
+    ) -> bool:
         """Create an object; return whether it is stored."""
         meta: Json = body["metadata"]
         whole = {
@@ -169,11 +181,17 @@ class Tenants:
         self.stored += 1
         return True
 
-    async def _change(self, kube: KubeClient, namespace: str, resource: Resource, later: Body) -> None:
+    async def _change(
+        self, kube: KubeClient, namespace: str, resource: Resource, later: Body
+    ) -> None:
         try:
-            held: Json = msgspec.json.decode(await kube.get(resource, namespace, later["metadata"]["name"]))
+            held: Json = msgspec.json.decode(
+                await kube.get(resource, namespace, later["metadata"]["name"])
+            )
             meta: Json = {**held["metadata"], **later["metadata"], "namespace": namespace}
-            await kube.replace(resource, namespace, {**held, "spec": later.get("spec"), "metadata": meta})
+            await kube.replace(
+                resource, namespace, {**held, "spec": later.get("spec"), "metadata": meta}
+            )
         except errors.RaybusError:
             self.refused += 1
 
@@ -182,13 +200,18 @@ class Tenants:
         if attack.status:
             with suppress(errors.RaybusError):
                 await kube.patch(
-                    attack.resource, namespace, name, Patch(body={"status": attack.status}, subresource="status")
+                    attack.resource,
+                    namespace,
+                    name,
+                    Patch(body={"status": attack.status}, subresource="status"),
                 )
         for resource in (RAY_CLUSTER, SERVICE, HTTP_ROUTE):
             if resource.kind not in attack.marks:
                 continue
             with suppress(errors.RaybusError):
-                listed = await kube.list(resource, namespace, label_selector=f"{labels.ORIGIN_NAME}={name}")
+                listed = await kube.list(
+                    resource, namespace, label_selector=f"{labels.ORIGIN_NAME}={name}"
+                )
                 for each in msgspec.json.decode(listed)["items"]:
                     patch = Patch(body={"metadata": {"annotations": attack.marks[resource.kind]}})
                     await kube.patch(resource, namespace, each["metadata"]["name"], patch)
@@ -198,7 +221,9 @@ class Tenants:
         found: set[str] = set()
         for _ in range(round(TIMEOUT / LIFE)):
             with suppress(errors.Retryable):  # the API server is asked again
-                held = msgspec.json.decode(await self._admin.get(attack.resource, namespace, name), type=_Object)
+                held = msgspec.json.decode(
+                    await self._admin.get(attack.resource, namespace, name), type=_Object
+                )
                 if held.spec is not None and held.spec.managed_by not in {"", labels.MANAGED_BY_US}:
                     return None
                 listed = held.status.conditions if held.status is not None else None
@@ -208,7 +233,9 @@ class Tenants:
                 return None
             await asyncio.sleep(LIFE)
         return (
-            f"none of {sorted(attack.reasons)} among {sorted(found)}" if found else "neither a condition nor an Event"
+            f"none of {sorted(attack.reasons)} among {sorted(found)}"
+            if found
+            else "neither a condition nor an Event"
         )
 
 
@@ -226,7 +253,9 @@ def _left_to_another(body: Body) -> Body:
 
 
 @asynccontextmanager
-async def admitted(control_plane: ControlPlane, admin: KubeClient, heads: Heads) -> AsyncGenerator[Tenants]:
+async def admitted(
+    control_plane: ControlPlane, admin: KubeClient, heads: Heads
+) -> AsyncGenerator[Tenants]:
     """Give tenants their namespaces and rights for the length of a block."""
     clients: list[KubeClient] = []
     events = Events()

@@ -151,11 +151,19 @@ def _of_objects(found: Figures) -> Iterator[str]:
 def table(found: Figures) -> Table:
     """Return the figures as people read them."""
     shown = Table(
-        "figure", "value", "limit", title=f"{found.attacks} hostile attacks, seed {found.seed}", title_justify="left"
+        "figure",
+        "value",
+        "limit",
+        title=f"{found.attacks} hostile attacks, seed {found.seed}",
+        title_justify="left",
     )
     shown.add_row("objects that the API server refused", str(found.refused), "")
     shown.add_row("objects that it stored", str(found.stored), "")
-    shown.add_row("  of them without a condition or an Event that gives the reason", str(len(found.unexplained)), "0")
+    shown.add_row(
+        "  of them without a condition or an Event that gives the reason",
+        str(len(found.unexplained)),
+        "0",
+    )
     shown.add_row("borders that are crossed", str(len(found.crossed)), "0")
     shown.add_row("requests of the services", str(found.requests), "")
     shown.add_row("  of them outside the namespace of their object", str(len(found.outside)), "0")
@@ -164,15 +172,23 @@ def table(found: Figures) -> Table:
         shown.add_row("  event loop blocked for more than 250 ms", f"{each.late} times", "0")
         shown.add_row("  memory, peak", f"{each.peak_mib:.0f} MiB", f"{MOST_MEMORY:.0f} MiB")
     for each in found.reactions:
-        shown.add_row(f"the victim, {each.change}: p99 beside / calm", f"{each.ratio:.2f}", f"{SLOWEST:g}")
+        shown.add_row(
+            f"the victim, {each.change}: p99 beside / calm", f"{each.ratio:.2f}", f"{SLOWEST:g}"
+        )
         shown.add_row("  p99 beside / control", f"{each.slower_than(CONTROL):.2f}", "")
         for phase, taken in each.taken.items():
             shown.add_row(f"  {phase}: reactions; p50, p99", _times(taken), "")
             if phase in each.shares:
                 shown.add_row(
-                    "    API server, nodes, raybus and NATS: mean (slowest hundredth)", _parts(each.shares[phase]), ""
+                    "    API server, nodes, raybus and NATS: mean (slowest hundredth)",
+                    _parts(each.shares[phase]),
+                    "",
                 )
-    shown.add_row("processors busy", ", ".join(f"{phase} {busy:.0%}" for phase, busy in found.busy.items()), "")
+    shown.add_row(
+        "processors busy",
+        ", ".join(f"{phase} {busy:.0%}" for phase, busy in found.busy.items()),
+        "",
+    )
     shown.add_row("seconds", f"{found.seconds:.0f}", "")
     return shown  # fmt: skip
 
@@ -182,5 +198,7 @@ def _times(taken: list[float]) -> str:
 
 
 def _parts(shares: Shares) -> str:
-    means = zip((shares.api_server, shares.nodes, shares.rest), shares.slowest_hundredth, strict=False)
+    means = zip(
+        (shares.api_server, shares.nodes, shares.rest), shares.slowest_hundredth, strict=False
+    )
     return ", ".join(f"{mean:.2f} ({slowest:.2f})" for mean, slowest in means) + " s"

@@ -83,14 +83,23 @@ class Victim:
     async def prepare(self) -> None:
         """Create all, and wait until they serve."""
         spec = {**a_cluster_config(), "workerGroupSpecs": _workers(1)}
-        body: Body = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": CLUSTER}, "spec": spec}
+        body: Body = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "metadata": {"name": CLUSTER},
+            "spec": spec,
+        }
         await self._kube.create(RAY_CLUSTER, NAMESPACE, body)
         for name in SERVICES:
-            service = a_ray_service(name=name, config=a_config("ray:0"), rayClusterDeletionDelaySeconds=0)
+            service = a_ray_service(
+                name=name, config=a_config("ray:0"), rayClusterDeletionDelaySeconds=0
+            )
             await self._kube.create(RAY_SERVICE, NAMESPACE, {**service, "metadata": {"name": name}})
         await self._until(lambda: self._has(1), "the RayCluster being ready")
         for name in SERVICES:
-            await self._until(lambda name=name: self._serves(name, "ray:0"), f"the RayService {name} being ready")
+            await self._until(
+                lambda name=name: self._serves(name, "ray:0"), f"the RayService {name} being ready"
+            )
 
     async def change(self, *, enough: int) -> Taken:
         """Change all until there are enough reactions to each kind of change; return them."""
@@ -112,7 +121,9 @@ class Victim:
             finally:
                 task.cancel()
 
-    async def _repeat(self, what: str, name: str, do: Callable[[str, int], Awaitable[None]], enough: int) -> None:
+    async def _repeat(
+        self, what: str, name: str, do: Callable[[str, int], Awaitable[None]], enough: int
+    ) -> None:
         while any(len(self._taken[each]) < enough for each in CHANGES):
             self._numbers[name] += 1
             began = _now()
@@ -148,11 +159,17 @@ class Victim:
                     changed.clear()
                     await changed.wait()
         except TimeoutError:
-            raise AssertionError(f"the victim: {what} did not come true within {LONGEST:g} s") from None
+            raise AssertionError(
+                f"the victim: {what} did not come true within {LONGEST:g} s"
+            ) from None
 
     def _has(self, workers: int) -> bool:
         status: Json = self._clusters.held.get(CLUSTER, {}).get("status", {})
-        found = (status.get("desiredWorkerReplicas"), status.get("readyWorkerReplicas"), status.get("state"))
+        found = (
+            status.get("desiredWorkerReplicas"),
+            status.get("readyWorkerReplicas"),
+            status.get("state"),
+        )
         return found == (workers, workers, "ready")
 
     def _serves(self, name: str, image: str) -> bool:
@@ -161,7 +178,9 @@ class Victim:
         cluster: Any = self._clusters.held.get(active)
         if status.get("serviceStatus") != "Running" or cluster is None:
             return False
-        return cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["image"] == image
+        return (
+            cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["image"] == image
+        )
 
 
 def _now() -> float:

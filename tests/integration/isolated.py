@@ -19,14 +19,18 @@ _BEGAN: Final = time.monotonic()
 Report = TypeVar("Report", bound=msgspec.Struct)
 
 
-def result_of(module: str, *arguments: str, kind: type[Report], within: float, codes: Container[int] = (0,)) -> Report:
+def result_of(
+    module: str, *arguments: str, kind: type[Report], within: float, codes: Container[int] = (0,)
+) -> Report:
     """Run a module for at most `within` seconds, its progress where this test's goes; return its result.
 
     Raises:
         AssertionError: It ended with another exit code, or printed nothing.
     """
     command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(bound(command), cwd=TESTS, stdout=subprocess.PIPE, text=True, check=False, timeout=within)
+    done = subprocess.run(
+        bound(command), cwd=TESTS, stdout=subprocess.PIPE, text=True, check=False, timeout=within
+    )
     assert done.returncode in codes, f"{module} ended with {done.returncode}"
     assert done.stdout, f"{module} printed nothing"
     return msgspec.json.decode(done.stdout, type=kind)

@@ -55,7 +55,10 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
         "unit/common/runtime/test_membership.py",
     ),
     f"{COMMON}/bus/subjects.py": ("unit/common/bus/test_subjects.py",),
-    f"{COMMON}/ray/parity.py": ("unit/common/ray/test_parity.py", "scenario/upgrade/test_parity.py"),
+    f"{COMMON}/ray/parity.py": (
+        "unit/common/ray/test_parity.py",
+        "scenario/upgrade/test_parity.py",
+    ),
     f"{COMMON}/ray/request_metrics.py": ("unit/common/ray/test_request_metrics.py",),
     f"{COMMON}/upgrade/gates.py": ("unit/common/upgrade/test_gates.py",),
     f"{COMMON}/upgrade/sequential.py": ("unit/common/upgrade/test_gates.py",),
@@ -76,7 +79,10 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
             ("places", "sessions"),
         )
     },
-    f"{COMMON}/ray/serve_writer.py": ("scenario/upgrade/test_gates.py", "scenario/upgrade/test_forward.py"),
+    f"{COMMON}/ray/serve_writer.py": (
+        "scenario/upgrade/test_gates.py",
+        "scenario/upgrade/test_forward.py",
+    ),
 }
 """Which tests can kill mutants of which code; both are below the root, and below `tests`."""
 
@@ -98,10 +104,17 @@ def by_hand(only: str) -> Iterator[Job]:
         for edit in each.edits:
             source = sources.get(edit.file) or (ROOT / edit.file).read_text()
             if source.count(edit.old) != 1:
-                sys.exit(f"{edit.file} does not have exactly once what case {each.case} changes: {edit.old!r}")
+                sys.exit(
+                    f"{edit.file} does not have exactly once what case {each.case} changes: {edit.old!r}"
+                )
             sources[edit.file] = source.replace(edit.old, edit.new)
         if only in each.file:
-            yield Job(file=each.file, what=f"case {each.case}: {each.what}", sources=sources, tests=(each.test,))
+            yield Job(
+                file=each.file,
+                what=f"case {each.case}: {each.what}",
+                sources=sources,
+                tests=(each.test,),
+            )
 
 
 def generated(only: str) -> Iterator[Job]:
@@ -168,7 +181,9 @@ def _failing(job: Job, tests: tuple[str, ...]) -> str | None:
 
 def main() -> int:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--most", type=int, default=0)
@@ -182,9 +197,14 @@ def main() -> int:
     print(f"{len(jobs)} mutants")
     left: list[Job] = []
     with ThreadPoolExecutor(args.jobs) as pool:
-        for number, (job, lives) in enumerate(zip(jobs, pool.map(KillingTests().survives, jobs), strict=True), start=1):
+        for number, (job, lives) in enumerate(
+            zip(jobs, pool.map(KillingTests().survives, jobs), strict=True), start=1
+        ):
             left += [job] if lives else []
-            print(f"{number}/{len(jobs)} {'SURVIVES' if lives else 'killed  '} {job.file}: {job.what}", flush=True)
+            print(
+                f"{number}/{len(jobs)} {'SURVIVES' if lives else 'killed  '} {job.file}: {job.what}",
+                flush=True,
+            )
     print(f"{len(jobs) - len(left)} of {len(jobs)} killed; survivors:")
     for job in left:
         print(f"  {job.file}: {job.what}")

@@ -39,14 +39,20 @@ def of(source: str) -> Iterator[Edit]:
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     declared = [keyword.value for node in classes for keyword in node.keywords]
     for node in ast.walk(tree):
-        if isinstance(node, ast.expr) and node not in declared and (new := _changed(node)) is not None:
+        if (
+            isinstance(node, ast.expr)
+            and node not in declared
+            and (new := _changed(node)) is not None
+        ):
             yield _edit(source, node, new)
 
 
 def _changed(node: ast.expr) -> str | None:  # noqa: PLR0911  (a table)
     match node:
         case ast.Compare(ops=[op]) if type(op) in SWAPS:
-            return ast.unparse(ast.Compare(left=node.left, ops=[SWAPS[type(op)]()], comparators=node.comparators))
+            return ast.unparse(
+                ast.Compare(left=node.left, ops=[SWAPS[type(op)]()], comparators=node.comparators)
+            )
         case ast.BoolOp(op=op, values=values):
             other = ast.Or() if isinstance(op, ast.And) else ast.And()
             return ast.unparse(ast.BoolOp(op=other, values=values))

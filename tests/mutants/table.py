@@ -59,8 +59,8 @@ TABLE: Final = (
         also=(
             Edit(
                 f"{TRAFFIC}/status/health.py",
-                "    if any(each.status not in {AppState.RUNNING",
-                "    if False and any(each.status not in {AppState.RUNNING",
+                "    if any(\n        each.status not in {AppState.RUNNING",
+                "    if False and any(\n        each.status not in {AppState.RUNNING",
             ),
         ),
     ),
@@ -152,8 +152,8 @@ TABLE: Final = (
         case=65,
         what="a name that was reverted is kept, and its cluster created",
         file=f"{SERVICE}/promotion/rollback.py",
-        old="        is_reverted = active is not None and (control.abort",
-        new="        is_reverted = False and active is not None and (control.abort",
+        old="        is_reverted = active is not None and (\n            control.abort",
+        new="        is_reverted = False and active is not None and (\n            control.abort",
         test=f"{BACK}::test_65_a_name_that_is_reverted_before_its_cluster_exists_leaves_none",
     ),
     Mutant(

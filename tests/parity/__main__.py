@@ -17,7 +17,14 @@ from typing import Final
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from localcluster.errors import ClusterError
 from localcluster.progress import Progress as BuildProgress
@@ -33,17 +40,26 @@ SHRUNK: Final = 5
 def asked(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m parity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m parity",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-n", type=int, default=5000, help="cases (5000)")
     parser.add_argument("--seed", type=int, default=1, help="what they are drawn from (1)")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="one case of the seed")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument(
-        "--kuberay", type=Path, metavar="DIR", help="a checkout's folder ray-operator, in place of the pinned version"
+        "--kuberay",
+        type=Path,
+        metavar="DIR",
+        help="a checkout's folder ray-operator, in place of the pinned version",
     )
-    parser.add_argument("--record", type=int, metavar="N", help="write so many cases for make check")
-    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the report")
+    parser.add_argument(
+        "--record", type=int, metavar="N", help="write so many cases for make check"
+    )
+    parser.add_argument(
+        "-o", choices=["text", "json"], default="text", help="how to print the report"
+    )
     found = parser.parse_args(arguments)
     for name in ("n", "jobs"):
         if getattr(found, name) < 1:
@@ -62,18 +78,24 @@ def run(given: argparse.Namespace, program: Path) -> list[Judgement]:
         TimeRemainingColumn(),
     )
     results, found = list[Judgement](), 0
-    pool = ProcessPoolExecutor(min(given.jobs, len(numbers)), initializer=judging.begin, initargs=(program,))
+    pool = ProcessPoolExecutor(
+        min(given.jobs, len(numbers)), initializer=judging.begin, initargs=(program,)
+    )
     with Progress(*columns, console=Console(stderr=True)) as shown, pool:
         task = shown.add_task("cases", total=len(numbers))
         chunks = [numbers[start : start + CHUNK] for start in range(0, len(numbers), CHUNK)]
         for some in pool.map(partial(judging.work, given.seed), chunks):
             results += some
             found += sum(bool(each.found) for each in some)
-            shown.update(task, advance=len(some), description=f"cases ({found} differ)" if found else "cases")
+            shown.update(
+                task, advance=len(some), description=f"cases ({found} differ)" if found else "cases"
+            )
     return results
 
 
-def report(results: list[Judgement], given: argparse.Namespace, program: Path, seconds: float) -> int:
+def report(
+    results: list[Judgement], given: argparse.Namespace, program: Path, seconds: float
+) -> int:
     """Print what differs; return the exit code."""
     kinds: dict[str, list[Judgement]] = {}
     for each in results:
@@ -91,7 +113,9 @@ def report(results: list[Judgement], given: argparse.Namespace, program: Path, s
         return 1 if kinds else 0
     with theirs.started(program) as kuberay:
         judge = Judge(kuberay)
-        for number, (kind, some) in enumerate(sorted(kinds.items(), key=lambda item: -len(item[1]))):
+        for number, (kind, some) in enumerate(
+            sorted(kinds.items(), key=lambda item: -len(item[1]))
+        ):
             print(f"\n{kind}: in {len(some)} cases, such as ONLY={some[0].number}")
             if number < SHRUNK or given.only is not None:
                 _show(judge, kind, some[0], given.seed)
@@ -121,7 +145,11 @@ def main() -> int:
     if given.record is not None:
         with theirs.started(program) as kuberay:
             path = recorded.write(
-                Judge(kuberay), version=kuberay.version, release=kuberay.release, seed=given.seed, most=given.record
+                Judge(kuberay),
+                version=kuberay.version,
+                release=kuberay.release,
+                seed=given.seed,
+                most=given.record,
             )
         print(f"wrote {path} ({path.stat().st_size:,} bytes)")
         return 0

@@ -43,7 +43,9 @@ async def build(checkout: Path | None, progress: Progress) -> Path:
         raise ClusterError(
             f"KUBERAY={checkout}: there is no go.mod; name the folder ray-operator of a checkout of KubeRay"
         )
-    folder = Settings.from_environment().cache_root / "parity" / ("checkout" if checkout else pinned())
+    folder = (
+        Settings.from_environment().cache_root / "parity" / ("checkout" if checkout else pinned())
+    )
     shutil.rmtree(folder / "source", ignore_errors=True)
     shutil.copytree(SOURCES, folder / "source")
     source = folder / "source"
@@ -51,7 +53,9 @@ async def build(checkout: Path | None, progress: Progress) -> Path:
         _replace(source, checkout)
     what = f"KubeRay of {checkout}" if checkout else f"KubeRay {pinned()}"
     with progress.step(f"compiling {what}", estimate=SECONDS) as step:
-        own = checkout or Path(msgspec.json.decode(await _go([go, "mod", "download", "-json", MODULE], source))["Dir"])
+        own = checkout or Path(
+            msgspec.json.decode(await _go([go, "mod", "download", "-json", MODULE], source))["Dir"]
+        )
         tags = [] if (own / _SINCE_1_7).exists() else ["-tags", "kuberay_1_6"]
         argv = [go, "build", "-v", *tags, "-o", str(folder / "parity"), "."]
         finished = await processes.follow(

@@ -16,7 +16,9 @@ CLUSTER_UID: Final = "0c0ffee0-0000-4000-8000-000000000000"
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How an operator is configured: once as KubeRay's program reads it, once as our configuration."""
 
-    gates: dict[str, bool] = msgspec.field(default_factory=lambda: {each.value: each in BETA for each in Gate})
+    gates: dict[str, bool] = msgspec.field(
+        default_factory=lambda: {each.value: each in BETA for each in Gate}
+    )
     environment: dict[str, str] = {}
     scheduler: str = ""
     is_openshift: bool = msgspec.field(default=False, name="isOpenShift")
@@ -80,11 +82,30 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def a_cluster(spec: Json, *, name: str = "c", **metadata: Any) -> Body:
     """Return a RayCluster as the API server holds it."""
-    meta = {"name": name, "namespace": NAMESPACE, "uid": CLUSTER_UID, "generation": 1, "creationTimestamp": "NOW-60s"}
-    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta | metadata, "spec": spec}
+    meta = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "uid": CLUSTER_UID,
+        "generation": 1,
+        "creationTimestamp": "NOW-60s",
+    }
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": meta | metadata,
+        "spec": spec,
+    }
 
 
-def a_pod(cluster: str, name: str, *, group: str, node_type: str, more_labels: dict[str, str], **fields: Any) -> Body:
+def a_pod(
+    cluster: str,
+    name: str,
+    *,
+    group: str,
+    node_type: str,
+    more_labels: dict[str, str],
+    **fields: Any,
+) -> Body:
     """Return a pod of a cluster as an operator would have made it, as far as decisions depend on it."""
     own = {
         labels.CLUSTER: cluster,
@@ -101,4 +122,9 @@ def a_pod(cluster: str, name: str, *, group: str, node_type: str, more_labels: d
         "labels": own | more_labels,
         "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
     }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta | fields.pop("metadata", {}), **fields}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": meta | fields.pop("metadata", {}),
+        **fields,
+    }

@@ -26,12 +26,27 @@ _RANDOM: Final = re.compile(r"-[a-z0-9]{5}$")
 _RENAMED: Final = re.compile(r"(?<![\w-])[\w-]+-(?:gone|r\d{4})(?![\w-])")
 _MEANINGFUL: Final = {"emptyDir", "podSelector", "namespaceSelector", "selfSigned"}
 """Fields for which an empty object is not the same as none."""
-_MAPS: Final = {"labels", "annotations", "matchLabels", "nodeSelector", "data", "rayStartParams", "endpoints"}
+_MAPS: Final = {
+    "labels",
+    "annotations",
+    "matchLabels",
+    "nodeSelector",
+    "data",
+    "rayStartParams",
+    "endpoints",
+}
 """Fields with keys of users, which may have an empty value."""
 _PERIOD: Final = re.compile(r"after (?:\d+[hm])*[\d.]+s")
 _AMOUNTS: Final = {"limits", "requests", "minResources", "minResource"}
 _AMOUNT: Final = {"sizeLimit", "desiredCPU", "desiredMemory", "desiredGPU", "desiredTPU", "size"}
-_CHOSEN: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink")
+_CHOSEN: Final = (
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "managedFields",
+    "generation",
+    "selfLink",
+)
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
@@ -41,7 +56,13 @@ def order(pod: Body, known: frozenset[str]) -> tuple[str, ...]:
     indices = ("ray.io/worker-group-replica-index", "ray.io/replica-host-index")
     place = (own.get(labels.NODE_TYPE, ""), own.get(labels.GROUP, ""))
     drawn = own.get(labels.REPLICA_NAME, "") if name not in known else ""
-    return (*place, name if name in known else "~", *(own.get(each, "").zfill(4) for each in indices), drawn, name)
+    return (
+        *place,
+        name if name in known else "~",
+        *(own.get(each, "").zfill(4) for each in indices),
+        drawn,
+        name,
+    )
 
 
 def renamed(outcome: Outcome, known: frozenset[str], *, number: int) -> Outcome:
@@ -51,7 +72,9 @@ def renamed(outcome: Outcome, known: frozenset[str], *, number: int) -> Outcome:
         return outcome
     names = "|".join(re.escape(each) for each in sorted(drawn, key=len, reverse=True))
     text = re.sub(
-        rf"(?<![\w-])(?:{names})(?![\w-])", lambda found: drawn[found[0]], msgspec.json.encode(outcome).decode()
+        rf"(?<![\w-])(?:{names})(?![\w-])",
+        lambda found: drawn[found[0]],
+        msgspec.json.encode(outcome).decode(),
     )
     return msgspec.json.decode(text, type=Outcome)
 
@@ -104,7 +127,9 @@ def _drawn(outcome: Outcome, known: frozenset[str], number: int) -> dict[str, st
 
 def _kept(body: Body) -> Body:
     meta = {
-        field: value for field, value in body["metadata"].items() if field not in _CHOSEN and field != "generateName"
+        field: value
+        for field, value in body["metadata"].items()
+        if field not in _CHOSEN and field != "generateName"
     }
     owners = [
         {**each, "uid": each["uid"] if each["uid"] == CLUSTER_UID else "UID"}
@@ -121,7 +146,9 @@ def _kept(body: Body) -> Body:
             kept["data"] = dict.fromkeys(body.get("data") or body.get("stringData") or {}, "SECRET")
             kept.pop("stringData", None)
         case "Service":
-            kept["spec"]["ports"] = sorted(kept["spec"].get("ports") or [], key=lambda port: port.get("name", ""))
+            kept["spec"]["ports"] = sorted(
+                kept["spec"].get("ports") or [], key=lambda port: port.get("name", "")
+            )
         case _:
             pass
     return kept
@@ -131,7 +158,9 @@ def _built(value: Any) -> Any:
     """Return a text as it is, and an object as any other, without its owner."""
     if isinstance(value, str):
         return value
-    found = _kept({"apiVersion": "v1", "kind": "Service", **defaulted({"kind": "Service", **value})})
+    found = _kept(
+        {"apiVersion": "v1", "kind": "Service", **defaulted({"kind": "Service", **value})}
+    )
     found["metadata"].pop("ownerReferences", None)
     return pruned(found)
 
@@ -151,7 +180,11 @@ def pruned(value: Any, field: str = "") -> Any:
             return {key: _amount(each) for key, each in cast("Json", value).items()}
         found = {key: pruned(each, key) for key, each in cast("Json", value).items()}
         kept = field in _MAPS
-        return {key: each for key, each in found.items() if kept or key in _MEANINGFUL or not _is_empty(key, each)}
+        return {
+            key: each
+            for key, each in found.items()
+            if kept or key in _MEANINGFUL or not _is_empty(key, each)
+        }
     if isinstance(value, list):
         return [pruned(each) for each in cast("list[Any]", value)]
     return _amount(value) if field in _AMOUNT else value

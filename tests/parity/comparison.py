@@ -24,7 +24,9 @@ async def of_raybus(case: Case, *, version: str) -> list[Json]:
     found, objects, known = list[Json](), case.objects, case.names
     for number, steps in enumerate(([], *case.rounds)):
         objects = rounds.play(objects, steps, known)
-        outcome = renamed(await ours.reconcile(case.settings, objects, version=version), known, number=number)
+        outcome = renamed(
+            await ours.reconcile(case.settings, objects, version=version), known, number=number
+        )
         found.append(comparable(outcome))
         objects, known = outcome.objects, known | outcome.pods
     return found
@@ -45,7 +47,9 @@ def of_kuberay(case: Case, *, wanted: list[Json], release: str) -> Rounds:
             answer = yield case.settings, objects
             outcome = collected(renamed(answer, known, number=number))
             seen = comparable(outcome)
-            if not declared.undeclared(compare([seen], [wanted[number]]), [seen], [wanted[number]], release=release):
+            if not declared.undeclared(
+                compare([seen], [wanted[number]]), [seen], [wanted[number]], release=release
+            ):
                 break
         found.append(seen)
         objects, known = outcome.objects, known | outcome.pods
@@ -71,7 +75,11 @@ def service_of_raybus(case: Case) -> Json:
     if (found := validation.violation(service, config.gates)) is not None:
         return comparable(Outcome(built={"problem": found.message}))
     spec, name = service.raw_cluster_config, f"{service.metadata.name}-abcde"
-    built: Json = {"head": services.head(service, name, config=spec, has_cluster_ip=config.head_service_has_cluster_ip)}
+    built: Json = {
+        "head": services.head(
+            service, name, config=spec, has_cluster_ip=config.head_service_has_cluster_ip
+        )
+    }
     try:
         built["serve"] = services.serve(service, name, config=spec)
     except errors.InvalidSpec as problem:
@@ -87,7 +95,9 @@ def service_of_kuberay(case: Case) -> Rounds:
 
 def chooses(objects: list[Body]) -> bool:
     """Return whether KubeRay chooses at random here: among replicas of several hosts, which it holds in a map."""
-    groups = (each["spec"].get("workerGroupSpecs", []) for each in objects if each["kind"] == "RayCluster")
+    groups = (
+        each["spec"].get("workerGroupSpecs", []) for each in objects if each["kind"] == "RayCluster"
+    )
     return any(group.get("numOfHosts", 1) > 1 for some in groups for group in some)
 
 

@@ -16,13 +16,18 @@ def of_deleted_pods(found: Difference, theirs: Json, ours: Json) -> bool:
             follows = title in gone and found.ours is None
         case ["writes", write]:
             follows = write.removeprefix("delete ") in gone and found.theirs is None
-        case ["events", "Normal DeletedWorkerPod"]:  # a text of its own, beside those about pods that both delete
+        case [
+            "events",
+            "Normal DeletedWorkerPod",
+        ]:  # a text of its own, beside those about pods that both delete
             follows = found.ours is not None
         case ["events", "Normal MTLSCertificatesUpdated"]:
             follows = found.theirs is None and any(map(_address, gone.values()))
         case ["objects", title, "spec", "ipAddresses", _]:
             named = [{*each["objects"][title]["spec"]["ipAddresses"]} for each in (theirs, ours)]
-            follows = named[1] <= named[0] and named[0] - named[1] <= {*map(_address, gone.values())}
+            follows = named[1] <= named[0] and named[0] - named[1] <= {
+                *map(_address, gone.values())
+            }
         case ["objects", _, "status", "readyWorkerReplicas"]:
             follows = _fewer(found) == sum(map(_is_ready, gone.values()))
         case ["objects", _, "status", "availableWorkerReplicas"]:
@@ -36,14 +41,20 @@ def of_gathered_addresses(found: Difference, theirs: Json, ours: Json) -> bool:
     """Return whether a certificate names what KubeRay wrote too, before its last change: raybus gathers addresses for some seconds."""
     title = found.place.split("/")[2]
     written = f"(IPs: [{' '.join(ours['objects'][title]['spec']['ipAddresses'])}])"
-    notes: list[list[str]] = [each["events"].get("Normal MTLSCertificatesUpdated", []) for each in (theirs, ours)]
+    notes: list[list[str]] = [
+        each["events"].get("Normal MTLSCertificatesUpdated", []) for each in (theirs, ours)
+    ]
     return all(any(written in note for note in some) for some in notes)
 
 
 def of_replaced_pods(_: Difference, theirs: Json, ours: Json) -> bool:
     """Return whether `RayClusterProvisioned` differs because KubeRay counts without a head, and without the pods that the same round creates."""
-    left = [pod for title, pod in _pods(theirs).items() if f"create {title}" not in theirs["writes"]]
-    own = [pod for pod in _pods(ours).values() if labels.NODE_TYPE in pod["metadata"].get("labels", {})]
+    left = [
+        pod for title, pod in _pods(theirs).items() if f"create {title}" not in theirs["writes"]
+    ]
+    own = [
+        pod for pod in _pods(ours).values() if labels.NODE_TYPE in pod["metadata"].get("labels", {})
+    ]
     has_head = any(pod["metadata"]["labels"][labels.NODE_TYPE] == labels.HEAD for pod in own)
     return all(map(_is_ready, left)) and not (has_head and all(map(_is_ready, own)))
 
@@ -85,4 +96,6 @@ def _address(pod: Body) -> str:
 
 def _is_ready(pod: Body) -> bool:
     conditions: list[Any] = pod.get("status", {}).get("conditions", [])
-    return _phase(pod) == "Running" and any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return _phase(pod) == "Running" and any(
+        each["type"] == "Ready" and each["status"] == "True" for each in conditions
+    )

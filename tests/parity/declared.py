@@ -78,7 +78,11 @@ def text(value: Any) -> str:
     """Return a value as rules see it."""
     if value is None:
         return "nothing"
-    return value if isinstance(value, str) else msgspec.json.encode(value, order="deterministic").decode()
+    return (
+        value
+        if isinstance(value, str)
+        else msgspec.json.encode(value, order="deterministic").decode()
+    )
 
 
 def _titles(both: tuple[Json, Json]) -> Iterable[str]:
@@ -99,12 +103,16 @@ def entries() -> list[Entry]:
     return msgspec.yaml.decode(FILE.read_bytes(), type=list[Entry])
 
 
-def entry_of(found: Difference, theirs: Sequence[Json], ours: Sequence[Json], *, release: str) -> Entry | None:
+def entry_of(
+    found: Difference, theirs: Sequence[Json], ours: Sequence[Json], *, release: str
+) -> Entry | None:
     """Return the entry that declares a difference from a minor version of KubeRay, given all rounds of both operators."""
     number = int(found.place.split("/", 1)[0])
     both = (theirs[number], ours[number])
     known = (each for each in entries() if each.until in {"", release})
-    return next((each for each in known if any(rule.declares(found, both) for rule in each.rules)), None)
+    return next(
+        (each for each in known if any(rule.declares(found, both) for rule in each.rules)), None
+    )
 
 
 def undeclared(

@@ -16,10 +16,17 @@ def defaulted(body: Body) -> Body:
                 {"protocol": "TCP", **port, "targetPort": port.get("targetPort") or port["port"]}
                 for port in cast("list[Json]", spec.get("ports") or [])
             ]
-            chosen = {} if spec.get("clusterIP") or is_external else {"clusterIP": address(body["metadata"]["name"])}
+            chosen = (
+                {}
+                if spec.get("clusterIP") or is_external
+                else {"clusterIP": address(body["metadata"]["name"])}
+            )
             return {**body, "spec": {**spec, **chosen, "ports": ports}}
         case "Pod":
-            return {**body, "spec": {**spec, "restartPolicy": spec.get("restartPolicy") or "Always"}}
+            return {
+                **body,
+                "spec": {**spec, "restartPolicy": spec.get("restartPolicy") or "Always"},
+            }
         case "NetworkPolicy":
             rules = {
                 field: [_with_protocols(rule) for rule in spec[field]]

@@ -29,7 +29,14 @@ SWITCHES: Final = (
 )  # fmt: skip
 NEW_GATES: Final = (Gate.NETWORK_POLICY, Gate.EMBEDDED_STORAGE, Gate.MTLS, Gate.HISTORY_SERVER)
 FROM_SECRET: Final = {"valueFrom": {"secretKeyRef": {"name": "redis", "key": "password"}}}
-NASTY_RESOURCES: Final = ('"{\\"a<b\\": 1, \\"c&d\\": 2}"', '"{\\"e>f\\": 1}"', '"{}"', "{", "", "'{\"x\": 4}'")
+NASTY_RESOURCES: Final = (
+    '"{\\"a<b\\": 1, \\"c&d\\": 2}"',
+    '"{\\"e>f\\": 1}"',
+    '"{}"',
+    "{",
+    "",
+    "'{\"x\": 4}'",
+)
 
 
 KEPT: Final = frozenset({"groupName", "managedBy", "backend"})
@@ -86,7 +93,9 @@ def settings(d: Drawer, known: frozenset[str]) -> OperatorSettings:
         Gate.MULTI_HOST_INDEXING.value: not d.one_in(4),
     }
     gates |= {each.value: d.one_in(2) for each in NEW_GATES if each.value in known}
-    environment = d.some(dict.fromkeys(SWITCHES, ("true", "false", "TRUE", "False", "1", "t", "")), 6)
+    environment = d.some(
+        dict.fromkeys(SWITCHES, ("true", "false", "TRUE", "False", "1", "t", "")), 6
+    )
     if d.one_in(8):
         environment["CLUSTER_DOMAIN"] = "example.org"
     more: Json = {}
@@ -95,12 +104,18 @@ def settings(d: Drawer, known: frozenset[str]) -> OperatorSettings:
         more = {
             "head_sidecars": [sidecar],
             "worker_sidecars": d.of([], [sidecar, {"name": "more", "image": "busybox"}]),
-            "container_envs": d.of([], [{"name": "RAY_ADDED", "value": "1"}, {"name": "RAY_ADDRESS", "value": "x"}]),
+            "container_envs": d.of(
+                [], [{"name": "RAY_ADDED", "value": "1"}, {"name": "RAY_ADDRESS", "value": "x"}]
+            ),
             "pod_annotations": d.of({}, {"example.org/a": "default"}),
             "pod_labels": d.of({}, {"team": "default", "ray.io/cluster": "x"}),
         }
     return OperatorSettings(
-        gates=gates, environment=environment, is_openshift=d.one_in(5), scheduler=d.of("", "", "", *SCHEDULERS), **more
+        gates=gates,
+        environment=environment,
+        is_openshift=d.one_in(5),
+        scheduler=d.of("", "", "", *SCHEDULERS),
+        **more,
     )
 
 
@@ -114,7 +129,20 @@ ENV: Final = (
     ("RAY_SERVE_KV_TIMEOUT_S", "3"), ("REDIS_ADDRESS", "r"), ("POD_IP", "1"), ("RAY_CLUSTER_NAME", "x"),
 )  # fmt: skip
 REFUSED_ENV: Final = (("RAY_REDIS_ADDRESS", "redis:6379"), ("REDIS_USERNAME", "u"))
-QUANTITIES: Final = ("1", "500m", "1000m", "2.5", "0", "1Gi", "1000Mi", "1.5Gi", "1e3", "100k", "3.7", "16")
+QUANTITIES: Final = (
+    "1",
+    "500m",
+    "1000m",
+    "2.5",
+    "0",
+    "1Gi",
+    "1000Mi",
+    "1.5Gi",
+    "1e3",
+    "100k",
+    "3.7",
+    "16",
+)
 
 
 def resources(d: Drawer) -> Json:
@@ -129,10 +157,15 @@ def resources(d: Drawer) -> Json:
         "amd.com/gpu",
         "example.org/x",
     )
-    amounts = partial(d.some, {name: ("1", "2", "0") if name.endswith("gpu") else QUANTITIES for name in names}, 4)
+    amounts = partial(
+        d.some, {name: ("1", "2", "0") if name.endswith("gpu") else QUANTITIES for name in names}, 4
+    )
     found: Json = {}
     if d.one_in(2):
-        found["limits"] = {"cpu": d.of(*QUANTITIES), "memory": d.of("1Gi", "2500Mi", "5e9")} | amounts()
+        found["limits"] = {
+            "cpu": d.of(*QUANTITIES),
+            "memory": d.of("1Gi", "2500Mi", "5e9"),
+        } | amounts()
     if d.one_in(3):
         found["requests"] = amounts()
     return found
@@ -141,13 +174,20 @@ def resources(d: Drawer) -> Json:
 def container(d: Drawer, name: str) -> Json:
     """Draw a Ray container."""
     probe = {"exec": {"command": ["true"]}, "initialDelaySeconds": 3}
-    found: Json = {"name": name, "image": d.of(IMAGE, "rayproject/ray-ml:2.46.0-gpu", "ray"), "resources": resources(d)}
+    found: Json = {
+        "name": name,
+        "image": d.of(IMAGE, "rayproject/ray-ml:2.46.0-gpu", "ray"),
+        "resources": resources(d),
+    }
     if d.one_in(3):
         drawn = dict(d.unique(REFUSED_ENV if d.one_in(12) else ENV, 2))
         found["env"] = [{"name": key, "value": value} for key, value in drawn.items()]
         if d.one_in(3):
             found["env"].append(
-                {"name": "FROM", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP", "apiVersion": "v1"}}}
+                {
+                    "name": "FROM",
+                    "valueFrom": {"fieldRef": {"fieldPath": "status.podIP", "apiVersion": "v1"}},
+                }
             )
     found |= d.some(
         {
@@ -187,7 +227,11 @@ def template(d: Drawer, name: str) -> Json:
     containers = [container(d, name)]
     if d.one_in(8):
         containers.append(
-            {"name": d.of("sidecar", "collector", "autoscaler"), "image": "busybox", "resources": resources(d)}
+            {
+                "name": d.of("sidecar", "collector", "autoscaler"),
+                "image": "busybox",
+                "resources": resources(d),
+            }
         )
     spec: Json = {"containers": [] if d.one_in(40) else containers}
     spec |= d.some(
@@ -311,7 +355,11 @@ def network_policy(d: Drawer) -> Json:
     ]
     ports = [{"port": 8265, "protocol": "TCP"}, {"port": "serve"}]
     rules: Json = {
-        "ingressRules": ([{"from": peers[:1], "ports": ports[:1]}], [{}], [{"from": peers, "ports": ports}]),
+        "ingressRules": (
+            [{"from": peers[:1], "ports": ports[:1]}],
+            [{}],
+            [{"from": peers, "ports": ports}],
+        ),
         "egressRules": ([{"to": peers[2:]}], [{"ports": ports}]),
     }
     found: Json = {"mode": d.of("DenyAll", "DenyAllIngress", "DenyAllEgress")}
@@ -319,7 +367,9 @@ def network_policy(d: Drawer) -> Json:
         if d.one_in(3):
             found[field] = d.some(rules, 2)
     if d.one_in(3):
-        found["workerGroups"] = [{"groupName": d.of("g", "gpu-group", "gpu-group", "g", "absent"), **d.some(rules, 2)}]
+        found["workerGroups"] = [
+            {"groupName": d.of("g", "gpu-group", "gpu-group", "g", "absent"), **d.some(rules, 2)}
+        ]
     return found
 
 
@@ -340,7 +390,11 @@ def fault_tolerance(d: Drawer, known: frozenset[str]) -> Json:
         "claimName": ("mine",), "size": ("10Gi", "1024Mi"), "storageClassName": ("fast", ""), "accessModes": (["ReadWriteMany"],), "subPath": ("a/b",),
         "deletionPolicy": ("Retain", "DeleteWithCluster"),
     }  # fmt: skip
-    return {"backend": "rocksdb", **d.some({"storage": lambda: d.some(storage, 3)}, 2), **d.some(redis, 15)}
+    return {
+        "backend": "rocksdb",
+        **d.some({"storage": lambda: d.some(storage, 3)}, 2),
+        **d.some(redis, 15),
+    }
 
 
 def autoscaler_options(d: Drawer) -> Json:
@@ -410,7 +464,10 @@ def collector(d: Drawer) -> Json:
         "resources": ({"limits": {"cpu": "1"}},),
         "env": (
             [{"name": "A", "value": "b"}],
-            [{"name": "RAY_COLLECTOR_PUSH_INTERVAL", "value": "1m"}, {"name": "RAY_ROOT_DIR", "value": "x"}],
+            [
+                {"name": "RAY_COLLECTOR_PUSH_INTERVAL", "value": "1m"},
+                {"name": "RAY_ROOT_DIR", "value": "x"},
+            ],
         ),
     }
     return {} if d.one_in(12) else {"collectorOptions": d.some(options, 2)}
@@ -442,7 +499,10 @@ def pod_status(d: Drawer) -> Json:
             "type": "Ready",
             "status": ready,
             "lastTransitionTime": "NOW-5s",
-            **d.some({"reason": ("ContainersNotReady",), "message": ("containers with unready status",)}, 2),
+            **d.some(
+                {"reason": ("ContainersNotReady",), "message": ("containers with unready status",)},
+                2,
+            ),
         }
     ]
     ended = {
@@ -451,7 +511,12 @@ def pod_status(d: Drawer) -> Json:
         "startedAt": "NOW-9s",
         "finishedAt": "NOW-3s",
     }
-    state = d.of({"running": {}}, {"running": {}}, {"waiting": {"reason": "CrashLoopBackOff"}}, {"terminated": ended})
+    state = d.of(
+        {"running": {}},
+        {"running": {}},
+        {"waiting": {"reason": "CrashLoopBackOff"}},
+        {"terminated": ended},
+    )
     container_ = {
         "name": d.of("RAY", "RAY", "other"),
         "ready": ready == "True",
@@ -466,7 +531,10 @@ def pod_status(d: Drawer) -> Json:
 def pods(d: Drawer, cluster: Body) -> list[Body]:
     """Draw the pods that a cluster has, some of which are going, and some of which it should not have."""
     name = cluster["metadata"]["name"]
-    found = [_pod(d, name, f"head-p{number}", "headgroup", "head", {}) for number in range(d.of(1, 1, 1, 0, 2))]
+    found = [
+        _pod(d, name, f"head-p{number}", "headgroup", "head", {})
+        for number in range(d.of(1, 1, 1, 0, 2))
+    ]
     groups: Sequence[Json] = cluster["spec"]["workerGroupSpecs"]
     for group in groups:
         own, hosts, prefix = group["groupName"], group["numOfHosts"], group["groupName"].lower()
@@ -475,7 +543,9 @@ def pods(d: Drawer, cluster: Body) -> list[Body]:
             of_replica: dict[str, str] = {}
             if hosts > 1 or d.one_in(2):
                 of_replica = {
-                    "ray.io/worker-group-replica-index": d.of(f"{replica}", f"{replica}", f"{replica + 1}", "x")
+                    "ray.io/worker-group-replica-index": d.of(
+                        f"{replica}", f"{replica}", f"{replica + 1}", "x"
+                    )
                 }
             for host in range(hosts if not d.one_in(5) else 1):
                 more = {**of_replica}
@@ -491,11 +561,17 @@ def pods(d: Drawer, cluster: Body) -> list[Body]:
     return found
 
 
-def _pod(d: Drawer, cluster: str, name: str, group: str, node_type: str, more: dict[str, str]) -> Body:
+def _pod(
+    d: Drawer, cluster: str, name: str, group: str, node_type: str, more: dict[str, str]
+) -> Body:
     meta: Json = {"creationTimestamp": d.of("NOW-30s", "NOW-20s", "NOW-300s")}
     status = pod_status(d)
     if d.one_in(12) and not _has_ended(status):  # such a pod is gone soon, and KubeRay waits for it
-        meta |= {"deletionTimestamp": "NOW-2s", "deletionGracePeriodSeconds": 30, "finalizers": [KEEP]}
+        meta |= {
+            "deletionTimestamp": "NOW-2s",
+            "deletionGracePeriodSeconds": 30,
+            "finalizers": [KEEP],
+        }
     if node_type == "head" and d.one_in(4):
         meta["annotations"] = {
             "ray.io/upgrade-strategy-recreate-hash": d.of("stale", ""),
@@ -505,15 +581,27 @@ def _pod(d: Drawer, cluster: str, name: str, group: str, node_type: str, more: d
     for each in status.get("containerStatuses", []):
         each["name"] = names.get(each["name"], each["name"])
     containers: list[Json] = [{"name": names["RAY"], "image": IMAGE, "resources": {}}]
-    pod_spec: Json = {"restartPolicy": d.of("Always", "Always", "Never", "OnFailure"), "containers": containers}
+    pod_spec: Json = {
+        "restartPolicy": d.of("Always", "Always", "Never", "OnFailure"),
+        "containers": containers,
+    }
     return a_pod(
-        cluster, name, group=group, node_type=node_type, more_labels=more, metadata=meta, spec=pod_spec, status=status
+        cluster,
+        name,
+        group=group,
+        node_type=node_type,
+        more_labels=more,
+        metadata=meta,
+        spec=pod_spec,
+        status=status,
     )
 
 
 def _has_ended(status: Json) -> bool:
     states = [each["state"] for each in status.get("containerStatuses", [])]
-    return status.get("phase") in {"Failed", "Succeeded"} or any("terminated" in each for each in states)
+    return status.get("phase") in {"Failed", "Succeeded"} or any(
+        "terminated" in each for each in states
+    )
 
 
 def redrawn(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]) -> Json:
@@ -539,7 +627,9 @@ def blank(d: Drawer, value: Json) -> None:
     found: list[tuple[Any, Any]] = []
     left: list[Any] = [value]
     for each in left:  # which grows
-        items: list[tuple[Any, Any]] = [*(cast("Json", each).items() if isinstance(each, dict) else enumerate(each))]
+        items: list[tuple[Any, Any]] = [
+            *(cast("Json", each).items() if isinstance(each, dict) else enumerate(each))
+        ]
         for key, field in items:
             if key not in FILLED and isinstance(field, str | list | dict):
                 left += [field] if isinstance(field, list | dict) else []
@@ -580,7 +670,18 @@ def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]
     (path, value), kind = (
         d.of(*edits),
         d.of(
-            "run", "run", "set", "remove", "edit", "edit", "certify", "lose", "touch", "touch", "delete", "finish jobs"
+            "run",
+            "run",
+            "set",
+            "remove",
+            "edit",
+            "edit",
+            "certify",
+            "lose",
+            "touch",
+            "touch",
+            "delete",
+            "finish jobs",
         ),
     )
     fields: dict[str, Json] = {
@@ -602,7 +703,11 @@ def _needs(edit: tuple[list[Any], Any]) -> set[str]:
     """Return the gates without which KubeRay does not know the field of an edit."""
     if edit[0][-1] == "networkPolicy":
         return {Gate.NETWORK_POLICY.value}
-    return {Gate.EMBEDDED_STORAGE.value} if isinstance(edit[1], dict) and "backend" in edit[1] else set()
+    return (
+        {Gate.EMBEDDED_STORAGE.value}
+        if isinstance(edit[1], dict) and "backend" in edit[1]
+        else set()
+    )
 
 
 def service(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
@@ -643,7 +748,10 @@ def _cluster(d: Drawer, operator: OperatorSettings, known: frozenset[str]) -> Bo
 
 
 def _is_refused(cluster: Body, operator: OperatorSettings) -> bool:
-    return refusals.find(ray_cluster.decode(dated(cluster, SystemClock().now())), operator.config("")) is not None
+    return (
+        refusals.find(ray_cluster.decode(dated(cluster, SystemClock().now())), operator.config(""))
+        is not None
+    )
 
 
 def case(seed: int, number: int, known: frozenset[str]) -> Case:
@@ -657,9 +765,16 @@ def case(seed: int, number: int, known: frozenset[str]) -> Case:
         while _is_refused(cluster, operator):
             cluster = _cluster(d, operator, known)
     if d.one_in(20):
-        cluster["metadata"] |= {"finalizers": ["ray.io/gcs-ft-redis-cleanup-finalizer"], "deletionTimestamp": "NOW-5s"}
+        cluster["metadata"] |= {
+            "finalizers": ["ray.io/gcs-ft-redis-cleanup-finalizer"],
+            "deletionTimestamp": "NOW-5s",
+        }
     found = pods(d, cluster) if d.one_in(2) else []
-    if found:  # KubeRay may count a cluster as provisioned without its head, and then never makes one
+    if (
+        found
+    ):  # KubeRay may count a cluster as provisioned without its head, and then never makes one
         cluster["metadata"]["annotations"].pop(labels.DISABLE_PROVISIONED_HEAD_RESTART, None)
-    rounds = d.several(lambda _: [step(d, cluster, operator.gates, known) for _ in range(d.of(1, 2))], 3)
+    rounds = d.several(
+        lambda _: [step(d, cluster, operator.gates, known) for _ in range(d.of(1, 2))], 3
+    )
     return Case(settings=operator, objects=[cluster, *found], rounds=rounds)

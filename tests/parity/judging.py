@@ -53,7 +53,9 @@ class Judge:
         theirs_ = self.theirs({number: cases[number] for number in ours}, ours)
         return found + [self._judgement(number, theirs_[number], ours[number]) for number in ours]
 
-    def theirs(self, cases: Mapping[int, Case], ours: Mapping[int, list[Json]]) -> dict[int, list[Json]]:
+    def theirs(
+        self, cases: Mapping[int, Case], ours: Mapping[int, list[Json]]
+    ) -> dict[int, list[Json]]:
         """Return what KubeRay makes of cases: round by round, each of all cases at once, which spares the two processes many turns."""
         running, found = dict[int, comparison.Rounds](), dict[int, list[Json]]()
         asked: dict[int, comparison.Asked] = {}
@@ -80,7 +82,9 @@ class Judge:
         """Return what raybus makes of a case."""
         if case.service is not None:
             return [comparison.service_of_raybus(case)]
-        return self._loop.run_until_complete(comparison.of_raybus(case, version=self._kuberay.version))
+        return self._loop.run_until_complete(
+            comparison.of_raybus(case, version=self._kuberay.version)
+        )
 
     def _judgement(self, number: int, theirs_: list[Json], ours: list[Json]) -> Judgement:
         found, topics = list[Difference](), Counter[str]()
@@ -95,7 +99,10 @@ class Judge:
     def shrunk(self, case: Case, signature: str) -> Case:
         """Return a smaller case that shows the same difference."""
         return shrinking.shrunk(
-            case, lambda smaller: any(each.signature == signature for each in self.judge({0: smaller})[0].found)
+            case,
+            lambda smaller: any(
+                each.signature == signature for each in self.judge({0: smaller})[0].found
+            ),
         )
 
 

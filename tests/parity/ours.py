@@ -33,7 +33,12 @@ class AddressingKube(FakeKube):
         return created
 
     async def replace(
-        self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Body,
+        *,
+        subresource: str | None = None,
     ) -> bytes:
         return await super().replace(resource, namespace, defaulted(body), subresource=subresource)
 
@@ -49,7 +54,9 @@ async def reconcile(settings: OperatorSettings, objects: list[Body], *, version:
     kube = AddressingKube(now=lambda: now)
     for body in dated(objects, now):
         group, _, version_of = body["apiVersion"].rpartition("/")
-        resource = Resource(kind=body["kind"], plural=f"{body['kind'].lower()}s", group=group, version=version_of)
+        resource = Resource(
+            kind=body["kind"], plural=f"{body['kind'].lower()}s", group=group, version=version_of
+        )
         kube.put(resource, body)
     harness = Harness(settings.config(version), kube=kube)
     kube.requests.clear()
@@ -65,11 +72,21 @@ async def reconcile(settings: OperatorSettings, objects: list[Body], *, version:
     left = [body for (kind, _, _), body in kube.objects.items() if kind != "Event"]
     return Outcome(
         objects=left,
-        events=[{"type": kind, "reason": reason, "note": note} for kind, reason, note in kube.events()],
+        events=[
+            {"type": kind, "reason": reason, "note": note} for kind, reason, note in kube.events()
+        ],
         writes=kube.noted,
-        hashes=[spec_hash.cluster_spec_hash(body["spec"]) for body in left if body["kind"] == "RayCluster"],
+        hashes=[
+            spec_hash.cluster_spec_hash(body["spec"])
+            for body in left
+            if body["kind"] == "RayCluster"
+        ],
     )
 
 
 def _state(kube: FakeKube) -> dict[tuple[str, str, str], str]:
-    return {key: body["metadata"]["resourceVersion"] for key, body in kube.objects.items() if key[0] != "Event"}
+    return {
+        key: body["metadata"]["resourceVersion"]
+        for key, body in kube.objects.items()
+        if key[0] != "Event"
+    }

@@ -35,7 +35,9 @@ def write(judge: "Judge", *, version: str, release: str, seed: int, most: int) -
     cases = {number: judge.draw(seed, number) for number in range(most)}
     theirs = judge.theirs(cases, {number: judge.ours(case) for number, case in cases.items()})
     found = [Recorded(case=case, theirs=theirs[number]) for number, case in cases.items()]
-    text = msgspec.json.encode(Recording(version=version, release=release, cases=found), order="deterministic")
+    text = msgspec.json.encode(
+        Recording(version=version, release=release, cases=found), order="deterministic"
+    )
     FILE.parent.mkdir(exist_ok=True)
     FILE.write_bytes(lzma.compress(text, preset=9))
     return FILE

@@ -22,7 +22,9 @@ def dated(value: Any, now: datetime) -> Any:
     if isinstance(value, list):
         return [dated(each, now) for each in cast("list[Any]", value)]
     if isinstance(value, str) and (found := _NOW.fullmatch(value)):
-        return rfc3339((now + timedelta(seconds=int(found[1]))).replace(microsecond=0).astimezone(UTC))
+        return rfc3339(
+            (now + timedelta(seconds=int(found[1]))).replace(microsecond=0).astimezone(UTC)
+        )
     return value
 
 
@@ -38,7 +40,9 @@ def _pods(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Return the pods of a step's group, in an order that is the same for both operators."""
     pods = [each for each in objects if each["kind"] == "Pod"]
     group = step.get("group", "*")
-    found = [pod for pod in pods if group in {"*", pod["metadata"].get("labels", {}).get(labels.GROUP)}]
+    found = [
+        pod for pod in pods if group in {"*", pod["metadata"].get("labels", {}).get(labels.GROUP)}
+    ]
     return sorted(found, key=lambda pod: order(pod, known))
 
 
@@ -46,7 +50,9 @@ def _run(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Let pods without a status run and be ready."""
     for number, pod in enumerate(_pods(objects, {}, known)):
         if pod in _pods(objects, step, known) and not pod.get("status", {}).get("phase"):
-            containers = [_running(each["name"]) for each in pod_json.bodies(pod["spec"], "containers")]
+            containers = [
+                _running(each["name"]) for each in pod_json.bodies(pod["spec"], "containers")
+            ]
             ready = {"type": "Ready", "status": "True", "lastTransitionTime": "NOW-1s"}
             pod["status"] = {
                 "phase": "Running",
@@ -58,12 +64,21 @@ def _run(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
 
 
 def _running(name: str) -> Json:
-    return {"name": name, "ready": True, "restartCount": 0, "image": "", "imageID": "", "state": {"running": {}}}
+    return {
+        "name": name,
+        "ready": True,
+        "restartCount": 0,
+        "image": "",
+        "imageID": "",
+        "state": {"running": {}},
+    }
 
 
 def _set(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Give the first pods of a group that are not being deleted a status."""
-    alive = [pod for pod in _pods(objects, step, known) if "deletionTimestamp" not in pod["metadata"]]
+    alive = [
+        pod for pod in _pods(objects, step, known) if "deletionTimestamp" not in pod["metadata"]
+    ]
     for pod in alive[: step.get("most", 100)]:
         status = copy.deepcopy(step["status"])
         for each in status.get("containerStatuses", []):
@@ -89,7 +104,11 @@ def _edit(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     for key in path:
         if isinstance(key, int) and key >= len(at):
             return objects
-        at = at[key] if isinstance(key, int) else at.setdefault(key, [] if key.endswith("Specs") else {})
+        at = (
+            at[key]
+            if isinstance(key, int)
+            else at.setdefault(key, [] if key.endswith("Specs") else {})
+        )
     if isinstance(last, int) and last >= len(at):
         return objects
     before = copy.deepcopy(cluster["spec"])
@@ -114,17 +133,26 @@ _CONTENT: Final[dict[str, tuple[str, Any]]] = {
     "RoleBinding": ("subjects", []),
 }
 """What a user makes of the content of a child: a field, and what it becomes or gets."""
-_STRANGER: Final = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "stranger", "uid": "uid-of-a-stranger"}
+_STRANGER: Final = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayCluster",
+    "name": "stranger",
+    "uid": "uid-of-a-stranger",
+}
 
 
 def _touch(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
     """Change all children of a kind as a user or another operator does."""
-    for meta, body in [(each["metadata"], each) for each in objects if each["kind"] == step["kind"]]:
+    for meta, body in [
+        (each["metadata"], each) for each in objects if each["kind"] == step["kind"]
+    ]:
         match step["how"]:
             case "orphan":
                 meta.pop("ownerReferences", None)
             case "steal":
-                meta["ownerReferences"] = [{**_STRANGER, "controller": True, "blockOwnerDeletion": True}]
+                meta["ownerReferences"] = [
+                    {**_STRANGER, "controller": True, "blockOwnerDeletion": True}
+                ]
             case "strip":
                 meta.pop("labels", None)
             case "label":
@@ -134,7 +162,9 @@ def _touch(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]
             case _:
                 field, value = _CONTENT.get(step["kind"], ("", None))
                 if field:
-                    body[field] = {**body[field], **copy.deepcopy(cast("Json", value))} if value else []
+                    body[field] = (
+                        {**body[field], **copy.deepcopy(cast("Json", value))} if value else []
+                    )
     return objects
 
 
@@ -143,8 +173,16 @@ def _certify(objects: list[Body], step: Json, known: frozenset[str]) -> list[Bod
     secrets = {each["metadata"]["name"] for each in objects if each["kind"] == "Secret"}
     for each in [each for each in objects if each["kind"] == "Certificate"]:
         meta, name = each["metadata"], each["spec"]["secretName"]
-        ready = {"type": "Ready", "status": "True", "reason": "Ready", "observedGeneration": meta.get("generation", 1)}
-        each["status"] = {"conditions": [ready | {"lastTransitionTime": "NOW-1s"}], "notAfter": "2099-01-01T00:00:00Z"}
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Ready",
+            "observedGeneration": meta.get("generation", 1),
+        }
+        each["status"] = {
+            "conditions": [ready | {"lastTransitionTime": "NOW-1s"}],
+            "notAfter": "2099-01-01T00:00:00Z",
+        }
         if name in secrets:
             continue
         objects.append(

@@ -11,7 +11,17 @@ from parity.cases import Case
 
 MOST: Final = 250
 """Attempts; each runs both operators."""
-_KEPT: Final = {"apiVersion", "kind", "name", "namespace", "uid", "containers", "groupName", "generation", "do"}
+_KEPT: Final = {
+    "apiVersion",
+    "kind",
+    "name",
+    "namespace",
+    "uid",
+    "containers",
+    "groupName",
+    "generation",
+    "do",
+}
 """Fields without which there is no case."""
 Place = tuple[str | int, ...]
 
@@ -59,5 +69,7 @@ def _without(case: Case, place: Place) -> Case | None:
         found = msgspec.convert(body, Case)
     except (KeyError, IndexError, TypeError, msgspec.ValidationError):  # it went with a larger part
         return None
-    is_whole = found.service is not None or any(each["kind"] == "RayCluster" for each in found.objects)
+    is_whole = found.service is not None or any(
+        each["kind"] == "RayCluster" for each in found.objects
+    )
     return found if is_whole and found != case else None

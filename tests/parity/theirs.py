@@ -38,7 +38,10 @@ class KubeRay:
         found = [self._read() for _ in lines]
         writer.join()
         return [
-            msgspec.convert({key: value for key, value in each.items() if value is not None}, Outcome) for each in found
+            msgspec.convert(
+                {key: value for key, value in each.items() if value is not None}, Outcome
+            )
+            for each in found
         ]
 
     def _request(self, settings: OperatorSettings, objects: list[Body]) -> bytes:
@@ -64,7 +67,9 @@ class KubeRay:
 def started(program: Path) -> Generator[KubeRay]:
     """Run the program for the length of a block."""
     pipe, environment = subprocess.PIPE, {**os.environ, "GOMAXPROCS": "1", "GOGC": "400"}
-    with subprocess.Popen([program], env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [program], env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
+    ) as process:
         try:
             yield KubeRay(cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout))
         finally:

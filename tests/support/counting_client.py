@@ -25,8 +25,14 @@ class CountingClient(KubeClient):
         most: int | None = None,
     ) -> bytes:
         self.requests.append(f"{method} {path}")
-        return await super().request(method, path, query=query, body=body, headers=headers, most=most)
+        return await super().request(
+            method, path, query=query, body=body, headers=headers, most=most
+        )
 
     def writes(self) -> list[str]:
         """Return the requests that change something, Events aside."""
-        return [each for each in self.requests if not each.startswith("GET ") and not each.endswith("/events")]
+        return [
+            each
+            for each in self.requests
+            if not each.startswith("GET ") and not each.endswith("/events")
+        ]

@@ -38,7 +38,9 @@ async def deploy(dashboard: Dashboard, head: Target, config: Json) -> None:
 
 async def is_proxy_healthy(dashboard: Dashboard, pod: Pod) -> bool:
     """Check a pod's proxy once."""
-    return await ServeApi(dashboard, FakeKube(), Cache(), FakeClock()).check_proxy(pod, max_age=0) == (True,)
+    return await ServeApi(dashboard, FakeKube(), Cache(), FakeClock()).check_proxy(
+        pod, max_age=0
+    ) == (True,)
 
 
 async def ongoing_requests(dashboard: Dashboard, pod: Pod) -> Ongoing | None:

@@ -35,16 +35,26 @@ def ruleset(pods: Sequence[Pod], policies: Sequence[Body]) -> str:
     jumps, chains = list[str](), list[str]()
     for pod in pods:
         for direction, field, peers in (("Egress", "saddr", "to"), ("Ingress", "daddr", "from")):
-            selecting = [each for each in policies if _selects(each, pod) and direction in each["spec"]["policyTypes"]]
+            selecting = [
+                each
+                for each in policies
+                if _selects(each, pod) and direction in each["spec"]["policyTypes"]
+            ]
             if not selecting:
                 continue
             chain = f"{direction.lower()}_{pod.name}"
             jumps.append(f"    ip {field} {pod.address} jump {chain}")
-            rules = [each for policy in selecting for each in _rules(policy, direction, peers, pods)]
+            rules = [
+                each for policy in selecting for each in _rules(policy, direction, peers, pods)
+            ]
             body = "".join(f"    {each} return\n" for each in rules)
             chains.append(f"  chain {chain} {{\n{body}    {REFUSE}\n  }}\n")
     # chains stand before the jumps to them
-    return _HEADER.replace("  chain forward", "".join(chains) + "  chain forward") + "\n".join(jumps) + "\n  }\n}\n"
+    return (
+        _HEADER.replace("  chain forward", "".join(chains) + "  chain forward")
+        + "\n".join(jumps)
+        + "\n  }\n}\n"
+    )
 
 
 def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
@@ -71,7 +81,9 @@ def _holds(expression: Json, labels: Mapping[str, str]) -> bool:
 
 
 def _selects(policy: Body, pod: Pod) -> bool:
-    return policy["metadata"]["namespace"] == pod.namespace and matches(policy["spec"]["podSelector"], pod.labels)
+    return policy["metadata"]["namespace"] == pod.namespace and matches(
+        policy["spec"]["podSelector"], pod.labels
+    )
 
 
 def _rules(policy: Body, direction: str, peers: str, pods: Sequence[Pod]) -> Iterator[str]:
@@ -80,7 +92,9 @@ def _rules(policy: Body, direction: str, peers: str, pods: Sequence[Pod]) -> Ite
     rules: list[Json] = policy["spec"].get(direction.lower()) or []
     for rule in rules:
         sources = (
-            [""] if not rule.get(peers) else [each for peer in rule[peers] for each in _addresses(peer, policy, pods)]
+            [""]
+            if not rule.get(peers)
+            else [each for peer in rule[peers] for each in _addresses(peer, policy, pods)]
         )
         for source in sources:
             where = f"ip {field} {source} " if source else ""

@@ -50,7 +50,11 @@ class _Part:
         elif isinstance(message, Gone):
             self._objects.pop(key, None)
             to = message.moved_to
-            is_elsewhere = any(key in part._objects for part in self._all) if to is None else to.partition != NOT_READ
+            is_elsewhere = (
+                any(key in part._objects for part in self._all)
+                if to is None
+                else to.partition != NOT_READ
+            )
             if is_elsewhere:
                 return
         self._listener.take(message, trace=trace)

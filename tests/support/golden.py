@@ -17,5 +17,9 @@ class Golden(msgspec.Struct, frozen=True, kw_only=True):
         if self.update:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        assert path.exists(), f"{name} is missing: run pytest --update-golden and read what it writes"
-        assert text == path.read_text(), f"{name} differs: if that is meant, run pytest --update-golden"
+        assert path.exists(), (
+            f"{name} is missing: run pytest --update-golden and read what it writes"
+        )
+        assert text == path.read_text(), (
+            f"{name} differs: if that is meant, run pytest --update-golden"
+        )

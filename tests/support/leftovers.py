@@ -8,7 +8,9 @@ from support.manifests import DEPLOY, NAMESPACE
 Run = Callable[..., Awaitable[str]]
 """Runs kubectl and returns what it printed."""
 
-USERS_KINDS: Final = "rayservices,rayclusters,services,pods,serviceaccounts,roles,secrets,controllerrevisions"
+USERS_KINDS: Final = (
+    "rayservices,rayclusters,services,pods,serviceaccounts,roles,secrets,controllerrevisions"
+)
 DEMO: Final = "raybus-demo"
 _NOISE: Final = {"events", "componentstatuses", "bindings"}
 _INSIDE: Final = "pods,services,deployments,jobs,secrets,configmaps,leases,persistentvolumeclaims"
@@ -25,8 +27,14 @@ async def of_raybus(run: Run) -> list[str]:
     kinds = (await run("api-resources", "--verbs=list", "-o", "name")).split()
     wanted = ",".join(each for each in kinds if each.split(".")[0] not in _NOISE)
     found = (await run("get", wanted, "-A", "-o", "name", "--ignore-not-found")).split()
-    inside = (await run("get", _INSIDE, "-n", NAMESPACE, "-o", "name", "--ignore-not-found")).split()
-    return sorted({*(each for each in found if "raybus" in each.replace(DEMO, "")), *inside}.difference(_DEFINED))
+    inside = (
+        await run("get", _INSIDE, "-n", NAMESPACE, "-o", "name", "--ignore-not-found")
+    ).split()
+    return sorted(
+        {*(each for each in found if "raybus" in each.replace(DEMO, "")), *inside}.difference(
+            _DEFINED
+        )
+    )
 
 
 async def uids(run: Run, namespace: str, kinds: str = USERS_KINDS) -> dict[str, str]:

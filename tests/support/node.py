@@ -16,7 +16,9 @@ from raybus_cli.demo import demo_cluster
 @contextmanager
 def cleaned_up(*command: str, environment: Mapping[str, str] = {}) -> Generator[None]:
     """Have a command run if this process ends within the block, however it does: what it is to end outlives it, as nodes do."""
-    script = 'cat > /dev/null; exec "$@"'  # its standard input is open for as long as this process lives
+    script = (
+        'cat > /dev/null; exec "$@"'  # its standard input is open for as long as this process lives
+    )
     guard = subprocess.Popen(
         ["sh", "-c", script, "sh", *command],
         stdin=subprocess.PIPE,

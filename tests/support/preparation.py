@@ -65,7 +65,9 @@ async def for_e2e(progress: Progress) -> None:
         programs = group.create_task(binaries.obtain(names, Settings.from_environment(), progress))
         group.create_task(asyncio.to_thread(debian.install, binaries.PACKAGES, progress))
         group.create_task(asyncio.to_thread(builder.ensure, E2E_IMAGES, progress=progress))
-    await asyncio.to_thread(builder.ensure, NODE_IMAGES, progress=progress, files=programs.result().paths)
+    await asyncio.to_thread(
+        builder.ensure, NODE_IMAGES, progress=progress, files=programs.result().paths
+    )
 
 
 async def for_e2e_all(progress: Progress) -> None:

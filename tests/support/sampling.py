@@ -8,5 +8,6 @@ import pytest
 def one_of(spacing: int, rows: Iterable[object]) -> list[object]:
     """Return all rows as parameters, of which the first of every so many is not marked as long."""
     return [
-        row if number % spacing == 0 else pytest.param(row, marks=pytest.mark.long) for number, row in enumerate(rows)
+        row if number % spacing == 0 else pytest.param(row, marks=pytest.mark.long)
+        for number, row in enumerate(rows)
     ]

@@ -9,6 +9,11 @@ async def apply(
     kube: Kube, resource: Resource, namespace: str | None, body: Body, *, manager: str = "kubectl"
 ) -> bytes:
     """Create or change an object, and take the fields of the body over."""
-    path, query = resource.path(namespace, body["metadata"]["name"]), {"fieldManager": manager, "force": "true"}
+    path, query = (
+        resource.path(namespace, body["metadata"]["name"]),
+        {"fieldManager": manager, "force": "true"},
+    )
     headers = {"Content-Type": "application/apply-patch+yaml"}
-    return await kube.request("PATCH", path, query={**query, "fieldValidation": "Ignore"}, body=body, headers=headers)
+    return await kube.request(
+        "PATCH", path, query={**query, "fieldValidation": "Ignore"}, body=body, headers=headers
+    )

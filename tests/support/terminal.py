@@ -15,7 +15,9 @@ COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 
 def text_of(picture: RenderableType, *, width: int = 118) -> str:
     """Return a picture without colours and without blanks at the end of lines."""
-    console = Console(file=StringIO(), width=width, highlight=False, emoji=False, force_terminal=False)
+    console = Console(
+        file=StringIO(), width=width, highlight=False, emoji=False, force_terminal=False
+    )
     with console.capture() as captured:
         console.print(picture)
     return "\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n"
@@ -23,11 +25,16 @@ def text_of(picture: RenderableType, *, width: int = 118) -> str:
 
 def svg_of(command: str, output: str, *, width: int) -> str:
     """Return a picture of a terminal with a command and its output; the same output gives the same picture, which loads nothing."""
-    console = Console(file=StringIO(), record=True, width=width, force_terminal=True, color_system="256")
+    console = Console(
+        file=StringIO(), record=True, width=width, force_terminal=True, color_system="256"
+    )
     console.print(Text.assemble(("$ ", "dim"), (command, "bold")), highlight=False)
     console.print(Text.from_ansi(output.rstrip()), soft_wrap=True)
     console.print()  # the picture cuts its last line
     name = re.sub("[^a-z]+", "-", command)
     template = FONT_FACE.sub("", CONSOLE_SVG_FORMAT).replace("Fira Code, monospace", "monospace")
     picture = console.export_svg(title="", code_format=template, unique_id=name)
-    return "\n".join(line.rstrip() for line in COMMENT.sub("", picture).splitlines() if line.strip()) + "\n"
+    return (
+        "\n".join(line.rstrip() for line in COMMENT.sub("", picture).splitlines() if line.strip())
+        + "\n"
+    )

@@ -20,7 +20,10 @@ END: Final = "<!-- generated from the types: end -->"
 
 def a_split(old: tuple[int, int], new: tuple[int, int]) -> Split:
     """Return a split; a pair is a cluster's capacity and its share of the traffic."""
-    parts = [Share(capacity_percent=capacity, traffic_percent=traffic) for capacity, traffic in (old, new)]
+    parts = [
+        Share(capacity_percent=capacity, traffic_percent=traffic)
+        for capacity, traffic in (old, new)
+    ]
     return Split(old=parts[0], new=parts[1])
 
 
@@ -49,7 +52,9 @@ RECEIPT: Final = Receipt(
 PAUSED: Final = "Paused by raybus.io/pause."
 PASSED: Final = VERDICT.text
 STALLED: Final = "No progress for 10m (raybus.io/progress-deadline): pods of RayCluster demo-b4n9d cannot be scheduled"
-ABORTED: Final = "Generation 4 is aborted by raybus.io/abort; the service stays on RayCluster demo-x7k2p."
+ABORTED: Final = (
+    "Generation 4 is aborted by raybus.io/abort; the service stays on RayCluster demo-x7k2p."
+)
 FAILED: Final = "RayService failed to become ready within the configured timeout of 5m. Time spent initializing: 5m1s"
 FORWARD: Final = ue.Direction.FORWARD
 EXAMPLES: Final[tuple[tuple[float, Data], ...]] = (
@@ -62,7 +67,12 @@ EXAMPLES: Final[tuple[tuple[float, Data], ...]] = (
             generation=4,
         ),
     ),
-    (0, ue.ClusterCreated(upgrade=UPGRADE, cluster=UPGRADE.new, uid="7d0f6c1e-52aa-4b54-8d2a-1f0f2f6f8f3a")),
+    (
+        0,
+        ue.ClusterCreated(
+            upgrade=UPGRADE, cluster=UPGRADE.new, uid="7d0f6c1e-52aa-4b54-8d2a-1f0f2f6f8f3a"
+        ),
+    ),
     (
         60.25,
         ue.CapacityChanged(
@@ -100,7 +110,12 @@ EXAMPLES: Final[tuple[tuple[float, Data], ...]] = (
     (190, ue.Promoted(upgrade=UPGRADE)),
     (
         190,
-        ue.DrainStarted(upgrade=UPGRADE, cluster=UPGRADE.old, deletion_delay_seconds=62, drain_timeout_seconds=60),
+        ue.DrainStarted(
+            upgrade=UPGRADE,
+            cluster=UPGRADE.old,
+            deletion_delay_seconds=62,
+            drain_timeout_seconds=60,
+        ),
     ),
     (260, ue.Completed(upgrade=UPGRADE, receipt=RECEIPT)),
     (100, ue.Aborted(upgrade=UPGRADE, reason="AbortRequested", message=ABORTED, over=False)),
@@ -158,7 +173,11 @@ def _section(seconds: float, data: Data) -> str:
     event = an_event(data, seconds=seconds)
     example = msgspec.json.format(ue.encode(event, trace=TRACE).payload, indent=2).decode()
     fields = schema(data.kind)["$defs"][type(data).__name__]["properties"]
-    rows = [f"| `data.{name}` | {each.get('description', '')} |" for name, each in fields.items() if name != "upgrade"]
+    rows = [
+        f"| `data.{name}` | {each.get('description', '')} |"
+        for name, each in fields.items()
+        if name != "upgrade"
+    ]
     table = "\n".join(["| field | |", "|---|---|", *rows]) + "\n\n" if rows else ""
     return (
         f"## {data.kind}\n\n{_when(data.kind)} Schema: [{data.kind}.json]({data.kind}.json).\n\n"

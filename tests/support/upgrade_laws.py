@@ -52,7 +52,11 @@ def _order(events: list[CloudEvent[Data]]) -> Iterator[str]:
         yield f"it does not end once: {order}"
     if order[-1] == "completed" and "promoted" not in order:
         yield f"it is completed and was not promoted: {order}"
-    later = [order.index(each) for each in ("capacity-changed", "traffic-shifted", "promoted") if each in order]
+    later = [
+        order.index(each)
+        for each in ("capacity-changed", "traffic-shifted", "promoted")
+        if each in order
+    ]
     if later and ("cluster-created" not in order or order.index("cluster-created") > min(later)):
         yield f"cluster-created comes too late: {order}"
 
@@ -76,4 +80,8 @@ def _part(part: Share) -> tuple[int, int]:
 
 def splits(events: list[CloudEvent[Data]]) -> list[Numbers]:
     """Return what each step led to."""
-    return [numbers(each.data.after) for each in events if isinstance(each.data, CapacityChanged | TrafficShifted)]
+    return [
+        numbers(each.data.after)
+        for each in events
+        if isinstance(each.data, CapacityChanged | TrafficShifted)
+    ]

@@ -16,7 +16,9 @@ def find(pod_uid: str, command: str) -> list[int]:
         if not entry.name.isdecimal():
             continue
         try:
-            command_line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            command_line = (
+                (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            )
             cgroup = (entry / "cgroup").read_text()
         except OSError:
             continue

@@ -7,7 +7,9 @@ from typing import Final
 POLL_SECONDS: Final = 0.01
 
 
-async def eventually(check: Callable[[], object], *, within: float = 10.0, what: str = "the condition") -> None:
+async def eventually(
+    check: Callable[[], object], *, within: float = 10.0, what: str = "the condition"
+) -> None:
     """Return as soon as a check is true; fail, naming what was waited for, when it is not within some seconds."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
@@ -17,7 +19,11 @@ async def eventually(check: Callable[[], object], *, within: float = 10.0, what:
 
 
 async def eventually_true(
-    ask: Callable[[], Awaitable[object]], *, within: float = 60.0, every: float = 0.5, what: str = "the condition"
+    ask: Callable[[], Awaitable[object]],
+    *,
+    within: float = 60.0,
+    every: float = 0.5,
+    what: str = "the condition",
 ) -> None:
     """Ask something over the network until it is true; fail, naming what was waited for, when it is not in time."""
     try:

@@ -39,7 +39,9 @@ def _is_action(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         some = cast("Sequence[Any]", value[:4])
         return any(_is_action(each) for each in some)
-    return bool(getattr(value, "actions", None)) or any(each.__name__ == "Action" for each in type(value).__mro__)
+    return bool(getattr(value, "actions", None)) or any(
+        each.__name__ == "Action" for each in type(value).__mro__
+    )
 
 
 class _Probe:
@@ -56,8 +58,15 @@ class _Probe:
                 self._write(f"publishes {frame.f_locals['subject']}", frame)
             elif code.co_name == "_request" and code.co_filename.endswith("aiohttp/client.py"):
                 held = frame.f_locals
-                self._write(f"{held.get('method')} {str(held.get('str_or_url')).partition('?')[0]}", frame)
-        elif event == "return" and _path(code.co_filename) and value is not None and _is_action(value):
+                self._write(
+                    f"{held.get('method')} {str(held.get('str_or_url')).partition('?')[0]}", frame
+                )
+        elif (
+            event == "return"
+            and _path(code.co_filename)
+            and value is not None
+            and _is_action(value)
+        ):
             self._write("returns actions", frame, one=True)
 
     def _write(self, what: str, frame: FrameType, *, one: bool = False) -> None:

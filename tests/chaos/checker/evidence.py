@@ -45,7 +45,10 @@ class Group(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def wanted(self) -> int:
         """Return how many workers it asks for."""
-        least, most = self.min_replicas or 0, self.max_replicas if self.max_replicas is not None else 2**31
+        least, most = (
+            self.min_replicas or 0,
+            self.max_replicas if self.max_replicas is not None else 2**31,
+        )
         return max(least, min(self.replicas or 0, most))
 
 

@@ -67,7 +67,9 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """How many waits were longer than allowed."""
 
 
-def attribute(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> list[tuple[Wait, Struck | None]]:
+def attribute(
+    waits: Iterable[Wait], struck: Sequence[Struck], *, end: float
+) -> list[tuple[Wait, Struck | None]]:
     """Return each wait with the last fault that began before it ended and before it was late, if that was not over before the wait began."""
     return [(wait, _cause(wait, struck, end=end)) for wait in waits]
 
@@ -77,7 +79,9 @@ def summary(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> l
     by_kind: dict[str, list[tuple[Wait, Struck | None]]] = {}
     for wait, cause in attribute(waits, struck, end=end):
         by_kind.setdefault(_name(cause), []).append((wait, cause))
-    return sorted((_gap(name, each, end) for name, each in by_kind.items()), key=lambda gap: -gap.longest)
+    return sorted(
+        (_gap(name, each, end) for name, each in by_kind.items()), key=lambda gap: -gap.longest
+    )
 
 
 def judge(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> list[Violation]:
@@ -90,7 +94,9 @@ def judge(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> lis
             at=wait.asked,
         )
         for wait, cause in attribute(waits, struck, end=end)
-        if cause is not None and (limit := _limit(wait, cause)) is not None and _seconds(wait, end) > limit
+        if cause is not None
+        and (limit := _limit(wait, cause)) is not None
+        and _seconds(wait, end) > limit
     ]
 
 
@@ -98,7 +104,10 @@ def stalled(waits: Iterable[Wait], *, end: float) -> list[Violation]:
     """Return the waits that no fault explains, whichever was active."""
     return [
         Violation(
-            rule=STALLED, about=wait.probe, text=f"{wait.probe} waited {_seconds(wait, end):.0f} s", at=wait.asked
+            rule=STALLED,
+            about=wait.probe,
+            text=f"{wait.probe} waited {_seconds(wait, end):.0f} s",
+            at=wait.asked,
         )
         for wait in waits
         if _seconds(wait, end) > STALLED_SECONDS
@@ -108,7 +117,9 @@ def stalled(waits: Iterable[Wait], *, end: float) -> list[Violation]:
 def _cause(wait: Wait, struck: Sequence[Struck], *, end: float) -> Struck | None:
     until = end if wait.done is None else wait.done
     causes = [
-        each for each in struck if each.began <= min(until, wait.asked + LATE_SECONDS) and each.over >= wait.asked
+        each
+        for each in struck
+        if each.began <= min(until, wait.asked + LATE_SECONDS) and each.over >= wait.asked
     ]
     return causes[-1] if causes else None
 
@@ -134,7 +145,9 @@ def _gap(name: str, waits: list[tuple[Wait, Struck | None]], end: float) -> Gap:
     longest = max((wait for wait, _ in waits), key=lambda wait: _seconds(wait, end))
     seconds = sorted(_seconds(wait, end) for wait, _ in waits)
     limits = [
-        (wait, limit) for wait, cause in waits if cause is not None and (limit := _limit(wait, cause)) is not None
+        (wait, limit)
+        for wait, cause in waits
+        if cause is not None and (limit := _limit(wait, cause)) is not None
     ]
     return Gap(
         fault=name,

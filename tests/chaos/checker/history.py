@@ -23,7 +23,9 @@ def judge(seen: Iterable[Seen], *, memory: float = MEMORY_SECONDS) -> list[Viola
 
 def _groups(cluster: Seen) -> dict[str, int]:
     """Return how many workers each group of a RayCluster wants."""
-    return {group.group_name: group.wanted for group in cluster.object.spec.worker_group_specs or []}
+    return {
+        group.group_name: group.wanted for group in cluster.object.spec.worker_group_specs or []
+    }
 
 
 def _at_first(reported: Iterable[Seen]) -> dict[tuple[str, str], dict[str, int]]:
@@ -31,7 +33,9 @@ def _at_first(reported: Iterable[Seen]) -> dict[tuple[str, str], dict[str, int]]
     first: dict[tuple[str, str], dict[str, int]] = {}
     for one in reported:
         if one.kind == "RayCluster":
-            first.setdefault((one.object.metadata.namespace, one.object.metadata.name), _groups(one))
+            first.setdefault(
+                (one.object.metadata.namespace, one.object.metadata.name), _groups(one)
+            )
     return first
 
 
@@ -43,7 +47,9 @@ class _Replay:
         self._at_first = at_first
         self._now: dict[tuple[str, str, str], Seen] = {}
         self._pods: defaultdict[tuple[str, str], dict[str, Seen]] = defaultdict(dict)
-        self._wanted: defaultdict[tuple[str, str], list[tuple[float, dict[str, int]]]] = defaultdict(list)
+        self._wanted: defaultdict[tuple[str, str], list[tuple[float, dict[str, int]]]] = (
+            defaultdict(list)
+        )
         self._generations: dict[str, int] = {}
         self._named: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._retired: set[tuple[str, str]] = set()
@@ -60,7 +66,11 @@ class _Replay:
         before = self._now.get(seen.key)
         if before is not None and before.version >= seen.version:
             return
-        is_new = before is None or before.is_gone or before.object.metadata.uid != seen.object.metadata.uid
+        is_new = (
+            before is None
+            or before.is_gone
+            or before.object.metadata.uid != seen.object.metadata.uid
+        )
         self._now[seen.key] = seen
         rule = self._rules.get(seen.kind)
         if rule is not None:
@@ -77,18 +87,34 @@ class _Replay:
         node, group = meta.labels.get(labels.NODE_TYPE), meta.labels.get(labels.GROUP, "")
         alive = [each for each in pods.values() if each.is_alive]
         if node == HEAD:
-            heads = [each.object.metadata.name for each in alive if each.object.label.get(labels.NODE_TYPE) == HEAD]
+            heads = [
+                each.object.metadata.name
+                for each in alive
+                if each.object.label.get(labels.NODE_TYPE) == HEAD
+            ]
             if len(heads) > 1:
-                yield _broken("one head", seen, cluster[1], f"{len(heads)} heads at once: {', '.join(heads)}")
+                yield _broken(
+                    "one head", seen, cluster[1], f"{len(heads)} heads at once: {', '.join(heads)}"
+                )
             return
         have = sum(each.object.label.get(labels.GROUP) == group for each in alive)
         most = self._most(cluster, group, seen.at)
         if have > most:
-            yield _broken("no more workers than wanted", seen, cluster[1], f"group {group} has {have}, wanted {most}")
+            yield _broken(
+                "no more workers than wanted",
+                seen,
+                cluster[1],
+                f"group {group} has {have}, wanted {most}",
+            )
         place = _place(seen)
         there = [each.object.metadata.name for each in alive if _place(each) == place]
         if labels.REPLICA_INDEX in meta.labels and len(there) > 1:
-            yield _broken("one pod for one place", seen, cluster[1], f"{', '.join(there)} are {' '.join(place)}")
+            yield _broken(
+                "one pod for one place",
+                seen,
+                cluster[1],
+                f"{', '.join(there)} are {' '.join(place)}",
+            )
 
     def _most(self, cluster: tuple[str, str], group: str, at: float) -> int:
         """Return the most workers that a group was to have in the last seconds."""
@@ -120,18 +146,30 @@ class _Replay:
             if each.object.metadata.annotations.get(labels.SPEC_HASH, "") == spec_hash
         ]
         if len(twins) > 1:
-            yield _broken("one cluster for one spec", seen, service, f"{', '.join(twins)} have the hash {spec_hash}")
+            yield _broken(
+                "one cluster for one spec",
+                seen,
+                service,
+                f"{', '.join(twins)} have the hash {spec_hash}",
+            )
 
     def _clusters_of(self, namespace: str, service: str) -> Iterator[Seen]:
         for (kind, space, name), each in self._now.items():
-            is_its = (kind, space, each.object.label.get(labels.ORIGIN_NAME)) == ("RayCluster", namespace, service)
+            is_its = (kind, space, each.object.label.get(labels.ORIGIN_NAME)) == (
+                "RayCluster",
+                namespace,
+                service,
+            )
             if is_its and each.is_alive and (namespace, name) not in self._retired:
                 yield each
 
     def _service(self, seen: Seen, _is_new: bool) -> Iterator[Violation]:
         meta, status = seen.object.metadata, seen.object.status
         key = (meta.namespace, meta.name)
-        held = {status.active_service_status.ray_cluster_name, status.pending_service_status.ray_cluster_name} - {""}
+        held = {
+            status.active_service_status.ray_cluster_name,
+            status.pending_service_status.ray_cluster_name,
+        } - {""}
         named = self._named[key]
         named |= held
         self._retired |= {(meta.namespace, each) for each in named - held}
@@ -146,7 +184,9 @@ class _Replay:
         for rule in seen.object.spec.rules:
             total = sum(each.weight for each in rule.backend_refs)
             if rule.backend_refs and total != WHOLE:
-                yield _broken("weights make 100", seen, service, f"they make {total}: {_weights(seen)}")
+                yield _broken(
+                    "weights make 100", seen, service, f"they make {total}: {_weights(seen)}"
+                )
             for each in rule.backend_refs:
                 if each.weight and not self._is_there(meta.namespace, each.name, service):
                     yield _broken("no weight on what is gone", seen, service, _weights(seen))
@@ -161,10 +201,17 @@ class _Replay:
         backend = names.serve_service(meta.name)
         for rule in route.object.spec.rules:
             if any(each.name == backend and each.weight for each in rule.backend_refs):
-                yield _broken("no weight on what is gone", seen, service, f"{meta.name} goes; {_weights(route)}")
+                yield _broken(
+                    "no weight on what is gone",
+                    seen,
+                    service,
+                    f"{meta.name} goes; {_weights(route)}",
+                )
 
     def _is_there(self, namespace: str, backend: str, service: str) -> bool:
-        cluster = self._now.get(("RayCluster", namespace, backend.removesuffix(names.serve_service(""))))
+        cluster = self._now.get(
+            ("RayCluster", namespace, backend.removesuffix(names.serve_service("")))
+        )
         owner = self._now.get(("RayService", namespace, service))
         return (cluster is not None and cluster.is_alive) or owner is None or not owner.is_alive
 
@@ -175,20 +222,38 @@ class _Replay:
         before = self._generations.get(meta.uid, 0)
         self._generations[meta.uid] = max(before, observed)
         if observed < before:
-            yield _broken("no status regresses", seen, meta.name, f"observedGeneration {observed} after {before}")
+            yield _broken(
+                "no status regresses",
+                seen,
+                meta.name,
+                f"observedGeneration {observed} after {before}",
+            )
 
 
 def _place(pod: Seen) -> tuple[str, str, str]:
     """Return a worker's group, the index of its replica, and that of its host; empty where it has none."""
     label = pod.object.label
-    return label.get(labels.GROUP, ""), label.get(labels.REPLICA_INDEX, ""), label.get(labels.HOST_INDEX, "")
+    return (
+        label.get(labels.GROUP, ""),
+        label.get(labels.REPLICA_INDEX, ""),
+        label.get(labels.HOST_INDEX, ""),
+    )
 
 
 def _weights(route: Seen) -> str:
-    weights = [f"{each.name} {each.weight}" for rule in route.object.spec.rules for each in rule.backend_refs]
+    weights = [
+        f"{each.name} {each.weight}"
+        for rule in route.object.spec.rules
+        for each in rule.backend_refs
+    ]
     return f"{route.object.metadata.name}: {', '.join(weights)}"
 
 
 def _broken(rule: str, seen: Seen, about: str, text: str) -> Violation:
     namespace = seen.object.metadata.namespace
-    return Violation(rule=rule, about=f"{namespace}/{about}", text=f"{text} (at version {seen.version})", at=seen.at)
+    return Violation(
+        rule=rule,
+        about=f"{namespace}/{about}",
+        text=f"{text} (at version {seen.version})",
+        at=seen.at,
+    )

@@ -39,7 +39,11 @@ def judge(harness: Harness) -> list[Unreconciled]:
     """Return every object that is not as its spec requires."""
     found = [
         Unreconciled(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"], why)
-        for bodies, rule in ((harness.clusters, _cluster), (harness.services, _service), (harness.pods, _pod))
+        for bodies, rule in (
+            (harness.clusters, _cluster),
+            (harness.services, _service),
+            (harness.pods, _pod),
+        )
         for body in bodies
         for why in rule(body, harness)
     ]
@@ -52,13 +56,21 @@ def _cluster(body: Body, harness: Harness) -> Iterator[str]:
         yield "it is being deleted"
         return
     is_suspended = bool(spec.get("suspend"))
-    pods = [each for each in _alive(harness.pods) if _is_of(each, meta["namespace"], labels.CLUSTER, meta["name"])]
-    heads = [each for each in pods if each["metadata"]["labels"].get(labels.NODE_TYPE) == labels.HEAD]
+    pods = [
+        each
+        for each in _alive(harness.pods)
+        if _is_of(each, meta["namespace"], labels.CLUSTER, meta["name"])
+    ]
+    heads = [
+        each for each in pods if each["metadata"]["labels"].get(labels.NODE_TYPE) == labels.HEAD
+    ]
     if len(heads) != (0 if is_suspended else 1):
         yield f"it has {len(heads)} head pods"
     groups: list[Body] = spec.get("workerGroupSpecs") or []
     for group in groups:
-        have = sum(each["metadata"]["labels"].get(labels.GROUP) == group["groupName"] for each in pods)
+        have = sum(
+            each["metadata"]["labels"].get(labels.GROUP) == group["groupName"] for each in pods
+        )
         want = 0 if is_suspended else _wanted(group)
         if have != want:
             yield f"group {group['groupName']} has {have} workers, wanted {want}"
@@ -85,20 +97,29 @@ def _service(body: Body, harness: Harness) -> Iterator[str]:
     pending = status.get("pendingServiceStatus", {}).get("rayClusterName", "")
     if pending:
         yield f"its upgrade to {pending} goes on"
-    its = [each for each in harness.clusters if _is_of(each, meta["namespace"], labels.ORIGIN_NAME, meta["name"])]
+    its = [
+        each
+        for each in harness.clusters
+        if _is_of(each, meta["namespace"], labels.ORIGIN_NAME, meta["name"])
+    ]
     if [each["metadata"]["name"] for each in its] != [active]:
         yield f"it has the clusters {', '.join(each['metadata']['name'] for each in its)}; active is {active or 'none'}"
     goal = spec_hash.service_goal_hash(body["spec"]["rayClusterConfig"])
     if any(each["metadata"].get("annotations", {}).get(labels.SPEC_HASH) != goal for each in its):
         yield "its cluster is not of its spec"
-    if (reported := harness.configs.get(active, "")) not in body["spec"].get("serveConfigV2", "") or not reported:
+    if (reported := harness.configs.get(active, "")) not in body["spec"].get(
+        "serveConfigV2", ""
+    ) or not reported:
         yield f"the head of {active} got {reported or 'nothing'}"
     yield from _weights(meta["namespace"], meta["name"], active, harness)
 
 
 def _weights(namespace: str, service: str, active: str, harness: Harness) -> Iterator[str]:
     for route in harness.routes:
-        if (route["metadata"]["namespace"], route["metadata"]["name"]) != (namespace, names.http_route(service)):
+        if (route["metadata"]["namespace"], route["metadata"]["name"]) != (
+            namespace,
+            names.http_route(service),
+        ):
             continue
         weights = {
             each["name"]: each.get("weight", 1)
@@ -114,7 +135,8 @@ def _pod(body: Body, harness: Harness) -> Iterator[str]:
     """Judge whether a pod has a cluster at all."""
     cluster = body["metadata"].get("labels", {}).get(labels.CLUSTER)
     if cluster and not any(
-        (each["metadata"]["namespace"], each["metadata"]["name"]) == (body["metadata"]["namespace"], cluster)
+        (each["metadata"]["namespace"], each["metadata"]["name"])
+        == (body["metadata"]["namespace"], cluster)
         for each in harness.clusters
     ):
         yield f"its cluster {cluster} is gone"
@@ -133,4 +155,7 @@ def _is_of(body: Body, namespace: str, label: str, value: str) -> bool:
 
 
 def _wanted(group: Body) -> int:
-    return max(group.get("minReplicas") or 0, min(group.get("replicas") or 0, group.get("maxReplicas", 2**31)))
+    return max(
+        group.get("minReplicas") or 0,
+        min(group.get("replicas") or 0, group.get("maxReplicas", 2**31)),
+    )

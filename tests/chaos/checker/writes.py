@@ -45,8 +45,16 @@ def judge(writes: Iterable[Write], seen: Iterable[Seen], partitions_of: Partitio
                 for each in based
                 if not each.based_on
             ),
-            *(_broken("no write by a fenced owner", each, why) for each in owned if (why := leases.wrong(each))),
-            *(_broken("the autoscaler's pods", each, why) for each in shrunk if (why := _unlisted(each, history))),
+            *(
+                _broken("no write by a fenced owner", each, why)
+                for each in owned
+                if (why := leases.wrong(each))
+            ),
+            *(
+                _broken("the autoscaler's pods", each, why)
+                for each in shrunk
+                if (why := _unlisted(each, history))
+            ),
         ],
         against_leases=len(owned),
         with_base=len(based),
@@ -83,7 +91,9 @@ class _History:
 class _Leases:
     """The holder of each partition at each version."""
 
-    def __init__(self, history: _History, writes: Iterable[Write], partitions_of: PartitionsOf) -> None:
+    def __init__(
+        self, history: _History, writes: Iterable[Write], partitions_of: PartitionsOf
+    ) -> None:
         self._history = history
         self._partitions_of = partitions_of
         self._holders: defaultdict[str, dict[tuple[str, str, str], str]] = defaultdict(dict)
@@ -94,7 +104,9 @@ class _Leases:
                 and write.verb == "create"
                 and write.name.startswith(f"raybus-{write.service}-")
             ):
-                self._holders[write.service].setdefault(("Lease", write.namespace, write.name), write.replica)
+                self._holders[write.service].setdefault(
+                    ("Lease", write.namespace, write.name), write.replica
+                )
 
     def is_known(self, write: Write) -> bool:
         """Return whether a write falls under a Lease at all."""
@@ -144,7 +156,11 @@ def _unlisted(write: Write, history: _History) -> str | None:
         for group in cluster.object.spec.worker_group_specs or []
         for name in group.scale_strategy.workers_to_delete or []
     }
-    return None if write.name in listed else f"pod {write.name} was deleted and the autoscaler has not listed it"
+    return (
+        None
+        if write.name in listed
+        else f"pod {write.name} was deleted and the autoscaler has not listed it"
+    )
 
 
 def _cluster_of(pod: Seen) -> tuple[str, str, str]:

@@ -34,12 +34,16 @@ async def observed(url: str, port: int = 0) -> AsyncGenerator[CollectorRegistry]
     registry = CollectorRegistry()
     async with asyncio.TaskGroup() as group:
         observing = group.create_task(Monitor(url).run(port or processes.free(1)[0], registry))
-        await eventually(lambda: registry.get_sample_value("raybus_nats_up") is not None, what="the collector")
+        await eventually(
+            lambda: registry.get_sample_value("raybus_nats_up") is not None, what="the collector"
+        )
         yield registry
         observing.cancel()
 
 
-def value(registry: CollectorRegistry, name: str, labels: dict[str, str] | None = None) -> float | None:
+def value(
+    registry: CollectorRegistry, name: str, labels: dict[str, str] | None = None
+) -> float | None:
     return registry.get_sample_value(f"raybus_nats_{name}", labels or {})
 
 
@@ -76,7 +80,9 @@ async def test_storage_memory_connections_and_streams_of_a_real_server(tmp_path:
             assert value(registry, "stream_replicas_away", of) == 0
 
 
-async def test_a_server_that_is_gone_is_down_and_leaves_no_figures_until_it_is_back(tmp_path: Path) -> None:
+async def test_a_server_that_is_gone_is_down_and_leaves_no_figures_until_it_is_back(
+    tmp_path: Path,
+) -> None:
     async with single(tmp_path) as (server, url, _), observed(url) as registry:
         await eventually(lambda: value(registry, "up") == 1, within=20.0, what="an answer")
         server.kill()
@@ -88,14 +94,20 @@ async def test_a_server_that_is_gone_is_down_and_leaves_no_figures_until_it_is_b
 
 async def test_metrics_are_served_and_readiness_names_why_there_are_none() -> None:
     nobody, port = processes.free(2)
-    async with observed(f"http://127.0.0.1:{nobody}", port), httpx.AsyncClient(trust_env=False) as client:
+    async with (
+        observed(f"http://127.0.0.1:{nobody}", port),
+        httpx.AsyncClient(trust_env=False) as client,
+    ):
 
         async def has_reason() -> bool:
             try:
                 answer = await client.get(f"http://127.0.0.1:{port}/readyz")
             except httpx.TransportError:
                 return False
-            return answer.status_code == 503 and f"127.0.0.1:{nobody} of NATS does not answer" in answer.text
+            return (
+                answer.status_code == 503
+                and f"127.0.0.1:{nobody} of NATS does not answer" in answer.text
+            )
 
         await eventually_true(has_reason, within=20.0, every=0.1, what="the reason")
 
@@ -115,19 +127,33 @@ async def test_a_leader_reports_the_replica_of_a_killed_server_and_leads_no_more
             observed(f"http://127.0.0.1:{cluster.monitors[number]}") as leading,
             observed(f"http://127.0.0.1:{cluster.monitors[(number + 1) % 3]}") as following,
         ):
-            await eventually(lambda: value(leading, "stream_replicas_away", STATE) == 0, within=20.0, what="all there")
-            await eventually(lambda: value(following, "stream_leader", STATE) == 0, within=20.0, what="a follower")
+            await eventually(
+                lambda: value(leading, "stream_replicas_away", STATE) == 0,
+                within=20.0,
+                what="all there",
+            )
+            await eventually(
+                lambda: value(following, "stream_leader", STATE) == 0,
+                within=20.0,
+                what="a follower",
+            )
             assert value(following, "stream_lag_messages", STATE) is None
             cluster.servers[(number + 2) % 3].kill()
             session = await through.session()
             for count in range(20):
                 await session.request(f"{SUBJECT}.{count}", b"x", read=status_of)
             await eventually(
-                lambda: (value(leading, "stream_lag_messages", STATE) or 0) >= 20, within=20.0, what="the lag"
+                lambda: (value(leading, "stream_lag_messages", STATE) or 0) >= 20,
+                within=20.0,
+                what="the lag",
             )
             await eventually(
-                lambda: value(leading, "stream_replicas_away", STATE) == 1, within=60.0, what="a replica that is away"
+                lambda: value(leading, "stream_replicas_away", STATE) == 1,
+                within=60.0,
+                what="a replica that is away",
             )
             cluster.servers[(number + 1) % 3].kill()
-            await eventually(lambda: value(leading, "stream_leader", STATE) == 0, within=60.0, what="no leader")
+            await eventually(
+                lambda: value(leading, "stream_leader", STATE) == 0, within=60.0, what="no leader"
+            )
             assert value(leading, "stream_lag_messages", STATE) is None

@@ -36,7 +36,11 @@ OTHER_STATE = "ray.state.63.cluster.raycluster.ns.other"
 OTHER_EVENT = "ray.events.other.svc.promoted"
 READING_SERVICES = {READ_SERVICES, READ_MARKER, "$JS.FC.RAY_STATE.any.1"}
 READING = {READ, READ_PART, *READING_SERVICES}
-MAKING = {f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE") for stream in ("RAY_STATE", "RAY_EVENTS")}
+MAKING = {
+    f"{API}.STREAM.{verb}.{stream}"
+    for verb in ("INFO", "CREATE")
+    for stream in ("RAY_STATE", "RAY_EVENTS")
+}
 CHANGING = {f"{API}.STREAM.UPDATE.{stream}" for stream in ("RAY_STATE", "RAY_EVENTS")}
 MAKING_MIRROR = {f"{API}.STREAM.{verb}.RAY_EVENTS" for verb in ("INFO", "CREATE")}
 MAKING_CONSUMERS = {f"{API}.CONSUMER.{verb}.RAY_EVENTS.any" for verb in ("INFO", "CREATE")}
@@ -104,7 +108,14 @@ STREAMS: Final = ("RAY_STATE", "RAY_EVENTS", "OTHER")
 CLASSES: Final[dict[str, list[str]]] = {
     "what others publish": [STATE, OTHER_STATE, MARKER, EVENT, OTHER_EVENT],
     "the hint of each service's replicas": [f"ray.members.{name}" for name in permissions.SERVICES],
-    "anything else": ["anything.else", "ray.other", "ray.state", "ray.events", "ray.members.anybody", "$KV.any.key"],
+    "anything else": [
+        "anything.else",
+        "ray.other",
+        "ray.state",
+        "ray.events",
+        "ray.members.anybody",
+        "$KV.any.key",
+    ],
     "answers to others": [*(f"_INBOX_{name}.answer.1" for name in USERS), "_INBOX.answer.1"],
     "streams: make, change, empty, remove": [
         f"{API}.STREAM.{verb}.{stream}"
@@ -113,10 +124,19 @@ CLASSES: Final[dict[str, list[str]]] = {
     ],
     "streams: read": [
         f"{API}.{verb}.{stream}"
-        for verb in ("STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET", "CONSUMER.NAMES", "CONSUMER.LIST")
+        for verb in (
+            "STREAM.INFO",
+            "STREAM.MSG.GET",
+            "DIRECT.GET",
+            "CONSUMER.NAMES",
+            "CONSUMER.LIST",
+        )
         for stream in STREAMS
     ],
-    "streams: read one message": [f"{API}.DIRECT.GET.RAY_STATE.{STATE}", f"{API}.DIRECT.GET.RAY_EVENTS.{EVENT}"],
+    "streams: read one message": [
+        f"{API}.DIRECT.GET.RAY_STATE.{STATE}",
+        f"{API}.DIRECT.GET.RAY_EVENTS.{EVENT}",
+    ],
     "streams: list": [f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST"],
     "consumers without a filter, or with another": [
         f"{API}.CONSUMER.{verb}"
@@ -138,7 +158,9 @@ CLASSES: Final[dict[str, list[str]]] = {
         for verb in ("INFO", "MSG.NEXT", "DELETE", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN")
         for stream in STREAMS
     ],
-    "snapshots": [f"$JS.SNAPSHOT.{verb}.{stream}.any" for verb in ("ACK", "RESTORE") for stream in STREAMS],
+    "snapshots": [
+        f"$JS.SNAPSHOT.{verb}.{stream}.any" for verb in ("ACK", "RESTORE") for stream in STREAMS
+    ],
     "an administrator's notice": ["ray.recovery"],
     "acknowledgements": [f"$JS.ACK.{stream}.any.1.1.1.1.1" for stream in STREAMS],
     "flow control": [f"$JS.FC.{stream}.any.1" for stream in STREAMS],
@@ -236,7 +258,9 @@ def test_each_user_is_probed_and_each_right_is_among_what_is_probed() -> None:
 
 
 @pytest.mark.parametrize("user", USERS)
-async def test_a_user_may_publish_what_its_row_allows_and_nothing_else(secured: Secured, user: str) -> None:
+async def test_a_user_may_publish_what_its_row_allows_and_nothing_else(
+    secured: Secured, user: str
+) -> None:
     probe = Probe()
     await probe.open(secured.settings(user))
     try:
@@ -244,7 +268,9 @@ async def test_a_user_may_publish_what_its_row_allows_and_nothing_else(secured: 
             await probe.client.publish(subject, b"")
             await probe.client.flush()  # one at a time: of errors that come together some are lost
         refused = "\n".join(await probe.refusals())
-        assert {subject for subject in PROBED if f'"{subject.lower()}"' not in refused} == ALLOWED[user]
+        assert {subject for subject in PROBED if f'"{subject.lower()}"' not in refused} == ALLOWED[
+            user
+        ]
     finally:
         await probe.client.close()
 
@@ -270,11 +296,17 @@ def _matches(right: str, subject: str) -> bool:
     """Return whether a pattern of the table covers a subject."""
     pattern, tokens = right.split("."), subject.split(".")
     if pattern[-1] == ">":
-        return len(tokens) >= len(pattern) and all(a in {"*", b} for a, b in zip(pattern[:-1], tokens, strict=False))
-    return len(tokens) == len(pattern) and all(a in {"*", b} for a, b in zip(pattern, tokens, strict=True))
+        return len(tokens) >= len(pattern) and all(
+            a in {"*", b} for a, b in zip(pattern[:-1], tokens, strict=False)
+        )
+    return len(tokens) == len(pattern) and all(
+        a in {"*", b} for a, b in zip(pattern, tokens, strict=True)
+    )
 
 
-async def test_a_seed_that_the_server_does_not_know_is_turned_away(secured: Secured, tmp_path: Path) -> None:
+async def test_a_seed_that_the_server_does_not_know_is_turned_away(
+    secured: Secured, tmp_path: Path
+) -> None:
     stranger = tmp_path / "users" / "stranger.seed"
     stranger.write_text(nkeys.new_seed())
     async with connect(secured.settings("stranger")) as bus:
@@ -282,7 +314,10 @@ async def test_a_seed_that_the_server_does_not_know_is_turned_away(secured: Secu
 
 
 async def test_external_consumers_replay_events_and_see_nothing_else(secured: Secured) -> None:
-    async with connect(secured.settings("provisioner")) as own, connect(secured.settings("provisioner-outside")) as far:
+    async with (
+        connect(secured.settings("provisioner")) as own,
+        connect(secured.settings("provisioner-outside")) as far,
+    ):
         await own.session()
         await far.session()
         assert await stream_keeper.ensure(own, [streams.state(), event_streams.events()]) == []
@@ -291,7 +326,9 @@ async def test_external_consumers_replay_events_and_see_nothing_else(secured: Se
         assert await stream_keeper.ensure(far, [event_streams.mirror()]) == []
     async with connect(secured.settings("service-reconciler")) as service:
         await service.session()
-        await service.publish(EVENT, b'{"specversion":"1.0"}', {}, expected=None, message_id="event-1")
+        await service.publish(
+            EVENT, b'{"specversion":"1.0"}', {}, expected=None, message_id="event-1"
+        )
 
     reported: list[bytes] = []
     async with connect(secured.settings("subscriber")) as outside:
@@ -318,7 +355,9 @@ async def test_a_stream_with_a_wrong_setting_is_named_field_by_field(secured: Se
 async def test_a_missing_stream_is_made_again_within_two_seconds(secured: Secured) -> None:
     async with connect(secured.settings("provisioner")) as own, asyncio.TaskGroup() as group:
         await own.session()
-        keeping = group.create_task(stream_keeper.keep(own, [streams.state(), event_streams.events()]))
+        keeping = group.create_task(
+            stream_keeper.keep(own, [streams.state(), event_streams.events()])
+        )
         await _until_there(secured, within=2.0)
         secured.server.kill()
         secured.server.lose_store()

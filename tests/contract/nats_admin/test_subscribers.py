@@ -44,7 +44,10 @@ async def secured(tmp_path: Path) -> AsyncGenerator[Secured]:
 
 
 async def provide(secured: Secured, consumers: Sequence[streams.Config] = CONSUMERS) -> None:
-    async with connect(secured.settings("provisioner")) as own, connect(secured.settings("provisioner-outside")) as far:
+    async with (
+        connect(secured.settings("provisioner")) as own,
+        connect(secured.settings("provisioner-outside")) as far,
+    ):
         await own.session()
         await far.session()
         assert await stream_keeper.ensure(own, [streams.state(), event_streams.events()]) == []
@@ -52,7 +55,9 @@ async def provide(secured: Secured, consumers: Sequence[streams.Config] = CONSUM
         await stream_keeper.ensure_consumers(far, consumers)
 
 
-async def read(secured: Secured, subscriber: Subscriber, expected: int, *, consumer: str | None = None) -> list[str]:
+async def read(
+    secured: Secured, subscriber: Subscriber, expected: int, *, consumer: str | None = None
+) -> list[str]:
     """Ask for ten events as a named subscriber does, and return the subjects of those that came."""
     received: list[str] = []
 
@@ -70,7 +75,11 @@ async def read(secured: Secured, subscriber: Subscriber, expected: int, *, consu
         await session.client.publish(
             f"$JS.API.CONSUMER.MSG.NEXT.RAY_EVENTS.{name}", msgspec.json.encode(ask), reply=inbox
         )
-        await eventually(lambda: len(received) >= expected, within=5.0, what=f"{expected} events, {received} came")
+        await eventually(
+            lambda: len(received) >= expected,
+            within=5.0,
+            what=f"{expected} events, {received} came",
+        )
         await asyncio.sleep(0.2 if expected == 0 else 0)
         await end()
     return received
@@ -93,14 +102,18 @@ async def test_one_service_that_is_upgraded_without_end_keeps_the_history_of_oth
         await stream_keeper.ensure(far, [event_streams.mirror(max_bytes=SMALL)], may_change=True)
         await service.session()
         for number in range(last):
-            await service.publish(loud, noise.randbytes(1024), {}, expected=None, message_id=f"loud-{number}")
+            await service.publish(
+                loud, noise.randbytes(1024), {}, expected=None, message_id=f"loud-{number}"
+            )
         bus, wanted = (far if is_mirror else own), last + len(EVENTS)
 
         async def has_all() -> bool:
             return (await bus.stream("RAY_EVENTS")).state.last_seq == wanted
 
         await eventually_true(has_all, within=20.0, what=f"{wanted} events in the stream")
-        assert (await bus.stream("RAY_EVENTS")).state.messages == event_streams.PER_SUBJECT + len(EVENTS)
+        assert (await bus.stream("RAY_EVENTS")).state.messages == event_streams.PER_SUBJECT + len(
+            EVENTS
+        )
     assert await read(secured, TWO, 1) == EVENTS[2:]
 
 
@@ -126,7 +139,10 @@ async def test_it_gets_nothing_from_anothers_consumer(secured: Secured) -> None:
             "CONSUMER.CREATE.RAY_EVENTS.mine.ray.events.green.>",
             {"stream_name": "RAY_EVENTS", "config": {"name": "mine"}},
         ),
-        ("CONSUMER.CREATE.RAY_EVENTS.one", {"stream_name": "RAY_EVENTS", "config": {"name": "one"}}),
+        (
+            "CONSUMER.CREATE.RAY_EVENTS.one",
+            {"stream_name": "RAY_EVENTS", "config": {"name": "one"}},
+        ),
         ("CONSUMER.CREATE.RAY_EVENTS", {"stream_name": "RAY_EVENTS", "config": {}}),
         ("CONSUMER.DELETE.RAY_EVENTS.two", None),
         ("CONSUMER.INFO.RAY_EVENTS.two", None),
@@ -144,7 +160,9 @@ async def test_it_can_neither_make_a_consumer_nor_see_more_of_the_stream(
             await bus.api(subject, body, dict[str, Any])
 
 
-async def test_a_change_of_namespaces_filters_the_consumer_anew_and_forgets_nothing(secured: Secured) -> None:
+async def test_a_change_of_namespaces_filters_the_consumer_anew_and_forgets_nothing(
+    secured: Secured,
+) -> None:
     assert await read(secured, TWO, 1) == EVENTS[2:]
 
     await provide(secured, [Subscriber("two", ("green", "red")).consumer()])
@@ -178,4 +196,6 @@ async def read_when_there(secured: Secured) -> list[str]:
 
 async def filters(bus: Bus, name: str) -> object:
     await bus.session()
-    return (await bus.api(f"CONSUMER.INFO.RAY_EVENTS.{name}", None, stream_keeper.ConsumerInfo)).filters
+    return (
+        await bus.api(f"CONSUMER.INFO.RAY_EVENTS.{name}", None, stream_keeper.ConsumerInfo)
+    ).filters

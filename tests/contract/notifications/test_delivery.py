@@ -77,7 +77,9 @@ class Receiver:
 
     async def until(self, name: str, count: int) -> None:
         await eventually(
-            lambda: len(self.requests[name]) >= count, within=TIMEOUT, what=f"{count} requests; {self.ids(name)}"
+            lambda: len(self.requests[name]) >= count,
+            within=TIMEOUT,
+            what=f"{count} requests; {self.ids(name)}",
         )
 
 
@@ -91,7 +93,9 @@ class Notifier(Process):
         self.file.write_text(FILE)
         self.secrets.mkdir()
         for name in receiver.requests:
-            (self.secrets / f"{name}.url").write_text(f"http://127.0.0.1:{receiver.port}{PATH}/{name}\n")
+            (self.secrets / f"{name}.url").write_text(
+                f"http://127.0.0.1:{receiver.port}{PATH}/{name}\n"
+            )
         (self.secrets / "pager.key").write_text(f"whsec_{base64.b64encode(KEY).decode()}\n")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -108,7 +112,11 @@ class Notifier(Process):
 
     def start(self, **variables: str) -> None:
         with self.log.open("ab") as out:
-            self.spawn([sys.executable, "-m", "notifications"], out=out, env={**self._environment, **variables})
+            self.spawn(
+                [sys.executable, "-m", "notifications"],
+                out=out,
+                env={**self._environment, **variables},
+            )
 
     def stop(self) -> int:
         return self.end(signal.SIGTERM, within=10.0)
@@ -123,7 +131,9 @@ class Notifier(Process):
     async def metric(self, name: str) -> Mapping[str, float]:
         """Return a metric by destination."""
         prefix = f'raybus_notifications_{name}{{destination="'
-        lines = [line for line in (await self.get("/metrics")).splitlines() if line.startswith(prefix)]
+        lines = [
+            line for line in (await self.get("/metrics")).splitlines() if line.startswith(prefix)
+        ]
         return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
 
     @property
@@ -157,7 +167,9 @@ async def notifying(at: Outside, receiver: Receiver, folder: Path) -> AsyncGener
     finally:
         notifier.kill()
         secrets = (PATH.rpartition("/")[2], base64.b64encode(KEY).decode())
-        assert [each for each in secrets if each in notifier.log.read_text()] == [], "a secret is in the log"
+        assert [each for each in secrets if each in notifier.log.read_text()] == [], (
+            "a secret is in the log"
+        )
 
 
 @pytest_asyncio.fixture
@@ -185,7 +197,9 @@ async def test_each_destination_gets_each_event_once_and_in_order(
         msgspec.json.decode(upgrade_events.encode(event).payload) for event in EVENTS
     ]
     assert await notifier.get("/readyz") == "ok\n"
-    assert await notifier.metric("sent_total") == dict.fromkeys(receiver.requests, float(len(receiver.ids("slack"))))
+    assert await notifier.metric("sent_total") == dict.fromkeys(
+        receiver.requests, float(len(receiver.ids("slack")))
+    )
     assert await notifier.metric("newest_event_timestamp_seconds") == dict.fromkeys(
         receiver.requests, a_retreat()[-1].time.timestamp()
     )
@@ -214,7 +228,9 @@ async def test_a_destination_that_is_down_blocks_no_other_and_gets_its_events_la
     await receiver.until("slack", 2)
     assert set(receiver.ids("slack")) == {IDS[0]}
     receiver.down.clear()
-    await eventually(lambda: receiver.ids("slack")[-1] == IDS[-1], within=TIMEOUT, what="the last event")
+    await eventually(
+        lambda: receiver.ids("slack")[-1] == IDS[-1], within=TIMEOUT, what="the last event"
+    )
     assert list(dict.fromkeys(receiver.ids("slack"))) == IDS
     assert receiver.ids("pager") == IDS
 
@@ -227,7 +243,9 @@ async def test_a_new_process_goes_on_where_the_former_one_was_stopped(
     await at.publish(EVENTS[:3])
     await receiver.until("pager", 3)
     await receiver.until("slack", 1)
-    await eventually_true(lambda: _is_acknowledged(at, 3), within=TIMEOUT, every=0.05, what="acknowledgements")
+    await eventually_true(
+        lambda: _is_acknowledged(at, 3), within=TIMEOUT, every=0.05, what="acknowledgements"
+    )
     assert notifier.stop() == 0
     receiver.down.clear()
     tried = len(receiver.ids("slack"))
@@ -249,7 +267,9 @@ class _Consumer(msgspec.Struct, frozen=True):
 
 async def _is_acknowledged(at: Outside, count: int) -> bool:
     bus = await at.bus("subscriber")
-    return (await bus.api("CONSUMER.INFO.RAY_EVENTS.pager", None, _Consumer)).ack_floor.stream_seq >= count
+    return (
+        await bus.api("CONSUMER.INFO.RAY_EVENTS.pager", None, _Consumer)
+    ).ack_floor.stream_seq >= count
 
 
 async def test_nothing_is_lost_when_the_process_is_killed_and_nats_restarts(
@@ -265,7 +285,9 @@ async def test_nothing_is_lost_when_the_process_is_killed_and_nats_restarts(
     notifier.start()
     await at.publish(EVENTS[2:])
     for accepted in receiver.accepted.values():
-        await eventually(lambda accepted=accepted: set(accepted) == set(IDS), within=TIMEOUT, what="all events")
+        await eventually(
+            lambda accepted=accepted: set(accepted) == set(IDS), within=TIMEOUT, what="all events"
+        )
 
 
 async def test_an_event_is_dropped_after_so_many_attempts_and_the_next_one_follows(
@@ -296,7 +318,10 @@ async def test_no_redirect_is_followed_and_no_answer_is_read(
     at: Outside, receiver: Receiver, notifier: Notifier
 ) -> None:
     elsewhere = {"Location": f"http://127.0.0.1:{receiver.port}{PATH}/pager"}
-    receiver.answers["slack"] = [web.Response(status=307, headers=elsewhere), web.Response(body=b"x" * 50_000_000)]
+    receiver.answers["slack"] = [
+        web.Response(status=307, headers=elsewhere),
+        web.Response(body=b"x" * 50_000_000),
+    ]
     await at.publish(EVENTS[:1])
     await receiver.until("slack", 2)
     await at.publish(EVENTS[1:2])
@@ -306,7 +331,9 @@ async def test_no_redirect_is_followed_and_no_answer_is_read(
     assert receiver.ids("pager") == IDS[:2]
 
 
-async def test_filters_and_templates_of_the_file_are_used(at: Outside, receiver: Receiver, tmp_path: Path) -> None:
+async def test_filters_and_templates_of_the_file_are_used(
+    at: Outside, receiver: Receiver, tmp_path: Path
+) -> None:
     notifier = Notifier(at, receiver, tmp_path)
     notifier.file.write_text(
         "destinations:\n- {name: slack, kinds: [promoted], namespaces: [default], rayServices: [greeter]}\n"
@@ -314,10 +341,14 @@ async def test_filters_and_templates_of_the_file_are_used(at: Outside, receiver:
     )
     notifier.start()
     try:
-        await at.publish([*EVENTS, *an_example_upgrade("other"), *an_example_upgrade(namespace="team-b")])
+        await at.publish(
+            [*EVENTS, *an_example_upgrade("other"), *an_example_upgrade(namespace="team-b")]
+        )
         await at.publish(an_example_upgrade("last", namespace="default"))
         await receiver.until("slack", 1)
-        await eventually_true(lambda: _is_done(at), within=TIMEOUT, every=0.05, what="the end of the stream")
+        await eventually_true(
+            lambda: _is_done(at), within=TIMEOUT, every=0.05, what="the end of the stream"
+        )
         assert [body["text"] for body in receiver.bodies("slack")] == ["*greeter*: demo-b4n9d"]
     finally:
         notifier.kill()
@@ -334,11 +365,17 @@ async def _is_done(at: Outside) -> bool:
     return (found.num_pending, found.num_ack_pending) == (0, 0)
 
 
-async def test_events_from_before_the_destination_was_added_are_not_sent(receiver: Receiver, tmp_path: Path) -> None:
+async def test_events_from_before_the_destination_was_added_are_not_sent(
+    receiver: Receiver, tmp_path: Path
+) -> None:
     async with outside(tmp_path / "nats", subscribers=(SLACK, PAGER)) as at:
         await at.publish(EVENTS)
         async with notifying(at, receiver, tmp_path) as notifier:
-            await eventually_true(lambda: _names(notifier, "NATS_SUBSCRIBERS"), every=0.1, what="the remedy in /readyz")
+            await eventually_true(
+                lambda: _names(notifier, "NATS_SUBSCRIBERS"),
+                every=0.1,
+                what="the remedy in /readyz",
+            )
             await at.admit(SLACK, PAGER)
             await eventually_true(lambda: _names(notifier, "ok"), every=0.1, what="readiness")
             await at.publish(a_retreat())
@@ -353,10 +390,14 @@ async def _names(notifier: Notifier, text: str) -> bool:
         return False
 
 
-async def test_an_event_that_is_none_is_dropped(at: Outside, receiver: Receiver, notifier: Notifier) -> None:
+async def test_an_event_that_is_none_is_dropped(
+    at: Outside, receiver: Receiver, notifier: Notifier
+) -> None:
     service = await at.bus("service-reconciler")
     for number, payload in enumerate((b"{", b'{"type":"x"}')):
-        await service.publish("ray.events.a.b.c", payload, {}, expected=None, message_id=f"wrong-{number}")
+        await service.publish(
+            "ray.events.a.b.c", payload, {}, expected=None, message_id=f"wrong-{number}"
+        )
     await at.publish(EVENTS[:1])
     await receiver.until("slack", 1)
     assert receiver.ids("slack") == IDS[:1]

@@ -42,10 +42,14 @@ async def real(folder: Path) -> AsyncGenerator[Publish]:
 @asynccontextmanager
 async def fake(_folder: Path) -> AsyncGenerator[Publish]:
     wire, stream = messages.encode(Synced(epoch="e", version=1)), FakeStateStream()
-    yield lambda expected: stream.publish(SUBJECT, wire.payload, wire.headers, expected=expected, message_id="same")
+    yield lambda expected: stream.publish(
+        SUBJECT, wire.payload, wire.headers, expected=expected, message_id="same"
+    )
 
 
-@pytest.mark.parametrize("stream", [pytest.param(fake, id="fake"), pytest.param(real, id="nats-server")])
+@pytest.mark.parametrize(
+    "stream", [pytest.param(fake, id="fake"), pytest.param(real, id="nats-server")]
+)
 async def test_a_repetition_meets_what_the_first_try_stored(
     stream: Callable[[Path], AbstractAsyncContextManager[Publish]], tmp_path: Path
 ) -> None:
@@ -71,20 +75,37 @@ async def fake_stream(_folder: Path) -> AsyncGenerator[Stream]:
     yield FakeStateStream()
 
 
-@pytest.mark.parametrize("made", [pytest.param(fake_stream, id="fake"), pytest.param(real_stream, id="nats-server")])
+@pytest.mark.parametrize(
+    "made", [pytest.param(fake_stream, id="fake"), pytest.param(real_stream, id="nats-server")]
+)
 async def test_what_was_stored_since_a_sequence_is_the_last_of_each_subject_with_tombstones(
     made: Callable[[Path], AbstractAsyncContextManager[Stream]], tmp_path: Path
 ) -> None:
     async with made(tmp_path) as stream:
 
         async def store(name: str, message: State | Gone, expected: int) -> int:
-            wire, subject = messages.encode(message), subjects.state(Place(1, Tree.CLUSTER), "Pod", "ns", name)
+            wire, subject = (
+                messages.encode(message),
+                subjects.state(Place(1, Tree.CLUSTER), "Pod", "ns", name),
+            )
             return await stream.publish(
-                subject, wire.payload, wire.headers, expected=expected, message_id=f"{name}{expected}"
+                subject,
+                wire.payload,
+                wire.headers,
+                expected=expected,
+                message_id=f"{name}{expected}",
             )
 
         def a_pod(name: str, version: str) -> State:
-            return State(kind="Pod", namespace="ns", name=name, uid="u", version=version, form="1", body=b"{}")
+            return State(
+                kind="Pod",
+                namespace="ns",
+                name=name,
+                uid="u",
+                version=version,
+                form="1",
+                body=b"{}",
+            )
 
         for name in ("old", "changed", "deleted"):
             last = await store(name, a_pod(name, "1"), 0)
@@ -94,7 +115,10 @@ async def test_what_was_stored_since_a_sequence_is_the_last_of_each_subject_with
         again = await store("changed", a_pod("changed", "2"), last - 1)
         again = await store("changed", a_pod("changed", "3"), again)
         await store("deleted", Gone(kind="Pod", namespace="ns", name="deleted", version="4"), last)
-        found = {subject.rpartition(".")[2]: entry for subject, entry in (await stream.since(begin + 1)).items()}
+        found = {
+            subject.rpartition(".")[2]: entry
+            for subject, entry in (await stream.since(begin + 1)).items()
+        }
         assert {name: (entry.version, entry.is_gone) for name, entry in found.items()} == {
             "changed": ("3", False),
             "deleted": ("4", True),

@@ -34,7 +34,12 @@ class Judge(BaseHTTPRequestHandler):
         question = json.loads(body)
         role = "pending" if question["weight"] else "preview"
         result, text = judged(question, question["addresses"][role])
-        line = {"result": result, "text": text, "weight": question["weight"], "cluster": question["pendingCluster"]}
+        line = {
+            "result": result,
+            "text": text,
+            "weight": question["weight"],
+            "cluster": question["pendingCluster"],
+        }
         print(json.dumps({"at": time.time(), "is_signed": True, "asked": role, **line}), flush=True)
         self.answer(json.dumps({"result": result, "text": text}).encode())
 

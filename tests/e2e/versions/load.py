@@ -54,7 +54,11 @@ class Load:
     async def _get(self, path: str) -> tuple[int, bytes]:
         while self._idle and self._idle[-1][0].at_eof():
             self._idle.pop()[1].close()
-        reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(self._host, self._port)
+        reader, writer = (
+            self._idle.pop()
+            if self._idle
+            else await asyncio.open_connection(self._host, self._port)
+        )
         try:
             writer.write(f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\n\r\n".encode())
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
@@ -70,7 +74,9 @@ class Load:
 
     async def _body(self, reader: asyncio.StreamReader, head: bytes) -> bytes:
         if b"transfer-encoding: chunked" not in head:
-            length = next((line for line in head.split(b"\r\n") if line.startswith(b"content-length:")), b":0")
+            length = next(
+                (line for line in head.split(b"\r\n") if line.startswith(b"content-length:")), b":0"
+            )
             return await reader.readexactly(int(length.split(b":")[1]))
         body = b""
         while size := int(await reader.readuntil(b"\r\n"), 16):
@@ -97,7 +103,10 @@ async def main(options: argparse.Namespace) -> None:
             for _ in range(number):
                 group.create_task(load.ask("/other" if draws.random() < 0.1 else "/"))
             if options.think_every and due >= stream + options.think_every:
-                stream, think = due, round(draws.uniform(float(shortest), float(longest or shortest)), 1)
+                stream, think = (
+                    due,
+                    round(draws.uniform(float(shortest), float(longest or shortest)), 1),
+                )
                 group.create_task(load.ask(f"/stream?seconds={think}", think))
             swing = 1 + 0.5 * math.sin(2 * math.pi * (due - begin) / 20)
             due += draws.expovariate((options.rate - BURST / BURST_SECONDS) * swing)
@@ -116,10 +125,16 @@ async def wait(stop: asyncio.Event, seconds: float) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True)
-    parser.add_argument("--rate", type=float, default=60.0, help="short requests a second, on average")
+    parser.add_argument(
+        "--rate", type=float, default=60.0, help="short requests a second, on average"
+    )
     parser.add_argument("--think", default="60-200", help="seconds of a stream")
-    parser.add_argument("--think-every", type=float, default=0.0, help="seconds between streams; none without")
-    parser.add_argument("--retry", choices=["none"], default="none", help="as the demo's load has it")
+    parser.add_argument(
+        "--think-every", type=float, default=0.0, help="seconds between streams; none without"
+    )
+    parser.add_argument(
+        "--retry", choices=["none"], default="none", help="as the demo's load has it"
+    )
     parser.add_argument("--seconds", type=float, default=1800.0, help="longest run")
     asyncio.run(main(parser.parse_args()))
     sys.exit(0)

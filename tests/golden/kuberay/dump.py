@@ -55,7 +55,9 @@ def main() -> int:
     parser.add_argument("--crds", type=Path, required=True, help="KubeRay's config/crd/bases")
     parser.add_argument("--setting", choices=[each.name for each in SETTINGS], help="only this one")
     parser.add_argument("--manifests", type=Path, help="other RayClusters; nothing is written")
-    parser.add_argument("--quiet", type=float, default=5.0, help="seconds without a change after which all is done")
+    parser.add_argument(
+        "--quiet", type=float, default=5.0, help="seconds without a change after which all is done"
+    )
     given = Given(**vars(parser.parse_args()))
     found = 0
     for setting in SETTINGS:
@@ -69,11 +71,15 @@ async def _work(setting: Setting, given: Given) -> int:
     with tempfile.TemporaryDirectory() as folder:
         crds = _small(given.crds, Path(folder) / "crds")
         async with (
-            ControlPlane.started(Path(folder) / "run", crds=crds, scheduler=True, kwok_nodes=1) as control_plane,
+            ControlPlane.started(
+                Path(folder) / "run", crds=crds, scheduler=True, kwok_nodes=1
+            ) as control_plane,
             control_plane.api() as api,
         ):
             await api.apply_definitions(read_manifests(CRDS))
-            kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-dump")
+            kube = await KubeClient.connect(
+                kubeconfig=control_plane.kubeconfig, user_agent="raybus-dump"
+            )
             try:
                 rig = Rig(setting, control_plane, api, kube, given)
                 theirs = await rig.theirs(users)
@@ -90,7 +96,9 @@ def _small(crds: Path, folder: Path) -> Path:
     folder.mkdir()
     for document in read_manifests(crds):
         spec = document["spec"]
-        spec["versions"] = [_terse(version) for version in spec["versions"] if version["name"] == "v1"]
+        spec["versions"] = [
+            _terse(version) for version in spec["versions"] if version["name"] == "v1"
+        ]
         (folder / f"{document['metadata']['name']}.yaml").write_bytes(msgspec.json.encode(document))
     return folder
 
@@ -98,14 +106,27 @@ def _small(crds: Path, folder: Path) -> Path:
 def _terse(schema: Any) -> Any:
     if isinstance(schema, dict):
         fields = cast("Document", schema)
-        return {key: _terse(each) for key, each in fields.items() if key != "description" or isinstance(each, dict)}
-    return [_terse(each) for each in cast("list[Any]", schema)] if isinstance(schema, list) else schema
+        return {
+            key: _terse(each)
+            for key, each in fields.items()
+            if key != "description" or isinstance(each, dict)
+        }
+    return (
+        [_terse(each) for each in cast("list[Any]", schema)] if isinstance(schema, list) else schema
+    )
 
 
 class Rig:
     """Both operators on one control plane, one after the other."""
 
-    def __init__(self, setting: Setting, control_plane: ControlPlane, api: Api, kube: KubeClient, given: Given) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        control_plane: ControlPlane,
+        api: Api,
+        kube: KubeClient,
+        given: Given,
+    ) -> None:
         self._setting = setting
         self._control_plane = control_plane
         self._api = api
@@ -133,9 +154,14 @@ class Rig:
         return found
 
     async def _apply(self, users: Sequence[Document], namespace: str) -> None:
-        await self._api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        await self._api.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        )
         await self._api.wait_for(
-            "the namespace", f"/api/v1/namespaces/{namespace}/serviceaccounts/default", lambda _: True, timeout=10
+            "the namespace",
+            f"/api/v1/namespaces/{namespace}/serviceaccounts/default",
+            lambda _: True,
+            timeout=10,
         )
         for document in users:
             meta = {**document["metadata"], "namespace": namespace}
@@ -152,11 +178,17 @@ class Rig:
             for each in (place, certify)
         ]
         try:
-            deadline, quiet_since, last = loop.time() + TIMEOUT, loop.time(), list[tuple[str, str]]()
+            deadline, quiet_since, last = (
+                loop.time() + TIMEOUT,
+                loop.time(),
+                list[tuple[str, str]](),
+            )
             while loop.time() - quiet_since < self._quiet and loop.time() < deadline:
                 await asyncio.sleep(0.3)
                 found = await objects.read(self._kube, namespace)
-                versions = [(each["metadata"]["uid"], each["metadata"]["resourceVersion"]) for each in found]
+                versions = [
+                    (each["metadata"]["uid"], each["metadata"]["resourceVersion"]) for each in found
+                ]
                 if versions != last:
                     last, quiet_since = versions, loop.time()
             return await objects.read(self._kube, namespace)
@@ -168,16 +200,29 @@ class Rig:
     async def _kuberay(self) -> AsyncGenerator[None]:
         """Run KubeRay's operator for the length of a block."""
         setting = self._setting
-        flags = ["--metrics-addr=0", "--health-probe-bind-address=0", "--enable-leader-election=false"]
+        flags = [
+            "--metrics-addr=0",
+            "--health-probe-bind-address=0",
+            "--enable-leader-election=false",
+        ]
         flags.append("--reconcile-concurrency=4")
         gates = ["RayServiceIncrementalUpgrade=false", *([setting.gates] if setting.gates else [])]
-        flags += [f"--feature-gates={','.join(gates)}", f"--batch-scheduler={setting.batch_scheduler}"]
+        flags += [
+            f"--feature-gates={','.join(gates)}",
+            f"--batch-scheduler={setting.batch_scheduler}",
+        ]
         if setting.operator_file is not None:
             own = {"metricsAddr": "0", "probeAddr": "0", "enableLeaderElection": False}
             merged = self._control_plane.kubeconfig.parent / "operator.yaml"
-            merged.write_text(yaml.safe_dump({**yaml.safe_load(setting.operator_file.read_text()), **own}))
+            merged.write_text(
+                yaml.safe_dump({**yaml.safe_load(setting.operator_file.read_text()), **own})
+            )
             flags.append(f"--config={merged}")
-        environment = {**os.environ, **setting.environment, "KUBECONFIG": str(self._control_plane.kubeconfig)}
+        environment = {
+            **os.environ,
+            **setting.environment,
+            "KUBECONFIG": str(self._control_plane.kubeconfig),
+        }
         log = self._control_plane.kubeconfig.parent / "logs" / "kuberay.log"
         with log.open("ab") as out:
             process = await asyncio.create_subprocess_exec(
@@ -194,18 +239,30 @@ class Rig:
 
 def _changed(when: str, before: objects.Objects, after: objects.Objects) -> list[str]:
     """Return what is not the very same object in the very same version, RayClusters aside."""
-    versions = [{_key(each): each["metadata"]["resourceVersion"] for each in some} for some in (before, after)]
-    return [f"{when}: {line}" for line in objects.differences(*versions) if " RayCluster " not in line] + [
-        f"{when}: {line}" for line in objects.differences(*(_statuses(some) for some in (before, after)))
+    versions = [
+        {_key(each): each["metadata"]["resourceVersion"] for each in some}
+        for some in (before, after)
+    ]
+    return [
+        f"{when}: {line}" for line in objects.differences(*versions) if " RayCluster " not in line
+    ] + [
+        f"{when}: {line}"
+        for line in objects.differences(*(_statuses(some) for some in (before, after)))
     ]
 
 
 def _key(body: Document) -> str:
-    return f"{body['apiVersion']} {body['kind']} {body['metadata']['name']} {body['metadata']['uid']}"
+    return (
+        f"{body['apiVersion']} {body['kind']} {body['metadata']['name']} {body['metadata']['uid']}"
+    )
 
 
 def _statuses(some: objects.Objects) -> dict[str, object]:
-    return {each["metadata"]["name"]: each.get("status") for each in some if each["kind"] == "RayCluster"}
+    return {
+        each["metadata"]["name"]: each.get("status")
+        for each in some
+        if each["kind"] == "RayCluster"
+    }
 
 
 def _report(setting: Setting, found: Sequence[str]) -> int:

@@ -25,7 +25,9 @@ def main() -> None:
         stdout=subprocess.PIPE,
         check=True,
     ).stdout
-    cases = [{"yaml": text, **answer} for text, answer in zip(TEXTS, json.loads(output), strict=True)]
+    cases = [
+        {"yaml": text, **answer} for text, answer in zip(TEXTS, json.loads(output), strict=True)
+    ]
     lines = ",\n".join(json.dumps(case, ensure_ascii=True) for case in cases)
     (HERE / "kuberay.json").write_text(f"[\n{lines}\n]\n")
 

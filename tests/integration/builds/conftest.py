@@ -110,17 +110,26 @@ class Users:
 
     async def _create(self, name: str, *, workers: int) -> bytes:
         cluster = a_ray_cluster(name, groups=[a_group(replicas=workers, max_replicas=1000)])
-        body = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name}, "spec": cluster.raw_spec}
+        body = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "metadata": {"name": name},
+            "spec": cluster.raw_spec,
+        }
         return await self._kube.create(RAY_CLUSTER, self._namespace, body)
 
-    async def _change(self, name: str, request: Callable[[], Awaitable[object]], *, pods: int) -> None:
+    async def _change(
+        self, name: str, request: Callable[[], Awaitable[object]], *, pods: int
+    ) -> None:
         began = time.monotonic()
         self.wanted[name] = pods
         while True:
             with suppress(errors.Unavailable):
                 await request()
                 break
-        await eventually(lambda: self.made.get(name, 0) >= pods, within=TIMEOUT, what=f"{pods} pods of {name}")
+        await eventually(
+            lambda: self.made.get(name, 0) >= pods, within=TIMEOUT, what=f"{pods} pods of {name}"
+        )
         self.gaps.append((time.monotonic(), time.monotonic() - began))
         await asyncio.sleep(0.3)
 
@@ -129,7 +138,12 @@ class Site:
     """One watcher and one cluster-reconciler, each of some build, that are replaced as a Deployment does it: the new one comes first."""
 
     def __init__(
-        self, control_plane: ControlPlane, namespace: str, secured: Secured, replicas: Replicas, folder: Path
+        self,
+        control_plane: ControlPlane,
+        namespace: str,
+        secured: Secured,
+        replicas: Replicas,
+        folder: Path,
     ) -> None:
         self._control_plane = control_plane
         self._namespace = namespace
@@ -142,7 +156,9 @@ class Site:
 
     async def replace_watcher(self, build: Build, kube: KubeClient) -> None:
         """Start a watcher of a build, end the one before it, and wait until the new one has published all."""
-        watcher = Watcher(self._secured, self._control_plane.kubeconfig, self._namespace, build=build)
+        watcher = Watcher(
+            self._secured, self._control_plane.kubeconfig, self._namespace, build=build
+        )
         watcher.start()
         self.watchers.append(watcher)
         if len(self.watchers) > 1:
@@ -151,7 +167,9 @@ class Site:
 
         async def leads() -> bool:
             with suppress(errors.NotFound):
-                lease = msgspec.json.decode(await kube.get(LEASE, self._namespace, "ray-operator-leader"))
+                lease = msgspec.json.decode(
+                    await kube.get(LEASE, self._namespace, "ray-operator-leader")
+                )
                 return bool(lease["spec"].get("holderIdentity") == watcher.name)
             return False
 
@@ -172,7 +190,9 @@ class Site:
             found.append(await replica.not_ready_because())
             return not found[-1] or REFUSAL in found[-1]
 
-        await eventually_true(is_decided, within=TIMEOUT, every=0.1, what=f"readiness of {build.name}, or its reason")
+        await eventually_true(
+            is_decided, within=TIMEOUT, every=0.1, what=f"readiness of {build.name}, or its reason"
+        )
         # Asked again it may give another reason: a replica that was ready gives partitions up to those that start.
         if why := found[-1]:
             self.refusals.append(why)
@@ -180,18 +200,26 @@ class Site:
 
     async def end_replacing_reconciler(self, replica: Replica) -> None:
         """Wait until a reconciler is ready, then end all others."""
-        await eventually_true(replica.is_ready, within=TIMEOUT, every=0.1, what=f"readiness of {replica.name}")
+        await eventually_true(
+            replica.is_ready, within=TIMEOUT, every=0.1, what=f"readiness of {replica.name}"
+        )
         for each in [each for each in self.replicas.running if each is not replica]:
             self.replicas.end(each, signal.SIGTERM)
             await asyncio.to_thread(each.process.wait)
             assert "Traceback" not in each.reported
-        await eventually_true(self.replicas.are_at_rest, within=TIMEOUT, every=0.1, what="an owner of every partition")
+        await eventually_true(
+            self.replicas.are_at_rest, within=TIMEOUT, every=0.1, what="an owner of every partition"
+        )
 
 
 @pytest_asyncio.fixture
-async def site(control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path) -> AsyncGenerator[Site]:
+async def site(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
+) -> AsyncGenerator[Site]:
     async with provisioned(tmp_path / "nats") as (secured, _):
-        with ended(Replicas("cluster_reconciler", kube, secured, control_plane.kubeconfig, namespace)) as replicas:
+        with ended(
+            Replicas("cluster_reconciler", kube, secured, control_plane.kubeconfig, namespace)
+        ) as replicas:
             found = Site(control_plane, namespace, secured, replicas, tmp_path)
             try:
                 yield found

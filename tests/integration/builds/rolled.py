@@ -68,7 +68,9 @@ async def run(options: argparse.Namespace, work: Path) -> Found:
             async with asyncio.TaskGroup() as users:
                 for each in environments:
                     users.create_task(each.begin())
-            rolling = group.create_task(_roll(found.fleet, random.Random(options.seed), other.environment, over))
+            rolling = group.create_task(
+                _roll(found.fleet, random.Random(options.seed), other.environment, over)
+            )
             async with asyncio.TaskGroup() as users:
                 for each in environments:
                     users.create_task(_upgrade(each, options.upgrades))
@@ -86,7 +88,9 @@ async def _upgrade(environment: Environment, count: int) -> None:
         log_progress(f"{environment.name} is upgraded for the {number}. time")
 
 
-async def _roll(fleet: Fleet, rng: random.Random, other: dict[str, str], over: asyncio.Event) -> int:
+async def _roll(
+    fleet: Fleet, rng: random.Random, other: dict[str, str], over: asyncio.Event
+) -> int:
     """Roll one service after the other, in any order, to this build and back until all is over; return how often."""
     rolls = 0
     while True:
@@ -101,10 +105,18 @@ async def _roll(fleet: Fleet, rng: random.Random, other: dict[str, str], over: a
 
 def main() -> None:
     """Enter a network of our own and print what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--upgrades", type=int, default=4, help="how many upgrades of each of four RayServices (4)")
-    parser.add_argument("--seed", type=int, default=1, help="what the order of rolls is drawn from (1)")
-    parser.add_argument("--logs", type=Path, required=True, metavar="DIR", help="where the logs of the processes go")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--upgrades", type=int, default=4, help="how many upgrades of each of four RayServices (4)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="what the order of rolls is drawn from (1)"
+    )
+    parser.add_argument(
+        "--logs", type=Path, required=True, metavar="DIR", help="where the logs of the processes go"
+    )
     options = parser.parse_args()
     isolate("integration.builds.rolled")
     with tempfile.TemporaryDirectory(prefix="raybus-rolled-") as work:

@@ -22,7 +22,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 log = structlog.get_logger()
 
 MINOR, MAJOR = builds.of_pod_form("1.1"), builds.of_pod_form("2.0")
-PAIRS = [(THIS, MINOR), (THIS, MAJOR), *([(earlier, THIS)] if (earlier := builds.earlier()) else [])]
+PAIRS = [
+    (THIS, MINOR),
+    (THIS, MAJOR),
+    *([(earlier, THIS)] if (earlier := builds.earlier()) else []),
+]
 WATCHER_FIRST, RECONCILER_FIRST = "watcher first", "reconciler first"
 
 
@@ -49,7 +53,11 @@ async def test_builds_replace_each_other_and_no_pod_is_made_twice(
             await roll(site, build, order, kube)
             gap = max((gap for at, gap in users.gaps if at > began), default=0.0)
             log.info(
-                "rolled", to=build.name, order=order, seconds=round(time.monotonic() - began, 1), gap=round(gap, 2)
+                "rolled",
+                to=build.name,
+                order=order,
+                seconds=round(time.monotonic() - began, 1),
+                gap=round(gap, 2),
             )
         users.stop()
 
@@ -61,7 +69,9 @@ async def test_builds_replace_each_other_and_no_pod_is_made_twice(
 
 
 @pytest.mark.parametrize(
-    ("publishes", "reads"), [(MAJOR, THIS), (THIS, MAJOR), (THIS, MINOR)], ids=lambda build: build.name
+    ("publishes", "reads"),
+    [(MAJOR, THIS), (THIS, MAJOR), (THIS, MINOR)],
+    ids=lambda build: build.name,
 )
 async def test_a_reconciler_that_starts_behind_a_watcher_of_another_build_waits_and_makes_no_pod(
     site: Site, users: Users, kube: KubeClient, publishes: Build, reads: Build
@@ -84,7 +94,9 @@ async def test_a_reconciler_that_starts_behind_a_watcher_of_another_build_waits_
 
         await site.replace_watcher(reads, kube)
         await site.end_replacing_reconciler(reader)
-        await eventually(lambda: users.made == {"demo": 5}, within=TIMEOUT, what="the worker that was asked for")
+        await eventually(
+            lambda: users.made == {"demo": 5}, within=TIMEOUT, what="the worker that was asked for"
+        )
         await asyncio.sleep(2)
         assert users.made == {"demo": 5}
         watching.cancel()

@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.long_running]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the network of our own needs root")
-def test_every_upgrade_ends_and_no_cluster_is_made_twice_whichever_builds_meet(tmp_path: Path) -> None:
+def test_every_upgrade_ends_and_no_cluster_is_made_twice_whichever_builds_meet(
+    tmp_path: Path,
+) -> None:
     upgrades, seed = os.environ.get("UPGRADES", "2"), os.environ.get("ROLL_SEED", "1")
     options = ("--upgrades", upgrades, "--seed", seed, "--logs", str(tmp_path))
     found = result_of("integration.builds.rolled", *options, kind=Found, within=3600)

@@ -48,13 +48,18 @@ class Running:
 
     async def read(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for stream, lines in ((self._process.stdout, self.out), (self._process.stderr, self.err)):
+            for stream, lines in (
+                (self._process.stdout, self.out),
+                (self._process.stderr, self.err),
+            ):
                 assert stream is not None
                 group.create_task(_collect(stream, lines))
 
     async def until(self, count: int) -> None:
         """Wait until it has written so many lines."""
-        await eventually(lambda: len(self.out) >= count, within=TIMEOUT, what=f"{count} lines; {self.err}")
+        await eventually(
+            lambda: len(self.out) >= count, within=TIMEOUT, what=f"{count} lines; {self.err}"
+        )
 
     async def end(self, number: signal.Signals) -> int:
         self._process.send_signal(number)
@@ -118,7 +123,9 @@ async def reported(at: Outside) -> Outside:
 async def test_all_events_as_they_are_stored_and_in_order(reported: Outside) -> None:
     done = await ask(reported, "-o", "json")
     wanted = [
-        upgrade_events.encode(event).payload.decode() for both in zip(EVENTS, OTHER, strict=True) for event in both
+        upgrade_events.encode(event).payload.decode()
+        for both in zip(EVENTS, OTHER, strict=True)
+        for event in both
     ]
     assert (done.code, done.out, done.err) == (0, wanted, [])
 
@@ -126,11 +133,16 @@ async def test_all_events_as_they_are_stored_and_in_order(reported: Outside) -> 
 async def test_one_service_for_people(reported: Outside) -> None:
     done = await ask(reported, "team-a/my.chat")
     assert (done.code, len(done.out), done.err) == (0, len(OTHER), [])
-    assert done.out[3] == "2026-01-01T12:01:10Z  team-a/my.chat  traffic: demo-x7k2p 100 → 95 %, demo-b4n9d 0 → 5 %"
+    assert (
+        done.out[3]
+        == "2026-01-01T12:01:10Z  team-a/my.chat  traffic: demo-x7k2p 100 → 95 %, demo-b4n9d 0 → 5 %"
+    )
 
 
 async def test_a_part_of_the_history(reported: Outside) -> None:
-    from_an_id = await ask(reported, "default/greeter", "-o", "json", "--replay", IDS[4], "--limit", "3")
+    from_an_id = await ask(
+        reported, "default/greeter", "-o", "json", "--replay", IDS[4], "--limit", "3"
+    )
     assert (from_an_id.code, from_an_id.ids) == (0, IDS[4:7])
     last = await ask(reported, "default/greeter", "-o", "json", "--limit", "2")
     assert (last.code, last.ids) == (0, IDS[-2:])
@@ -147,7 +159,9 @@ async def test_an_event_that_is_stored_twice_is_shown_once(at: Outside) -> None:
 
 
 async def test_following_ends_with_ctrl_c(reported: Outside) -> None:
-    async with started(reported, "default/greeter", "--follow", "--limit", "1", "-o", "json") as running:
+    async with started(
+        reported, "default/greeter", "--follow", "--limit", "1", "-o", "json"
+    ) as running:
         await running.until(1)
         await reported.publish(a_retreat())
         await running.until(5)
@@ -169,7 +183,10 @@ async def test_following_goes_on_after_nats_was_killed(reported: Outside) -> Non
         await reported.publish(a_retreat())
         await running.until(len(EVENTS) + 4)
         assert await running.end(signal.SIGINT) == 0
-    assert [msgspec.json.decode(line)["id"] for line in running.out] == [*IDS, *(each.id for each in a_retreat())]
+    assert [msgspec.json.decode(line)["id"] for line in running.out] == [
+        *IDS,
+        *(each.id for each in a_retreat()),
+    ]
     assert "going on after the last event" in running.err[0]
 
 
@@ -183,7 +200,10 @@ async def test_following_begins_anew_where_the_stream_was_lost(reported: Outside
         await reported.publish([*EVENTS[-2:], *a_retreat()])
         await running.until(len(EVENTS) + 4)
         assert await running.end(signal.SIGINT) == 0
-    assert [msgspec.json.decode(line)["id"] for line in running.out] == [*IDS, *(each.id for each in a_retreat())]
+    assert [msgspec.json.decode(line)["id"] for line in running.out] == [
+        *IDS,
+        *(each.id for each in a_retreat()),
+    ]
 
 
 async def test_nothing_happened_yet(at: Outside) -> None:
@@ -222,7 +242,9 @@ async def test_credentials_of_another_server(tmp_path: Path, at: Outside) -> Non
         if "closed the connection at once" in "".join(done.err):
             done = await run("--nats", at.url, "--nats-credentials", str(stranger))
     assert (done.code, done.out, len(done.err)) == (1, [], 1)
-    assert done.err[0].startswith(f"error: NATS at {at.url} does not know the user of {stranger}/seed; ")
+    assert done.err[0].startswith(
+        f"error: NATS at {at.url} does not know the user of {stranger}/seed; "
+    )
 
 
 async def test_a_server_that_is_away(at: Outside) -> None:
@@ -243,7 +265,10 @@ async def test_a_command_that_makes_no_sense(tmp_path: Path) -> None:
 async def test_a_reader_that_goes_away(reported: Outside) -> None:
     command = f"{sys.executable} -m raybus_cli.main events --nats {reported.url} --nats-credentials {reported.folder} | head -1"
     process = await asyncio.create_subprocess_shell(
-        command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=dict(os.environ)
+        command,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=dict(os.environ),
     )
     async with asyncio.timeout(TIMEOUT):
         out, err = await process.communicate()

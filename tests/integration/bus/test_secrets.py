@@ -48,7 +48,9 @@ class Planted(msgspec.Struct, frozen=True, kw_only=True):
         return [
             each
             for each in self.published
-            if each.stored.headers.get(messages.KIND) == kind and ours in each.stored.subject and each.stored.payload
+            if each.stored.headers.get(messages.KIND) == kind
+            and ours in each.stored.subject
+            and each.stored.payload
         ]
 
 
@@ -62,7 +64,13 @@ def _ray_cluster() -> Body:
     def template(name: str) -> Body:
         return {"spec": {"containers": [_container(name)]}}
 
-    worker = {"groupName": "g", "replicas": 1, "maxReplicas": 2, "rayStartParams": {}, "template": template("worker")}
+    worker = {
+        "groupName": "g",
+        "replicas": 1,
+        "maxReplicas": 2,
+        "rayStartParams": {},
+        "template": template("worker"),
+    }
     spec: dict[str, Any] = {
         "rayVersion": "2.52.0",
         "authOptions": {"mode": "token"},
@@ -70,15 +78,29 @@ def _ray_cluster() -> Body:
         "headGroupSpec": {"rayStartParams": {}, "template": template("head")},
         "workerGroupSpecs": [worker],
     }
-    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "guarded"}, "spec": spec}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "guarded"},
+        "spec": spec,
+    }
 
 
 def _injected_pod() -> Body:
     """Build a pod as it is after an admission webhook has put a variable into it."""
-    container = {"name": "ray", "image": "example.org/ray:1", "env": [{"name": "INJECTED", "value": INJECTED}]}
+    container = {
+        "name": "ray",
+        "image": "example.org/ray:1",
+        "env": [{"name": "INJECTED", "value": INJECTED}],
+    }
     labels = {"ray.io/cluster": "guarded", "ray.io/node-type": "worker", "ray.io/group": "other"}
     spec = {"containers": [container], "nodeName": "nowhere"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "injected", "labels": labels}, "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "injected", "labels": labels},
+        "spec": spec,
+    }
 
 
 @pytest_asyncio.fixture
@@ -87,13 +109,20 @@ async def planted(
 ) -> AsyncGenerator[Planted]:
     data = tmp_path / "data"
     arguments = ["--kubeconfig", str(control_plane.kubeconfig), "--data-dir", str(data)]
-    with started(tmp_path / "up", *arguments, "--namespace", namespace, "--watch-namespace", namespace) as up:
+    with started(
+        tmp_path / "up", *arguments, "--namespace", namespace, "--watch-namespace", namespace
+    ) as up:
         await up.ready(within=120)
         user = reading.users_of(data, connection.settings(None, data).nats_url)
         async with connect(user("watcher")) as watcher:
             await watcher.session()
-            async with reading.followed(watcher, subjects.STATE_STREAM, subjects.ALL_STATE) as (published, _):
-                yield Planted(kube=kube, namespace=namespace, user=user, watcher=watcher, published=published)
+            async with reading.followed(watcher, subjects.STATE_STREAM, subjects.ALL_STATE) as (
+                published,
+                _,
+            ):
+                yield Planted(
+                    kube=kube, namespace=namespace, user=user, watcher=watcher, published=published
+                )
 
 
 async def _plant(planted: Planted) -> None:
@@ -116,7 +145,9 @@ async def _plant(planted: Planted) -> None:
     await eventually_true(has_token, within=TIMEOUT, what="the token's Secret")
     names = {"guarded-head", "guarded-g-worker", "injected"}
     await eventually(
-        lambda: names <= {_stem(each) for each in planted.of("Pod")}, within=TIMEOUT, what="a message about every pod"
+        lambda: names <= {_stem(each) for each in planted.of("Pod")},
+        within=TIMEOUT,
+        what="a message about every pod",
     )
 
 
@@ -132,7 +163,9 @@ async def test_no_secret_is_published_on_nats(planted: Planted) -> None:
         await service.session()
         for event in an_example_upgrade("guarded", namespace=planted.namespace):
             wire = upgrade_events.encode(event)
-            await service.publish(wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id)
+            await service.publish(
+                wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id
+            )
     values = await check.secrets_of(planted.kube)
     sought = {each.value.decode(errors="replace") for each in values}
     assert {IN_SECRET, IN_RESOURCE, INJECTED} <= sought
@@ -143,7 +176,11 @@ async def test_no_secret_is_published_on_nats(planted: Planted) -> None:
     assert any(IN_RESOURCE.encode() in each.stored.payload for each in planted.of("RayCluster"))
 
     subject = subjects.state(Place(0, Tree.CLUSTER), "pod", planted.namespace, "leaky")
-    leaky = msgspec.json.encode({"metadata": {"name": "leaky"}, "status": {"message": f"password is {IN_SECRET}"}})
-    await planted.watcher.publish(subject, leaky, {messages.KIND: "Pod"}, expected=None, message_id="leaky")
+    leaky = msgspec.json.encode(
+        {"metadata": {"name": "leaky"}, "status": {"message": f"password is {IN_SECRET}"}}
+    )
+    await planted.watcher.publish(
+        subject, leaky, {messages.KIND: "Pod"}, expected=None, message_id="leaky"
+    )
     leaks = await check.leaks(planted.kube, planted.user)
     assert [leak.what for leak in leaks] == [f"Secret {planted.namespace}/canary, key password"]

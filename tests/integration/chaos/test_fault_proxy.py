@@ -42,7 +42,9 @@ class Names:
 
 
 @asynccontextmanager
-async def through(control_plane: ControlPlane, folder: Path) -> AsyncGenerator[tuple[FaultProxy, KubeClient]]:
+async def through(
+    control_plane: ControlPlane, folder: Path
+) -> AsyncGenerator[tuple[FaultProxy, KubeClient]]:
     async with FaultProxy("tester-7", control_plane.access).opened() as fault_proxy:
         config = kubeconfig.write(folder / f"{uuid4().hex}.kubeconfig", "proxy", fault_proxy.access)
         kube = await KubeClient.connect(kubeconfig=config, user_agent="raybus-tester/1")
@@ -53,7 +55,12 @@ async def through(control_plane: ControlPlane, folder: Path) -> AsyncGenerator[t
 
 
 def a_map(name: str, size: int = 1) -> Body:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": "x" * size}}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name},
+        "data": {"text": "x" * size},
+    }
 
 
 def a_name() -> str:
@@ -65,7 +72,9 @@ async def test_everything_passes(control_plane: ControlPlane, tmp_path: Path) ->
         names = [a_name() for _ in range(20)]
         async with asyncio.TaskGroup() as group:
             for name in names:
-                group.create_task(kube.request("POST", CONFIG_MAP.path("default"), body=a_map(name, 100_000)))
+                group.create_task(
+                    kube.request("POST", CONFIG_MAP.path("default"), body=a_map(name, 100_000))
+                )
         listed = await kube.list(CONFIG_MAP, "default")
         assert all(name.encode() in listed for name in names)
         assert len(listed) > 20 * 100_000
@@ -80,7 +89,9 @@ async def test_a_refused_watch_gets_the_reason(control_plane: ControlPlane, tmp_
                 pass
 
 
-async def test_refusals_latency_and_lost_answers(control_plane: ControlPlane, tmp_path: Path) -> None:
+async def test_refusals_latency_and_lost_answers(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
     async with through(control_plane, tmp_path) as (fault_proxy, kube):
         loop, name = asyncio.get_running_loop(), a_name()
         fault_proxy.judge = lambda _asked: Fate(status=429, retry_after=3)
@@ -96,11 +107,18 @@ async def test_refusals_latency_and_lost_answers(control_plane: ControlPlane, tm
         assert loop.time() - began >= 0.3
 
 
-async def test_a_watch_falls_silent_and_loses_nothing_in_the_end(control_plane: ControlPlane, tmp_path: Path) -> None:
-    async with through(control_plane, tmp_path) as (fault_proxy, kube), asyncio.TaskGroup() as group:
+async def test_a_watch_falls_silent_and_loses_nothing_in_the_end(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with (
+        through(control_plane, tmp_path) as (fault_proxy, kube),
+        asyncio.TaskGroup() as group,
+    ):
         names, (first, second) = Names(), (a_name(), a_name())
         target = Target(resource=CONFIG_MAP, namespace="default")
-        watching = group.create_task(Watch(kube, target, names, jitter=lambda: 0.0, timing=TIMING).run())
+        watching = group.create_task(
+            Watch(kube, target, names, jitter=lambda: 0.0, timing=TIMING).run()
+        )
         await kube.create(CONFIG_MAP, "default", a_map(first))
         await eventually(lambda: names.knows(first), within=30)
         fault_proxy.silence()
@@ -112,7 +130,9 @@ async def test_a_watch_falls_silent_and_loses_nothing_in_the_end(control_plane: 
         watching.cancel()
 
 
-async def test_a_held_request_is_never_passed_on(control_plane: ControlPlane, tmp_path: Path) -> None:
+async def test_a_held_request_is_never_passed_on(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
     async with through(control_plane, tmp_path) as (fault_proxy, kube):
         name = a_name()
         fault_proxy.judge = lambda asked: Fate(is_held=asked.is_write)

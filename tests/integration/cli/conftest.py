@@ -55,7 +55,11 @@ class CliNamespace:
     def raybus(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> Done:
         """Run the command line without a terminal, in a thread of its own, for it has an event loop of its own."""
         env = {"KUBECONFIG": str(kubeconfig or self.kubeconfig), "COLUMNS": "160", "NO_COLOR": "1"}
-        place = () if "-A" in arguments or arguments[0] in {"doctor", "lint"} else ("-n", self.namespace)
+        place = (
+            ()
+            if "-A" in arguments or arguments[0] in {"doctor", "lint"}
+            else ("-n", self.namespace)
+        )
         command = [*arguments, *place]
 
         def run() -> Result:
@@ -70,14 +74,18 @@ class CliNamespace:
     async def put(self, resource: Resource, body: Body) -> Body:
         """Create an object with the status that it has."""
         made: Body = {key: value for key, value in body.items() if key != "status"}
-        meta: Json = {key: value for key, value in body["metadata"].items() if key not in _SERVER_OWNED}
+        meta: Json = {
+            key: value for key, value in body["metadata"].items() if key not in _SERVER_OWNED
+        }
         made["metadata"] = {**meta, "namespace": self.namespace}
         made |= {"apiVersion": resource.api_version, "kind": resource.kind}
         stored: Body = msgspec.json.decode(await self.kube.create(resource, self.namespace, made))
         if "status" not in body:
             return stored
         patch = Patch(body={"status": body["status"]}, subresource="status")
-        return msgspec.json.decode(await self.kube.patch(resource, self.namespace, meta["name"], patch))
+        return msgspec.json.decode(
+            await self.kube.patch(resource, self.namespace, meta["name"], patch)
+        )
 
     async def service(self, name: str = "demo") -> Body:
         """Read a RayService."""
@@ -94,8 +102,14 @@ class CliNamespace:
             patch = Patch(body={"metadata": {"annotations": stamp}})
             await self.kube.patch(RAY_CLUSTER, self.namespace, name, patch)
             record = snapshots.a_revision(name, service["spec"]["serveConfigV2"])
-            record["metadata"]["labels"] = {"ray.io/cluster": name, "raybus.io/record": "serve-config"}
-            record["metadata"]["ownerReferences"][0] |= {"uid": made["metadata"]["uid"], "apiVersion": "ray.io/v1"}
+            record["metadata"]["labels"] = {
+                "ray.io/cluster": name,
+                "raybus.io/record": "serve-config",
+            }
+            record["metadata"]["ownerReferences"][0] |= {
+                "uid": made["metadata"]["uid"],
+                "apiVersion": "ray.io/v1",
+            }
             await self.put(CONTROLLER_REVISION, record)
         for each in pods:
             each["spec"]["schedulerName"] = "nobody"
@@ -115,7 +129,10 @@ class CliNamespace:
         """Create the RayService's two Services as they select a cluster."""
         for name in ("demo-serve-svc", "demo-head-svc"):
             body = snapshots.a_selector_service(cluster, name)
-            marks = {"ray.io/originated-from-cr-name": "demo", "ray.io/originated-from-crd": "RayService"}
+            marks = {
+                "ray.io/originated-from-cr-name": "demo",
+                "ray.io/originated-from-crd": "RayService",
+            }
             body["metadata"]["labels"] = marks
             await self.put(SERVICE, body)
 

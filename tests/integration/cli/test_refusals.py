@@ -39,7 +39,9 @@ def test_no_kubeconfig(tmp_path: Path, scope: CliNamespace) -> None:
 def test_an_unknown_context(scope: CliNamespace) -> None:
     done = scope.raybus("list", "--context", "mars")
     assert done.code == 1
-    assert done.err.startswith("error: context 'mars' is not in the kubeconfig; choose one with --context (known: ")
+    assert done.err.startswith(
+        "error: context 'mars' is not in the kubeconfig; choose one with --context (known: "
+    )
 
 
 def test_a_cluster_that_does_not_answer(scope: CliNamespace, tmp_path: Path) -> None:
@@ -54,7 +56,9 @@ def test_a_cluster_that_does_not_answer(scope: CliNamespace, tmp_path: Path) -> 
 
 
 def test_a_stranger(scope: CliNamespace, tmp_path: Path) -> None:
-    done = scope.raybus("list", kubeconfig=_with_token(scope.kubeconfig, "wrong", tmp_path / "stranger"))
+    done = scope.raybus(
+        "list", kubeconfig=_with_token(scope.kubeconfig, "wrong", tmp_path / "stranger")
+    )
     assert done.code == 1
     assert (
         done.err
@@ -67,8 +71,13 @@ async def guest(scope: CliNamespace, to: Path, *kinds: str) -> Path:
     await scope.kube.create(SERVICE_ACCOUNT, scope.namespace, {"metadata": {"name": "guest"}})
     if kinds:
         rules = [{"apiGroups": ["ray.io"], "resources": list(kinds), "verbs": ["get", "list"]}]
-        await scope.kube.create(ROLE, scope.namespace, {"metadata": {"name": "guest"}, "rules": rules})
-        binding: Body = {"metadata": {"name": "guest"}, "subjects": [{"kind": "ServiceAccount", "name": "guest"}]}
+        await scope.kube.create(
+            ROLE, scope.namespace, {"metadata": {"name": "guest"}, "rules": rules}
+        )
+        binding: Body = {
+            "metadata": {"name": "guest"},
+            "subjects": [{"kind": "ServiceAccount", "name": "guest"}],
+        }
         binding["subjects"][0]["namespace"] = scope.namespace
         binding["roleRef"] = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": "guest"}
         await scope.kube.create(ROLE_BINDING, scope.namespace, binding)
@@ -80,7 +89,9 @@ async def guest(scope: CliNamespace, to: Path, *kinds: str) -> Path:
 async def test_a_user_with_few_rights_sees_what_is_allowed_and_the_rights_that_are_missing(
     scope: CliNamespace, tmp_path: Path
 ) -> None:
-    await scope.settle(snapshots.a_ready_service(), snapshots.a_cluster(snapshots.BLUE, snapshots.a_config()))
+    await scope.settle(
+        snapshots.a_ready_service(), snapshots.a_cluster(snapshots.BLUE, snapshots.a_config())
+    )
     reader = await guest(scope, tmp_path / "guest", "rayservices", "rayclusters")
     shown = scope.raybus("get", "rayservice", "demo", "-o", "wide", kubeconfig=reader)
     assert (shown.code, shown.err) == (0, "")
@@ -115,11 +126,25 @@ async def test_status_outlives_an_api_server_that_is_away_for_a_while(tmp_path: 
     async with ControlPlane.started(tmp_path / "own", crds=CRDS) as own:
         kube = await KubeClient.connect(kubeconfig=own.kubeconfig, user_agent="raybus-test")
         service = snapshots.a_ready_service()
-        service["status"] |= {"observedGeneration": 1, "activeServiceStatus": {"rayClusterStatus": {}}}
-        made = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "demo"}, "spec": service["spec"]}
+        service["status"] |= {
+            "observedGeneration": 1,
+            "activeServiceStatus": {"rayClusterStatus": {}},
+        }
+        made = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayService",
+            "metadata": {"name": "demo"},
+            "spec": service["spec"],
+        }
         await kube.create(RAY_SERVICE, "default", made)
         await own.stop_api_server()
-        command = [str(Path(sys.executable).with_name("raybus")), "status", "demo", "--kubeconfig", str(own.kubeconfig)]
+        command = [
+            str(Path(sys.executable).with_name("raybus")),
+            "status",
+            "demo",
+            "--kubeconfig",
+            str(own.kubeconfig),
+        ]
         asked = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
         assert asked.stderr is not None
         assert "does not answer" in (await asked.stderr.readline()).decode()

@@ -30,7 +30,9 @@ def _config(**fields: Any) -> Json:
 async def _at_rest(scope: CliNamespace) -> None:
     config = _config()
     service = snapshots.a_ready_service(config=config)
-    await scope.settle(service, a_cluster(BLUE, config), pods=(a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1)))
+    await scope.settle(
+        service, a_cluster(BLUE, config), pods=(a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1))
+    )
 
 
 async def _lone(scope: CliNamespace, **fields: Any) -> None:
@@ -48,13 +50,17 @@ def _templates(config: Json) -> list[Json]:
     return [each.template for each in edits.groups(config)]
 
 
-async def test_a_restart_annotates_the_templates_and_shows_the_plan_first(scope: CliNamespace) -> None:
+async def test_a_restart_annotates_the_templates_and_shows_the_plan_first(
+    scope: CliNamespace,
+) -> None:
     await _at_rest(scope)
     before = await scope.service()
     done = scope.raybus("restart", "demo")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(f"RayService {scope.namespace}/demo: new cluster\n")
-    assert done.out.endswith("rayservice.ray.io/demo restarted ('raybus get rayservice demo -w' follows it)\n")
+    assert done.out.endswith(
+        "rayservice.ray.io/demo restarted ('raybus get rayservice demo -w' follows it)\n"
+    )
     after = await scope.service()
     assert after["metadata"]["generation"] == before["metadata"]["generation"] + 1
     templates = _templates(after["spec"]["rayClusterConfig"])
@@ -90,14 +96,24 @@ async def test_images_are_set_where_they_are_named(scope: CliNamespace) -> None:
     await _at_rest(scope)
     assert scope.raybus("set", "image", "demo", f"gpu={NEW_IMAGE}").code == 0
     head, gpu = _templates((await scope.service())["spec"]["rayClusterConfig"])
-    assert (head["spec"]["containers"][0]["image"], gpu["spec"]["containers"][0]["image"]) == (OLD_IMAGE, NEW_IMAGE)
+    assert (head["spec"]["containers"][0]["image"], gpu["spec"]["containers"][0]["image"]) == (
+        OLD_IMAGE,
+        NEW_IMAGE,
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        pytest.param(["tpu=ray:1"], 1, "there is no group 'tpu'; groups: head, gpu, or *", id="an unknown group"),
-        pytest.param([f"*={OLD_IMAGE}"], 1, "has that image already; nothing is changed", id="nothing to do"),
+        pytest.param(
+            ["tpu=ray:1"],
+            1,
+            "there is no group 'tpu'; groups: head, gpu, or *",
+            id="an unknown group",
+        ),
+        pytest.param(
+            [f"*={OLD_IMAGE}"], 1, "has that image already; nothing is changed", id="nothing to do"
+        ),
         pytest.param(["head=Ray"], 2, "'Ray' is not an image reference", id="no image"),
     ],
 )
@@ -118,7 +134,9 @@ async def test_the_api_server_refuses_a_patch_for_an_earlier_spec(scope: CliName
         stale = ObjectMeta(name="demo", uid=uid, generation=generation)
         body = edits.operations(stale, ("spec", "rayClusterConfig"), found)
         with pytest.raises(errors.Rejected):
-            await scope.kube.patch(RAY_SERVICE, scope.namespace, "demo", Patch(body=body, content_type=JSON_PATCH))
+            await scope.kube.patch(
+                RAY_SERVICE, scope.namespace, "demo", Patch(body=body, content_type=JSON_PATCH)
+            )
     assert (await scope.service())["metadata"]["generation"] == meta["generation"]
 
 
@@ -127,10 +145,15 @@ async def test_a_cluster_that_is_recreated_is_restarted(scope: CliNamespace) -> 
     done = scope.raybus("restart", "raycluster/lone")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(f"RayCluster {scope.namespace}/lone: recreated\n")
-    assert all(KEY in each["metadata"]["annotations"] for each in _templates((await _cluster(scope))["spec"]))
+    assert all(
+        KEY in each["metadata"]["annotations"]
+        for each in _templates((await _cluster(scope))["spec"])
+    )
 
 
-async def test_a_cluster_that_is_not_recreated_is_refused_with_the_remedy(scope: CliNamespace) -> None:
+async def test_a_cluster_that_is_not_recreated_is_refused_with_the_remedy(
+    scope: CliNamespace,
+) -> None:
     await _lone(scope)
     done = scope.raybus("restart", "raycluster/lone")
     assert (done.code, done.out) == (1, "")
@@ -145,7 +168,9 @@ async def test_a_cluster_of_a_service_is_restarted_through_the_service(scope: Cl
     assert "belongs to RayService demo" in done.err
 
 
-@pytest.mark.parametrize("verb", [("restart", "nobody"), ("set", "image", "nobody", "head=ray:1"), ("logs", "nobody")])
+@pytest.mark.parametrize(
+    "verb", [("restart", "nobody"), ("set", "image", "nobody", "head=ray:1"), ("logs", "nobody")]
+)
 async def test_what_is_not_there_is_one_line(scope: CliNamespace, verb: tuple[str, ...]) -> None:
     done = scope.raybus(*verb)
     problem = f'rayservices.ray.io "nobody" not found in namespace "{scope.namespace}"'

@@ -53,13 +53,17 @@ def _upgrading(*conditions: Body, weight: int = 30) -> Body:
 
 
 async def _at_rest(scope: CliNamespace) -> None:
-    await scope.settle(_ready(), a_cluster(BLUE, a_config()), pods=(a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1)))
+    await scope.settle(
+        _ready(), a_cluster(BLUE, a_config()), pods=(a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1))
+    )
     await scope.front(BLUE)
 
 
 async def _in_steps(scope: CliNamespace, *conditions: Body) -> None:
     old, new = a_cluster(BLUE, a_config()), a_cluster(GREEN, a_config(snapshots.NEW_IMAGE))
-    await scope.settle(_upgrading(*conditions), old, new, pods=(a_pod(BLUE, "head"), a_pod(GREEN, "head")))
+    await scope.settle(
+        _upgrading(*conditions), old, new, pods=(a_pod(BLUE, "head"), a_pod(GREEN, "head"))
+    )
 
 
 async def test_get_shows_the_tree_of_an_upgrade(scope: CliNamespace) -> None:
@@ -67,8 +71,16 @@ async def test_get_shows_the_tree_of_an_upgrade(scope: CliNamespace) -> None:
     await scope.record_event("TrafficMoved", "70/30")
     done = scope.raybus("get", "rayservice", "demo")
     assert done.code == 0
-    head = dict(line.split(maxsplit=1) for line in done.out.partition("\n\n")[0].splitlines() if ": " in line)
-    assert (head["Name:"], head["Namespace:"], head["Status:"]) == ("demo", scope.namespace, "Upgrading")
+    head = dict(
+        line.split(maxsplit=1)
+        for line in done.out.partition("\n\n")[0].splitlines()
+        if ": " in line
+    )
+    assert (head["Name:"], head["Namespace:"], head["Status:"]) == (
+        "demo",
+        scope.namespace,
+        "Upgrading",
+    )
     assert head["Upgrade:"].startswith("step 3 of 10")
     assert "demo-green  pending  ██████░░░░░░░░░░░░░░  30 %" in done.out
     assert "TrafficMoved: 70/30" in done.out
@@ -90,9 +102,14 @@ async def test_list_shows_both_kinds(scope: CliNamespace) -> None:
     await _at_rest(scope)
     done = scope.raybus("list", "-A", "-o", "wide")
     assert done.code == 0
-    assert [scope.namespace, "demo", "Ready"] in [line.split()[:3] for line in done.out.splitlines()]
+    assert [scope.namespace, "demo", "Ready"] in [
+        line.split()[:3] for line in done.out.splitlines()
+    ]
     assert [scope.namespace, BLUE] in [line.split()[:2] for line in done.out.splitlines()]
-    assert scope.raybus("list", "-o", "name").out == f"rayservice.ray.io/demo\nraycluster.ray.io/{BLUE}\n"
+    assert (
+        scope.raybus("list", "-o", "name").out
+        == f"rayservice.ray.io/demo\nraycluster.ray.io/{BLUE}\n"
+    )
 
 
 async def test_get_shows_a_cluster_and_its_service(scope: CliNamespace) -> None:
@@ -100,15 +117,23 @@ async def test_get_shows_a_cluster_and_its_service(scope: CliNamespace) -> None:
     done = scope.raybus("get", f"raycluster/{BLUE}", "rayservice/demo", "-o", "json")
     cluster, service = done.data["items"]
     assert (cluster["service"], cluster["role"], service["name"]) == ("demo", "active", "demo")
-    assert [(each["name"], len(each["pods"])) for each in cluster["groups"]] == [("head", 1), ("gpu", 1)]
+    assert [(each["name"], len(each["pods"])) for each in cluster["groups"]] == [
+        ("head", 1),
+        ("gpu", 1),
+    ]
     missing = scope.raybus("get", "raycluster", "nobody")
     problem = f'rayclusters.ray.io "nobody" not found in namespace "{scope.namespace}"'
-    assert (missing.code, missing.err) == (1, f"error: {problem}; see what there is with 'raybus list -A'\n")
+    assert (missing.code, missing.err) == (
+        1,
+        f"error: {problem}; see what there is with 'raybus list -A'\n",
+    )
 
 
 async def test_the_api_server_judges_a_selector(scope: CliNamespace) -> None:
     await _at_rest(scope)
-    marked = scope.raybus("get", "rayclusters", "-l", "ray.io/originated-from-cr-name in (demo)", "-o", "name")
+    marked = scope.raybus(
+        "get", "rayclusters", "-l", "ray.io/originated-from-cr-name in (demo)", "-o", "name"
+    )
     assert (marked.code, marked.out) == (0, f"raycluster.ray.io/{BLUE}\n")
     done = scope.raybus("list", "-l", "a in (")
     assert (done.code, done.out) == (2, "")
@@ -137,7 +162,9 @@ async def test_status_names_what_it_waits_for_and_times_out(scope: CliNamespace)
 
 
 async def test_status_fails_at_once_when_an_upgrade_stalls(scope: CliNamespace) -> None:
-    await _in_steps(scope, UPGRADING, a_condition("UpgradeStalled", reason="QuotaExceeded", message="no quota"))
+    await _in_steps(
+        scope, UPGRADING, a_condition("UpgradeStalled", reason="QuotaExceeded", message="no quota")
+    )
     done = scope.raybus("status", "demo", "--timeout", "60s", "-o", "json")
     assert done.code == 1
     assert done.data["course"] == "failed"
@@ -176,18 +203,26 @@ async def test_history_and_undo_go_back_to_the_old_cluster(scope: CliNamespace) 
     assert upgrades == f"Upgrade from {BLUE} to {GREEN}: in progress\n"
     done = scope.raybus("undo", "demo")
     assert (done.code, done.err) == (0, "")
-    image = (await scope.service())["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    image = (await scope.service())["spec"]["rayClusterConfig"]["headGroupSpec"]["template"][
+        "spec"
+    ]["containers"][0]
     assert image["image"] == snapshots.OLD_IMAGE
     assert scope.raybus("undo", "demo", "--to-revision", "7").code == 1
 
 
-async def test_plan_sees_the_object_as_the_api_server_would_store_it(scope: CliNamespace, tmp_path: Path) -> None:
+async def test_plan_sees_the_object_as_the_api_server_would_store_it(
+    scope: CliNamespace, tmp_path: Path
+) -> None:
     await _at_rest(scope)
     manifest = tmp_path / "demo.yaml"
     body = _ready()
-    manifest.write_text(yaml.safe_dump({"apiVersion": "ray.io/v1", "kind": "RayService", **_written(body)}))
+    manifest.write_text(
+        yaml.safe_dump({"apiVersion": "ray.io/v1", "kind": "RayService", **_written(body)})
+    )
     version = (await scope.service())["metadata"]["resourceVersion"]
-    assert scope.raybus("plan", "-f", str(manifest)).out.startswith(f"RayService {scope.namespace}/demo: nothing\n")
+    assert scope.raybus("plan", "-f", str(manifest)).out.startswith(
+        f"RayService {scope.namespace}/demo: nothing\n"
+    )
     body["spec"]["rayClusterConfig"] = a_config(snapshots.NEW_IMAGE)
     text = yaml.safe_dump({"apiVersion": "ray.io/v1", "kind": "RayService", **_written(body)})
     done = scope.raybus("plan", "-f", "-", "-o", "json", stdin=text)
@@ -230,7 +265,9 @@ async def test_what_is_not_there_is_one_line(scope: CliNamespace) -> None:
     assert done.err == f"error: {problem}; see what there is with 'raybus list -A'\n"
 
 
-def test_events_of_nobody_are_an_error(scope: CliNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_nobody_are_an_error(
+    scope: CliNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def nothing(*_arguments: object) -> int:
         return 0
 
@@ -250,7 +287,9 @@ async def test_one_of_that_name_in_another_namespace_is_named(scope: CliNamespac
     name = f"only-{scope.namespace}"
     body = snapshots.a_service()
     await scope.put(RAY_SERVICE, {**body, "metadata": {"name": name}})
-    done = CliNamespace(scope.kube, scope.kubeconfig, "default").raybus("status", f"rayservice/{name}")
+    done = CliNamespace(scope.kube, scope.kubeconfig, "default").raybus(
+        "status", f"rayservice/{name}"
+    )
     assert (done.code, done.out) == (1, "")
     assert done.err == (
         f'error: rayservices.ray.io "{name}" not found in namespace "default"; found in {scope.namespace}: '
@@ -260,26 +299,51 @@ async def test_one_of_that_name_in_another_namespace_is_named(scope: CliNamespac
 
 def test_kubectl_finds_the_plugin(scope: CliNamespace) -> None:
     program = Path(sys.executable).with_name("kubectl-raybus")
-    command = [str(program), "list", "--kubeconfig", str(scope.kubeconfig), "-n", scope.namespace, "-o", "name"]
-    assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout == ""
+    command = [
+        str(program),
+        "list",
+        "--kubeconfig",
+        str(scope.kubeconfig),
+        "-n",
+        scope.namespace,
+        "-o",
+        "name",
+    ]
+    assert (
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+        == ""
+    )
 
 
-async def test_a_shell_and_kubectl_complete_the_names_of_services(scope: CliNamespace, tmp_path: Path) -> None:
+async def test_a_shell_and_kubectl_complete_the_names_of_services(
+    scope: CliNamespace, tmp_path: Path
+) -> None:
     await _at_rest(scope)
     document = yaml.safe_load(scope.kubeconfig.read_text())
     document["contexts"][0]["context"]["namespace"] = scope.namespace
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(document))
     programs = Path(sys.executable).parent
-    env = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "kubeconfig")}
+    env = {
+        "PATH": f"{programs}:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "KUBECONFIG": str(tmp_path / "kubeconfig"),
+    }
 
     def typed(command: str) -> str:
         arguments = ["bash", "-c", command]
-        return subprocess.run(arguments, env=env, check=True, capture_output=True, text=True, timeout=120).stdout
+        return subprocess.run(
+            arguments, env=env, check=True, capture_output=True, text=True, timeout=120
+        ).stdout
 
     press = "COMP_WORDS=(raybus get rayservice de) COMP_CWORD=3; _raybus_completion raybus; echo ${COMPREPLY[@]}"
 
-    async def is_completed() -> bool:  # where the API server takes too long there is nothing to complete with
+    async def is_completed() -> (
+        bool
+    ):  # where the API server takes too long there is nothing to complete with
         names = typed("kubectl_complete-raybus status ''").splitlines()
-        return typed(f"source <(raybus completion bash); {press}") == "demo\n" and names == ["demo", ":4"]
+        return typed(f"source <(raybus completion bash); {press}") == "demo\n" and names == [
+            "demo",
+            ":4",
+        ]
 
     await eventually_true(is_completed, what="the name completed")

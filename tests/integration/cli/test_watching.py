@@ -44,15 +44,24 @@ def _cluster_tree(scope: CliNamespace) -> Source:
     return Trees(scope.namespace, [Target(kinds.CLUSTER, BLUE)], wide=False)
 
 
-@pytest.mark.parametrize(("source", "first"), [(_table, 2), (_everything, 2), (_tree, 1), (_cluster_tree, 1)])
+@pytest.mark.parametrize(
+    ("source", "first"), [(_table, 2), (_everything, 2), (_tree, 1), (_cluster_tree, 1)]
+)
 async def test_it_costs_nothing_while_idle_and_shows_a_change_at_once(
-    source: Callable[[CliNamespace], Source], first: int, scope: CliNamespace, capsys: pytest.CaptureFixture[str]
+    source: Callable[[CliNamespace], Source],
+    first: int,
+    scope: CliNamespace,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    await scope.settle(snapshots.a_ready_service(), a_cluster(BLUE, a_config()), pods=(a_pod(BLUE, "head"),))
+    await scope.settle(
+        snapshots.a_ready_service(), a_cluster(BLUE, a_config()), pods=(a_pod(BLUE, "head"),)
+    )
     printed: list[str] = []
 
     def lines() -> list[str]:
-        printed.extend(each for each in capsys.readouterr().out.splitlines() if scope.namespace in each)
+        printed.extend(
+            each for each in capsys.readouterr().out.splitlines() if scope.namespace in each
+        )
         return printed
 
     configuration = await rest_config.load(kubeconfig=scope.kubeconfig)
@@ -65,7 +74,9 @@ async def test_it_costs_nothing_while_idle_and_shows_a_change_at_once(
         asked = len(kube.requests)
         await asyncio.sleep(IDLE_SECONDS)
         assert kube.requests[asked:] == []
-        patch = Patch(body={"status": {"reason": "changed", "desiredWorkerReplicas": 7}}, subresource="status")
+        patch = Patch(
+            body={"status": {"reason": "changed", "desiredWorkerReplicas": 7}}, subresource="status"
+        )
         await scope.kube.patch(RAY_CLUSTER, scope.namespace, BLUE, patch)
         patch = Patch(body={"status": {"numServeEndpoints": 9}}, subresource="status")
         await scope.kube.patch(RAY_SERVICE, scope.namespace, "demo", patch)
@@ -75,7 +86,9 @@ async def test_it_costs_nothing_while_idle_and_shows_a_change_at_once(
     assert {json.loads(each)["namespace"] for each in printed} == {scope.namespace}
 
 
-@pytest.mark.parametrize("command", [("list",), ("get", "rayservices"), ("get", "rayservice", "demo")])
+@pytest.mark.parametrize(
+    "command", [("list",), ("get", "rayservices"), ("get", "rayservice", "demo")]
+)
 async def test_the_right_that_is_missing_is_named(
     command: tuple[str, ...], scope: CliNamespace, tmp_path: Path
 ) -> None:

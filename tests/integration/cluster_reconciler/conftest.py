@@ -68,7 +68,13 @@ class Live:
     """A namespace of a real API server, with the service at work on it."""
 
     def __init__(
-        self, kube: KubeClient, app: wiring.App, namespace: str, *, own: CountingClient, reconciles: Reconciles
+        self,
+        kube: KubeClient,
+        app: wiring.App,
+        namespace: str,
+        *,
+        own: CountingClient,
+        reconciles: Reconciles,
     ) -> None:
         self.kube = kube
         self.app = app
@@ -103,7 +109,11 @@ class Live:
 
     async def scale(self, replicas: int) -> None:
         """Change the replicas of the first worker group, as the autoscaler does."""
-        operation = {"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": replicas}
+        operation = {
+            "op": "replace",
+            "path": "/spec/workerGroupSpecs/0/replicas",
+            "value": replicas,
+        }
         patch = Patch(body=[operation], content_type="application/json-patch+json")
         await self.kube.patch(RAY_CLUSTER, self.namespace, "c", patch)
 
@@ -126,7 +136,11 @@ class Live:
     async def reasons(self) -> set[str]:
         """Read the reasons of all Events that the service wrote."""
         events = await self._list(EVENT, "")
-        return {event["reason"] for event in events if event.get("reportingController") == wiring.EVENT_SOURCE}
+        return {
+            event["reason"]
+            for event in events
+            if event.get("reportingController") == wiring.EVENT_SOURCE
+        }
 
     async def has_reported(self, reason: str) -> bool:
         """Return whether the service wrote an Event of this reason."""
@@ -136,7 +150,9 @@ class Live:
         """Delete the RayCluster."""
         await self.kube.delete(RAY_CLUSTER, self.namespace, "c")
 
-    async def until(self, holds: Callable[[RayCluster, list[Body]], bool], what: str, name: str = "c") -> RayCluster:
+    async def until(
+        self, holds: Callable[[RayCluster, list[Body]], bool], what: str, name: str = "c"
+    ) -> RayCluster:
         """Wait until something holds of the RayCluster and its pods."""
         deadline = time.monotonic() + TIMEOUT
         while True:
@@ -145,7 +161,9 @@ class Live:
                 return cluster
             if time.monotonic() > deadline:
                 seen = [(pod["metadata"]["name"], pod["status"].get("phase")) for pod in pods]
-                raise AssertionError(f"not within {TIMEOUT:g} s: {what}; status {cluster.status}; pods {seen}")
+                raise AssertionError(
+                    f"not within {TIMEOUT:g} s: {what}; status {cluster.status}; pods {seen}"
+                )
             await asyncio.sleep(0.05)
 
     async def eventually(self, holds: Callable[[], Awaitable[bool]], what: str) -> None:
@@ -183,8 +201,12 @@ async def running(
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     namespace = f"t-{uuid4().hex[:8]}"
     await kube.create(NAMESPACE, None, {"metadata": {"name": namespace}})
-    own = await CountingClient.connect(kubeconfig=kubeconfig or control_plane.kubeconfig, user_agent="raybus-test")
-    app = wiring.assemble(own, config, clock=SystemClock(), instance="test", registry=CollectorRegistry())
+    own = await CountingClient.connect(
+        kubeconfig=kubeconfig or control_plane.kubeconfig, user_agent="raybus-test"
+    )
+    app = wiring.assemble(
+        own, config, clock=SystemClock(), instance="test", registry=CollectorRegistry()
+    )
     reconciles = Reconciles(app.reconciler)
     app = msgspec.structs.replace(app, reconciler=reconciles)
     try:

@@ -33,7 +33,9 @@ async def evict(live: Live, pod: Body) -> None:
 
 
 async def budgets(live: Live) -> dict[str, Body]:
-    listed = msgspec.json.decode(await live.kube.list(POD_DISRUPTION_BUDGET, live.namespace))["items"]
+    listed = msgspec.json.decode(await live.kube.list(POD_DISRUPTION_BUDGET, live.namespace))[
+        "items"
+    ]
     return {each["metadata"]["name"]: each for each in listed}
 
 
@@ -45,7 +47,10 @@ async def allowed(live: Live) -> dict[str, int]:
         for each in found.values()
         if each.get("status", {}).get("observedGeneration") == each["metadata"]["generation"]
     ]
-    return {each["metadata"]["name"]: cast("int", each["status"]["disruptionsAllowed"]) for each in counted}
+    return {
+        each["metadata"]["name"]: cast("int", each["status"]["disruptionsAllowed"])
+        for each in counted
+    }
 
 
 async def test_the_head_is_not_evicted_and_the_workers_one_at_a_time_until_the_wish_ends(
@@ -57,18 +62,25 @@ async def test_the_head_is_not_evicted_and_the_workers_one_at_a_time_until_the_w
         await live.apply(a_ray_cluster(groups=[a_group(replicas=3)], annotations=ASKED))
         await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
         await live.eventually(
-            lambda: _is(live, {"c-head": 0, "c-worker": 1}), "Kubernetes counts the pods of a RayCluster"
+            lambda: _is(live, {"c-head": 0, "c-worker": 1}),
+            "Kubernetes counts the pods of a RayCluster",
         )
-        (head,), workers = await live.pods("ray.io/node-type=head"), await live.pods("ray.io/node-type=worker")
+        (head,), workers = (
+            await live.pods("ray.io/node-type=head"),
+            await live.pods("ray.io/node-type=worker"),
+        )
         with pytest.raises(errors.Throttled, match="would violate the pod's disruption budget"):
             await evict(live, head)
         await evict(live, workers[0])
         with pytest.raises(errors.Throttled, match="disruption budget"):
             await evict(live, workers[1])
         await live.until(
-            lambda c, p: c.status.ready_worker_replicas == 3 and _lacks(p, workers[0]), "a worker in its place"
+            lambda c, p: c.status.ready_worker_replicas == 3 and _lacks(p, workers[0]),
+            "a worker in its place",
         )
-        await live.eventually(lambda: _is(live, {"c-head": 0, "c-worker": 1}), "the next one may go")
+        await live.eventually(
+            lambda: _is(live, {"c-head": 0, "c-worker": 1}), "the next one may go"
+        )
         await evict(live, workers[1])
         await live.kube.patch(RAY_CLUSTER, live.namespace, "c", _annotated("false"))
         await live.eventually(lambda: _is(live, {}), "the budgets are gone")
@@ -81,16 +93,22 @@ async def test_the_head_is_not_evicted_and_the_workers_one_at_a_time_until_the_w
 async def test_a_budget_goes_with_its_cluster_and_is_not_written_at_rest(live: Live) -> None:
     await live.apply(a_ray_cluster(groups=[a_group(replicas=2)], annotations=ASKED))
     await live.until(lambda c, p: c.status.state == "ready" and len(p) == 3, "ready")
-    await live.eventually(lambda: _is(live, {"c-head": 0, "c-worker": 1}), "Kubernetes counts the pods")
+    await live.eventually(
+        lambda: _is(live, {"c-head": 0, "c-worker": 1}), "Kubernetes counts the pods"
+    )
     before = {name: each["metadata"]["generation"] for name, each in (await budgets(live)).items()}
     live.app.observer.memories.clear()
     live.enqueue_all()
     await asyncio.sleep(1)
-    assert {name: each["metadata"]["generation"] for name, each in (await budgets(live)).items()} == before
+    assert {
+        name: each["metadata"]["generation"] for name, each in (await budgets(live)).items()
+    } == before
     await live.patch({"suspend": True})
     await live.eventually(lambda: _is(live, {}), "a suspended cluster has none")
     await live.patch({"suspend": False})
-    await live.eventually(lambda: _is(live, {"c-head": 0, "c-worker": 1}), "a resumed one has them again")
+    await live.eventually(
+        lambda: _is(live, {"c-head": 0, "c-worker": 1}), "a resumed one has them again"
+    )
     await live.delete()
     await live.eventually(lambda: _is(live, {}), "the garbage collector deletes them")
 

@@ -30,20 +30,31 @@ SETTING = of_name("plain")
 async def test_a_cluster_with_every_feature_lives_and_leaves_nothing(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    manifest = next(each for each in goldens.users(SETTING.folder) if each["metadata"]["name"] == NAME)
-    async with running(control_plane, SETTING.config(), bus=tmp_path) as live, asyncio.TaskGroup() as group:
+    manifest = next(
+        each for each in goldens.users(SETTING.folder) if each["metadata"]["name"] == NAME
+    )
+    async with (
+        running(control_plane, SETTING.config(), bus=tmp_path) as live,
+        asyncio.TaskGroup() as group,
+    ):
         placing = group.create_task(place(live.kube, live.namespace))
         await live.apply_all([manifest])
         await live.until(lambda c, p: is_ready(c, p, workers=4), "ready", NAME)
         for replicas, workers in ((4, 6), (1, 3)):
             await scale(live, replicas)
-            await live.until(lambda c, p, count=workers: is_ready(c, p, workers=count), f"{workers} workers", NAME)
+            await live.until(
+                lambda c, p, count=workers: is_ready(c, p, workers=count),
+                f"{workers} workers",
+                NAME,
+            )
         await live.patch({"suspend": True}, NAME)
         await live.until(lambda c, p: c.status.state == "suspended" and not p, "suspended", NAME)
         await live.patch({"suspend": False}, NAME)
         await live.until(lambda c, p: is_ready(c, p, workers=3), "resumed", NAME)
         await live.kube.delete(RAY_CLUSTER, live.namespace, NAME)
-        await live.eventually(lambda: is_gone(live), "the cluster is gone, and Redis was cleaned before")
+        await live.eventually(
+            lambda: is_gone(live), "the cluster is gone, and Redis was cleaned before"
+        )
         await live.eventually(lambda: is_empty(live), "every child is collected")
         assert "CreatedRedisCleanupJob" in await live.reasons()
         assert not [reason for reason in await live.reasons() if reason.startswith("Failed")]
@@ -52,7 +63,11 @@ async def test_a_cluster_with_every_feature_lives_and_leaves_nothing(
 
 def is_ready(cluster: RayCluster, pods: list[Body], *, workers: int) -> bool:
     status = cluster.status
-    return (status.state, status.ready_worker_replicas, len(pods)) == ("ready", workers, workers + 1)
+    return (status.state, status.ready_worker_replicas, len(pods)) == (
+        "ready",
+        workers,
+        workers + 1,
+    )
 
 
 async def scale(live: Live, replicas: int) -> None:
@@ -66,7 +81,9 @@ async def scale(live: Live, replicas: int) -> None:
             "value": {"workersToDelete": workers[replicas:]},
         },
     ]
-    await live.kube.patch(RAY_CLUSTER, live.namespace, NAME, Patch(body=change, content_type=JSON_PATCH))
+    await live.kube.patch(
+        RAY_CLUSTER, live.namespace, NAME, Patch(body=change, content_type=JSON_PATCH)
+    )
 
 
 async def is_gone(live: Live) -> bool:

@@ -24,9 +24,16 @@ TIMEOUT = 60.0
 
 @pytest.mark.acceptance("raycluster", 116, 117)
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-async def test_our_objects_are_kuberays(control_plane: ControlPlane, tmp_path: Path, setting: Setting) -> None:
-    bus = tmp_path if setting.name == "plain" else None  # once through watcher and NATS: what they trim is not missed
-    async with running(control_plane, setting.config(), bus=bus) as live, asyncio.TaskGroup() as group:
+async def test_our_objects_are_kuberays(
+    control_plane: ControlPlane, tmp_path: Path, setting: Setting
+) -> None:
+    bus = (
+        tmp_path if setting.name == "plain" else None
+    )  # once through watcher and NATS: what they trim is not missed
+    async with (
+        running(control_plane, setting.config(), bus=bus) as live,
+        asyncio.TaskGroup() as group,
+    ):
         others = [group.create_task(each(live.kube, live.namespace)) for each in (place, certify)]
         users = goldens.users(setting.folder)
         await live.apply_all(users)
@@ -51,7 +58,10 @@ def test_a_difference_is_seen() -> None:
     for key, body in theirs.items():
         rest = {other: each for other, each in theirs.items() if other != key}
         assert objects.differences(theirs, rest) == [objects.missing(f"/{key}", body)]
-        changed = {**theirs, key: {**body, "metadata": {**body["metadata"], "labels": {"another": "label"}}}}
+        changed = {
+            **theirs,
+            key: {**body, "metadata": {**body["metadata"], "labels": {"another": "label"}}},
+        }
         assert objects.differences(theirs, changed)
 
 

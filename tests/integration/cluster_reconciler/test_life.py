@@ -19,7 +19,10 @@ QUOTA = Resource(kind="ResourceQuota", plural="resourcequotas")
 
 
 def is_ready(cluster: RayCluster, pods: list[Body]) -> bool:
-    return cluster.status.state == "ready" and cluster.status.available_worker_replicas == len(pods) - 1
+    return (
+        cluster.status.state == "ready"
+        and cluster.status.available_worker_replicas == len(pods) - 1
+    )
 
 
 def has_workers(count: int) -> Callable[[RayCluster, list[Body]], bool]:
@@ -48,13 +51,18 @@ async def test_a_cluster_becomes_ready_scales_heals_suspends_and_goes(live: Live
 
     worker = (await live.pods(f"{labels.GROUP}=g"))[0]["metadata"]["name"]
     await live.kube.delete(POD, live.namespace, worker)
-    await live.until(lambda c, p: has_workers(3)(c, p) and worker not in names(p), "the killed worker is replaced")
+    await live.until(
+        lambda c, p: has_workers(3)(c, p) and worker not in names(p),
+        "the killed worker is replaced",
+    )
 
     head = (await live.pods(f"{labels.NODE_TYPE}=head"))[0]["metadata"]["name"]
     failed = Patch(body={"status": {"phase": "Failed"}}, subresource="status")
     await live.kube.patch(POD, live.namespace, head, failed)
     await live.until(
-        lambda c, p: is_ready(c, p) and head not in names(p) and c.status.head.pod_name not in {"", head},
+        lambda c, p: (
+            is_ready(c, p) and head not in names(p) and c.status.head.pod_name not in {"", head}
+        ),
         "the failed head is replaced",
     )
 
@@ -77,9 +85,13 @@ async def test_a_ready_cluster_is_not_written_again(live: Live) -> None:
 
 @pytest.mark.acceptance("raycluster", 63)
 async def test_a_quota_shows_in_status_and_events_and_heals_when_lifted(live: Live) -> None:
-    await live.kube.create(QUOTA, live.namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}})
+    await live.kube.create(
+        QUOTA, live.namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}}
+    )
     await live.apply(a_ray_cluster())
-    cluster = await live.until(lambda c, _: "ReplicaFailure" in conditions(c), "the quota is reported")
+    cluster = await live.until(
+        lambda c, _: "ReplicaFailure" in conditions(c), "the quota is reported"
+    )
     assert conditions(cluster)["ReplicaFailure"][0] == "FailedCreateWorkerPod"
     assert "exceeded quota" in conditions(cluster)["ReplicaFailure"][1]
     assert "FailedToCreateWorkerPod" in await live.reasons()
@@ -91,17 +103,23 @@ async def test_a_quota_shows_in_status_and_events_and_heals_when_lifted(live: Li
 @pytest.mark.acceptance("raycluster", 20, 55, 67)
 async def test_an_autoscaled_multi_host_cluster_has_its_identity_and_its_groups(live: Live) -> None:
     await live.apply(
-        a_ray_cluster(enable_in_tree_autoscaling=True, groups=[a_group(replicas=2, num_of_hosts=2), a_group("h")])
+        a_ray_cluster(
+            enable_in_tree_autoscaling=True,
+            groups=[a_group(replicas=2, num_of_hosts=2), a_group("h")],
+        )
     )
     await live.until(lambda c, p: is_ready(c, p) and len(p) == 8, "ready")
     for resource in ("serviceaccounts", "roles", "rolebindings"):
         group = "" if resource == "serviceaccounts" else "rbac.authorization.k8s.io"
-        assert await live.kube.get(Resource(kind="", plural=resource, group=group), live.namespace, "c")
+        assert await live.kube.get(
+            Resource(kind="", plural=resource, group=group), live.namespace, "c"
+        )
     named = (await live.pods(f"{labels.GROUP}=h"))[1]["metadata"]["name"]
     cluster = await live.cluster()
     strategy = [{}, {"scaleStrategy": {"workersToDelete": [named]}, "replicas": 2}]
     changed = [
-        dict(group) | change for group, change in zip(cluster.raw_spec["workerGroupSpecs"], strategy, strict=True)
+        dict(group) | change
+        for group, change in zip(cluster.raw_spec["workerGroupSpecs"], strategy, strict=True)
     ]
     await live.patch({"workerGroupSpecs": changed})
     await live.until(lambda c, p: len(p) == 7 and named not in names(p), "the named worker is gone")
@@ -110,7 +128,9 @@ async def test_an_autoscaled_multi_host_cluster_has_its_identity_and_its_groups(
 @pytest.mark.acceptance("raycluster", 7)
 async def test_an_invalid_cluster_is_reported_once(live: Live) -> None:
     await live.apply(a_ray_cluster(groups=[a_group(min_replicas=5, max_replicas=1)]))
-    await live.eventually(lambda: live.has_reported("InvalidRayClusterSpec"), "the event is written")
+    await live.eventually(
+        lambda: live.has_reported("InvalidRayClusterSpec"), "the event is written"
+    )
     assert await live.pods() == []
 
 

@@ -31,8 +31,14 @@ pytestmark = [pytest.mark.integration]
 ON = Config(gates=BETA | {Gate.MTLS})
 SECURED = a_ray_cluster(groups=[a_group(replicas=1)], tls_options={"enabled": True})
 ACCOUNT = "with-mtls"
-DEFINITION = Resource(group="apiextensions.k8s.io", kind="CustomResourceDefinition", plural="customresourcedefinitions")
-DEFINED = manifests.parse((Path(__file__).parents[2] / "support" / "crds" / "cert_manager.yaml").read_text())
+DEFINITION = Resource(
+    group="apiextensions.k8s.io",
+    kind="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+)
+DEFINED = manifests.parse(
+    (Path(__file__).parents[2] / "support" / "crds" / "cert_manager.yaml").read_text()
+)
 MTLS = manifests.read(manifests.DEPLOY / "components" / "mtls")
 HEAD, WORKER = "ray-head-cert-c", "ray-worker-cert-c"
 
@@ -50,7 +56,8 @@ async def rights(control_plane: ControlPlane) -> Path:
     await grant(control_plane)
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     kinds = {
-        each: Resource(group=RBAC, kind=each, plural=PLURALS[each]) for each in ("ClusterRole", "ClusterRoleBinding")
+        each: Resource(group=RBAC, kind=each, plural=PLURALS[each])
+        for each in ("ClusterRole", "ClusterRoleBinding")
     }
     (role,) = manifests.of_kind(MTLS, "ClusterRole")
     try:
@@ -60,7 +67,11 @@ async def rights(control_plane: ControlPlane) -> Path:
             for each in ("raybus-cluster-reconciler", role["metadata"]["name"]):
                 reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": each}
                 subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": "raybus"}
-                body: Body = {"metadata": {"name": f"{each}-{ACCOUNT}"}, "roleRef": reference, "subjects": [subject]}
+                body: Body = {
+                    "metadata": {"name": f"{each}-{ACCOUNT}"},
+                    "roleRef": reference,
+                    "subjects": [subject],
+                }
                 await kube.create(kinds["ClusterRoleBinding"], None, body)
         return await control_plane.kubeconfig_for_service_account("raybus", ACCOUNT)
     finally:
@@ -77,11 +88,15 @@ async def issuing(live: Live) -> AsyncGenerator[None]:
 
 
 @pytest.fixture
-async def secured(control_plane: ControlPlane, rights: Path, cert_manager: None) -> AsyncIterator[Live]:
+async def secured(
+    control_plane: ControlPlane, rights: Path, cert_manager: None
+) -> AsyncIterator[Live]:
     """Run the service with a cluster that awaits its certificates."""
     async with running(control_plane, ON, kubeconfig=rights) as live:
         await live.apply(SECURED)
-        await live.eventually(lambda: exists(live, CERTIFICATE, WORKER), "the certificates are asked for")
+        await live.eventually(
+            lambda: exists(live, CERTIFICATE, WORKER), "the certificates are asked for"
+        )
         yield live
 
 
@@ -93,7 +108,9 @@ async def undefine(live: Live) -> None:
 
     async def are_gone() -> bool:
         found = msgspec.json.decode(await live.kube.list(DEFINITION, None))["items"]
-        return not {each["metadata"]["name"] for each in found} & {each["metadata"]["name"] for each in DEFINED}
+        return not {each["metadata"]["name"] for each in found} & {
+            each["metadata"]["name"] for each in DEFINED
+        }
 
     await live.eventually(are_gone, "the kinds are gone")
 
@@ -125,9 +142,13 @@ async def names_all_pods(live: Live) -> bool:
 
 @pytest.mark.acceptance("raycluster", 120)
 async def test_no_pod_is_made_before_the_certificates_are_issued(secured: Live) -> None:
-    await secured.eventually(lambda: secured.has_reported("MTLSCertsNotReady"), "the wait is reported")
+    await secured.eventually(
+        lambda: secured.has_reported("MTLSCertsNotReady"), "the wait is reported"
+    )
     for name in (HEAD, WORKER):  # Secrets alone are not enough
-        await certifying.write_secret(secured.kube, await read(secured, CERTIFICATE, name), revision=1)
+        await certifying.write_secret(
+            secured.kube, await read(secured, CERTIFICATE, name), revision=1
+        )
     await asyncio.sleep(2.5)
     assert await secured.pods() == []
     await certifying.issue(secured.kube, await read(secured, CERTIFICATE, HEAD))
@@ -157,7 +178,9 @@ async def test_a_renewal_changes_the_secret_and_no_object_of_ours(secured: Live)
     assert renewed["data"] != before["data"]
     assert renewed["metadata"]["ownerReferences"] == before["metadata"]["ownerReferences"]
     assert secured.own.writes()[written:] == []
-    assert [each["metadata"]["uid"] for each in await secured.pods()] == [each["metadata"]["uid"] for each in pods]
+    assert [each["metadata"]["uid"] for each in await secured.pods()] == [
+        each["metadata"]["uid"] for each in pods
+    ]
 
 
 async def test_new_workers_await_a_certificate_that_is_being_changed(secured: Live) -> None:
@@ -165,7 +188,9 @@ async def test_new_workers_await_a_certificate_that_is_being_changed(secured: Li
         await secured.until(lambda c, p: c.status.state == "ready" and len(p) == 2, "ready")
         await secured.eventually(lambda: names_all_pods(secured), "the certificates name the pods")
     head = await read(secured, CERTIFICATE, HEAD)
-    await secured.kube.replace(CERTIFICATE, secured.namespace, {**head, "spec": {**head["spec"], "duration": "1h0m0s"}})
+    await secured.kube.replace(
+        CERTIFICATE, secured.namespace, {**head, "spec": {**head["spec"], "duration": "1h0m0s"}}
+    )
     await secured.scale(3)
     await asyncio.sleep(2)
     assert len(await secured.pods()) == 2
@@ -193,7 +218,9 @@ async def test_without_the_component_the_missing_right_is_reported(
     own = await control_plane.kubeconfig_for_service_account("raybus", "cluster-reconciler")
     async with running(control_plane, ON, kubeconfig=own) as live:
         await live.apply(SECURED)
-        await live.eventually(lambda: live.has_reported("MTLSFailedToReconcile"), "the refusal is reported")
+        await live.eventually(
+            lambda: live.has_reported("MTLSFailedToReconcile"), "the refusal is reported"
+        )
         cluster = await live.until(lambda c, _: bool(c.status.conditions), "a condition")
         (found,) = [each for each in cluster.status.conditions if each.type == "ReplicaFailure"]
         assert "grant the rights of deploy/components/mtls" in found.message
@@ -201,7 +228,9 @@ async def test_without_the_component_the_missing_right_is_reported(
 
 
 @pytest.mark.acceptance("raycluster", 17)
-async def test_cert_manager_may_be_installed_later(control_plane: ControlPlane, rights: Path) -> None:
+async def test_cert_manager_may_be_installed_later(
+    control_plane: ControlPlane, rights: Path
+) -> None:
     async with running(control_plane, ON, kubeconfig=rights) as live:
         await undefine(live)
         await live.apply(SECURED)
@@ -214,4 +243,6 @@ async def test_cert_manager_may_be_installed_later(control_plane: ControlPlane, 
         async with control_plane.api() as api:
             await api.apply_definitions(DEFINED)
         async with issuing(live):
-            await live.until(lambda c, p: c.status.state == "ready" and len(p) == 2, "ready without a restart")
+            await live.until(
+                lambda c, p: c.status.state == "ready" and len(p) == 2, "ready without a restart"
+            )

@@ -20,7 +20,9 @@ MOST = int(EXAMPLE["spec"]["hard"][KIND])
 
 
 async def used(live: Live) -> str:
-    quota: Body = msgspec.json.decode(await live.kube.get(QUOTA, live.namespace, EXAMPLE["metadata"]["name"]))
+    quota: Body = msgspec.json.decode(
+        await live.kube.get(QUOTA, live.namespace, EXAMPLE["metadata"]["name"])
+    )
     return quota.get("status", {}).get("used", {}).get(KIND, "")
 
 
@@ -33,7 +35,9 @@ async def test_a_namespace_has_no_more_ray_clusters_than_its_quota_allows(live: 
     await live.eventually(is_enforced, "the quota is enforced")
     for number in range(MOST):
         await live.apply(a_ray_cluster(f"c{number}", suspend=True))
-    with pytest.raises(errors.Forbidden, match=f"exceeded quota: ray, requested: {KIND}=1, used: {KIND}={MOST}"):
+    with pytest.raises(
+        errors.Forbidden, match=f"exceeded quota: ray, requested: {KIND}=1, used: {KIND}={MOST}"
+    ):
         await live.apply(a_ray_cluster("one-more", suspend=True))
     await live.kube.delete(RAY_CLUSTER, live.namespace, "c0")
 

@@ -25,8 +25,14 @@ from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_clu
 pytestmark = [pytest.mark.integration]
 
 ADMISSION = "admissionregistration.k8s.io"
-POLICY = Resource(group=ADMISSION, kind="ValidatingAdmissionPolicy", plural="validatingadmissionpolicies")
-BINDING = Resource(group=ADMISSION, kind="ValidatingAdmissionPolicyBinding", plural="validatingadmissionpolicybindings")
+POLICY = Resource(
+    group=ADMISSION, kind="ValidatingAdmissionPolicy", plural="validatingadmissionpolicies"
+)
+BINDING = Resource(
+    group=ADMISSION,
+    kind="ValidatingAdmissionPolicyBinding",
+    plural="validatingadmissionpolicybindings",
+)
 DENIAL = "every object needs a team"
 STORM = 12
 """More requests for one refused object in two seconds than this are a storm; back-off allows half as many."""
@@ -36,7 +42,12 @@ STORM = 12
 async def denying(live: Live, resource: Resource, allowed: str) -> AsyncGenerator[None]:
     """Deny the creation of objects that an expression does not allow, in this namespace, for the length of a block."""
     name = f"{live.namespace}-{resource.plural}"
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource.plural]}
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": [resource.plural],
+    }
     policy: Body = {
         "failurePolicy": "Fail",
         "matchConstraints": {
@@ -58,25 +69,37 @@ async def denying(live: Live, resource: Resource, allowed: str) -> AsyncGenerato
 
 async def is_denied(live: Live, resource: Resource) -> bool:
     """Return whether a policy denies an object that is otherwise valid."""
-    spec: Body = {"containers": [{"name": "c", "image": "i"}]} if resource == POD else {"ports": [{"port": 1}]}
+    spec: Body = (
+        {"containers": [{"name": "c", "image": "i"}]}
+        if resource == POD
+        else {"ports": [{"port": 1}]}
+    )
     body: Body = {"metadata": {"name": "probe", "labels": {labels.GROUP: "bad"}}, "spec": spec}
     try:
-        await live.kube.request("POST", resource.path(live.namespace), query={"dryRun": "All"}, body=body)
+        await live.kube.request(
+            "POST", resource.path(live.namespace), query={"dryRun": "All"}, body=body
+        )
     except errors.RaybusError as problem:
         return DENIAL in str(problem)
     return False
 
 
 @pytest.mark.acceptance("raycluster", 50)
-async def test_a_head_that_a_policy_denies_is_reported_and_is_created_once_it_is_allowed(live: Live) -> None:
+async def test_a_head_that_a_policy_denies_is_reported_and_is_created_once_it_is_allowed(
+    live: Live,
+) -> None:
     async with denying(live, POD, "has(object.metadata.labels.team)"):
         await live.apply(a_ray_cluster())
-        cluster = await live.until(lambda c, _: "ReplicaFailure" in reasons(c), "the denial is reported")
+        cluster = await live.until(
+            lambda c, _: "ReplicaFailure" in reasons(c), "the denial is reported"
+        )
         reason, message = reasons(cluster)["ReplicaFailure"]
         assert (reason, message.split("\n")[0]) == ("FailedCreateHeadPod", "FailedCreateHeadPod")
         assert f"denied request: {DENIAL}" in message
         assert DENIAL in await note(live, "FailedToCreateHeadPod")
-        assert [service["metadata"]["name"] for service in await found(live, SERVICE)] == ["c-head-svc"]
+        assert [service["metadata"]["name"] for service in await found(live, SERVICE)] == [
+            "c-head-svc"
+        ]
         await expect_no_storm(live, f"POST {POD.path(live.namespace)}")
     healed = await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "healed")
     assert "ReplicaFailure" not in reasons(healed)
@@ -85,9 +108,15 @@ async def test_a_head_that_a_policy_denies_is_reported_and_is_created_once_it_is
 @pytest.mark.acceptance("raycluster", 63)
 async def test_a_group_that_a_policy_denies_holds_up_no_other(live: Live) -> None:
     async with denying(live, POD, f"object.metadata.labels['{labels.GROUP}'] != 'bad'"):
-        await live.apply(a_ray_cluster(groups=[a_group("bad", replicas=2), a_group("good", replicas=2)]))
+        await live.apply(
+            a_ray_cluster(groups=[a_group("bad", replicas=2), a_group("good", replicas=2)])
+        )
         cluster = await live.until(
-            lambda c, p: "ReplicaFailure" in reasons(c) and len(p) == 3 and c.status.ready_worker_replicas == 2,
+            lambda c, p: (
+                "ReplicaFailure" in reasons(c)
+                and len(p) == 3
+                and c.status.ready_worker_replicas == 2
+            ),
             "the other group runs",
         )
         assert reasons(cluster)["ReplicaFailure"][0] == "FailedCreateWorkerPod"
@@ -95,10 +124,14 @@ async def test_a_group_that_a_policy_denies_holds_up_no_other(live: Live) -> Non
     await live.until(lambda c, p: c.status.state == "ready" and len(p) == 5, "healed")
 
 
-async def test_a_service_that_a_policy_denies_is_reported_and_no_pod_is_created_without_it(live: Live) -> None:
+async def test_a_service_that_a_policy_denies_is_reported_and_no_pod_is_created_without_it(
+    live: Live,
+) -> None:
     async with denying(live, SERVICE, "has(object.metadata.labels.team)"):
         await live.apply(a_ray_cluster())
-        await live.eventually(lambda: live.has_reported("FailedToCreateService"), "the denial is reported")
+        await live.eventually(
+            lambda: live.has_reported("FailedToCreateService"), "the denial is reported"
+        )
         assert DENIAL in await note(live, "FailedToCreateService")
         await expect_no_storm(live, f"POST {SERVICE.path(live.namespace)}")
         assert await live.pods() == []
@@ -107,7 +140,9 @@ async def test_a_service_that_a_policy_denies_is_reported_and_no_pod_is_created_
 
 INVALID = [
     pytest.param(
-        a_template(a_container("ray", resources={"limits": {"cpu": "1"}, "requests": {"cpu": "2"}})),
+        a_template(
+            a_container("ray", resources={"limits": {"cpu": "1"}, "requests": {"cpu": "2"}})
+        ),
         "must be less than or equal to cpu limit",
         id="more requested than allowed",
     ),
@@ -123,24 +158,38 @@ INVALID = [
 async def test_pods_that_are_refused_as_invalid_are_reported_and_delay_no_other(
     live: Live, template: Any, text: str
 ) -> None:
-    await live.apply(a_ray_cluster(groups=[a_group("bad", replicas=2, template=template), a_group("good", replicas=1)]))
+    await live.apply(
+        a_ray_cluster(
+            groups=[a_group("bad", replicas=2, template=template), a_group("good", replicas=1)]
+        )
+    )
     cluster = await live.until(
-        lambda c, p: "ReplicaFailure" in reasons(c) and len(p) == 2 and c.status.ready_worker_replicas == 1,
+        lambda c, p: (
+            "ReplicaFailure" in reasons(c) and len(p) == 2 and c.status.ready_worker_replicas == 1
+        ),
         "the other group runs",
     )
     assert reasons(cluster)["ReplicaFailure"][0] == "FailedCreateWorkerPod"
     assert text in reasons(cluster)["ReplicaFailure"][1]
     assert text in await note(live, "FailedToCreateWorkerPod")
     await expect_no_storm(live, f"POST {POD.path(live.namespace)}")
-    fixed: Body = {"op": "replace", "path": "/spec/workerGroupSpecs/0/template", "value": a_template()}
-    await live.kube.patch(RAY_CLUSTER, live.namespace, "c", Patch(body=[fixed], content_type=JSON_PATCH))
+    fixed: Body = {
+        "op": "replace",
+        "path": "/spec/workerGroupSpecs/0/template",
+        "value": a_template(),
+    }
+    await live.kube.patch(
+        RAY_CLUSTER, live.namespace, "c", Patch(body=[fixed], content_type=JSON_PATCH)
+    )
     healed = await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "healed")
     assert "ReplicaFailure" not in reasons(healed)
 
 
 async def test_a_head_without_container_is_reported_once(live: Live) -> None:
     await live.apply(a_ray_cluster(head=a_head(template={"spec": {"containers": []}})))
-    await live.eventually(lambda: live.has_reported("InvalidRayClusterSpec"), "the event is written")
+    await live.eventually(
+        lambda: live.has_reported("InvalidRayClusterSpec"), "the event is written"
+    )
     assert "should have at least one container" in await note(live, "InvalidRayClusterSpec")
     before = len(live.own.requests)
     live.enqueue_all()
@@ -152,7 +201,10 @@ async def test_a_head_without_container_is_reported_once(live: Live) -> None:
 
 async def test_a_spec_of_a_megabyte_makes_pods(live: Live) -> None:
     env = [{"name": f"E{number}", "value": "x" * 1000} for number in range(450)]
-    groups = [a_group(name, replicas=1, template=a_template(a_container("ray", env=env))) for name in ("g", "h")]
+    groups = [
+        a_group(name, replicas=1, template=a_template(a_container("ray", env=env)))
+        for name in ("g", "h")
+    ]
     await live.apply(a_ray_cluster(groups=groups))
     await live.until(lambda c, p: c.status.state == "ready" and len(p) == 3, "ready")
     worker = (await live.pods(f"{labels.GROUP}=g"))[0]
@@ -164,7 +216,9 @@ async def test_a_pod_too_large_for_etcd_is_reported_and_delays_no_other(live: Li
     env = [{"name": f"E{number}", "value": "x" * 1000} for number in range(900)]
     large = a_group("bad", replicas=2, template=a_template(a_container("ray", env=env)))
     await live.apply(a_ray_cluster(groups=[large, a_group("good", replicas=1)]))
-    cluster = await live.until(lambda c, p: "ReplicaFailure" in reasons(c) and len(p) == 2, "the other group runs")
+    cluster = await live.until(
+        lambda c, p: "ReplicaFailure" in reasons(c) and len(p) == 2, "the other group runs"
+    )
     assert reasons(cluster)["ReplicaFailure"][0] == "FailedCreateWorkerPod"
     assert "request is too large; make the object smaller" in reasons(cluster)["ReplicaFailure"][1]
     await expect_no_storm(live, f"POST {POD.path(live.namespace)}")
@@ -183,7 +237,12 @@ async def test_unknown_fields_hold_nothing_up(live: Live) -> None:
     body = msgspec.json.decode(msgspec.json.encode(a_ray_cluster().raw_spec))
     body["fieldOfTomorrow"] = {"a": 1}
     body["headGroupSpec"]["template"]["spec"]["anotherField"] = "x"
-    manifest = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "c"}, "spec": body}
+    manifest = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "c"},
+        "spec": body,
+    }
     await live.kube.create(RAY_CLUSTER, live.namespace, manifest)
     await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
 
@@ -225,9 +284,13 @@ async def test_a_head_service_and_a_pod_without_their_labels_through_the_watcher
         worker = (await live.pods(f"{labels.GROUP}=g"))[0]["metadata"]
         service = (await found(live, SERVICE))[0]["metadata"]
         await live.kube.patch(POD, live.namespace, worker["name"], without_labels(worker))
-        await live.until(lambda c, p: c.status.state == "ready" and len(p) == 5, "another pod is made")
+        await live.until(
+            lambda c, p: c.status.state == "ready" and len(p) == 5, "another pod is made"
+        )
         await live.kube.patch(SERVICE, live.namespace, "c-head-svc", without_labels(service))
-        cluster = await live.until(lambda c, _: "ReplicaFailure" in reasons(c), "the Service is reported")
+        cluster = await live.until(
+            lambda c, _: "ReplicaFailure" in reasons(c), "the Service is reported"
+        )
         message = 'services "c-head-svc" already exists without its labels; set ray.io/cluster=c, ray.io/node-type=head'
         assert message in reasons(cluster)["ReplicaFailure"][1]
         assert message in await note(live, "FailedToCreateService")
@@ -235,7 +298,9 @@ async def test_a_head_service_and_a_pod_without_their_labels_through_the_watcher
         await expect_no_storm(live, f"POST {SERVICE.path(live.namespace)}")
         given = Patch(body={"metadata": {"labels": service["labels"]}})
         await live.kube.patch(SERVICE, live.namespace, "c-head-svc", given)
-        await live.until(lambda c, p: "ReplicaFailure" not in reasons(c) and c.status.state == "ready", "healed")
+        await live.until(
+            lambda c, p: "ReplicaFailure" not in reasons(c) and c.status.state == "ready", "healed"
+        )
         assert len(await live.pods(labels.CLUSTER)) == 4
 
 

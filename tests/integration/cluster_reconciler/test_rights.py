@@ -16,7 +16,14 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, Gate
 from common.kube.client import KubeClient, Patch
-from common.kube.resources import EVENT, NAMESPACE, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, SERVICE_ACCOUNT, Resource
+from common.kube.resources import (
+    EVENT,
+    NAMESPACE,
+    NETWORK_POLICY,
+    PERSISTENT_VOLUME_CLAIM,
+    SERVICE_ACCOUNT,
+    Resource,
+)
 from integration.cluster_reconciler.conftest import Live, running
 from localcluster.control_plane import ControlPlane
 from support import manifests
@@ -33,7 +40,10 @@ PLURALS = {
 }
 ROLES = [
     document
-    for document in [*manifests.read(manifests.DEPLOY / "rights/roles"), *manifests.read(manifests.BASE)]
+    for document in [
+        *manifests.read(manifests.DEPLOY / "rights/roles"),
+        *manifests.read(manifests.BASE),
+    ]
     if document["kind"] in PLURALS
     and document["metadata"]["name"] in {"raybus-cluster-reconciler", "cluster-reconciler"}
 ]
@@ -47,9 +57,14 @@ async def own_kubeconfig(control_plane: ControlPlane) -> Path:
     return await control_plane.kubeconfig_for_service_account("raybus", "cluster-reconciler")
 
 
-async def test_the_deployed_rights_are_enough_to_live(control_plane: ControlPlane, own_kubeconfig: Path) -> None:
+async def test_the_deployed_rights_are_enough_to_live(
+    control_plane: ControlPlane, own_kubeconfig: Path
+) -> None:
     async with running(control_plane, Config(), kubeconfig=own_kubeconfig) as live:
-        head = {"enableIngress": True, "template": {"spec": {"containers": [{"name": "ray", "image": "ray"}]}}}
+        head = {
+            "enableIngress": True,
+            "template": {"spec": {"containers": [{"name": "ray", "image": "ray"}]}},
+        }
         await live.apply(a_ray_cluster(enable_in_tree_autoscaling=True, auth_options={}, head=head))
         await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
         await live.patch({"headGroupSpec": {"ingressOptions": {"path": "/ray"}}})
@@ -59,18 +74,28 @@ async def test_the_deployed_rights_are_enough_to_live(control_plane: ControlPlan
         assert not [reason for reason in await live.reasons() if reason.startswith("Failed")]
 
 
-async def test_the_deployed_rights_are_enough_to_isolate(control_plane: ControlPlane, own_kubeconfig: Path) -> None:
+async def test_the_deployed_rights_are_enough_to_isolate(
+    control_plane: ControlPlane, own_kubeconfig: Path
+) -> None:
     """Rules that the API server stores in another form than the user's are not written again."""
     config = Config(gates=BETA | {Gate.NETWORK_POLICY})
-    among_selectors: Body = {"podSelector": {"matchLabels": {}, "matchExpressions": []}, "namespaceSelector": {}}
-    rules: list[Body] = [{"to": [among_selectors], "ports": [{"port": 53}]}, {"to": [], "ports": []}]
+    among_selectors: Body = {
+        "podSelector": {"matchLabels": {}, "matchExpressions": []},
+        "namespaceSelector": {},
+    }
+    rules: list[Body] = [
+        {"to": [among_selectors], "ports": [{"port": 53}]},
+        {"to": [], "ports": []},
+    ]
     async with running(control_plane, config, kubeconfig=own_kubeconfig) as live:
         await live.apply(a_ray_cluster(network_policy={"worker": {"egressRules": rules}}))
         await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
         found = await policies(live)
         assert sorted(found) == ["c-head", "c-workers-g"]
         await live.patch({"networkPolicy": {"mode": "DenyAllEgress"}})
-        await live.eventually(lambda: has_types(live, "c-workers-g", ["Egress"]), "the mode is followed")
+        await live.eventually(
+            lambda: has_types(live, "c-workers-g", ["Egress"]), "the mode is followed"
+        )
         before = await policies(live)
         assert before["c-workers-g"]["metadata"]["generation"] == 2
         live.app.observer.memory_of(next(iter(live.app.cache.all(RayCluster)))).children.clear()
@@ -97,7 +122,9 @@ async def is_without(live: Live) -> bool:
     return not await policies(live)
 
 
-async def test_the_deployed_rights_are_enough_to_clean_redis(control_plane: ControlPlane, own_kubeconfig: Path) -> None:
+async def test_the_deployed_rights_are_enough_to_clean_redis(
+    control_plane: ControlPlane, own_kubeconfig: Path
+) -> None:
     async with running(control_plane, Config(), kubeconfig=own_kubeconfig) as live:
         await live.apply(a_ray_cluster(gcs_fault_tolerance_options={"redisAddress": "redis:6379"}))
         await live.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "ready")
@@ -135,7 +162,9 @@ async def has_no_owner(live: Live) -> bool:
 
 
 async def owners_of_claim(live: Live) -> list[str]:
-    claim = msgspec.json.decode(await live.kube.get(PERSISTENT_VOLUME_CLAIM, live.namespace, "c-gcs-pvc"))
+    claim = msgspec.json.decode(
+        await live.kube.get(PERSISTENT_VOLUME_CLAIM, live.namespace, "c-gcs-pvc")
+    )
     return [owner["name"] for owner in claim["metadata"].get("ownerReferences", [])]
 
 
@@ -174,7 +203,9 @@ async def test_a_child_that_we_may_not_create_is_reported_and_is_created_with_th
         running(control_plane, Config(), kubeconfig=kubeconfig) as live,
     ):
         await live.apply(a_ray_cluster(head=a_head(enable_ingress=True)))
-        await live.eventually(lambda: live.has_reported("FailedToCreateIngress"), "the refusal is reported")
+        await live.eventually(
+            lambda: live.has_reported("FailedToCreateIngress"), "the refusal is reported"
+        )
         listed = msgspec.json.decode(await live.kube.list(EVENT, live.namespace))["items"]
         note = next(each["note"] for each in listed if each["reason"] == "FailedToCreateIngress")
         assert 'cannot create resource "ingresses"' in note
@@ -199,7 +230,9 @@ async def granted_without(
     try:
         await kube.create(SERVICE_ACCOUNT, namespace, body)
         await kube.create(kinds["ClusterRole"], None, {**body, "rules": less})
-        await kube.create(kinds["ClusterRoleBinding"], None, {**body, "roleRef": reference, "subjects": [subject]})
+        await kube.create(
+            kinds["ClusterRoleBinding"], None, {**body, "roleRef": reference, "subjects": [subject]}
+        )
 
         async def give() -> None:
             await kube.patch(kinds["ClusterRole"], None, name, Patch(body={"rules": role["rules"]}))

@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("scheduler_kinds"
 
 @pytest.mark.acceptance("raycluster", 82)
 @pytest.mark.parametrize("setting", LASTING, ids=lambda setting: setting.name)
-async def test_taking_over_changes_nothing(control_plane: ControlPlane, tmp_path: Path, setting: Setting) -> None:
+async def test_taking_over_changes_nothing(
+    control_plane: ControlPlane, tmp_path: Path, setting: Setting
+) -> None:
     prepare = partial(restoring.leave, setting=setting)
     bus = tmp_path if setting.name == "plain" else None
     async with running(control_plane, setting.config(), bus=bus, prepare=prepare) as live:
@@ -43,13 +45,17 @@ async def test_taking_over_changes_nothing(control_plane: ControlPlane, tmp_path
 @pytest.mark.parametrize("name", ["multi-host", "everything"])
 async def test_what_was_taken_over_is_reconciled(control_plane: ControlPlane, name: str) -> None:
     setting = of_name("plain")
-    async with running(control_plane, setting.config(), prepare=partial(restoring.leave, setting=setting)) as live:
+    async with running(
+        control_plane, setting.config(), prepare=partial(restoring.leave, setting=setting)
+    ) as live:
         await all_seen(live, setting)
         old = await pod_uids(live, name)
         change: Body = {"op": "replace", "path": "/spec/workerGroupSpecs/1/replicas", "value": 3}
         patch = Patch(body=[change], content_type=JSON_PATCH)
         await live.kube.patch(RAY_CLUSTER, live.namespace, name, patch)
-        await live.eventually(partial(has_more, live, name, old), "a pod is added, and none is lost")
+        await live.eventually(
+            partial(has_more, live, name, old), "a pod is added, and none is lost"
+        )
 
 
 async def all_seen(live: Live, setting: Setting) -> None:
@@ -70,7 +76,8 @@ def refreshed(some: list[Body]) -> list[str]:
     anew = {
         each["metadata"]["name"]
         for each in some
-        if each["kind"] == "RayCluster" and each["spec"].get("upgradeStrategy", {}).get("type") == "Recreate"
+        if each["kind"] == "RayCluster"
+        and each["spec"].get("upgradeStrategy", {}).get("type") == "Recreate"
     }
     return [
         each["metadata"]["name"]
@@ -83,7 +90,9 @@ def refreshed(some: list[Body]) -> list[str]:
 
 def unrefreshed(some: list[Body]) -> dict[str, Body]:
     """Return all objects as they are, versions and statuses included, but for what is refreshed."""
-    found = {f"{each['apiVersion']} {each['kind']} {each['metadata']['name']}": each for each in some}
+    found = {
+        f"{each['apiVersion']} {each['kind']} {each['metadata']['name']}": each for each in some
+    }
     for name in refreshed(some):
         pod = msgspec.json.decode(msgspec.json.encode(found[f"v1 Pod {name}"]))
         pod["metadata"] |= {"resourceVersion": "", "managedFields": []}

@@ -25,7 +25,9 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
         """Run a command, with an object on standard input."""
         argv = [str(self.program), f"--kubeconfig={self.kubeconfig}", *arguments]
         text = "" if obj is None else msgspec.json.encode(obj).decode()
-        return subprocess.run(argv, input=text, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(
+            argv, input=text, capture_output=True, text=True, check=False, timeout=60
+        )
 
     def ok(self, *arguments: str, obj: Json | None = None) -> str:
         """Run a command that must succeed; return what it prints."""
@@ -54,7 +56,12 @@ def kubectl(bare: Kubectl) -> Kubectl:
         "RayService": "crd/rayservices.ray.io",
         "UpgradePolicy": "crd/upgradepolicies.raybus.io",
     }
-    for kind, name in names.items():  # kubectl cannot wait for a condition of a definition that has none yet
-        bare.ok("wait", f"--for=jsonpath={{.status.acceptedNames.kind}}={kind}", "--timeout=20s", name)
+    for (
+        kind,
+        name,
+    ) in names.items():  # kubectl cannot wait for a condition of a definition that has none yet
+        bare.ok(
+            "wait", f"--for=jsonpath={{.status.acceptedNames.kind}}={kind}", "--timeout=20s", name
+        )
     bare.ok("wait", "--for=condition=Established", "--timeout=20s", *names.values())
     return bare

@@ -16,16 +16,28 @@ MANAGED_BY = "the managedBy field value must be either 'ray.io/kuberay-operator'
 
 def a_cluster(name: str, *, version: str = "v1", group: Json | None = None, **spec: Any) -> Json:
     full = {"headGroupSpec": a_head(), "workerGroupSpecs": [group or a_group()], **spec}
-    return {"apiVersion": f"ray.io/{version}", "kind": "RayCluster", "metadata": {"name": name}, "spec": full}
+    return {
+        "apiVersion": f"ray.io/{version}",
+        "kind": "RayCluster",
+        "metadata": {"name": name},
+        "spec": full,
+    }
 
 
 def a_service(name: str, **spec: Any) -> Json:
     config = {"headGroupSpec": a_head(), "workerGroupSpecs": [a_group()]}
     full = {"rayClusterConfig": config, **spec}
-    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": name}, "spec": full}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": {"name": name},
+        "spec": full,
+    }
 
 
-@pytest.mark.parametrize("crd", ["rayclusters.ray.io", "rayservices.ray.io", "upgradepolicies.raybus.io"])
+@pytest.mark.parametrize(
+    "crd", ["rayclusters.ray.io", "rayservices.ray.io", "upgradepolicies.raybus.io"]
+)
 def test_client_side_apply_fits_its_annotation(kubectl: Kubectl, crd: str) -> None:
     annotations: dict[str, str] = kubectl.stored("crd", crd)["metadata"]["annotations"]
     assert len(annotations["kubectl.kubernetes.io/last-applied-configuration"]) < 262_144
@@ -37,10 +49,15 @@ def test_server_side_apply_works_after_client_side_apply(kubectl: Kubectl) -> No
     assert applied.count("serverside-applied") == 3
 
 
-@pytest.mark.parametrize("crd", ["rayclusters.ray.io", "rayservices.ray.io", "upgradepolicies.raybus.io"])
+@pytest.mark.parametrize(
+    "crd", ["rayclusters.ray.io", "rayservices.ray.io", "upgradepolicies.raybus.io"]
+)
 def test_the_schemas_are_structural(kubectl: Kubectl, crd: str) -> None:
     conditions = kubectl.stored("crd", crd)["status"]["conditions"]
-    assert {each["type"]: each["status"] for each in conditions} == {"NamesAccepted": "True", "Established": "True"}
+    assert {each["type"]: each["status"] for each in conditions} == {
+        "NamesAccepted": "True",
+        "Established": "True",
+    }
 
 
 @pytest.mark.acceptance("raycluster", 1)
@@ -53,29 +70,56 @@ def test_an_unknown_manager_is_rejected(kubectl: Kubectl) -> None:
 @pytest.mark.acceptance("raycluster", 3)
 def test_the_manager_cannot_be_changed(kubectl: Kubectl) -> None:
     kubectl.ok("apply", "-f", "-", obj=a_cluster("fixed", managedBy="ray.io/kuberay-operator"))
-    done = kubectl.run("apply", "-f", "-", obj=a_cluster("fixed", managedBy="kueue.x-k8s.io/multikueue"))
+    done = kubectl.run(
+        "apply", "-f", "-", obj=a_cluster("fixed", managedBy="kueue.x-k8s.io/multikueue")
+    )
     assert done.returncode != 0
     assert "the managedBy field is immutable" in done.stderr
 
 
 @pytest.mark.acceptance("raycluster", 4)
 def test_a_group_gets_its_defaults(kubectl: Kubectl) -> None:
-    kubectl.ok("apply", "-f", "-", obj=a_cluster("plain", group={"groupName": "g", "template": a_template()}))
+    kubectl.ok(
+        "apply",
+        "-f",
+        "-",
+        obj=a_cluster("plain", group={"groupName": "g", "template": a_template()}),
+    )
     group = kubectl.stored("raycluster", "plain")["spec"]["workerGroupSpecs"][0]
-    defaults = {"replicas": 0, "minReplicas": 0, "maxReplicas": 2147483647, "numOfHosts": 1, "priority": 0}
+    defaults = {
+        "replicas": 0,
+        "minReplicas": 0,
+        "maxReplicas": 2147483647,
+        "numOfHosts": 1,
+        "priority": 0,
+    }
     assert group == {"groupName": "g", "template": a_template(), **defaults}
 
 
 @pytest.mark.parametrize(
     ("spec", "fault"),
     [
-        pytest.param({"upgradeStrategy": {"type": "Sometimes"}}, 'supported values: "Recreate", "None"', id="enum"),
-        pytest.param({"headGroupSpec": {}}, "spec.headGroupSpec.template: Required value", id="required"),
+        pytest.param(
+            {"upgradeStrategy": {"type": "Sometimes"}},
+            'supported values: "Recreate", "None"',
+            id="enum",
+        ),
+        pytest.param(
+            {"headGroupSpec": {}}, "spec.headGroupSpec.template: Required value", id="required"
+        ),
         pytest.param({"rayVersion": 2}, "spec.rayVersion", id="type"),
-        pytest.param({"headGroupSpec": {"template": {"spec": {}}}}, "containers: Required value", id="no containers"),
+        pytest.param(
+            {"headGroupSpec": {"template": {"spec": {}}}},
+            "containers: Required value",
+            id="no containers",
+        ),
         pytest.param({"workerGroups": []}, 'unknown field "spec.workerGroups"', id="unknown field"),
         pytest.param(
-            {"headGroupSpec": {"template": {"spec": {"containers": [{"name": "a", "imgae": "b"}]}}}},
+            {
+                "headGroupSpec": {
+                    "template": {"spec": {"containers": [{"name": "a", "imgae": "b"}]}}
+                }
+            },
             'unknown field "spec.headGroupSpec.template.spec.containers[0].imgae"',
             id="unknown field in a pod template",
         ),
@@ -89,14 +133,21 @@ def test_a_wrong_spec_is_rejected_by_name(kubectl: Kubectl, spec: Json, fault: s
 
 def test_a_service_has_defaults_in_its_ports_and_upgrade_options(kubectl: Kubectl) -> None:
     serve = {"spec": {"ports": [{"port": 8000}]}}
-    kubectl.ok("apply", "-f", "-", obj=a_service("s", upgradeStrategy=a_strategy(surge=None), serveService=serve))
+    kubectl.ok(
+        "apply",
+        "-f",
+        "-",
+        obj=a_service("s", upgradeStrategy=a_strategy(surge=None), serveService=serve),
+    )
     spec = kubectl.stored("rayservice", "s")["spec"]
     assert spec["upgradeStrategy"]["clusterUpgradeOptions"]["maxSurgePercent"] == 100
     assert spec["serveService"]["spec"]["ports"] == [{"port": 8000, "protocol": "TCP"}]
 
 
 def test_a_negative_deletion_delay_is_rejected(kubectl: Kubectl) -> None:
-    done = kubectl.run("create", "-f", "-", obj=a_service("negative", rayClusterDeletionDelaySeconds=-1))
+    done = kubectl.run(
+        "create", "-f", "-", obj=a_service("negative", rayClusterDeletionDelaySeconds=-1)
+    )
     assert "should be greater than or equal to 0" in done.stderr
 
 
@@ -105,22 +156,45 @@ def test_a_negative_deletion_delay_is_rejected(kubectl: Kubectl) -> None:
     [
         pytest.param(
             ["rayclusters"],
-            ["NAME", "DESIRED WORKERS", "AVAILABLE WORKERS", "CPUS", "MEMORY", "GPUS", "STATUS", "AGE"],
+            [
+                "NAME",
+                "DESIRED WORKERS",
+                "AVAILABLE WORKERS",
+                "CPUS",
+                "MEMORY",
+                "GPUS",
+                "STATUS",
+                "AGE",
+            ],
             id="clusters",
         ),
         pytest.param(
             ["rayclusters", "-o", "wide"],
             [
-                *("NAME", "DESIRED WORKERS", "AVAILABLE WORKERS", "CPUS", "MEMORY", "GPUS", "TPUS", "STATUS", "AGE"),
+                *(
+                    "NAME",
+                    "DESIRED WORKERS",
+                    "AVAILABLE WORKERS",
+                    "CPUS",
+                    "MEMORY",
+                    "GPUS",
+                    "TPUS",
+                    "STATUS",
+                    "AGE",
+                ),
                 *("HEAD POD IP", "HEAD SERVICE IP"),
             ],
             id="clusters, wide",
         ),
-        pytest.param(["rayservices"], ["NAME", "SERVICE STATUS", "NUM SERVE ENDPOINTS"], id="services"),
+        pytest.param(
+            ["rayservices"], ["NAME", "SERVICE STATUS", "NUM SERVE ENDPOINTS"], id="services"
+        ),
     ],
 )
 @pytest.mark.acceptance("rayservice", 91)
-def test_kubectl_get_shows_kuberays_columns(kubectl: Kubectl, arguments: list[str], columns: list[str]) -> None:
+def test_kubectl_get_shows_kuberays_columns(
+    kubectl: Kubectl, arguments: list[str], columns: list[str]
+) -> None:
     kubectl.ok("apply", "-f", "-", obj=a_cluster("shown"))
     kubectl.ok("apply", "-f", "-", obj=a_service("shown"))
     header = kubectl.ok("get", *arguments).splitlines()[0]
@@ -132,16 +206,32 @@ def test_the_status_is_a_subresource(kubectl: Kubectl) -> None:
     kubectl.ok("apply", "-f", "-", obj={**a_cluster("statused"), "status": {"state": "ready"}})
     assert "status" not in kubectl.stored("raycluster", "statused")
     patch = '{"status":{"state":"ready","desiredCPU":"0","head":{}}}'
-    kubectl.ok("patch", "raycluster", "statused", "--subresource=status", "--type=merge", "-p", patch)
-    assert kubectl.stored("raycluster", "statused")["status"] == {"state": "ready", "desiredCPU": "0", "head": {}}
+    kubectl.ok(
+        "patch", "raycluster", "statused", "--subresource=status", "--type=merge", "-p", patch
+    )
+    assert kubectl.stored("raycluster", "statused")["status"] == {
+        "state": "ready",
+        "desiredCPU": "0",
+        "head": {},
+    }
 
 
-def test_the_old_version_is_served_with_a_warning_and_stored_as_the_new_one(kubectl: Kubectl) -> None:
+def test_the_old_version_is_served_with_a_warning_and_stored_as_the_new_one(
+    kubectl: Kubectl,
+) -> None:
     head = a_head(rayStartParams={})
     group = a_group(num_of_hosts=None, rayStartParams={})
-    done = kubectl.run("apply", "-f", "-", obj=a_cluster("old", version="v1alpha1", group=group, headGroupSpec=head))
+    done = kubectl.run(
+        "apply",
+        "-f",
+        "-",
+        obj=a_cluster("old", version="v1alpha1", group=group, headGroupSpec=head),
+    )
     assert done.returncode == 0, done.stderr
-    assert "Warning: ray.io/v1alpha1 RayCluster is deprecated; use ray.io/v1 RayCluster." in done.stderr
+    assert (
+        "Warning: ray.io/v1alpha1 RayCluster is deprecated; use ray.io/v1 RayCluster."
+        in done.stderr
+    )
     stored = kubectl.stored("raycluster.v1.ray.io", "old")
     assert stored["apiVersion"] == "ray.io/v1"
     assert stored["spec"]["headGroupSpec"] == head

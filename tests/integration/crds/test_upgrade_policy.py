@@ -11,27 +11,37 @@ from support.builders.upgrade_policy import CAREFUL, GATE, ILLEGAL, LEGAL, a_pol
 pytestmark = [pytest.mark.integration]
 
 
-@pytest.mark.parametrize(("spec", "field"), [pytest.param(*row, id=case) for case, row in ILLEGAL.items()])
-def test_what_the_reader_refuses_is_refused_with_the_field(kubectl: Kubectl, spec: Json, field: str) -> None:
+@pytest.mark.parametrize(
+    ("spec", "field"), [pytest.param(*row, id=case) for case, row in ILLEGAL.items()]
+)
+def test_what_the_reader_refuses_is_refused_with_the_field(
+    kubectl: Kubectl, spec: Json, field: str
+) -> None:
     done = kubectl.run("create", "--dry-run=server", "-f", "-", obj=a_policy("illegal", spec))
     assert (done.returncode, field in done.stderr) == (1, True), done.stderr
 
 
 def test_what_the_reader_takes_is_taken(kubectl: Kubectl) -> None:
     objects = [a_policy(f"legal-{number}", spec) for number, spec in enumerate(LEGAL.values())]
-    created = kubectl.ok("create", "-f", "-", obj={"apiVersion": "v1", "kind": "List", "items": objects})
+    created = kubectl.ok(
+        "create", "-f", "-", obj={"apiVersion": "v1", "kind": "List", "items": objects}
+    )
     assert created.count("created") == len(LEGAL)
 
 
 @pytest.mark.parametrize("spec", [pytest.param(spec, id=case) for case, spec in LEGAL.items()])
 def test_the_defaults_of_the_schema_are_those_of_the_reader(kubectl: Kubectl, spec: Json) -> None:
-    stored = kubectl.ok("create", "--dry-run=server", "-o", "json", "-f", "-", obj=a_policy("defaults", spec))
+    stored = kubectl.ok(
+        "create", "--dry-run=server", "-o", "json", "-f", "-", obj=a_policy("defaults", spec)
+    )
     as_stored: Json = msgspec.json.decode(stored)["spec"]
     assert upgrade_policy.read("p", as_stored) == upgrade_policy.read("p", spec)
 
 
 def test_an_unknown_field_is_refused(kubectl: Kubectl) -> None:
-    done = kubectl.run("create", "--validate=strict", "-f", "-", obj=a_policy("typo", {"bakes": "1m"}))
+    done = kubectl.run(
+        "create", "--validate=strict", "-f", "-", obj=a_policy("typo", {"bakes": "1m"})
+    )
     assert 'unknown field "spec.bakes"' in done.stderr
 
 

@@ -23,7 +23,9 @@ async def kube(control_plane: ControlPlane) -> AsyncGenerator[KubeClient]:
 async def namespace(kube: KubeClient) -> str:
     """Make a namespace of its own."""
     name = f"page-{uuid4().hex[:8]}"
-    await kube.create(NAMESPACE, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    await kube.create(
+        NAMESPACE, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    )
     return name
 
 

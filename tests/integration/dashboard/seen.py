@@ -27,7 +27,13 @@ from common.api.opaque import Json
 from common.kube.client import Patch
 from common.kube.resources import RAY_SERVICE
 from integration.isolated import isolate, log_progress, print_result
-from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
+from support.builders.ray_service import (
+    a_cluster_config,
+    a_group,
+    a_ray_service,
+    a_serve_config,
+    a_strategy,
+)
 from support.servers import browser, dashboard
 from support.servers.browser import Watched
 from support.servers.dashboard import Dashboard
@@ -235,7 +241,9 @@ class Run:
             banners = await viewer.page.text("#banners")
         finally:
             os.kill(pid, signal.SIGCONT)
-        await viewer.page.page.locator("#banners .banner").wait_for(state="detached", timeout=TIMEOUT * 1000)
+        await viewer.page.page.locator("#banners .banner").wait_for(
+            state="detached", timeout=TIMEOUT * 1000
+        )
         return banners
 
     async def _elsewhere(self) -> tuple[Sight, list[str]]:
@@ -249,7 +257,9 @@ class Run:
     def _dashboard(self, name: str) -> contextlib.AbstractAsyncContextManager[Dashboard]:
         kubeconfig, nats = str(self._found.control_plane.kubeconfig), self._found.nats
         reach = ("--nats", nats.url, "--nats-credentials", str(self._work / "nats"))
-        return dashboard.started(self._work / name, "--kubeconfig", kubeconfig, "-n", BACKGROUND, *reach)
+        return dashboard.started(
+            self._work / name, "--kubeconfig", kubeconfig, "-n", BACKGROUND, *reach
+        )
 
     @asynccontextmanager
     async def _viewer(self, running: Dashboard) -> AsyncGenerator[Viewer]:
@@ -258,9 +268,13 @@ class Run:
         yield Viewer(self._found, page, self._pictures)
         await page.page.close()
 
-    async def _create(self, name: str, *, annotations: dict[str, str] | None = None, **fields: Any) -> None:
+    async def _create(
+        self, name: str, *, annotations: dict[str, str] | None = None, **fields: Any
+    ) -> None:
         quick = {labels.DRAIN_TIMEOUT: "1s", **(annotations or {})}
-        body = a_ray_service(name=name, annotations=quick, rayClusterDeletionDelaySeconds=1, **fields)
+        body = a_ray_service(
+            name=name, annotations=quick, rayClusterDeletionDelaySeconds=1, **fields
+        )
         del body["metadata"]["namespace"]
         await self._found.kube.create(RAY_SERVICE, BACKGROUND, body)
 
@@ -270,7 +284,9 @@ class Run:
     async def _until(self, name: str, check: Callable[[Json], bool]) -> None:
         async def holds() -> bool:
             with contextlib.suppress(errors.Retryable):
-                body = msgspec.json.decode(await self._found.kube.get(RAY_SERVICE, BACKGROUND, name))
+                body = msgspec.json.decode(
+                    await self._found.kube.get(RAY_SERVICE, BACKGROUND, name)
+                )
                 return check(body.get("status", {}))
             return False
 
@@ -278,7 +294,9 @@ class Run:
 
 
 def _a_config(image: str) -> Json:
-    return a_cluster_config(a_group(minReplicas=1, replicas=1), image=image, enableInTreeAutoscaling=True)
+    return a_cluster_config(
+        a_group(minReplicas=1, replicas=1), image=image, enableInTreeAutoscaling=True
+    )
 
 
 def _has_timed_out(status: Json) -> bool:
@@ -297,9 +315,15 @@ async def run(options: argparse.Namespace, work: Path) -> Report:
 
 def main() -> None:
     """Enter a network of our own and print what was to be seen."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pictures", type=Path, required=True, metavar="DIR", help="where the pictures go")
-    parser.add_argument("--logs", type=Path, required=True, metavar="DIR", help="where the logs of the processes go")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--pictures", type=Path, required=True, metavar="DIR", help="where the pictures go"
+    )
+    parser.add_argument(
+        "--logs", type=Path, required=True, metavar="DIR", help="where the logs of the processes go"
+    )
     options = parser.parse_args()
     isolate("integration.dashboard.seen")
     with tempfile.TemporaryDirectory(prefix="raybus-seen-") as work:

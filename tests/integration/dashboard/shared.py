@@ -9,7 +9,15 @@ import yaml
 
 from common.api.opaque import Body
 from common.kube.client import KubeClient
-from common.kube.resources import NAMESPACE, POD, RAY_CLUSTER, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Resource
+from common.kube.resources import (
+    NAMESPACE,
+    POD,
+    RAY_CLUSTER,
+    ROLE,
+    ROLE_BINDING,
+    SERVICE_ACCOUNT,
+    Resource,
+)
 from localcluster.control_plane import ControlPlane
 from support import manifests
 from support.builders.snapshots import a_cluster, a_config
@@ -21,14 +29,20 @@ READ: Final[Body] = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "l
 CHANGE: Final[Body] = {"apiGroups": ["ray.io"], "resources": ["rayservices"], "verbs": ["patch"]}
 RBAC: Final = "rbac.authorization.k8s.io"
 CLUSTER_ROLE: Final = Resource(group=RBAC, kind="ClusterRole", plural="clusterroles")
-CLUSTER_ROLE_BINDING: Final = Resource(group=RBAC, kind="ClusterRoleBinding", plural="clusterrolebindings")
+CLUSTER_ROLE_BINDING: Final = Resource(
+    group=RBAC, kind="ClusterRoleBinding", plural="clusterrolebindings"
+)
 COMPONENTS: Final = ("dashboard", "dashboard-actions")
 
 
-async def kubeconfig_of_the_pod(control_plane: ControlPlane, kube: KubeClient, namespace: str) -> Path:
+async def kubeconfig_of_the_pod(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str
+) -> Path:
     """Make the ServiceAccount of the component in a namespace, with exactly its rights; return its kubeconfig."""
     await kube.create(SERVICE_ACCOUNT, namespace, {"metadata": {"name": "dashboard"}})
-    for document in (each for name in COMPONENTS for each in manifests.read(DEPLOY / "components" / name)):
+    for document in (
+        each for name in COMPONENTS for each in manifests.read(DEPLOY / "components" / name)
+    ):
         body: Body = yaml.safe_load(yaml.safe_dump(document))
         body["metadata"]["name"] += f"-{namespace}"
         if body["kind"] == "ClusterRole":
@@ -49,15 +63,27 @@ async def another_namespace(kube: KubeClient, name: str) -> str:
 async def user(kube: KubeClient, namespace: str, name: str, *rules: Body) -> str:
     """Make a user with rights in a namespace; return a token for the dashboard."""
     await kube.create(SERVICE_ACCOUNT, namespace, {"metadata": {"name": name}})
-    await grant(kube, namespace, name, {"kind": "ServiceAccount", "name": name, "namespace": namespace}, rules)
+    await grant(
+        kube,
+        namespace,
+        name,
+        {"kind": "ServiceAccount", "name": name, "namespace": namespace},
+        rules,
+    )
     return await token(kube, namespace, name, AUDIENCE)
 
 
-async def grant(kube: KubeClient, namespace: str, name: str, subject: Body, rules: Sequence[Body]) -> None:
+async def grant(
+    kube: KubeClient, namespace: str, name: str, subject: Body, rules: Sequence[Body]
+) -> None:
     """Give a subject rights in a namespace."""
     role = {"apiGroup": RBAC, "kind": "Role", "name": name}
     await kube.create(ROLE, namespace, {"metadata": {"name": name}, "rules": list(rules)})
-    await kube.create(ROLE_BINDING, namespace, {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]})
+    await kube.create(
+        ROLE_BINDING,
+        namespace,
+        {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]},
+    )
 
 
 async def token(kube: KubeClient, namespace: str, name: str, *audiences: str) -> str:

@@ -37,7 +37,9 @@ async def test_no_state_of_the_page_has_an_accessibility_violation(
 ) -> None:
     await put(kube, namespace, named("other"))
     found: dict[str, list[str]] = {}
-    async with opened_at(control_plane.kubeconfig, tmp_path, namespace, upgrading, "--controls") as page:
+    async with opened_at(
+        control_plane.kubeconfig, tmp_path, namespace, upgrading, "--controls"
+    ) as page:
         await page.page.wait_for_selector(PAUSE)
         for size in (WIDE, NARROW):
             for scheme in ("light", "dark"):

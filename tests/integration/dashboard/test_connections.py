@@ -52,7 +52,9 @@ async def served(connections: Connections) -> AsyncGenerator[int]:
     inner = runner.server
     assert inner is not None
     listening = socket.create_server(("127.0.0.1", 0))
-    server = await asyncio.get_running_loop().create_server(lambda: connections.protocol(inner()), sock=listening)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: connections.protocol(inner()), sock=listening
+    )
     try:
         yield listening.getsockname()[1]
     finally:
@@ -78,7 +80,9 @@ async def _answer(streams: Streams) -> bytes:
     return await streams[0].readline()
 
 
-async def test_a_connection_too_many_is_closed_and_the_next_is_served_once_there_is_room(connect: Connect) -> None:
+async def test_a_connection_too_many_is_closed_and_the_next_is_served_once_there_is_room(
+    connect: Connect,
+) -> None:
     async with served(Connections(most=2)) as port:
         opened = [await connect(port) for _ in range(2)]
         assert [await _answer(each) for each in opened] == [b"HTTP/1.1 200 OK\r\n"] * 2
@@ -89,7 +93,9 @@ async def test_a_connection_too_many_is_closed_and_the_next_is_served_once_there
         assert await _answer(await connect(port)) == b"HTTP/1.1 200 OK\r\n"
 
 
-async def test_a_connection_without_a_request_is_closed_and_one_with_a_request_stays(connect: Connect) -> None:
+async def test_a_connection_without_a_request_is_closed_and_one_with_a_request_stays(
+    connect: Connect,
+) -> None:
     async with served(Connections(first_request=0.3)) as port:
         silent, slow, good = [await connect(port) for _ in range(3)]
         slow[1].write(b"GET / HTTP/1.1\r\nX-Endless: ")

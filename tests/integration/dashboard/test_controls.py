@@ -31,7 +31,9 @@ async def upgrading(kube: KubeClient, namespace: str) -> str:
     return f"#/{namespace}/demo"
 
 
-async def _user(control_plane: ControlPlane, kube: KubeClient, namespace: str, name: str, *rules: Body) -> Path:
+async def _user(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, name: str, *rules: Body
+) -> Path:
     """Make a user with rights in a namespace; return its kubeconfig."""
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
@@ -46,12 +48,18 @@ async def _user(control_plane: ControlPlane, kube: KubeClient, namespace: str, n
 
 
 @asynccontextmanager
-async def opened_at(config: Path, folder: Path, namespace: str, place: str, *arguments: str) -> AsyncGenerator[Watched]:
+async def opened_at(
+    config: Path, folder: Path, namespace: str, place: str, *arguments: str
+) -> AsyncGenerator[Watched]:
     """Open the page of one user at a RayService."""
     common = ("--kubeconfig", str(config), "-n", namespace, "--nats", "nats://127.0.0.1:9")
-    async with dashboard.started(folder, *common, *arguments) as running, browser.opened() as window:
+    async with (
+        dashboard.started(folder, *common, *arguments) as running,
+        browser.opened() as window,
+    ):
         context = await window.new_context(
-            viewport={"width": 1280, "height": 800}, permissions=["clipboard-read", "clipboard-write"]
+            viewport={"width": 1280, "height": 800},
+            permissions=["clipboard-read", "clipboard-write"],
         )
         page = Watched(await context.new_page())
         await page.page.goto(running.address + place)

@@ -43,7 +43,13 @@ def at(seconds: float) -> datetime:
 
 def a_verdict(seconds: float, gate: str, outcome: str, text: str, requests: int = 500) -> Verdict:
     return Verdict(
-        gate=gate, outcome=outcome, at=at(seconds), requests=requests, value=0.001, limit=0.01, text=f"{gate}: {text}"
+        gate=gate,
+        outcome=outcome,
+        at=at(seconds),
+        requests=requests,
+        value=0.001,
+        limit=0.01,
+        text=f"{gate}: {text}",
     )
 
 
@@ -62,7 +68,9 @@ def evaluated(weight: int, verdict: Verdict) -> ue.GateEvaluated:
 
 def shifted(before: int, after: int) -> ue.TrafficShifted:
     sides = [a_split((100, 100 - each), (100, each)) for each in (before, after)]
-    return ue.TrafficShifted(upgrade=UPGRADE, direction=ue.Direction.FORWARD, before=sides[0], after=sides[1])
+    return ue.TrafficShifted(
+        upgrade=UPGRADE, direction=ue.Direction.FORWARD, before=sides[0], after=sides[1]
+    )
 
 
 ERRORS = "1 of {} requests failed ({}%), at most 1% allowed"
@@ -95,7 +103,15 @@ HAPPENED: list[tuple[float, Data]] = [
     (205, evaluated(10, a_verdict(205, "latencyP95", "Pass", LATENCY.format(304, 231)))),
     (300, shifted(10, 25)),
     (318, evaluated(25, a_verdict(318, "errorRate", "Pass", ERRORS.format(402, 0.249)))),
-    (360, evaluated(25, a_verdict(360, "timeToFirstTokenP95", "Inconclusive", "61 of 100 requests observed", 61))),
+    (
+        360,
+        evaluated(
+            25,
+            a_verdict(
+                360, "timeToFirstTokenP95", "Inconclusive", "61 of 100 requests observed", 61
+            ),
+        ),
+    ),
 ]
 STATES = (
     State(gate="errorRate", outcome="Pass", at=at(318), requests=1912, text="errorRate: 4 of 1912 requests failed (0.209%), at most 1% allowed"),
@@ -107,7 +123,13 @@ STATES = (
 def happened(namespace: str) -> list[Event]:
     """Return the events of the upgrade."""
     return [
-        Event(namespace=namespace, name="demo", id=ue.identity(data, number), time=at(seconds), data=data)
+        Event(
+            namespace=namespace,
+            name="demo",
+            id=ue.identity(data, number),
+            time=at(seconds),
+            data=data,
+        )
         for number, (seconds, data) in enumerate(HAPPENED)
     ]
 
@@ -116,18 +138,30 @@ async def an_upgrade(kube: KubeClient, namespace: str, states: tuple[State, ...]
     """Make a RayService in an upgrade and its route; return its place in the page's address."""
     weights = {BLUE: 75, GREEN: 25}
     sides = [a_side(name, capacity=100, weight=weight) for name, weight in weights.items()]
-    upgrading = named("demo", READY, UPGRADING, active=sides[0], pending=sides[1], upgradeStrategy=STEPS)
+    upgrading = named(
+        "demo", READY, UPGRADING, active=sides[0], pending=sides[1], upgradeStrategy=STEPS
+    )
     service = await put(kube, namespace, upgrading)
     current = Current(weight=25, since=at(300), written_at=at(412), gates=states)
     upgrade = Upgrade(old=BLUE, new=GREEN, began_at=at(0), most=200, least=100, gates=current)
-    shares = {name: Share(capacity=100, weight=weight, moved_at=at(300)) for name, weight in weights.items()}
-    text = msgspec.json.encode(Record(clusters=shares, changed_at=at(300), upgrade=upgrade)).decode()
+    shares = {
+        name: Share(capacity=100, weight=weight, moved_at=at(300))
+        for name, weight in weights.items()
+    }
+    text = msgspec.json.encode(
+        Record(clusters=shares, changed_at=at(300), upgrade=upgrade)
+    ).decode()
     meta: Body = {
         "name": "demo-httproute",
         "ownerReferences": owner.reference(service.metadata),
         "annotations": {traffic_record.ANNOTATION: text},
     }
-    route: Body = {"apiVersion": HTTP_ROUTE.api_version, "kind": HTTP_ROUTE.kind, "metadata": meta, "spec": {}}
+    route: Body = {
+        "apiVersion": HTTP_ROUTE.api_version,
+        "kind": HTTP_ROUTE.kind,
+        "metadata": meta,
+        "spec": {},
+    }
     await kube.create(HTTP_ROUTE, namespace, route)
     return f"#/{namespace}/demo"
 
@@ -137,16 +171,28 @@ async def gateway_api(control_plane: ControlPlane) -> None:
     """Serve HTTPRoutes, which hold the record of the gates."""
     async with control_plane.api() as api:
         held = read_manifests(prepared(GATEWAY_CRDS))
-        await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] == HTTP_ROUTE.kind])
+        await api.apply_definitions(
+            [each for each in held if each["spec"]["names"]["kind"] == HTTP_ROUTE.kind]
+        )
 
 
 async def test_gates_with_figures_and_their_points_on_the_chart(
-    request: pytest.FixtureRequest, control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
+    request: pytest.FixtureRequest,
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    tmp_path: Path,
 ) -> None:
-    pictures = ROOT / "docs" / "images" if request.config.getoption("--update-pictures") else tmp_path / "pictures"
+    pictures = (
+        ROOT / "docs" / "images"
+        if request.config.getoption("--update-pictures")
+        else tmp_path / "pictures"
+    )
     states = (
         STATES[0],
-        msgspec.structs.replace(STATES[0], gate="latencyP95", text=f"latencyP95: {LATENCY.format(302, 1912)}"),
+        msgspec.structs.replace(
+            STATES[0], gate="latencyP95", text=f"latencyP95: {LATENCY.format(302, 1912)}"
+        ),
         STATES[2],
     )
     place = await an_upgrade(kube, namespace, states)
@@ -177,11 +223,18 @@ async def test_gates_with_figures_and_their_points_on_the_chart(
 
 
 async def test_hostile_texts_of_gates_are_text_without_any_event(
-    control_plane: ControlPlane, kube: KubeClient, namespace: str, nobodys_bus: tuple[str, ...], tmp_path: Path
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    nobodys_bus: tuple[str, ...],
+    tmp_path: Path,
 ) -> None:
     place = await an_upgrade(kube, namespace, STATES)
     where = ("--kubeconfig", str(control_plane.kubeconfig), "-n", namespace)
-    async with dashboard.started(tmp_path, *where, *nobodys_bus) as running, browser.opened() as window:
+    async with (
+        dashboard.started(tmp_path, *where, *nobodys_bus) as running,
+        browser.opened() as window,
+    ):
         page = Watched(await window.new_page(viewport={"width": 1280, "height": 1060}))
         await page.page.goto(running.address + place)
         await page.until("#gates-list .bad", '<img src=x onerror="alert(1)">')

@@ -30,7 +30,9 @@ async def test_the_history_of_the_last_minutes_is_chosen_by_keyboard(
         await page.until("#timeline", "No event in this range.")
         assert await page.page.locator("#range").input_value() == "900"
         await page.page.click("#table-holder summary")
-        assert await page.page.locator("#table tbody tr").count() == 1, "the value that holds at the beginning"
+        assert await page.page.locator("#table tbody tr").count() == 1, (
+            "the value that holds at the beginning"
+        )
         await page.page.focus("#range")
         await page.page.keyboard.press("Home")
         await page.page.wait_for_selector("#timeline li .text")
@@ -40,8 +42,12 @@ async def test_the_history_of_the_last_minutes_is_chosen_by_keyboard(
 async def test_the_log_of_a_pod_or_the_reason_why_there_is_none(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, upgrading: str, tmp_path: Path
 ) -> None:
-    async with opened_at(control_plane.kubeconfig, tmp_path, namespace, upgrading, "--logs") as page:
-        head = await a_placed_head(kube, namespace, BLUE)  # Kubernetes deletes the pod of an unknown node after 40 s
+    async with opened_at(
+        control_plane.kubeconfig, tmp_path, namespace, upgrading, "--logs"
+    ) as page:
+        head = await a_placed_head(
+            kube, namespace, BLUE
+        )  # Kubernetes deletes the pod of an unknown node after 40 s
         await page.page.click(f"button[aria-label='Logs of {BLUE}']")
         assert await page.page.locator("#logs-pod").input_value() == head
 

@@ -60,7 +60,9 @@ async def other(kube: KubeClient, namespace: str) -> str:
 @asynccontextmanager
 async def client_of(running: Dashboard, **headers: str) -> AsyncGenerator[httpx.AsyncClient]:
     given = {**OWN, **{name.replace("_", "-"): value for name, value in headers.items()}}
-    async with httpx.AsyncClient(base_url=running.address, headers=given, timeout=TIMEOUT, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=running.address, headers=given, timeout=TIMEOUT, trust_env=False
+    ) as client:
         yield client
 
 
@@ -68,14 +70,20 @@ async def status_of(running: Dashboard, target: str) -> int:
     """Return the status of a request with a target as it is, which clients would make canonical."""
     port = int(running.address.rsplit(":", 1)[1].strip("/"))
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {target} HTTP/1.1\r\nHost: x\r\nX-Raybus-Dashboard: 1\r\nConnection: close\r\n\r\n".encode())
+    writer.write(
+        f"GET {target} HTTP/1.1\r\nHost: x\r\nX-Raybus-Dashboard: 1\r\nConnection: close\r\n\r\n".encode()
+    )
     answer = await reader.readline()
     writer.close()
     return int(answer.split()[1])
 
 
 async def first(
-    client: httpx.AsyncClient, path: str, event: str, *, that: Callable[[Any], object] = lambda _data: True
+    client: httpx.AsyncClient,
+    path: str,
+    event: str,
+    *,
+    that: Callable[[Any], object] = lambda _data: True,
 ) -> Any:
     """Return the data of the first event of a name in a stream, of those that pass a check."""
     async with client.stream("GET", path) as answer:
@@ -89,21 +97,31 @@ async def first(
     raise AssertionError(f"no {event}")
 
 
-async def test_without_an_identity_there_are_the_files_of_the_page_alone(pod: tuple[str, ...], tmp_path: Path) -> None:
+async def test_without_an_identity_there_are_the_files_of_the_page_alone(
+    pod: tuple[str, ...], tmp_path: Path
+) -> None:
     async with dashboard.served(tmp_path, *pod) as running, client_of(running) as client:
         page = await client.get("/")
         assert (page.status_code, "<title>raybus</title>" in page.text) == (200, True)
         assert page.headers["content-security-policy"].startswith("default-src 'none'")
         assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
-        forged = {"X-Forwarded-User": "admin", "X-Forwarded-Groups": "system:masters", "X-Raybus-Proxy-Secret": "x"}
+        forged = {
+            "X-Forwarded-User": "admin",
+            "X-Forwarded-Groups": "system:masters",
+            "X-Raybus-Proxy-Secret": "x",
+        }
         body = {"service": "a/b", "verb": "pause", "generation": 1}
         answers = {
             "no credentials": await client.get("/events"),
-            "a token that is none": await client.get("/events", headers={"Authorization": "Bearer x"}),
+            "a token that is none": await client.get(
+                "/events", headers={"Authorization": "Bearer x"}
+            ),
             "no token": await client.get("/events", headers={"Authorization": "Basic YTpi"}),
             "headers of a proxy": await client.get("/events", headers=forged),
             "an action": await client.post("/actions", json=body),
-            "the header of the page is missing": await client.get("/events", headers={"X-Raybus-Dashboard": ""}),
+            "the header of the page is missing": await client.get(
+                "/events", headers={"X-Raybus-Dashboard": ""}
+            ),
             "another site": await client.get("/events", headers={"Sec-Fetch-Site": "cross-site"}),
             "a sibling site": await client.get("/events", headers={"Sec-Fetch-Site": "same-site"}),
             "no file": await client.get("/cli.py"),
@@ -132,7 +150,9 @@ async def test_without_an_identity_there_are_the_files_of_the_page_alone(pod: tu
             "events",
             "*",
         ]
-        assert [each for each in targets if await status_of(running, each) not in {400, 401, 403, 404}] == []
+        assert [
+            each for each in targets if await status_of(running, each) not in {400, 401, 403, 404}
+        ] == []
         assert answers["no credentials"].headers["www-authenticate"] == "Bearer"
 
 
@@ -163,7 +183,9 @@ async def test_each_user_reads_what_kubernetes_allows(
         assert [(each["namespace"], each["name"]) for each in rows["rows"]] == [(namespace, "demo")]
         sources = await first(client, f"/events?namespace={namespace}", "sources")
         assert sources["user"] == f"system:serviceaccount:{namespace}:ann"
-        hidden = await first(client, f"/events?namespace={namespace}&service={other}/hidden", "sources")
+        hidden = await first(
+            client, f"/events?namespace={namespace}&service={other}/hidden", "sources"
+        )
         assert "hidden" not in msgspec.json.encode(hidden).decode()
         answers = {
             "another namespace": await client.get(f"/events?namespace={other}"),
@@ -172,7 +194,9 @@ async def test_each_user_reads_what_kubernetes_allows(
             "dots as a namespace": await client.get("/events?namespace=.."),
             "a path as a service": await client.get(f"/events?namespace={namespace}&service=../x"),
             "a large header": await client.get("/events", headers={"X-Large": "x" * 100_000}),
-            "many headers": await client.get("/events", headers={f"X-{each}": "x" for each in range(300)}),
+            "many headers": await client.get(
+                "/events", headers={f"X-{each}": "x" for each in range(300)}
+            ),
             "a token for the API server": await client.get(
                 f"/events?namespace={namespace}", headers={"Authorization": f"Bearer {elsewhere}"}
             ),
@@ -187,11 +211,15 @@ async def test_each_user_reads_what_kubernetes_allows(
             "many headers": 400,
             "a token for the API server": 401,
         }
-        assert answers["another namespace"].text == f"cannot list rayservices in namespace {other}\n"
+        assert (
+            answers["another namespace"].text == f"cannot list rayservices in namespace {other}\n"
+        )
         assert answers["all namespaces"].text == "cannot list rayservices in all namespaces\n"
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(6):
-                await first(client, f"/events?namespace={namespace}&service={other}/hidden", "detail")
+                await first(
+                    client, f"/events?namespace={namespace}&service={other}/hidden", "detail"
+                )
     assert ann not in running.stderr
     assert "Traceback" not in running.stderr
 
@@ -200,12 +228,19 @@ async def test_actions_need_the_option_and_the_right_of_the_user(
     pod: tuple[str, ...], kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
     await put(kube, namespace, named("demo"))
-    generation = msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, "demo"))["metadata"]["generation"]
+    generation = msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, "demo"))["metadata"][
+        "generation"
+    ]
     asked = {"service": f"{namespace}/demo", "verb": "pause", "generation": generation}
-    editor, viewer = await user(kube, namespace, "ann", READ, CHANGE), await user(kube, namespace, "bob", READ)
+    editor, viewer = (
+        await user(kube, namespace, "ann", READ, CHANGE),
+        await user(kube, namespace, "bob", READ),
+    )
 
     async def annotations() -> dict[str, str]:
-        return msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, "demo"))["metadata"].get("annotations", {})
+        return msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, "demo"))["metadata"].get(
+            "annotations", {}
+        )
 
     async with (
         dashboard.served(tmp_path / "read-only", *pod) as running,
@@ -219,15 +254,24 @@ async def test_actions_need_the_option_and_the_right_of_the_user(
         client_of(running, Authorization=f"Bearer {editor}") as mine,
     ):
         denied = await theirs.post("/actions", json=asked)
-        assert (denied.status_code, denied.text) == (403, f"cannot patch rayservices demo in namespace {namespace}\n")
-        form = await mine.post("/actions", content=msgspec.json.encode(asked), headers={"Content-Type": "text/plain"})
+        assert (denied.status_code, denied.text) == (
+            403,
+            f"cannot patch rayservices demo in namespace {namespace}\n",
+        )
+        form = await mine.post(
+            "/actions", content=msgspec.json.encode(asked), headers={"Content-Type": "text/plain"}
+        )
         assert form.status_code == 415
         assert "raybus.io/pause" not in await annotations()
         done = await mine.post("/actions", json=asked)
         assert (done.status_code, done.text.split(" ")[:2]) == (200, ["demo", "paused:"])
         assert (await annotations())["raybus.io/pause"] == "true"
         lines = [msgspec.json.decode(each) for each in running.stderr.splitlines()]
-        acted = [(each["user"].rpartition(":")[2], each["status"]) for each in lines if each["msg"] == "action"]
+        acted = [
+            (each["user"].rpartition(":")[2], each["status"])
+            for each in lines
+            if each["msg"] == "action"
+        ]
         assert acted == [("bob", 403), ("ann", 200)]
 
 
@@ -236,8 +280,15 @@ async def test_logs_need_the_right_of_the_user(
 ) -> None:
     await put(kube, namespace, named("demo"))
     head = await a_placed_head(kube, namespace, BLUE)
-    some = {"apiGroups": ["ray.io", ""], "resources": ["rayservices", "pods"], "verbs": ["get", "list"]}
-    reader, viewer = await user(kube, namespace, "ann", READ), await user(kube, namespace, "bob", some)
+    some = {
+        "apiGroups": ["ray.io", ""],
+        "resources": ["rayservices", "pods"],
+        "verbs": ["get", "list"],
+    }
+    reader, viewer = (
+        await user(kube, namespace, "ann", READ),
+        await user(kube, namespace, "bob", some),
+    )
     path = f"/logs?service={namespace}/demo"
     async with (
         dashboard.served(tmp_path, *pod) as running,
@@ -246,10 +297,18 @@ async def test_logs_need_the_right_of_the_user(
         client_of(running) as nobody,
     ):
         denied = await theirs.get(path)
-        assert (denied.status_code, denied.text) == (403, f"cannot get pods/log {head} in namespace {namespace}\n")
+        assert (denied.status_code, denied.text) == (
+            403,
+            f"cannot get pods/log {head} in namespace {namespace}\n",
+        )
         # No kubelet runs here: the API server was asked, and does not find the node.
         assert (await mine.get(path)).status_code in {404, 503}
-        wrong = [f"{path}&pod=../x", f"{path}&cluster=a/b", f"/logs?service={namespace}", f"{path}&pod=another"]
+        wrong = [
+            f"{path}&pod=../x",
+            f"{path}&cluster=a/b",
+            f"/logs?service={namespace}",
+            f"{path}&pod=another",
+        ]
         assert [(await mine.get(each)).status_code for each in wrong] == [400, 400, 400, 404]
         assert (await nobody.get(path)).status_code == 401
 
@@ -261,7 +320,10 @@ async def test_upgrade_events_are_shown_to_users_that_may_read_the_service(
     mine = await user(kube, namespace, "ann", READ)
     async with outside(tmp_path / "nats") as nats:
         await nats.publish(
-            [*an_example_upgrade("demo", namespace=namespace), *an_example_upgrade("hidden", namespace=other)]
+            [
+                *an_example_upgrade("demo", namespace=namespace),
+                *an_example_upgrade("hidden", namespace=other),
+            ]
         )
         credentials = ("--nats", nats.url, "--nats-credentials", str(nats.folder))
         async with (
@@ -269,8 +331,15 @@ async def test_upgrade_events_are_shown_to_users_that_may_read_the_service(
             client_of(running, Authorization=f"Bearer {mine}") as client,
         ):
             path = f"/events?namespace={namespace}&service="
-            await first(client, f"{path}{namespace}/demo", "sources", that=lambda data: data["eventFeed"] == "live")
-            detail = await first(client, f"{path}{namespace}/demo", "detail", that=lambda data: data["timelines"])
+            await first(
+                client,
+                f"{path}{namespace}/demo",
+                "sources",
+                that=lambda data: data["eventFeed"] == "live",
+            )
+            detail = await first(
+                client, f"{path}{namespace}/demo", "detail", that=lambda data: data["timelines"]
+            )
             assert detail["timelines"][0]["lines"]
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(6):
@@ -305,15 +374,35 @@ async def test_a_proxy_with_the_secret_names_the_user(
     secret = secrets.token_hex(32)
     (tmp_path / "secret").write_text(secret + "\n")
     await put(kube, namespace, named("demo"))
-    await grant(kube, namespace, "team", {"kind": "Group", "name": "sso:team", "apiGroup": ROLE_BINDING.group}, [READ])
-    arguments = ("--proxy-secret-file", str(tmp_path / "secret"), "--proxy-group-prefix", "sso:", "--no-token-review")
+    await grant(
+        kube,
+        namespace,
+        "team",
+        {"kind": "Group", "name": "sso:team", "apiGroup": ROLE_BINDING.group},
+        [READ],
+    )
+    arguments = (
+        "--proxy-secret-file",
+        str(tmp_path / "secret"),
+        "--proxy-group-prefix",
+        "sso:",
+        "--no-token-review",
+    )
     async with (
         dashboard.served(tmp_path / "run", *pod, *arguments) as running,
         client_of(running, X_Forwarded_User="ann", X_Forwarded_Groups="team") as forged,
-        client_of(running, X_Forwarded_User="ann", X_Forwarded_Groups="x,team", X_Raybus_Proxy_Secret=secret) as mine,
+        client_of(
+            running,
+            X_Forwarded_User="ann",
+            X_Forwarded_Groups="x,team",
+            X_Raybus_Proxy_Secret=secret,
+        ) as mine,
         client_of(running, X_Forwarded_User="ann", X_Raybus_Proxy_Secret=secret) as alone,
         client_of(
-            running, X_Forwarded_User="ann", X_Forwarded_Groups="system:masters", X_Raybus_Proxy_Secret=secret
+            running,
+            X_Forwarded_User="ann",
+            X_Forwarded_Groups="system:masters",
+            X_Raybus_Proxy_Secret=secret,
         ) as system,
     ):
         path = f"/events?namespace={namespace}"
@@ -327,7 +416,10 @@ async def test_a_proxy_with_the_secret_names_the_user(
 async def test_pages_of_a_user_are_bounded(
     pod: tuple[str, ...], kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
-    mine, theirs = await user(kube, namespace, "ann", READ), await user(kube, namespace, "bob", READ)
+    mine, theirs = (
+        await user(kube, namespace, "ann", READ),
+        await user(kube, namespace, "bob", READ),
+    )
     path = f"/events?namespace={namespace}"
     async with (
         dashboard.served(tmp_path, *pod) as running,
@@ -358,18 +450,34 @@ async def test_tls(pod: tuple[str, ...], kube: KubeClient, namespace: str, tmp_p
         trusting = ssl.create_default_context(cafile=str(made.ca))
         async with httpx.AsyncClient(verify=trusting, timeout=TIMEOUT, trust_env=False) as client:
             headers = {**OWN, "Authorization": f"Bearer {mine}"}
-            assert (await client.get(f"{running.address}events", headers=headers)).status_code == 403
+            assert (
+                await client.get(f"{running.address}events", headers=headers)
+            ).status_code == 403
             assert (await client.get(running.address)).status_code == 200
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param((), "--tls-cert-file and --tls-private-key-file are needed", id="no certificate"),
-        pytest.param(("--plain-http", "--no-token-review"), "there is no anonymous access", id="no identity"),
-        pytest.param(("--plain-http", "--proxy-secret-file", "/dev/null"), "0 bytes are too few", id="no secret"),
-        pytest.param(("--plain-http", "--proxy-secret-file", "/nowhere"), "cannot be read", id="no file"),
-        pytest.param(("--plain-http", "--tls-cert-file", "x"), "exclude each other", id="with and without TLS"),
+        pytest.param(
+            (), "--tls-cert-file and --tls-private-key-file are needed", id="no certificate"
+        ),
+        pytest.param(
+            ("--plain-http", "--no-token-review"), "there is no anonymous access", id="no identity"
+        ),
+        pytest.param(
+            ("--plain-http", "--proxy-secret-file", "/dev/null"),
+            "0 bytes are too few",
+            id="no secret",
+        ),
+        pytest.param(
+            ("--plain-http", "--proxy-secret-file", "/nowhere"), "cannot be read", id="no file"
+        ),
+        pytest.param(
+            ("--plain-http", "--tls-cert-file", "x"),
+            "exclude each other",
+            id="with and without TLS",
+        ),
     ],
 )
 async def test_options_that_would_be_insecure(

@@ -14,7 +14,15 @@ from common.api.ray_service import RayService
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from localcluster.control_plane import ControlPlane
-from support.builders.snapshots import BLUE, READY, a_cluster, a_condition, a_config, a_service, a_side
+from support.builders.snapshots import (
+    BLUE,
+    READY,
+    a_cluster,
+    a_condition,
+    a_config,
+    a_service,
+    a_side,
+)
 from support.servers import browser, dashboard
 from support.servers.browser import Watched
 
@@ -22,7 +30,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 MANY: Final = 500
 AT_ONCE: Final = 20
-EVIL: Final = '<img src=x onerror="alert(1)"><script>alert(2)</script></textarea>javascript:alert(3)'
+EVIL: Final = (
+    '<img src=x onerror="alert(1)"><script>alert(2)</script></textarea>javascript:alert(3)'
+)
 ANSWER_MILLISECONDS: Final = 1000
 """How long the filter may take among five hundred on a machine that is busy; alone it takes some ten."""
 FILTERED: Final = """() => {
@@ -79,7 +89,12 @@ def page_of(control_plane: ControlPlane, nobodys_bus: tuple[str, ...], tmp_path:
 async def put(kube: KubeClient, namespace: str, body: Body) -> RayService:
     """Create a RayService with the status that it has, and return it."""
     kept = {key: value for key, value in body["metadata"].items() if key in {"name", "annotations"}}
-    made: Body = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": kept, "spec": body["spec"]}
+    made: Body = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": kept,
+        "spec": body["spec"],
+    }
     await kube.create(RAY_SERVICE, namespace, made)
     patch = Patch(body={"status": body["status"]}, subresource="status")
     return ray_service.decode(await kube.patch(RAY_SERVICE, namespace, kept["name"], patch))
@@ -87,7 +102,9 @@ async def put(kube: KubeClient, namespace: str, body: Body) -> RayService:
 
 def named(name: str, *conditions: Any, **fields: Any) -> Body:
     """Return a RayService of a name that serves, except with other conditions."""
-    body = a_service(*(conditions or (READY,)), active=fields.pop("active", None) or a_side(BLUE), **fields)
+    body = a_service(
+        *(conditions or (READY,)), active=fields.pop("active", None) or a_side(BLUE), **fields
+    )
     body["metadata"]["name"] = name
     return body
 
@@ -132,9 +149,13 @@ async def test_what_the_list_has_is_shown_while_the_rest_is_read(
         assert not await page.page.locator("#loading").is_visible()
 
 
-async def test_text_from_the_cluster_stays_text(kube: KubeClient, namespace: str, page_of: Opened) -> None:
+async def test_text_from_the_cluster_stays_text(
+    kube: KubeClient, namespace: str, page_of: Opened
+) -> None:
     side = a_side(BLUE)
-    side["applicationStatuses"] = {EVIL: {"status": "UNHEALTHY", "message": EVIL, "serveDeploymentStatuses": {}}}
+    side["applicationStatuses"] = {
+        EVIL: {"status": "UNHEALTHY", "message": EVIL, "serveDeploymentStatuses": {}}
+    }
     stalled = a_condition("UpgradeStalled", reason="Evil", message=f"stalled: {EVIL}")
     bad = named("bad", READY, stalled, active=side, annotations={"raybus.io/upgrade-receipt": EVIL})
     cluster = a_cluster(BLUE, a_config())
@@ -147,9 +168,7 @@ async def test_text_from_the_cluster_stays_text(kube: KubeClient, namespace: str
         await page.until("#causes-list", EVIL)
         made = 'document.querySelectorAll(\'img:not([src="icon.svg"]), script:not([src="page.js"]), textarea, iframe\').length'
         assert await page.page.evaluate(made) == 0
-        refused = (
-            "(() => { try { document.body.innerHTML = '<b>x</b>'; return 'done' } catch (e) { return e.name } })()"
-        )
+        refused = "(() => { try { document.body.innerHTML = '<b>x</b>'; return 'done' } catch (e) { return e.name } })()"
         assert await page.page.evaluate(refused) == "TypeError"
         page.complaints.clear()
 
@@ -159,7 +178,10 @@ async def test_five_hundred_stay_usable(kube: KubeClient, namespace: str, page_o
     await background(
         kube,
         namespace,
-        [named(f"s{number:03}", *([READY, stalled] if number % 100 == 7 else [])) for number in range(MANY)],
+        [
+            named(f"s{number:03}", *([READY, stalled] if number % 100 == 7 else []))
+            for number in range(MANY)
+        ],
     )
     async with page_of(namespace) as page:
         await page.until("#count", "500 RayServices")
@@ -173,13 +195,18 @@ async def test_five_hundred_stay_usable(kube: KubeClient, namespace: str, page_o
         await page.until("#none-found", "No RayService matches")
         await page.page.locator("#filter").fill("")
         await kube.patch(
-            RAY_SERVICE, namespace, "s200", Patch(body={"status": {"conditions": [stalled]}}, subresource="status")
+            RAY_SERVICE,
+            namespace,
+            "s200",
+            Patch(body={"status": {"conditions": [stalled]}}, subresource="status"),
         )
         await page.until("#tone-bad", "s200")
         assert "s123" in await page.text("#head h2")
 
 
-async def test_it_can_be_worked_with_the_keyboard(kube: KubeClient, namespace: str, page_of: Opened) -> None:
+async def test_it_can_be_worked_with_the_keyboard(
+    kube: KubeClient, namespace: str, page_of: Opened
+) -> None:
     for name in ("one", "two"):
         await put(kube, namespace, named(name))
     async with page_of(namespace) as page:

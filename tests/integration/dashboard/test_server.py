@@ -22,14 +22,20 @@ pytestmark = [pytest.mark.integration]
 TIMEOUT = 30.0
 
 
-async def _ask(of: Dashboard, path: str = "", *, method: str = "GET", **headers: str) -> httpx.Response:
+async def _ask(
+    of: Dashboard, path: str = "", *, method: str = "GET", **headers: str
+) -> httpx.Response:
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client:
         return await client.request(method, of.address + path, headers=sent)
 
 
 async def _first(
-    of: Dashboard, event: str, path: str = "events", *, that: Callable[[Any], bool] = lambda _data: True
+    of: Dashboard,
+    event: str,
+    path: str = "events",
+    *,
+    that: Callable[[Any], bool] = lambda _data: True,
 ) -> Any:
     """Return the first event of a kind that a page is sent and that a check likes."""
     name = ""
@@ -50,8 +56,16 @@ async def _first(
 
 def _bound(port: int) -> set[str]:
     """Return the addresses that sockets of this machine have at a port, as the kernel writes them."""
-    lines = [line for each in ("tcp", "tcp6") for line in Path("/proc/net", each).read_text().splitlines()]
-    return {address for address in (line.split()[1] for line in lines) if address.endswith(f":{port:04X}")}
+    lines = [
+        line
+        for each in ("tcp", "tcp6")
+        for line in Path("/proc/net", each).read_text().splitlines()
+    ]
+    return {
+        address
+        for address in (line.split()[1] for line in lines)
+        if address.endswith(f":{port:04X}")
+    }
 
 
 async def test_the_answer_to_each_request(
@@ -70,7 +84,10 @@ async def test_the_answer_to_each_request(
             "a link on another site": await _ask(running, sec_fetch_site="cross-site"),
             "a file that is none": await _ask(running, "../cli.py"),
             "no name of a service": await _ask(running, "events?service=../../x"),
-            **{method: await _ask(running, method=method) for method in ("POST", "HEAD", "PUT", "DELETE", "OPTIONS")},
+            **{
+                method: await _ask(running, method=method)
+                for method in ("POST", "HEAD", "PUT", "DELETE", "OPTIONS")
+            },
         }
         for each in (page, *answers.values()):
             assert each.headers["content-security-policy"].startswith("default-src 'none'")
@@ -88,16 +105,35 @@ async def test_the_answer_to_each_request(
 
 
 async def test_actions_need_the_token_and_the_page_itself(
-    control_plane: ControlPlane, kube: KubeClient, namespace: str, nobodys_bus: tuple[str, ...], tmp_path: Path
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    nobodys_bus: tuple[str, ...],
+    tmp_path: Path,
 ) -> None:
     body = a_ray_service()
     body["metadata"] = {"name": "demo"}
     made = msgspec.json.decode(await kube.create(RAY_SERVICE, namespace, body))
-    arguments = ("--kubeconfig", str(control_plane.kubeconfig), "-n", namespace, "--controls", *nobodys_bus)
+    arguments = (
+        "--kubeconfig",
+        str(control_plane.kubeconfig),
+        "-n",
+        namespace,
+        "--controls",
+        *nobodys_bus,
+    )
     async with dashboard.started(tmp_path, *arguments) as running:
         address, _, token = running.address.partition("?token=")
-        asked = {"service": f"{namespace}/demo", "verb": "pause", "generation": made["metadata"]["generation"]}
-        good = {"Origin": address.rstrip("/"), "Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        asked = {
+            "service": f"{namespace}/demo",
+            "verb": "pause",
+            "generation": made["metadata"]["generation"],
+        }
+        good = {
+            "Origin": address.rstrip("/"),
+            "Authorization": f"Bearer {token}",
+            "Content-Type": "application/json",
+        }
 
         async def act(body: object = asked, **changed: str | bytes) -> httpx.Response:
             given = good | {name.replace("_", "-"): value for name, value in changed.items()}
@@ -156,7 +192,9 @@ async def test_actions_need_the_token_and_the_page_itself(
 async def test_it_listens_on_this_machine_alone(
     control_plane: ControlPlane, nobodys_bus: tuple[str, ...], tmp_path: Path
 ) -> None:
-    async with dashboard.started(tmp_path, "--kubeconfig", str(control_plane.kubeconfig), *nobodys_bus) as running:
+    async with dashboard.started(
+        tmp_path, "--kubeconfig", str(control_plane.kubeconfig), *nobodys_bus
+    ) as running:
         port = int(running.address.split(":")[2].strip("/"))
         assert _bound(port) == {f"0100007F:{port:04X}"}
         assert await running.end() == 0
@@ -164,9 +202,14 @@ async def test_it_listens_on_this_machine_alone(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_it_ends_in_good_order_with_a_page_open(
-    number: signal.Signals, control_plane: ControlPlane, nobodys_bus: tuple[str, ...], tmp_path: Path
+    number: signal.Signals,
+    control_plane: ControlPlane,
+    nobodys_bus: tuple[str, ...],
+    tmp_path: Path,
 ) -> None:
-    async with dashboard.started(tmp_path, "--kubeconfig", str(control_plane.kubeconfig), *nobodys_bus) as running:
+    async with dashboard.started(
+        tmp_path, "--kubeconfig", str(control_plane.kubeconfig), *nobodys_bus
+    ) as running:
         async with (
             httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client,
             client.stream("GET", f"{running.address}events") as reported,
@@ -177,7 +220,9 @@ async def test_it_ends_in_good_order_with_a_page_open(
         assert running.stderr == "raybus dashboard: open this address; Ctrl-C ends it\n"
 
 
-async def test_a_port_that_is_taken(control_plane: ControlPlane, nobodys_bus: tuple[str, ...], tmp_path: Path) -> None:
+async def test_a_port_that_is_taken(
+    control_plane: ControlPlane, nobodys_bus: tuple[str, ...], tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         arguments = ("--kubeconfig", str(control_plane.kubeconfig), *nobodys_bus, "--port", port)
@@ -192,9 +237,13 @@ async def test_a_port_that_is_taken(control_plane: ControlPlane, nobodys_bus: tu
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        pytest.param(("--kubeconfig", "/nowhere"), 1, "there is no kubeconfig /nowhere", id="no kubeconfig"),
+        pytest.param(
+            ("--kubeconfig", "/nowhere"), 1, "there is no kubeconfig /nowhere", id="no kubeconfig"
+        ),
         pytest.param(("--port", "70000"), 2, "Invalid value for '--port'", id="no port"),
-        pytest.param(("--nats", "http://x"), 2, "--nats 'http://x': expected", id="no address of a NATS"),
+        pytest.param(
+            ("--nats", "http://x"), 2, "--nats 'http://x': expected", id="no address of a NATS"
+        ),
     ],
 )
 async def test_a_command_that_makes_no_sense(
@@ -209,10 +258,14 @@ async def test_a_command_that_makes_no_sense(
 
 async def test_an_api_server_that_is_not_there(control_plane: ControlPlane, tmp_path: Path) -> None:
     config = tmp_path / "kubeconfig"
-    config.write_text(control_plane.kubeconfig.read_text().replace(control_plane.server, "https://127.0.0.1:9"))
+    config.write_text(
+        control_plane.kubeconfig.read_text().replace(control_plane.server, "https://127.0.0.1:9")
+    )
     async with dashboard.started(tmp_path / "run", "--kubeconfig", str(config)) as running:
         assert running.process.wait() == 1
-        assert running.stderr.startswith("error: the API server at https://127.0.0.1:9 does not answer")
+        assert running.stderr.startswith(
+            "error: the API server at https://127.0.0.1:9 does not answer"
+        )
         assert len(running.stderr.splitlines()) == 1
 
 
@@ -220,7 +273,9 @@ async def test_a_user_without_the_right_to_list_gets_the_reason(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
     await kube.create(
-        SERVICE_ACCOUNT, namespace, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}}
+        SERVICE_ACCOUNT,
+        namespace,
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}},
     )
     config = await control_plane.kubeconfig_for_service_account(namespace, "nobody")
     async with dashboard.started(tmp_path, "--kubeconfig", str(config), "-A") as running:
@@ -232,16 +287,29 @@ async def test_a_user_without_the_right_to_list_gets_the_reason(
 async def test_a_cluster_without_raybus_has_no_events_and_the_page_shows_that(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    arguments = ("--kubeconfig", str(control_plane.kubeconfig), "-n", namespace, "--raybus-namespace", namespace)
+    arguments = (
+        "--kubeconfig",
+        str(control_plane.kubeconfig),
+        "-n",
+        namespace,
+        "--raybus-namespace",
+        namespace,
+    )
     async with dashboard.started(tmp_path, *arguments) as running:
         assert await _first(running, "rows") == {"all": True, "rows": [], "gone": []}
         sources = await _first(running, "sources", that=lambda data: data["eventFeed"] == "away")
         assert (sources["namespace"], sources["problem"]) == (namespace, "")
-        assert sources["feedProblem"].startswith(f"namespace {namespace} has no ConfigMap nats-keys-subscriber")
+        assert sources["feedProblem"].startswith(
+            f"namespace {namespace} has no ConfigMap nats-keys-subscriber"
+        )
 
 
 async def test_a_chosen_service_is_shown(
-    control_plane: ControlPlane, kube: KubeClient, namespace: str, nobodys_bus: tuple[str, ...], tmp_path: Path
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    nobodys_bus: tuple[str, ...],
+    tmp_path: Path,
 ) -> None:
     body = a_ray_service()
     body["metadata"] = {"name": "demo"}

@@ -24,7 +24,11 @@ def reported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if os.geteuid() != 0:
         pytest.skip("the network of our own needs root")
     logs = tmp_path_factory.mktemp("logs")
-    pictures = IMAGES if request.config.getoption("--update-pictures") else tmp_path_factory.mktemp("pictures")
+    pictures = (
+        IMAGES
+        if request.config.getoption("--update-pictures")
+        else tmp_path_factory.mktemp("pictures")
+    )
     options = ("--pictures", str(pictures), "--logs", str(logs))
     return result_of("integration.dashboard.seen", *options, kind=Report, within=LIMIT_SECONDS)
 
@@ -53,13 +57,22 @@ def test_in_the_middle_both_clusters_have_their_share(reported: Report) -> None:
     for each in ("active", "pending", "Traffic", "Capacity", "% ready of", "% target"):
         assert each in seen.clusters
     assert seen.curves >= 4, "two clusters in two panels"
-    assert any(each.startswith("paused (") for each in seen.lines[:2]), "a step that was on its way may be shown later"
+    assert any(each.startswith("paused (") for each in seen.lines[:2]), (
+        "a step that was on its way may be shown later"
+    )
     assert seen.lines[-1].startswith("upgrade started: ")
     assert sum(each.startswith("traffic: ") for each in seen.lines) >= 4
 
 
 def test_afterwards_there_is_a_receipt(reported: Report) -> None:
-    for each in ("Outcome", "Promoted", "Peak surge", "Lowest capacity", "Requests cut", "shifting the traffic"):
+    for each in (
+        "Outcome",
+        "Promoted",
+        "Peak surge",
+        "Lowest capacity",
+        "Requests cut",
+        "shifting the traffic",
+    ):
         assert each in reported.receipt
     assert "pending" not in reported.after.clusters
     assert reported.after.lines[0].startswith("completed: ")

@@ -13,7 +13,13 @@ from playwright.async_api import Browser
 
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE
-from integration.dashboard.shared import CHANGE, READ, another_namespace, kubeconfig_of_the_pod, user
+from integration.dashboard.shared import (
+    CHANGE,
+    READ,
+    another_namespace,
+    kubeconfig_of_the_pod,
+    user,
+)
 from integration.dashboard.test_accessibility import violations
 from integration.dashboard.test_controls import PAUSE, upgrading
 from integration.dashboard.test_page import named, put
@@ -53,11 +59,18 @@ async def test_two_users_see_and_do_what_each_of_them_may(
     upgrading: str,
     tmp_path: Path,
 ) -> None:
-    pictures = ROOT / "docs" / "images" if request.config.getoption("--update-pictures") else tmp_path / "pictures"
+    pictures = (
+        ROOT / "docs" / "images"
+        if request.config.getoption("--update-pictures")
+        else tmp_path / "pictures"
+    )
     other = await another_namespace(kube, f"{namespace}-other")
     await put(kube, other, named("hidden"))
     pod = await kubeconfig_of_the_pod(control_plane, kube, namespace)
-    ann, bob = await user(kube, namespace, "ann", READ, CHANGE), await user(kube, namespace, "bob", READ)
+    ann, bob = (
+        await user(kube, namespace, "ann", READ, CHANGE),
+        await user(kube, namespace, "bob", READ),
+    )
     arguments = ("--kubeconfig", str(pod), "--audience", "raybus-dashboard", "--allow-actions")
     async with dashboard.served(tmp_path, *arguments) as running, browser.opened() as window:
         place = f"{running.address}?namespace={namespace}{upgrading}"
@@ -66,7 +79,9 @@ async def test_two_users_see_and_do_what_each_of_them_may(
             await page.until("#user", ":bob")
             await page.page.click(PAUSE)
             await page.page.click("#confirm-button")
-            await page.until("#controls .answer.bad", f"cannot patch rayservices demo in namespace {namespace}")
+            await page.until(
+                "#controls .answer.bad", f"cannot patch rayservices demo in namespace {namespace}"
+            )
             await page.picture(pictures / "dashboard-user-reads.png")
             assert not await _is_paused(kube, namespace)
             await page.page.fill("#namespace", other)
@@ -93,7 +108,9 @@ async def test_two_users_see_and_do_what_each_of_them_may(
             assert await page.page.evaluate("localStorage.length") == 0
 
 
-async def test_the_sign_in_form(control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path) -> None:
+async def test_the_sign_in_form(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
     pod = await kubeconfig_of_the_pod(control_plane, kube, namespace)
     async with (
         dashboard.served(tmp_path, "--kubeconfig", str(pod)) as running,

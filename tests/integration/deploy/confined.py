@@ -79,7 +79,9 @@ class Run:
         await self._rig.kube.create(RAY_CLUSTER, ALONE, _a_cluster("elsewhere"))
         logs, watched = self._rig.work / "logs", config["RAYBUS_WATCH_NAMESPACES"]
         logs.mkdir()
-        async with services.running(self._rig.control_plane, bus, logs, log_progress, watched=watched):
+        async with services.running(
+            self._rig.control_plane, bus, logs, log_progress, watched=watched
+        ):
             await self._rig.kube.create(RAY_CLUSTER, WATCHED, _a_cluster("plain"))
             await self._until_state("plain", "ready")
             await self._rig.kube.create(RAY_SERVICE, WATCHED, _a_service())
@@ -95,7 +97,9 @@ class Run:
             watched=config["RAYBUS_WATCH_NAMESPACES"],
             accounts=sorted({each.user.username.removeprefix(ACCOUNT) for each in asked}),
             outside=sorted({str(each) for each in asked if _is_outside(each)}),
-            refused=sorted({str(each) for each in asked if each.response_status.code in {401, 403}}),
+            refused=sorted(
+                {str(each) for each in asked if each.response_status.code in {401, 403}}
+            ),
             strangers=sorted(strangers),
             upgraded=second != first,
             lost=sorted(each for each, uid in before.items() if after.get(each) != uid),
@@ -109,13 +113,19 @@ class Run:
 
     async def run(self, *arguments: str) -> str:
         """Run kubectl as the administrator."""
-        done = await processes.run([self._kubectl, "--kubeconfig", str(self._rig.kubeconfig), *arguments])
+        done = await processes.run(
+            [self._kubectl, "--kubeconfig", str(self._rig.kubeconfig), *arguments]
+        )
         assert done.code == 0, done.errors
         return done.output
 
     async def _settings(self) -> dict[str, str]:
-        maps: list[Body] = msgspec.json.decode(await self._rig.kube.list(CONFIG_MAP, NAMESPACE))["items"]
-        return next(each["data"] for each in maps if each["metadata"]["name"].startswith("raybus-config-"))
+        maps: list[Body] = msgspec.json.decode(await self._rig.kube.list(CONFIG_MAP, NAMESPACE))[
+            "items"
+        ]
+        return next(
+            each["data"] for each in maps if each["metadata"]["name"].startswith("raybus-config-")
+        )
 
     async def _change_image(self, image: str) -> None:
         patch = Patch(body={"spec": {"rayClusterConfig": _a_config(image)}})
@@ -123,7 +133,9 @@ class Run:
 
     async def _until_state(self, cluster: str, state: str) -> None:
         async def is_so() -> bool:
-            body: Body = msgspec.json.decode(await self._rig.kube.get(RAY_CLUSTER, WATCHED, cluster))
+            body: Body = msgspec.json.decode(
+                await self._rig.kube.get(RAY_CLUSTER, WATCHED, cluster)
+            )
             return body.get("status", {}).get("state") == state
 
         await eventually_true(is_so, within=TIMEOUT, what=f"RayCluster {cluster} being {state}")
@@ -157,7 +169,9 @@ class Run:
             return not await self._pods(WATCHED)
 
         await eventually_true(is_empty, within=60, what="the pods going with their owners")
-        found = await self.run("get", "rayservices,rayclusters", "-n", WATCHED, "-o", "name", "--ignore-not-found")
+        found = await self.run(
+            "get", "rayservices,rayclusters", "-n", WATCHED, "-o", "name", "--ignore-not-found"
+        )
         return found.split()
 
 
@@ -190,7 +204,12 @@ def _a_service() -> Body:
 
 
 def _a_cluster(name: str) -> Body:
-    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name}, "spec": _a_config()}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": name},
+        "spec": _a_config(),
+    }
 
 
 @asynccontextmanager
@@ -198,7 +217,9 @@ async def _gateway(found: Rig) -> AsyncGenerator[None]:
     """Play a Gateway's controller for the length of a block."""
     async with found.control_plane.api() as api:
         held = read_manifests(prepared(GATEWAY_CRDS))
-        await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in ROUTES])
+        await api.apply_definitions(
+            [each for each in held if each["spec"]["names"]["kind"] in ROUTES]
+        )
     async with asyncio.TaskGroup() as group:
         task = group.create_task(GatewayController(found.kube, WATCHED).run())
         yield

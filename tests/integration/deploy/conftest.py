@@ -35,7 +35,9 @@ def kubectl(kubectl_binary: Path, control_plane: ControlPlane) -> Kubectl:
 @pytest.fixture(scope="session")
 def applied(kubectl: Kubectl) -> str:
     """Install the CRDs and the local overlay once; return the output of kubectl."""
-    return "".join(kubectl("apply", "-k", str(DEPLOY / folder)) for folder in ("crds", "overlays/local"))
+    return "".join(
+        kubectl("apply", "-k", str(DEPLOY / folder)) for folder in ("crds", "overlays/local")
+    )
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +46,8 @@ def overlays(kubectl_binary: Path) -> Callable[[str], list[Document]]:
 
     def run(folder: str) -> list[Document]:
         command = [str(kubectl_binary), "kustomize", str(DEPLOY / folder)]
-        return manifests.parse(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+        return manifests.parse(
+            subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        )
 
     return run

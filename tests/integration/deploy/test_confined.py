@@ -18,7 +18,9 @@ IDENTITY = "get /api/v1/namespaces/kube-system"
 @pytest.fixture(scope="module")
 def reported(kubectl_binary: Path) -> Report:
     """Run it once, in a network of its own."""
-    return result_of("integration.deploy.confined", str(kubectl_binary), kind=Report, within=LIMIT_SECONDS)
+    return result_of(
+        "integration.deploy.confined", str(kubectl_binary), kind=Report, within=LIMIT_SECONDS
+    )
 
 
 def test_its_rights_are_enough_for_a_cluster_and_for_an_upgrade_in_steps(reported: Report) -> None:

@@ -28,7 +28,9 @@ def test_the_webhook_forwarder_installs_without_a_warning(applied: str, kubectl:
 
 def test_the_overlay_with_notifications_refers_to_what_it_makes(kubectl_binary: Path) -> None:
     command = [str(kubectl_binary), "kustomize", str(DEPLOY.parent / "examples" / "notifications")]
-    rendered = manifests.parse(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    rendered = manifests.parse(
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    )
     maps = {each["metadata"]["name"]: each for each in manifests.of_kind(rendered, "ConfigMap")}
     pod = manifests.pod_specs(rendered)["notifications"]
     (container,) = pod["containers"]

@@ -32,20 +32,33 @@ def helm() -> Callable[..., subprocess.CompletedProcess[str]]:
     program = str(prepared(binaries.HELM))
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(
+            [program, *arguments], capture_output=True, text=True, timeout=120, check=False
+        )
 
     return run
 
 
 @pytest.fixture(scope="module")
-def render(helm: Callable[..., subprocess.CompletedProcess[str]], tmp_path_factory: pytest.TempPathFactory) -> Render:
+def render(
+    helm: Callable[..., subprocess.CompletedProcess[str]], tmp_path_factory: pytest.TempPathFactory
+) -> Render:
     """Return what the chart yields for some values."""
     folder = tmp_path_factory.mktemp("values")
 
     def run(values: dict[str, Any] | None = None, *options: str) -> list[Document]:
         file = folder / "values.yaml"
         file.write_text(yaml.safe_dump(values or {}))
-        done = helm("template", "raybus", str(CHART), "--namespace", "raybus", "--values", str(file), *options)
+        done = helm(
+            "template",
+            "raybus",
+            str(CHART),
+            "--namespace",
+            "raybus",
+            "--values",
+            str(file),
+            *options,
+        )
         assert done.returncode == 0, done.stderr
         return manifests.parse(done.stdout)
 
@@ -55,7 +68,10 @@ def render(helm: Callable[..., subprocess.CompletedProcess[str]], tmp_path_facto
 def by_place(documents: list[Document]) -> By:
     """Return objects by kind, namespace and name, without their namespaces' own objects."""
     plain = [chart.plain(each) for each in documents if each["kind"] != "Namespace"]
-    found = {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in plain}
+    found = {
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
+        for each in plain
+    }
     assert len(found) == len(plain)
     config = found.get(("ConfigMap", "raybus", "operator-config"))
     if config is not None:
@@ -74,7 +90,9 @@ def test_lint_finds_nothing(helm: Callable[..., subprocess.CompletedProcess[str]
     assert "[WARNING]" not in done.stdout
 
 
-def test_without_values_it_is_the_production_overlay(render: Render, overlays: Callable[[str], list[Document]]) -> None:
+def test_without_values_it_is_the_production_overlay(
+    render: Render, overlays: Callable[[str], list[Document]]
+) -> None:
     assert by_place(render()) == by_place(overlays("overlays/production"))
 
 
@@ -91,7 +109,9 @@ def test_a_release_pins_every_image_in_the_overlay_and_in_the_chart(
         yaml.safe_dump({"resources": [production], "components": ["../release"]})
     )
     command = [str(kubectl_binary), "kustomize", str(overlay)]
-    kustomized = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    kustomized = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     for documents in (
         manifests.parse(kustomized),
         render(yaml.safe_load(release.helm_values("reg.test/team", digests))),
@@ -126,7 +146,8 @@ def test_each_named_namespace_gets_the_rights(render: Render) -> None:
 def test_the_gate_of_mutual_tls_gives_its_rights(render: Render, gate: str) -> None:
     def gated(**values: Any) -> By:
         on, off = (
-            by_place(render({"featureGates": [{"name": gate, "enabled": is_on}], **values})) for is_on in (True, False)
+            by_place(render({"featureGates": [{"name": gate, "enabled": is_on}], **values}))
+            for is_on in (True, False)
         )
         return {place: each for place, each in added(on, off).items() if place not in off}
 
@@ -139,7 +160,9 @@ def test_the_gate_of_mutual_tls_gives_its_rights(render: Render, gate: str) -> N
 def test_kuberays_namespace_gives_the_migration_overlay(
     render: Render, overlays: Callable[[str], list[Document]]
 ) -> None:
-    assert by_place(render({"kuberayNamespace": "ray-system"})) == by_place(overlays("overlays/migration"))
+    assert by_place(render({"kuberayNamespace": "ray-system"})) == by_place(
+        overlays("overlays/migration")
+    )
 
 
 def test_monitoring_gives_what_the_component_gives(
@@ -150,31 +173,58 @@ def test_monitoring_gives_what_the_component_gives(
     for each in rendered:
         each["metadata"].setdefault("namespace", "raybus")
     new = added(by_place(rendered), by_place(render()))
-    maps = {name: each for (kind, _, name), each in new.items() if kind == "ConfigMap" and name.startswith("raybus-")}
+    maps = {
+        name: each
+        for (kind, _, name), each in new.items()
+        if kind == "ConfigMap" and name.startswith("raybus-")
+    }
     assert set(maps) == {"raybus-prometheus", "raybus-dashboards"}
     assert maps["raybus-dashboards"]["metadata"]["labels"] == {"grafana_dashboard": "1"}
     texts = {name: text for each in maps.values() for name, text in each["data"].items()}
     monitoring = DEPLOY / "monitoring"
     files = {
         path.name: path
-        for path in (*monitoring.glob("dashboards/*"), monitoring / "rules.yaml", monitoring / "scrape.yaml")
+        for path in (
+            *monitoring.glob("dashboards/*"),
+            monitoring / "rules.yaml",
+            monitoring / "scrape.yaml",
+        )
     }
     assert texts == {name: path.read_text() for name, path in files.items()}
-    assert {place: each for place, each in new.items() if place[0] in {"PodMonitor", "PrometheusRule"}} == operator
+    assert {
+        place: each for place, each in new.items() if place[0] in {"PodMonitor", "PrometheusRule"}
+    } == operator
 
 
 def test_a_nats_outside_takes_ours_away_and_is_named_to_the_services(render: Render) -> None:
-    outside = {"nats": {"enabled": False, "url": "tls://bus.example.com:4333", "port": 4333, "streams": False}}
+    outside = {
+        "nats": {
+            "enabled": False,
+            "url": "tls://bus.example.com:4333",
+            "port": 4333,
+            "streams": False,
+        }
+    }
     found = render(outside)
     gone = {place for place in by_place(render()) if place not in by_place(found)}
     keys = {nkeys.KEYS_PREFIX + user for user in (*key_registry.USERS, nkeys.NAMED)}
-    assert {name for _, _, name in gone} == {"nats", "nats-servers", "nats-streams", "nats-subscriber", *keys}
+    assert {name for _, _, name in gone} == {
+        "nats",
+        "nats-servers",
+        "nats-streams",
+        "nats-subscriber",
+        *keys,
+    }
     reported = manifests.named(found, "ConfigMap", "raybus-config")["data"]
     read = ServiceSettings.from_environment("watcher", reported)
     assert (read.nats_url, read.nats_register_key) == ("tls://bus.example.com:4333", False)
     for name in SERVICES:
         pod = manifests.pod_specs(found)[name]
-        mounted = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
+        mounted = {
+            each["name"]: each["secret"]["secretName"]
+            for each in pod["volumes"]
+            if "secret" in each
+        }
         assert mounted == {"nats-user": f"nats-user-{name}"}
         environment = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
         assert environment["RAYBUS_NATS_SEED_FILE"] == "/etc/raybus/nats/seed"
@@ -195,7 +245,9 @@ def test_settings_reach_the_services_and_restart_them(render: Render) -> None:
     read = ServiceSettings.from_environment("watcher", reported)
     assert (read.workers, read.log_level, read.cluster_domain) == (9, "DEBUG", "example.internal")
     assert reported["RAYBUS_FEATURE_GATES"] == "RayServiceIncrementalUpgrade=false"
-    file = yaml.safe_load(manifests.named(found, "ConfigMap", "operator-config")["data"]["config.yaml"])
+    file = yaml.safe_load(
+        manifests.named(found, "ConfigMap", "operator-config")["data"]["config.yaml"]
+    )
     assert file["batchScheduler"] == "volcano"
     for name in SERVICES:
         before, after = (
@@ -217,7 +269,12 @@ def test_images_replicas_and_places_are_as_configured(render: Render) -> None:
         "imagePullSecrets": [{"name": "key"}],
         "nodeSelector": {"pool": "control"},
         "tolerations": [{"key": "control", "operator": "Exists"}],
-        "replicas": {"watcher": 3, "clusterReconciler": 4, "serviceReconciler": 5, "trafficManager": 6},
+        "replicas": {
+            "watcher": 3,
+            "clusterReconciler": 4,
+            "serviceReconciler": 5,
+            "trafficManager": 6,
+        },
         "nats": {"servers": 1, "maxStore": "900MB", "storage": {"size": ""}},
         "networkPolicies": {"enabled": False},
     }
@@ -229,11 +286,16 @@ def test_images_replicas_and_places_are_as_configured(render: Render) -> None:
     for pod in manifests.pod_specs(found).values():
         assert pod["imagePullSecrets"] == [{"name": "key"}]
         assert (pod["nodeSelector"], len(pod["tolerations"])) == ({"pool": "control"}, 1)
-    replicas = {each["metadata"]["name"]: each["spec"]["replicas"] for each in manifests.of_kind(found, "Deployment")}
+    replicas = {
+        each["metadata"]["name"]: each["spec"]["replicas"]
+        for each in manifests.of_kind(found, "Deployment")
+    }
     assert replicas == dict(zip(SERVICES, (3, 4, 5, 6), strict=True))
     nats = manifests.named(found, "StatefulSet", "nats")["spec"]
     assert (nats["replicas"], "volumeClaimTemplates" in nats) == (1, False)
-    assert {"name": "jetstream", "emptyDir": {"sizeLimit": "1Gi"}} in nats["template"]["spec"]["volumes"]
+    assert {"name": "jetstream", "emptyDir": {"sizeLimit": "1Gi"}} in nats["template"]["spec"][
+        "volumes"
+    ]
     assert manifests.of_kind(found, "NetworkPolicy") == []
 
 
@@ -244,7 +306,9 @@ def test_images_replicas_and_places_are_as_configured(render: Render) -> None:
         pytest.param("nats.servers=2", "servers", id="a number of servers without a majority"),
         pytest.param("watchNamespace={Team_A}", "watchNamespace", id="no name of a namespace"),
         pytest.param(
-            "nats.enabled=false", "nats.url: set the address of NATS", id="an external NATS without an address"
+            "nats.enabled=false",
+            "nats.url: set the address of NATS",
+            id="an external NATS without an address",
         ),
     ],
 )

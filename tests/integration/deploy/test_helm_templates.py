@@ -19,8 +19,12 @@ def test_the_templates_are_made_from_the_overlays(
 ) -> None:
     golden = Golden(root=TEMPLATES, update=bool(request.config.getoption("--update-golden")))
     extras = {
-        ".Values.watchNamespace": manifests.parse((DEPLOY / "overlays/namespaced/own_namespace.yaml").read_text()),
-        ".Values.kuberayNamespace": manifests.parse((DEPLOY / "components/beside-kuberay/lease.yaml").read_text()),
+        ".Values.watchNamespace": manifests.parse(
+            (DEPLOY / "overlays/namespaced/own_namespace.yaml").read_text()
+        ),
+        ".Values.kuberayNamespace": manifests.parse(
+            (DEPLOY / "components/beside-kuberay/lease.yaml").read_text()
+        ),
         'include "raybus.gate" (list . "RayClusterMTLS")': manifests.parse(
             (DEPLOY / "rights/mtls/cluster_reconciler.yaml").read_text()
         ),

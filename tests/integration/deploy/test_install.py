@@ -58,18 +58,31 @@ class Cluster:
 
 
 def _essence(body: Document) -> Document:
-    metadata = {"labels": body["metadata"].get("labels"), "generation": body["metadata"].get("generation")}
-    return {**{name: value for name, value in body.items() if name != "status"}, "metadata": metadata}
+    metadata = {
+        "labels": body["metadata"].get("labels"),
+        "generation": body["metadata"].get("generation"),
+    }
+    return {
+        **{name: value for name, value in body.items() if name != "status"},
+        "metadata": metadata,
+    }
 
 
 async def add_users_objects(cluster: Cluster, folder: Path) -> None:
     """Make what users have, held as raybus holds it while it works."""
     service = a_ray_service()
     service["metadata"] |= {"namespace": USERS, "finalizers": ["ray.io/rayservice-finalizer"]}
-    metadata = {"name": "mine", "namespace": USERS, "finalizers": ["ray.io/gcs-ft-redis-cleanup-finalizer"]}
+    metadata = {
+        "name": "mine",
+        "namespace": USERS,
+        "finalizers": ["ray.io/gcs-ft-redis-cleanup-finalizer"],
+    }
     spec = a_cluster_config()
     mine = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec}
-    other = {**mine, "metadata": {**metadata, "name": "other", "finalizers": ["example.com/theirs"]}}
+    other = {
+        **mine,
+        "metadata": {**metadata, "name": "other", "finalizers": ["example.com/theirs"]},
+    }
     (folder / "users.yaml").write_text(yaml.safe_dump_all([service, mine, other]))
     await cluster.run("create", "namespace", USERS)
     await cluster.run("apply", "-f", str(folder / "users.yaml"))
@@ -77,7 +90,9 @@ async def add_users_objects(cluster: Cluster, folder: Path) -> None:
 
 @pytest.mark.long_running
 @pytest.mark.parametrize("overlay", ["local", "production", "namespaced", "migration"])
-async def test_an_installation_comes_and_goes(overlay: str, kubectl_binary: Path, tmp_path: Path) -> None:
+async def test_an_installation_comes_and_goes(
+    overlay: str, kubectl_binary: Path, tmp_path: Path
+) -> None:
     async with ControlPlane.started(tmp_path / "cluster") as control_plane:
         cluster = Cluster(kubectl_binary, control_plane)
         if overlay == "migration":
@@ -86,7 +101,9 @@ async def test_an_installation_comes_and_goes(overlay: str, kubectl_binary: Path
         for folder in folders:
             assert {line.rpartition(" ")[2] for line in await cluster.apply(folder)} == {"created"}
         contents = [await cluster.contents(folder) for folder in folders]
-        again = {line.rpartition(" ")[2] for folder in folders for line in await cluster.apply(folder)}
+        again = {
+            line.rpartition(" ")[2] for folder in folders for line in await cluster.apply(folder)
+        }
         assert again <= {"unchanged", "configured"}
         assert [await cluster.contents(folder) for folder in folders] == contents
         await add_users_objects(cluster, tmp_path)
@@ -97,7 +114,9 @@ async def test_an_installation_comes_and_goes(overlay: str, kubectl_binary: Path
         assert await leftovers.uids(cluster.run, USERS, "rayservices,rayclusters") == before
 
 
-async def test_what_is_released_can_be_deleted_and_others_keep_their_hold(kubectl_binary: Path, tmp_path: Path) -> None:
+async def test_what_is_released_can_be_deleted_and_others_keep_their_hold(
+    kubectl_binary: Path, tmp_path: Path
+) -> None:
     async with ControlPlane.started(tmp_path / "cluster", crds=DEPLOY / "crds") as control_plane:
         cluster = Cluster(kubectl_binary, control_plane)
         await add_users_objects(cluster, tmp_path)

@@ -17,12 +17,21 @@ pytestmark = [pytest.mark.integration]
 
 def render(kubectl_binary: Path, folder: Path) -> list[manifests.Document]:
     command = [str(kubectl_binary), "kustomize", str(folder)]
-    return manifests.parse(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    return manifests.parse(
+        subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    )
 
 
 def test_an_overlay_takes_the_component_along(kubectl_binary: Path, tmp_path: Path) -> None:
-    places = {name: os.path.relpath(DEPLOY / name, tmp_path.resolve()) for name in ("overlays/local", "monitoring")}
-    overlay = {"namespace": NAMESPACE, "resources": [places["overlays/local"]], "components": [places["monitoring"]]}
+    places = {
+        name: os.path.relpath(DEPLOY / name, tmp_path.resolve())
+        for name in ("overlays/local", "monitoring")
+    }
+    overlay = {
+        "namespace": NAMESPACE,
+        "resources": [places["overlays/local"]],
+        "components": [places["monitoring"]],
+    }
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     found = render(kubectl_binary, tmp_path)
     prometheus = manifests.named(found, "ConfigMap", "raybus-prometheus")
@@ -40,7 +49,9 @@ def test_what_the_prometheus_operator_gets_selects_our_pods(kubectl_binary: Path
     marks = set(monitor["selector"]["matchLabels"].items())
     pods = [
         each["spec"]["template"]
-        for each in manifests.of_kind(render(kubectl_binary, DEPLOY / "overlays" / "local"), "Deployment")
+        for each in manifests.of_kind(
+            render(kubectl_binary, DEPLOY / "overlays" / "local"), "Deployment"
+        )
         if marks <= set(each["spec"]["template"]["metadata"]["labels"].items())
     ]
     port = monitor["podMetricsEndpoints"][0]["port"]

@@ -55,7 +55,9 @@ async def registered(kube: KubeClient, user: str) -> dict[str, str]:
 
 
 async def register(kube: KubeClient, user: str, entry: str, value: str | None) -> None:
-    await kube.patch(CONFIG_MAP, NAMESPACE, nkeys.KEYS_PREFIX + user, Patch(body={"data": {entry: value}}))
+    await kube.patch(
+        CONFIG_MAP, NAMESPACE, nkeys.KEYS_PREFIX + user, Patch(body={"data": {entry: value}})
+    )
 
 
 @asynccontextmanager
@@ -81,7 +83,9 @@ async def seeds_in_secrets(kube: KubeClient, reader: KubeClient) -> list[str]:
     seed = PATTERNS[0].expression
     found: list[str] = []
     for each in msgspec.json.decode(await kube.list(SECRET, NAMESPACE), type=Secrets).items:
-        read = msgspec.json.decode(await reader.get(SECRET, NAMESPACE, each.metadata.name), type=Secret)
+        read = msgspec.json.decode(
+            await reader.get(SECRET, NAMESPACE, each.metadata.name), type=Secret
+        )
         values = [base64.b64decode(text) for text in read.data.values()]
         found += [match[0].decode() for value in values for match in seed.finditer(value)]
     return found
@@ -92,21 +96,32 @@ async def test_a_reader_of_every_secret_still_cannot_publish_state(
 ) -> None:
     async with acting_as(control_plane, "cluster-reconciler") as reader:
         assert await seeds_in_secrets(kube, reader) == []
-    settings = await client_of(control_plane, [server], "cluster-reconciler", "cluster-reconciler-0")
+    settings = await client_of(
+        control_plane, [server], "cluster-reconciler", "cluster-reconciler-0"
+    )
     async with connect(settings) as bus:
-        await eventually(lambda: bus.problem is None, within=30.0, what="the connection as cluster-reconciler")
+        await eventually(
+            lambda: bus.problem is None, within=30.0, what="the connection as cluster-reconciler"
+        )
         assert not await may_publish(bus, STATE)
 
 
-async def test_a_service_changes_no_configmap_but_its_own(control_plane: ControlPlane, kube: KubeClient) -> None:
+async def test_a_service_changes_no_configmap_but_its_own(
+    control_plane: ControlPlane, kube: KubeClient
+) -> None:
     stolen = nkeys.public_key(nkeys.new_seed())
     async with acting_as(control_plane, "cluster-reconciler") as thief:
-        for user in (*(each for each in key_registry.USERS if each != "cluster-reconciler"), nkeys.NAMED):
+        for user in (
+            *(each for each in key_registry.USERS if each != "cluster-reconciler"),
+            nkeys.NAMED,
+        ):
             with pytest.raises(errors.Forbidden):
                 await register(thief, user, "thief", stolen)
             assert "thief" not in await registered(kube, user)
         with pytest.raises(errors.Forbidden):
-            await thief.patch(CONFIG_MAP, NAMESPACE, nkeys.SERVERS, Patch(body={"data": {"nats-0": "stolen"}}))
+            await thief.patch(
+                CONFIG_MAP, NAMESPACE, nkeys.SERVERS, Patch(body={"data": {"nats-0": "stolen"}})
+            )
 
 
 async def test_a_public_key_of_another_user_that_is_registered_as_ones_own_changes_nothing(
@@ -114,9 +129,13 @@ async def test_a_public_key_of_another_user_that_is_registered_as_ones_own_chang
 ) -> None:
     settings = await client_of(control_plane, [server], "watcher", "watcher-0")
     async with connect(settings) as bus, acting_as(control_plane, "cluster-reconciler") as thief:
-        await eventually(lambda: bus.problem is None, within=30.0, what="the connection of the watcher")
+        await eventually(
+            lambda: bus.problem is None, within=30.0, what="the connection of the watcher"
+        )
         marker = nkeys.public_key(nkeys.new_seed())
-        await register(thief, "cluster-reconciler", "copied", (await registered(kube, "watcher"))["watcher-0"])
+        await register(
+            thief, "cluster-reconciler", "copied", (await registered(kube, "watcher"))["watcher-0"]
+        )
         await register(thief, "cluster-reconciler", "marker", marker)
         await until_configured(server, marker)
         assert bus.problem is None
@@ -130,13 +149,16 @@ async def test_a_key_is_accepted_soon_after_it_is_registered(
 ) -> None:
     took: list[float] = []
     for number in range(REGISTRATIONS):
-        settings = await client_of(control_plane, [server], "traffic-manager", f"traffic-manager-{number}")
+        settings = await client_of(
+            control_plane, [server], "traffic-manager", f"traffic-manager-{number}"
+        )
         began = time.monotonic()
         async with connect(settings) as bus:
             await eventually(lambda: bus.problem is None, within=30.0, what="the connection")
             took.append(time.monotonic() - began)
     with capsys.disabled():
-        print(f"\nfrom registration to connection: {statistics.median(took):.2f} s, longest {max(took):.2f} s")  # noqa: T201
+        figures = f"{statistics.median(took):.2f} s, longest {max(took):.2f} s"
+        print(f"\nfrom registration to connection: {figures}")  # noqa: T201
     assert min(took) < 1.0
 
 
@@ -144,7 +166,15 @@ async def test_malformed_entries_break_nothing(
     control_plane: ControlPlane, kube: KubeClient, server: KeptServer
 ) -> None:
     good = nkeys.public_key(nkeys.new_seed())
-    bad = ["", "U" * 56, good[:-1], f"{good}\n", '", permissions: {publish: ">"}}', nkeys.new_seed(), "x" * 5_000]
+    bad = [
+        "",
+        "U" * 56,
+        good[:-1],
+        f"{good}\n",
+        '", permissions: {publish: ">"}}',
+        nkeys.new_seed(),
+        "x" * 5_000,
+    ]
     for number, value in enumerate(bad):
         await register(kube, "administrator", f"bad-{number}", value)
     await register(kube, "administrator", "good", good)
@@ -153,7 +183,9 @@ async def test_malformed_entries_break_nothing(
 
     settings = await client_of(control_plane, [server], "watcher", "watcher-0")
     async with connect(settings) as bus:
-        await eventually(lambda: bus.problem is None, within=30.0, what="the connection of the watcher")
+        await eventually(
+            lambda: bus.problem is None, within=30.0, what="the connection of the watcher"
+        )
     for entry in await registered(kube, "administrator"):
         await register(kube, "administrator", entry, None)
 
@@ -177,15 +209,21 @@ async def test_to_remove_an_entry_ends_the_access(
             return announced[0]
 
     async with connect(settings, Once(settings)) as bus:
-        await eventually(lambda: bus.problem is None, within=30.0, what="the connection of the subscriber")
+        await eventually(
+            lambda: bus.problem is None, within=30.0, what="the connection of the subscriber"
+        )
         await register(kube, "subscriber", "alice", None)
-        await eventually(lambda: "Violation" in (bus.problem or ""), within=30.0, what="the end of the access")
+        await eventually(
+            lambda: "Violation" in (bus.problem or ""), within=30.0, what="the end of the access"
+        )
 
 
 async def test_a_client_without_a_key_is_not_admitted(server: KeptServer) -> None:
     ca = server.place.beside.folder / "ca.crt"
     async with connect(Settings(service="watcher", nats_url=server.url, nats_ca_file=ca)) as bus:
-        await eventually(lambda: "Violation" in (bus.problem or ""), within=30.0, what="the refusal")
+        await eventually(
+            lambda: "Violation" in (bus.problem or ""), within=30.0, what="the refusal"
+        )
 
 
 async def test_a_server_that_starts_again_is_the_same_and_knows_its_users(
@@ -197,7 +235,9 @@ async def test_a_server_that_starts_again_is_the_same_and_knows_its_users(
         certificate = (server.place.beside.folder / "tls.crt").read_bytes()
         server.kill()
         server.lose_files()
-        await eventually(lambda: bus.problem is not None, within=30.0, what="the loss of the connection")
+        await eventually(
+            lambda: bus.problem is not None, within=30.0, what="the loss of the connection"
+        )
         await server.start()
         await eventually(lambda: bus.problem is None, within=30.0, what="the connection")
         assert (server.place.beside.folder / "tls.crt").read_bytes() == certificate
@@ -241,16 +281,22 @@ async def test_three_servers_trust_each_other_by_what_they_registered(
                 async def is_read(bus: Bus = bus) -> bool:
                     try:
                         assert (await bus.stream("RAY_STATE")).state.messages == 0
-                    except errors.RaybusError:  # not connected yet, or its server does not know the stream's leader yet
+                    except (
+                        errors.RaybusError
+                    ):  # not connected yet, or its server does not know the stream's leader yet
                         return False
                     return True
 
-                await eventually_true(is_read, within=30.0, what=f"the stream through nats-{number}")
+                await eventually_true(
+                    is_read, within=30.0, what=f"the stream through nats-{number}"
+                )
     found = msgspec.json.decode(await kube.get(CONFIG_MAP, NAMESPACE, nkeys.SERVERS), type=Map).data
     assert {"nats-0", "nats-1", "nats-2"} <= found.keys()
 
 
-async def test_the_containers_of_an_installation_do_all_of_it(control_plane: ControlPlane, tmp_path: Path) -> None:
+async def test_the_containers_of_an_installation_do_all_of_it(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
     client, monitor, http = processes.free(3)
     folder = tmp_path / "etc"
     folder.mkdir()
@@ -270,8 +316,16 @@ async def test_the_containers_of_an_installation_do_all_of_it(control_plane: Con
         process.spawn(command, env={**environment, "RAYBUS_KUBECONFIG": str(kubeconfig)})
         return process
 
-    keeper = ("keeper", "--host=127.0.0.1", f"--server-folder={folder}", f"--server-volume={tmp_path / 'tls'}")
-    keeper += (f"--server-pid={tmp_path / 'nats.pid'}", f"--server-monitor=http://127.0.0.1:{monitor}")
+    keeper = (
+        "keeper",
+        "--host=127.0.0.1",
+        f"--server-folder={folder}",
+        f"--server-volume={tmp_path / 'tls'}",
+    )
+    keeper += (
+        f"--server-pid={tmp_path / 'nats.pid'}",
+        f"--server-monitor=http://127.0.0.1:{monitor}",
+    )
     keeper += (f"--store={tmp_path / 'jetstream'}", f"--server-certificate={tmp_path / 'none'}")
     configure = await started("nats", *keeper, "--once")
     await eventually(lambda: configure.has_ended, within=60.0, what="the init container")
@@ -292,7 +346,9 @@ async def test_the_containers_of_an_installation_do_all_of_it(control_plane: Con
             identity="watcher-0",
         )
         async with connect(settings) as bus:
-            await eventually(lambda: bus.problem is None, within=60.0, what="the connection of the watcher")
+            await eventually(
+                lambda: bus.problem is None, within=60.0, what="the connection of the watcher"
+            )
             assert (await bus.stream("RAY_STATE")).state.messages == 0
         assert not beside.has_ended
     finally:

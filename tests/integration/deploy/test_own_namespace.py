@@ -31,7 +31,10 @@ THIEF: Body = {
 TOKEN: Body = {
     "apiVersion": "v1",
     "kind": "Secret",
-    "metadata": {"name": "stolen", "annotations": {"kubernetes.io/service-account.name": "default"}},
+    "metadata": {
+        "name": "stolen",
+        "annotations": {"kubernetes.io/service-account.name": "default"},
+    },
     "type": "kubernetes.io/service-account-token",
 }
 
@@ -57,7 +60,9 @@ async def refusal(kube: KubeClient, resource: Resource, namespace: str, body: Bo
 
 
 @pytest.fixture
-async def thief(control_plane: ControlPlane, kube: KubeClient, kubectl: Kubectl) -> AsyncGenerator[KubeClient]:
+async def thief(
+    control_plane: ControlPlane, kube: KubeClient, kubectl: Kubectl
+) -> AsyncGenerator[KubeClient]:
     """Act as cluster-reconciler once the policies are in force, for the length of a test."""
     folder = str(DEPLOY / "rights" / "own-namespace")
     async with acting_as(control_plane, "cluster-reconciler") as thief:
@@ -65,7 +70,9 @@ async def thief(control_plane: ControlPlane, kube: KubeClient, kubectl: Kubectl)
         async def is_open() -> bool:
             return not await _refusal_of_thief(thief, kube)
 
-        await eventually_true(is_open, what="without the policies it can run a pod as another service")
+        await eventually_true(
+            is_open, what="without the policies it can run a pod as another service"
+        )
         kubectl("apply", "-k", folder)
 
         async def is_in_force() -> bool:
@@ -91,21 +98,43 @@ async def _refusal_of_thief(thief: KubeClient, kube: KubeClient) -> str:
 
 async def test_a_reconciler_runs_no_pod_as_another_service(thief: KubeClient) -> None:
     text = await refusal(thief, POD, NAMESPACE, THIEF)
-    assert "cluster-reconciler may write nothing in namespace raybus but its own Leases, Events and public keys" in text
+    assert (
+        "cluster-reconciler may write nothing in namespace raybus but its own Leases, Events and public keys"
+        in text
+    )
     system = {**THIEF, "spec": {**THIEF["spec"], "serviceAccountName": "default"}}
-    assert "may write nothing in namespace kube-system" in await refusal(thief, POD, "kube-system", system)
+    assert "may write nothing in namespace kube-system" in await refusal(
+        thief, POD, "kube-system", system
+    )
 
 
-async def test_a_reconciler_makes_no_token_of_an_account_anywhere(thief: KubeClient, namespace: str) -> None:
-    assert "no Secret of type kubernetes.io/service-account-token" in await refusal(thief, SECRET, namespace, TOKEN)
+async def test_a_reconciler_makes_no_token_of_an_account_anywhere(
+    thief: KubeClient, namespace: str
+) -> None:
+    assert "no Secret of type kubernetes.io/service-account-token" in await refusal(
+        thief, SECRET, namespace, TOKEN
+    )
     assert await refusal(thief, SECRET, NAMESPACE, TOKEN)
 
 
-async def test_a_reconciler_creates_neither_roles_nor_configmaps_in_our_namespace(thief: KubeClient) -> None:
-    role: Body = {"apiVersion": ROLE.api_version, "kind": "Role", "metadata": {"name": "theirs"}, "rules": []}
-    config: Body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nats-keys-of-theirs"}}
+async def test_a_reconciler_creates_neither_roles_nor_configmaps_in_our_namespace(
+    thief: KubeClient,
+) -> None:
+    role: Body = {
+        "apiVersion": ROLE.api_version,
+        "kind": "Role",
+        "metadata": {"name": "theirs"},
+        "rules": [],
+    }
+    config: Body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "nats-keys-of-theirs"},
+    }
     for resource, body in ((ROLE, role), (CONFIG_MAP, config)):
-        assert "may write nothing in namespace raybus" in await refusal(thief, resource, NAMESPACE, body)
+        assert "may write nothing in namespace raybus" in await refusal(
+            thief, resource, NAMESPACE, body
+        )
 
 
 async def test_a_reconciler_changes_of_a_secret_only_the_owners_and_only_where_cert_manager_wrote_it(
@@ -119,7 +148,9 @@ async def test_a_reconciler_changes_of_a_secret_only_the_owners_and_only_where_c
     try:
         for name, annotations in (("issued", marks), ("of-a-tenant", {})):
             metadata = {"name": name, "annotations": annotations}
-            await kube.create(SECRET, namespace, {"metadata": metadata, "data": {"tls.key": "eA=="}})
+            await kube.create(
+                SECRET, namespace, {"metadata": metadata, "data": {"tls.key": "eA=="}}
+            )
 
         async def may_adopt() -> bool:
             try:
@@ -143,12 +174,22 @@ async def test_a_reconciler_changes_of_a_secret_only_the_owners_and_only_where_c
         kubectl("delete", "-k", folder)
 
 
-async def test_a_reconciler_does_its_work(thief: KubeClient, namespace: str, kube: KubeClient) -> None:
-    lease: Body = {"apiVersion": LEASE.api_version, "kind": "Lease", "metadata": {"name": "of-a-replica"}}
+async def test_a_reconciler_does_its_work(
+    thief: KubeClient, namespace: str, kube: KubeClient
+) -> None:
+    lease: Body = {
+        "apiVersion": LEASE.api_version,
+        "kind": "Lease",
+        "metadata": {"name": "of-a-replica"},
+    }
     assert await refusal(thief, LEASE, NAMESPACE, lease) == ""
     pod: Body = {**THIEF, "spec": {**THIEF["spec"], "serviceAccountName": "default"}}
     await thief.create(POD, namespace, pod)
-    secret: Body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token-of-a-cluster"}}
+    secret: Body = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "token-of-a-cluster"},
+    }
     await thief.create(SECRET, namespace, secret)
     own = "nats-keys-cluster-reconciler"
     await thief.patch(CONFIG_MAP, NAMESPACE, own, Patch(body={"data": {"mine": "x"}}))

@@ -23,9 +23,13 @@ from support.waiting import eventually_true
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("applied")]
 
-REVIEW = Resource(group="authorization.k8s.io", kind="SelfSubjectAccessReview", plural="selfsubjectaccessreviews")
+REVIEW = Resource(
+    group="authorization.k8s.io", kind="SelfSubjectAccessReview", plural="selfsubjectaccessreviews"
+)
 TOKEN_REVIEW = Resource(group="authentication.k8s.io", kind="TokenReview", plural="tokenreviews")
-ACCESS_REVIEW = Resource(group="authorization.k8s.io", kind="SubjectAccessReview", plural="subjectaccessreviews")
+ACCESS_REVIEW = Resource(
+    group="authorization.k8s.io", kind="SubjectAccessReview", plural="subjectaccessreviews"
+)
 OPTIONS = b'{"mode":"token","enableK8sTokenAuth":true}'
 LEASES = "leases.coordination.k8s.io"
 CLUSTERS, SERVICES = "rayclusters.ray.io", "rayservices.ray.io"
@@ -53,12 +57,18 @@ async def acting_as(control_plane: ControlPlane, account: str) -> AsyncGenerator
         await kube.close()
 
 
-async def may(kube: KubeClient, verb: str, what: str, *, namespace: str = "default", name: str = "") -> bool:
+async def may(
+    kube: KubeClient, verb: str, what: str, *, namespace: str = "default", name: str = ""
+) -> bool:
     resource, _, subresource = what.partition("/")
     plural, _, group = resource.partition(".")
     attributes = {"verb": verb, "group": group, "resource": plural, "namespace": namespace}
     attributes |= {"subresource": subresource, "name": name}
-    body = {"apiVersion": REVIEW.api_version, "kind": REVIEW.kind, "spec": {"resourceAttributes": attributes}}
+    body = {
+        "apiVersion": REVIEW.api_version,
+        "kind": REVIEW.kind,
+        "spec": {"resourceAttributes": attributes},
+    }
     return msgspec.json.decode(await kube.create(REVIEW, None, body), type=Reviewed).status.allowed
 
 
@@ -190,14 +200,19 @@ TABLE: dict[str, tuple[list[str], list[str]]] = {
             "delete services",
         ],
     ),
-    "nats": ([], ["get secrets", "list pods", "get configmaps", "list configmaps", f"get {LEASES}"]),
+    "nats": (
+        [],
+        ["get secrets", "list pods", "get configmaps", "list configmaps", f"get {LEASES}"],
+    ),
     "nats-streams": ([], ["get secrets", "list pods", "get configmaps"]),
 }
 """What an account may do in any namespace, and what it may not."""
 
 
 @pytest.mark.parametrize("account", TABLE)
-async def test_an_account_may_do_its_work_and_no_more(account: str, control_plane: ControlPlane) -> None:
+async def test_an_account_may_do_its_work_and_no_more(
+    account: str, control_plane: ControlPlane
+) -> None:
     allowed, denied = TABLE[account]
     async with acting_as(control_plane, account) as kube:
         answers = {right: await may(kube, *right.split()) for right in [*allowed, *denied]}
@@ -207,17 +222,63 @@ async def test_an_account_may_do_its_work_and_no_more(account: str, control_plan
 @pytest.mark.parametrize(
     ("account", "right", "name", "is_allowed"),
     [
-        pytest.param("watcher", f"update {LEASES}", "ray-operator-leader", True, id="the watcher renews its Lease"),
+        pytest.param(
+            "watcher",
+            f"update {LEASES}",
+            "ray-operator-leader",
+            True,
+            id="the watcher renews its Lease",
+        ),
         pytest.param("watcher", f"update {LEASES}", "another", False, id="and no other"),
-        pytest.param("watcher", "patch configmaps", "nats-keys-watcher", True, id="the watcher registers its key"),
-        pytest.param("watcher", "patch configmaps", "nats-keys-traffic-manager", False, id="and for no other user"),
-        pytest.param("cluster-reconciler", "patch configmaps", "nats-keys-watcher", False, id="nor does another"),
-        pytest.param("cluster-reconciler", "patch configmaps", "nats-servers", False, id="nor vouches for a server"),
-        pytest.param("nats", "patch configmaps", "nats-servers", True, id="the keeper registers a certificate"),
-        pytest.param("nats", "patch configmaps", "nats-keys-subscriber", False, id="but no key of a person"),
+        pytest.param(
+            "watcher",
+            "patch configmaps",
+            "nats-keys-watcher",
+            True,
+            id="the watcher registers its key",
+        ),
+        pytest.param(
+            "watcher",
+            "patch configmaps",
+            "nats-keys-traffic-manager",
+            False,
+            id="and for no other user",
+        ),
+        pytest.param(
+            "cluster-reconciler",
+            "patch configmaps",
+            "nats-keys-watcher",
+            False,
+            id="nor does another",
+        ),
+        pytest.param(
+            "cluster-reconciler",
+            "patch configmaps",
+            "nats-servers",
+            False,
+            id="nor vouches for a server",
+        ),
+        pytest.param(
+            "nats",
+            "patch configmaps",
+            "nats-servers",
+            True,
+            id="the keeper registers a certificate",
+        ),
+        pytest.param(
+            "nats", "patch configmaps", "nats-keys-subscriber", False, id="but no key of a person"
+        ),
         pytest.param("nats", "get secrets", "nats-certificate", False, id="and reads no Secret"),
-        pytest.param("nats-streams", "patch configmaps", "nats-keys-provisioner", True, id="the Job registers its key"),
-        pytest.param("nats-streams", "patch configmaps", "nats-keys-keeper", False, id="and no other"),
+        pytest.param(
+            "nats-streams",
+            "patch configmaps",
+            "nats-keys-provisioner",
+            True,
+            id="the Job registers its key",
+        ),
+        pytest.param(
+            "nats-streams", "patch configmaps", "nats-keys-keeper", False, id="and no other"
+        ),
     ],
 )
 async def test_rights_in_our_own_namespace(
@@ -233,20 +294,28 @@ async def test_the_autoscaler_gets_its_role_from_an_operator_that_holds_those_ri
     namespace = autoscaling.metadata.namespace
     async with acting_as(control_plane, "cluster-reconciler") as kube:
         await kube.create(
-            resources.SERVICE_ACCOUNT, namespace, autoscaler.identity(autoscaling)[resources.SERVICE_ACCOUNT]
+            resources.SERVICE_ACCOUNT,
+            namespace,
+            autoscaler.identity(autoscaling)[resources.SERVICE_ACCOUNT],
         )
-        await kube.create(resources.ROLE, namespace, autoscaler.identity(autoscaling)[resources.ROLE])
+        await kube.create(
+            resources.ROLE, namespace, autoscaler.identity(autoscaling)[resources.ROLE]
+        )
 
         async def is_bound() -> bool:
             try:
                 await kube.create(
-                    resources.ROLE_BINDING, namespace, autoscaler.identity(autoscaling)[resources.ROLE_BINDING]
+                    resources.ROLE_BINDING,
+                    namespace,
+                    autoscaler.identity(autoscaling)[resources.ROLE_BINDING],
                 )
             except errors.NotFound:
                 return False  # the API server judges by a copy of its own, which learns of the Role a little later
             return True
 
-        await eventually_true(is_bound, within=10, every=0.05, what="the API server to know the Role")
+        await eventually_true(
+            is_bound, within=10, every=0.05, what="the API server to know the Role"
+        )
 
 
 @pytest.mark.parametrize("account", ["service-reconciler", "traffic-manager"])
@@ -259,7 +328,9 @@ async def test_the_issued_token_is_of_the_one_account_and_has_the_right_that_ray
     )
     async with acting_as(control_plane, account) as own:
         tokens = Tokens(own, SystemClock())
-        with pytest.raises(errors.Unauthenticated, match=f"ServiceAccount {namespace}/{ACCOUNT} does not exist"):
+        with pytest.raises(
+            errors.Unauthenticated, match=f"ServiceAccount {namespace}/{ACCOUNT} does not exist"
+        ):
             await tokens.of(cluster)
         await kube.create(resources.SERVICE_ACCOUNT, namespace, {"metadata": {"name": ACCOUNT}})
         with pytest.raises(errors.Forbidden, match="serviceaccounts"):
@@ -277,7 +348,11 @@ async def test_the_issued_token_is_of_the_one_account_and_has_the_right_that_ray
             "name": "c",
             "namespace": namespace,
         }
-        spec = {"user": user["username"], "groups": user["groups"], "resourceAttributes": attributes}
+        spec = {
+            "user": user["username"],
+            "groups": user["groups"],
+            "resourceAttributes": attributes,
+        }
         answer = await kube.create(ACCESS_REVIEW, None, {"kind": ACCESS_REVIEW.kind, "spec": spec})
         return msgspec.json.decode(answer, type=Reviewed).status.allowed
 
@@ -291,9 +366,13 @@ async def test_the_issued_token_is_of_the_one_account_and_has_the_right_that_ray
     await eventually_true(may_write, within=10, every=0.05, what="the right to be granted")
 
 
-async def test_no_operator_grants_what_it_does_not_hold(control_plane: ControlPlane, autoscaling: RayCluster) -> None:
+async def test_no_operator_grants_what_it_does_not_hold(
+    control_plane: ControlPlane, autoscaling: RayCluster
+) -> None:
     role = autoscaler.identity(autoscaling)[resources.ROLE] | {"metadata": {"name": "greedy"}}
     role["rules"] = [{"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["delete"]}]
     async with acting_as(control_plane, "cluster-reconciler") as kube:
-        with pytest.raises(errors.Forbidden, match="is attempting to grant RBAC permissions not currently held"):
+        with pytest.raises(
+            errors.Forbidden, match="is attempting to grant RBAC permissions not currently held"
+        ):
             await kube.create(resources.ROLE, autoscaling.metadata.namespace, role)

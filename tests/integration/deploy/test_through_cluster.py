@@ -54,7 +54,9 @@ asyncio.run(main())
 
 async def _run(path: Path, *arguments: str) -> tuple[int, list[str], list[str]]:
     pipe = asyncio.subprocess.PIPE
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("RAYBUS_NATS")}
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith("RAYBUS_NATS")
+    }
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -71,7 +73,9 @@ async def _run(path: Path, *arguments: str) -> tuple[int, list[str], list[str]]:
 
 
 @asynccontextmanager
-async def connected(control_plane: ControlPlane, server: KeptServer, user: str) -> AsyncGenerator[Bus]:
+async def connected(
+    control_plane: ControlPlane, server: KeptServer, user: str
+) -> AsyncGenerator[Bus]:
     """Connect as any user, with the rights of the cluster's administrator."""
     settings = Settings(
         service=user,
@@ -93,19 +97,26 @@ async def publish(control_plane: ControlPlane, server: KeptServer) -> None:
         connected(control_plane, server, "provisioner-outside") as outside,
         connected(control_plane, server, "service-reconciler") as service,
     ):
-        for bus, made in ((own, [streams.state(), event_streams.events()]), (outside, [event_streams.mirror()])):
+        for bus, made in (
+            (own, [streams.state(), event_streams.events()]),
+            (outside, [event_streams.mirror()]),
+        ):
 
             async def are_made(bus: Bus = bus, made: Sequence[streams.Config] = made) -> bool:
                 try:
                     assert await stream_keeper.ensure(bus, made) == []
-                except errors.Unavailable:  # a server that reads new keys may close connections of others
+                except (
+                    errors.Unavailable
+                ):  # a server that reads new keys may close connections of others
                     return False
                 return True
 
             await eventually_true(are_made, within=60.0, what="the streams")
         for event in EVENTS:
             wire = upgrade_events.encode(event)
-            await service.publish(wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id)
+            await service.publish(
+                wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id
+            )
 
         async def is_mirrored() -> bool:
             return (await outside.stream(subjects.EVENTS_STREAM)).state.messages == len(EVENTS)
@@ -115,7 +126,9 @@ async def publish(control_plane: ControlPlane, server: KeptServer) -> None:
 
 async def entries(kube: KubeClient) -> set[str]:
     found = await kube.get(CONFIG_MAP, NAMESPACE, "nats-keys-subscriber")
-    return {name for name in msgspec.json.decode(found, type=Map).data if name.startswith("raybus-")}
+    return {
+        name for name in msgspec.json.decode(found, type=Map).data if name.startswith("raybus-")
+    }
 
 
 @pytest.mark.usefixtures("applied")
@@ -147,7 +160,9 @@ async def test_a_kubeconfig_is_enough_and_no_key_is_left_behind(
 async def test_a_cluster_without_raybus(control_plane: ControlPlane, tmp_path: Path) -> None:
     (tmp_path / "kubectl").write_text("#!/bin/sh\n")
     (tmp_path / "kubectl").chmod(0o755)
-    done = await _run(tmp_path, "--kubeconfig", str(control_plane.kubeconfig), "--raybus-namespace", "default")
+    done = await _run(
+        tmp_path, "--kubeconfig", str(control_plane.kubeconfig), "--raybus-namespace", "default"
+    )
     assert done == (
         1,
         [],

@@ -31,7 +31,13 @@ from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from integration.events.reported import Run, Upgraded
 from integration.isolated import isolate, log_progress, print_result
-from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
+from support.builders.ray_service import (
+    a_cluster_config,
+    a_group,
+    a_ray_service,
+    a_serve_config,
+    a_strategy,
+)
 from support.servers.relayed import Secured
 from support.waiting import eventually_true
 
@@ -75,17 +81,23 @@ class Environment:
         await self._kube.patch(RAY_SERVICE, BACKGROUND, self.name, Patch(body={"spec": spec}))
 
         async def is_over() -> bool:
-            with contextlib.suppress(errors.Retryable):  # the API server of a busy machine is late at times
+            with contextlib.suppress(
+                errors.Retryable
+            ):  # the API server of a busy machine is late at times
                 return await self._active() not in {"", old} and len(await self._clusters()) == 1
             return False
 
-        await eventually_true(is_over, within=TIMEOUT, what=f"upgrade {self._version} of {self.name}")
+        await eventually_true(
+            is_over, within=TIMEOUT, what=f"upgrade {self._version} of {self.name}"
+        )
         return Upgraded(service=self.name, old=old, new=await self._active())
 
     def _spec(self) -> dict[str, Any]:
         groups = [a_group(minReplicas=1, replicas=1)] if self._in_steps else []
         scaled: Json = {"enableInTreeAutoscaling": True} if self._in_steps else {}
-        config: Body = a_cluster_config(*groups, image=f"rayproject/ray:2.{50 + self._version}.0", **scaled)
+        config: Body = a_cluster_config(
+            *groups, image=f"rayproject/ray:2.{50 + self._version}.0", **scaled
+        )
         return {
             "config": {**config, "workerGroupSpecs": groups},
             "serve": a_serve_config(message=f"v{self._version}"),
@@ -119,7 +131,9 @@ async def run(options: argparse.Namespace, work: Path) -> Run:
             found.fleet.scale(service, 1)
         for each in found.fleet.all():
             await eventually_true(each.is_ready, within=TIMEOUT, what=f"{each.name} to be ready")
-        environments = [Environment(found, number) for number in range(min(ENVIRONMENTS, options.upgrades))]
+        environments = [
+            Environment(found, number) for number in range(min(ENVIRONMENTS, options.upgrades))
+        ]
         async with asyncio.TaskGroup() as group:
             for each in environments:
                 group.create_task(each.begin())
@@ -156,7 +170,9 @@ async def _kill(found: Stack, rng: random.Random, killed: Counter[str]) -> None:
         await asyncio.sleep(rng.uniform(*LULL))
         victim = rng.choice(list(REST))
         needed = list(found.fleet.all()) if victim == "nats" else found.fleet.of(victim)
-        if time.monotonic() < alone_until[victim] or not all([await each.is_ready() for each in needed]):
+        if time.monotonic() < alone_until[victim] or not all(
+            [await each.is_ready() for each in needed]
+        ):
             continue
         alone_until[victim] = time.monotonic() + REST[victim]
         killed[victim] += 1
@@ -183,7 +199,12 @@ async def _read(secured: Secured, count: int) -> list[str]:
 
     async with connect(secured.settings("subscriber")) as outside:
         await outside.session()
-        source = Source(stream=subjects.EVENTS_STREAM, filter=subjects.ALL_EVENTS, name="away", begin=from_sequence(1))
+        source = Source(
+            stream=subjects.EVENTS_STREAM,
+            filter=subjects.ALL_EVENTS,
+            name="away",
+            begin=from_sequence(1),
+        )
         async with consume(outside, source, take=take, read=lambda: None):
             for _ in range(600):
                 if has_ended():
@@ -195,10 +216,14 @@ async def _read(secured: Secured, count: int) -> list[str]:
 
 def main() -> None:
     """Enter a network of our own and print what was published."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--upgrades", type=int, default=50, help="how many upgrades (50)")
     parser.add_argument("--seed", type=int, default=1, help="what deaths are drawn from (1)")
-    parser.add_argument("--logs", type=Path, required=True, metavar="DIR", help="where the logs of the processes go")
+    parser.add_argument(
+        "--logs", type=Path, required=True, metavar="DIR", help="where the logs of the processes go"
+    )
     options = parser.parse_args()
     isolate("integration.events.kills")
     with tempfile.TemporaryDirectory(prefix="raybus-kills-") as work:

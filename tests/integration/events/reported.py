@@ -53,7 +53,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 def _missing(run: Run) -> Iterator[str]:
     reported: dict[tuple[str, str, str], list[CloudEvent[Data]]] = {}
     for each in run.unique:
-        reported.setdefault((each.subject, each.data.upgrade.old, each.data.upgrade.new), []).append(each)
+        reported.setdefault(
+            (each.subject, each.data.upgrade.old, each.data.upgrade.new), []
+        ).append(each)
     for one in run.upgrades:
         events = reported.pop((one.service, one.old, one.new), [])
         if not events:

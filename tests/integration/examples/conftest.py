@@ -55,7 +55,9 @@ async def _collect(stream: asyncio.StreamReader, lines: list[str]) -> None:
 async def running(*command: str, variables: Mapping[str, str]) -> AsyncGenerator[Running]:
     """Run an example as long as the block lasts."""
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env={**os.environ, **variables})
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=pipe, stderr=pipe, env={**os.environ, **variables}
+    )
     example = Running(process)
     async with asyncio.TaskGroup() as group:
         group.create_task(example.read())

@@ -37,14 +37,18 @@ class _Consumer(msgspec.Struct, frozen=True):
 async def _is_done(at: Outside, count: int) -> bool:
     """Return whether so many events are acknowledged."""
     try:
-        found = await (await at.bus("subscriber")).api("CONSUMER.INFO.RAY_EVENTS.python-example", None, _Consumer)
+        found = await (await at.bus("subscriber")).api(
+            "CONSUMER.INFO.RAY_EVENTS.python-example", None, _Consumer
+        )
     except errors.RaybusError:
         return False
     return found.ack_floor.stream_seq == count
 
 
 async def _until(example: Running, count: int) -> None:
-    await eventually(lambda: len(example.out) >= count, within=TIMEOUT, what=f"{count} events; {example.err}")
+    await eventually(
+        lambda: len(example.out) >= count, within=TIMEOUT, what=f"{count} events; {example.err}"
+    )
 
 
 @contextlib.contextmanager
@@ -56,7 +60,9 @@ def _locked(database: Path) -> Generator[None]:
         other.execute("ROLLBACK")
 
 
-async def test_it_goes_on_where_it_was_killed_and_handles_each_event_once(at: Outside, tmp_path: Path) -> None:
+async def test_it_goes_on_where_it_was_killed_and_handles_each_event_once(
+    at: Outside, tmp_path: Path
+) -> None:
     variables = {**access(at), "SUBSCRIBER_DATABASE": str(tmp_path / "handled.db")}
     await at.publish(EVENTS[:4])
     async with running(*python("python", "subscriber.py"), variables=variables) as first:
@@ -106,4 +112,6 @@ async def test_it_names_what_it_needs_and_leaves_nothing_behind(tmp_path: Path) 
     async with running(*python("python", "subscriber.py"), variables=variables) as example:
         assert await example.ended() == 1
     assert not database.exists()
-    assert example.err == ["the environment variable 'RAYBUS_NATS_URL' is needed; see the top of subscriber.py"]
+    assert example.err == [
+        "the environment variable 'RAYBUS_NATS_URL' is needed; see the top of subscriber.py"
+    ]

@@ -37,7 +37,11 @@ def test_the_syntax_holds_in_every_shell(shell: str) -> None:
 
 @pytest.mark.parametrize("missing", ["RAYBUS_NATS_URL", "RAYBUS_NATS_CREDENTIALS"])
 async def test_it_names_what_it_needs(missing: str) -> None:
-    variables = {"RAYBUS_NATS_URL": "tls://nowhere:4222", "RAYBUS_NATS_CREDENTIALS": "/nowhere", missing: ""}
+    variables = {
+        "RAYBUS_NATS_URL": "tls://nowhere:4222",
+        "RAYBUS_NATS_CREDENTIALS": "/nowhere",
+        missing: "",
+    }
     async with running(SCRIPT, variables=variables) as example:
         assert await example.ended() == 2
     assert len(example.err) == 1
@@ -63,7 +67,9 @@ async def test_it_hands_events_on_in_order_and_goes_on_where_it_was(at: Outside,
 
 async def _until(example: Running, event: Event) -> None:
     await eventually(
-        lambda: example.out and _id(example.out[-1]) == event.id, within=TIMEOUT, what=f"{event}; {example.err}"
+        lambda: example.out and _id(example.out[-1]) == event.id,
+        within=TIMEOUT,
+        what=f"{event}; {example.err}",
     )
 
 

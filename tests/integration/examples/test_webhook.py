@@ -96,41 +96,64 @@ def _logged(example: Running) -> list[dict[str, object]]:
     return [msgspec.json.decode(line) for line in example.out]
 
 
-async def test_events_arrive_as_they_are_stored_signed_and_in_order(at: Outside, tmp_path: Path) -> None:
+async def test_events_arrive_as_they_are_stored_signed_and_in_order(
+    at: Outside, tmp_path: Path
+) -> None:
     await at.publish(EVENTS)
     async with _receiver() as receiver:
         variables = _variables(at, receiver, tmp_path)
         async with running(*python("webhook", "forwarder.py"), variables=variables) as example:
-            await eventually(lambda: len(receiver.requests) == len(EVENTS), within=TIMEOUT, what=str(example.err))
+            await eventually(
+                lambda: len(receiver.requests) == len(EVENTS), within=TIMEOUT, what=str(example.err)
+            )
             assert await example.end() == 0
     assert [each.body for each in receiver.requests] == PAYLOADS
     assert receiver.taken == [event.id for event in EVENTS]
-    assert {each.headers["Content-Type"] for each in receiver.requests} == {"application/cloudevents+json"}
+    assert {each.headers["Content-Type"] for each in receiver.requests} == {
+        "application/cloudevents+json"
+    }
     assert all(each.is_signed for each in receiver.requests)
 
 
-async def test_what_is_refused_is_tried_again_before_anything_else(at: Outside, tmp_path: Path) -> None:
+async def test_what_is_refused_is_tried_again_before_anything_else(
+    at: Outside, tmp_path: Path
+) -> None:
     async with _receiver() as receiver:
         receiver.refuse = {EVENTS[1].id: 3}
-        async with running(*python("webhook", "forwarder.py"), variables=_variables(at, receiver, tmp_path)) as example:
+        async with running(
+            *python("webhook", "forwarder.py"), variables=_variables(at, receiver, tmp_path)
+        ) as example:
             await at.publish(EVENTS[:3])
-            await eventually(lambda: len(receiver.requests) == 6, within=TIMEOUT, what=str(example.err))
+            await eventually(
+                lambda: len(receiver.requests) == 6, within=TIMEOUT, what=str(example.err)
+            )
     assert receiver.taken == [EVENTS[0].id, *[EVENTS[1].id] * 4, EVENTS[2].id]
-    delays = [each["seconds"] for each in _logged(example) if each["msg"] == "not accepted, retrying"]
+    delays = [
+        each["seconds"] for each in _logged(example) if each["msg"] == "not accepted, retrying"
+    ]
     assert delays == [0.05, 0.1, 0.2]
 
 
-async def test_what_is_never_taken_is_a_dead_letter_and_does_not_stop_the_others(at: Outside, tmp_path: Path) -> None:
+async def test_what_is_never_taken_is_a_dead_letter_and_does_not_stop_the_others(
+    at: Outside, tmp_path: Path
+) -> None:
     async with _receiver() as receiver:
         receiver.refuse = {EVENTS[0].id: 99}
-        more = {"WEBHOOK_ATTEMPTS": "3", "DEAD_LETTER_URL": f"http://127.0.0.1:{receiver.port}/dead"}
+        more = {
+            "WEBHOOK_ATTEMPTS": "3",
+            "DEAD_LETTER_URL": f"http://127.0.0.1:{receiver.port}/dead",
+        }
         async with running(
             *python("webhook", "forwarder.py"), variables=_variables(at, receiver, tmp_path, **more)
         ) as example:
             await at.publish(EVENTS[:2])
-            await eventually(lambda: len(receiver.requests) == 4, within=TIMEOUT, what=str(example.err))
+            await eventually(
+                lambda: len(receiver.requests) == 4, within=TIMEOUT, what=str(example.err)
+            )
     assert receiver.taken == [*[EVENTS[0].id] * 3, EVENTS[1].id]
-    assert [(each.identity, each.body, each.is_signed) for each in receiver.dead] == [(EVENTS[0].id, PAYLOADS[0], True)]
+    assert [(each.identity, each.body, each.is_signed) for each in receiver.dead] == [
+        (EVENTS[0].id, PAYLOADS[0], True)
+    ]
     (letter,) = (each for each in _logged(example) if each["msg"] == "dead letter")
     assert letter == {
         "msg": "dead letter",
@@ -141,32 +164,48 @@ async def test_what_is_never_taken_is_a_dead_letter_and_does_not_stop_the_others
     }
 
 
-async def test_a_new_process_goes_on_where_the_old_one_was_killed(at: Outside, tmp_path: Path) -> None:
+async def test_a_new_process_goes_on_where_the_old_one_was_killed(
+    at: Outside, tmp_path: Path
+) -> None:
     async with _receiver() as receiver:
         variables = _variables(at, receiver, tmp_path)
         async with running(*python("webhook", "forwarder.py"), variables=variables) as first:
             await at.publish(EVENTS[:3])
-            await eventually(lambda: len(receiver.requests) == 3, within=TIMEOUT, what=str(first.err))
+            await eventually(
+                lambda: len(receiver.requests) == 3, within=TIMEOUT, what=str(first.err)
+            )
             await first.end()
         await at.publish(EVENTS[3:])
         async with running(*python("webhook", "forwarder.py"), variables=variables) as second:
-            await eventually(lambda: len(receiver.requests) == len(EVENTS), within=TIMEOUT, what=str(second.err))
+            await eventually(
+                lambda: len(receiver.requests) == len(EVENTS), within=TIMEOUT, what=str(second.err)
+            )
     assert receiver.taken == [event.id for event in EVENTS]
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "reported"),
     [
-        pytest.param("WEBHOOK_URL", "", "WEBHOOK_URL is not set; see the top of forwarder.py", id="none"),
         pytest.param(
-            "WEBHOOK_ATTEMPTS", "many", "WEBHOOK_ATTEMPTS='many': expected a number of 1 or more", id="no number"
+            "WEBHOOK_URL", "", "WEBHOOK_URL is not set; see the top of forwarder.py", id="none"
         ),
         pytest.param(
-            "WEBHOOK_TIMEOUT", "nan", "WEBHOOK_TIMEOUT='nan': expected a number of 0.1 or more", id="no number"
+            "WEBHOOK_ATTEMPTS",
+            "many",
+            "WEBHOOK_ATTEMPTS='many': expected a number of 1 or more",
+            id="no number",
+        ),
+        pytest.param(
+            "WEBHOOK_TIMEOUT",
+            "nan",
+            "WEBHOOK_TIMEOUT='nan': expected a number of 0.1 or more",
+            id="no number",
         ),
     ],
 )
-async def test_an_error_is_one_line(at: Outside, tmp_path: Path, variable: str, value: str, reported: str) -> None:
+async def test_an_error_is_one_line(
+    at: Outside, tmp_path: Path, variable: str, value: str, reported: str
+) -> None:
     variables = _variables(at, Receiver(), tmp_path, **{variable: value})
     async with running(*python("webhook", "forwarder.py"), variables=variables) as example:
         assert await example.ended() == 1

@@ -51,15 +51,23 @@ asyncio.run(main())
 """
 
 
-async def test_pods_become_ready_on_simulated_nodes_and_definitions_are_served(tmp_path: Path) -> None:
+async def test_pods_become_ready_on_simulated_nodes_and_definitions_are_served(
+    tmp_path: Path,
+) -> None:
     crds = tmp_path / "crds"
     crds.mkdir()
     (crds / "widgets.yaml").write_text(_WIDGETS)
-    async with ControlPlane.started(tmp_path / "cp", crds=crds, scheduler=True, kwok_nodes=1) as running:
+    async with ControlPlane.started(
+        tmp_path / "cp", crds=crds, scheduler=True, kwok_nodes=1
+    ) as running:
         async with running.api() as api:
-            await api.apply({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": "w"}})
+            await api.apply(
+                {"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": "w"}}
+            )
             await api.apply(_POD)
-            pod = await api.wait_for("pod", "/api/v1/namespaces/default/pods/one", _runs, timeout=30)
+            pod = await api.wait_for(
+                "pod", "/api/v1/namespaces/default/pods/one", _runs, timeout=30
+            )
         assert pod["spec"]["nodeName"] == "kwok-0"
         assert running.kubeconfig.stat().st_mode & 0o077 == 0
 
@@ -82,7 +90,8 @@ async def test_the_api_server_comes_back_with_all_objects(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "program", [pytest.param(_CONTROLLER_MANAGER, id="controller-manager"), pytest.param(_KWOK, id="kwok")]
+    "program",
+    [pytest.param(_CONTROLLER_MANAGER, id="controller-manager"), pytest.param(_KWOK, id="kwok")],
 )
 async def test_a_port_that_another_program_took_meanwhile_is_replaced(
     program: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

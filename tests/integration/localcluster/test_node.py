@@ -33,7 +33,9 @@ pytestmark = [
 ]
 
 _REACHED = "reached by its name"
-_SCRIPT = f"exec 3<>/dev/tcp/kubernetes.default.svc.cluster.local/443 && echo '{_REACHED}'; sleep 600"
+_SCRIPT = (
+    f"exec 3<>/dev/tcp/kubernetes.default.svc.cluster.local/443 && echo '{_REACHED}'; sleep 600"
+)
 
 
 class Bench(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +59,9 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     with ExitStack() as stack:
         for number in (1, 2):
             command = node.removal(made.layout(number).name)
-            stack.enter_context(node.cleaned_up(*command, environment={"XDG_STATE_HOME": str(state)}))
+            stack.enter_context(
+                node.cleaned_up(*command, environment={"XDG_STATE_HOME": str(state)})
+            )
         try:
             yield made
         finally:
@@ -65,22 +69,35 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
                 await Built().down(made.layout(number), Progress.silent(), purge=True)
 
 
-async def test_two_nodes_side_by_side_run_pods_that_reach_services_by_name(bench: Bench, tmp_path: Path) -> None:
+async def test_two_nodes_side_by_side_run_pods_that_reach_services_by_name(
+    bench: Bench, tmp_path: Path
+) -> None:
     image = shell_image.write(tmp_path / "shell.tar")
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(Built().up(bench.request(number), Progress.silent())) for number in (1, 2)]
+        tasks = [
+            group.create_task(Built().up(bench.request(number), Progress.silent()))
+            for number in (1, 2)
+        ]
     for number, task in enumerate(tasks, start=1):
         known = task.result()
         assert await Built().load(known, bench.layout(number), [image]) == [shell_image.NAME]
         assert await Built().load(known, bench.layout(number), [image]) == []
         assert _REACHED in await _logs_of_a_pod(known)
-        assert await _kubectl(known, "exec", "shell", "--", "bash", "-c", "echo inside $HOSTNAME") == "inside shell\n"
+        assert (
+            await _kubectl(known, "exec", "shell", "--", "bash", "-c", "echo inside $HOSTNAME")
+            == "inside shell\n"
+        )
     await Built().down(bench.layout(1), Progress.silent(), purge=True)
     assert _left_of(bench.layout(1)) == []
-    assert await _kubectl(tasks[1].result(), "exec", "shell", "--", "bash", "-c", "echo still") == "still\n"
+    assert (
+        await _kubectl(tasks[1].result(), "exec", "shell", "--", "bash", "-c", "echo still")
+        == "still\n"
+    )
 
 
-async def test_a_second_start_keeps_images_and_forgets_containers(bench: Bench, tmp_path: Path) -> None:
+async def test_a_second_start_keeps_images_and_forgets_containers(
+    bench: Bench, tmp_path: Path
+) -> None:
     image = shell_image.write(tmp_path / "shell.tar")
     known = await Built().up(bench.request(1), Progress.silent())
     await Built().load(known, bench.layout(1), [image])
@@ -100,13 +117,20 @@ async def test_a_running_node_gets_a_gateway_and_keeps_it(bench: Bench, tmp_path
     assert await _kubectl(known, "get", "gatewayclasses", "-o", "name") == ""
     extended = await Built().up(msgspec.structs.replace(without, gateway=True), Progress.silent())
     assert (extended.gateway, extended.processes) == (True, known.processes)
-    assert await _kubectl(known, "get", "gatewayclasses", "-o", "name") == "gatewayclass.gateway.networking.k8s.io/eg\n"
+    assert (
+        await _kubectl(known, "get", "gatewayclasses", "-o", "name")
+        == "gatewayclass.gateway.networking.k8s.io/eg\n"
+    )
     assert await Built().up(without, Progress.silent()) == extended
 
 
 async def test_nothing_is_left_of_a_node_after_its_programs_were_killed(bench: Bench) -> None:
     known = await Built().up(bench.request(1), Progress.silent())
-    victims = [process for process in known.processes if process.name in {"containerd", "kubelet", "forward", "etcd"}]
+    victims = [
+        process
+        for process in known.processes
+        if process.name in {"containerd", "kubelet", "forward", "etcd"}
+    ]
     for victim in victims:
         processes.kill(victim)
     assert await processes.gone(victims, timeout=5) == []
@@ -114,12 +138,18 @@ async def test_nothing_is_left_of_a_node_after_its_programs_were_killed(bench: B
     assert _left_of(bench.layout(1)) == []
 
 
-async def test_nothing_is_left_of_a_start_that_was_killed_half_way(bench: Bench, tmp_path: Path) -> None:
+async def test_nothing_is_left_of_a_start_that_was_killed_half_way(
+    bench: Bench, tmp_path: Path
+) -> None:
     layout = bench.layout(1)
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "half")}
-    half = msgspec.structs.replace(bench.settings, state_root=tmp_path / "half" / "raybus").layout(layout.name)
+    half = msgspec.structs.replace(bench.settings, state_root=tmp_path / "half" / "raybus").layout(
+        layout.name
+    )
     command = [sys.executable, "-m", "localcluster", "up", "--no-gateway", "--name", layout.name]
-    starting = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.DEVNULL)
+    starting = await asyncio.create_subprocess_exec(
+        *command, env=environment, stderr=asyncio.subprocess.DEVNULL
+    )
     try:
         await _until_programs_run(layout.name)
     finally:
@@ -141,7 +171,11 @@ with node.cleaned_up(*node.removal({name!r})):
     subprocess.run([sys.executable, "-m", "localcluster", "up", "--no-gateway", "--name", {name!r}], check=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    environment = {**os.environ, "XDG_STATE_HOME": str(state), "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {
+        **os.environ,
+        "XDG_STATE_HOME": str(state),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
     test = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=environment)
     assert await test.wait() == -signal.SIGKILL
     layout = msgspec.structs.replace(bench.settings, state_root=state / "raybus").layout(name)
@@ -156,8 +190,17 @@ async def test_a_port_in_use_is_named(bench: Bench) -> None:
 
 
 async def _logs_of_a_pod(known: Record) -> str:
-    spec = {"containers": [{"name": "main", "image": shell_image.NAME, "command": ["bash", "-c", _SCRIPT]}]}
-    pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "shell"}, "spec": spec}
+    spec = {
+        "containers": [
+            {"name": "main", "image": shell_image.NAME, "command": ["bash", "-c", _SCRIPT]}
+        ]
+    }
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "shell"},
+        "spec": spec,
+    }
     async with Api(kubeconfig.read_access(known.kubeconfig)) as api:
         await api.apply(pod)
         await api.wait_for("running", "/api/v1/namespaces/default/pods/shell", _runs, timeout=60)
@@ -193,7 +236,10 @@ def _network(pid: str) -> str | None:
 
 def _left_of(layout: Layout) -> list[str]:
     """Return every trace of a node that this machine still shows, except empty standard folders."""
-    found = [f"process {process.pid}" for process in processes.pids_by_argument(namespaces.marker(layout.name))]
+    found = [
+        f"process {process.pid}"
+        for process in processes.pids_by_argument(namespaces.marker(layout.name))
+    ]
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             line = (entry / "cmdline").read_bytes().decode(errors="replace")
@@ -202,6 +248,8 @@ def _left_of(layout: Layout) -> list[str]:
         if f"{layout.state}/" in line and int(entry.name) != os.getpid():
             found.append(f"process {entry.name} {line[:80]}")
     mounts = Path("/proc/self/mounts").read_text().splitlines()
-    found += [f"mount {line}" for line in mounts if layout.name in line or str(layout.state) in line]
+    found += [
+        f"mount {line}" for line in mounts if layout.name in line or str(layout.state) in line
+    ]
     found += [f"cgroup {path}" for path in namespaces.cgroups_left(layout.name)]
     return [*found, f"folder {layout.state}"] if layout.state.exists() else found

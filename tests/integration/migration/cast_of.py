@@ -30,15 +30,21 @@ async def appear(on: Stage) -> None:
             await on.create(objects.resource_of(document), document)
     await _serve(on, BLUE_GREEN, rayClusterDeletionDelaySeconds=0)
     await _serve(on, STEPS, upgradeStrategy=_in_steps(100, 50, 1))
-    await _serve(on, MOVING, upgradeStrategy=_in_steps(100, 20, 6), rayClusterDeletionDelaySeconds=3600)
-    await _serve(on, BACK, upgradeStrategy=_in_steps(100, 10, 6), rayClusterDeletionDelaySeconds=3600)
+    await _serve(
+        on, MOVING, upgradeStrategy=_in_steps(100, 20, 6), rayClusterDeletionDelaySeconds=3600
+    )
+    await _serve(
+        on, BACK, upgradeStrategy=_in_steps(100, 10, 6), rayClusterDeletionDelaySeconds=3600
+    )
     for name in (BLUE_GREEN, STEPS, MOVING, BACK):
         await on.until(name, is_served, "KubeRay serves it")
     await on.change(BLUE_GREEN, {"rayClusterConfig": config(NEW)})
     await on.until(BLUE_GREEN, is_pending, "its upgrade begins")
     await on.until(BLUE_GREEN, is_served, "its upgrade is over")
     for name in (BACK, MOVING):
-        await on.change(name, {"rayClusterConfig": config(NEW), "serveConfigV2": a_serve_config(message="v2")})
+        await on.change(
+            name, {"rayClusterConfig": config(NEW), "serveConfigV2": a_serve_config(message="v2")}
+        )
     for name in (BACK, MOVING):
         await on.until(name, is_at_least(20), "a part of the traffic has moved")
 
@@ -50,7 +56,9 @@ async def _serve(on: Stage, name: str, **spec: Any) -> None:
 
 def config(image: str) -> Json:
     """Return the cluster of a service."""
-    return a_cluster_config(a_group(minReplicas=1, replicas=2), image=image, enableInTreeAutoscaling=True)
+    return a_cluster_config(
+        a_group(minReplicas=1, replicas=2), image=image, enableInTreeAutoscaling=True
+    )
 
 
 def _in_steps(surge: int, step: int, interval: int) -> Json:
@@ -83,7 +91,9 @@ def is_at_least(percent: int) -> Holds:
 def has_moved_on(before: Sequence[Body]) -> Holds:
     """Return a condition: more traffic has moved than in a snapshot."""
     held = next(
-        each["status"] for each in before if each["kind"] == "RayService" and each["metadata"]["name"] == MOVING
+        each["status"]
+        for each in before
+        if each["kind"] == "RayService" and each["metadata"]["name"] == MOVING
     )
     was = share(held)
     return lambda status: not _pending(status) or share(status) > was
@@ -105,15 +115,23 @@ def _other(status: Json) -> Body:
 def changed(before: Sequence[Body], after: Sequence[Body]) -> list[str]:
     """Return what is different, status and versions aside, in all that was not being upgraded."""
     upgraded = {
-        _key(each) for name in (MOVING, BACK) for some in (before, after) for each in trees.of_service(some, name)
+        _key(each)
+        for name in (MOVING, BACK)
+        for some in (before, after)
+        for each in trees.of_service(some, name)
     }
-    sides = (trees.stable([each for each in some if _key(each) not in upgraded]) for some in (before, after))
+    sides = (
+        trees.stable([each for each in some if _key(each) not in upgraded])
+        for some in (before, after)
+    )
     return [each for each in objects.differences(*sides) if is_theirs(each)]
 
 
 def is_theirs(difference: str) -> bool:
     """Return whether a difference is anything but a record of ours: the memory of an upgrade, what a cluster was given."""
-    return not any(each in difference for each in ("ControllerRevision ", "raybus.io/traffic-record"))
+    return not any(
+        each in difference for each in ("ControllerRevision ", "raybus.io/traffic-record")
+    )
 
 
 def lost(before: Sequence[Body], after: Sequence[Body]) -> list[str]:

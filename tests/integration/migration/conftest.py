@@ -43,7 +43,9 @@ from traffic_manager import wiring as traffic_wiring
 class KubeRayNamespace:
     """A namespace with what KubeRay left in it."""
 
-    def __init__(self, control_plane: ControlPlane, kube: KubeClient, namespace: str, clock: Clock) -> None:
+    def __init__(
+        self, control_plane: ControlPlane, kube: KubeClient, namespace: str, clock: Clock
+    ) -> None:
         self.control_plane = control_plane
         self.kube = kube
         self.namespace = namespace
@@ -57,7 +59,9 @@ class KubeRayNamespace:
         for each in found:
             if each["kind"] == "RayService":
                 self._configure(each)
-        await eventually_true(self._has_endpoints, within=30, every=0.1, what="endpoints behind all Services")
+        await eventually_true(
+            self._has_endpoints, within=30, every=0.1, what="endpoints behind all Services"
+        )
         return found
 
     def _configure(self, service: Body) -> None:
@@ -67,7 +71,9 @@ class KubeRayNamespace:
             if each and each.get("rayClusterName"):
                 head = self.serve.head(f"{each['rayClusterName']}-head-svc")
                 head.deploy_seconds = 0.0
-                capacity = {"target_capacity": each["targetCapacity"]} if "targetCapacity" in each else {}
+                capacity = (
+                    {"target_capacity": each["targetCapacity"]} if "targetCapacity" in each else {}
+                )
                 head.deploy({**config, **capacity})
 
     async def _has_endpoints(self) -> bool:
@@ -83,7 +89,9 @@ class KubeRayNamespace:
 class Reconcilers:
     """The three services at work, and what they asked for."""
 
-    def __init__(self, own: CountingClient, apps: Sequence[App], reconciles: Sequence[Reconciles]) -> None:
+    def __init__(
+        self, own: CountingClient, apps: Sequence[App], reconciles: Sequence[Reconciles]
+    ) -> None:
         self.own = own
         self._apps = apps
         self._reconciles = reconciles
@@ -91,7 +99,8 @@ class Reconcilers:
     async def have_reconciled(self, services: Sequence[Key], clusters: Sequence[Key]) -> None:
         """Wait until everything was reconciled, and again after all that the first reconciles may have enqueued."""
         watched = [
-            (app, reconciles, services) for app, reconciles in zip(self._apps[:2], self._reconciles[:2], strict=True)
+            (app, reconciles, services)
+            for app, reconciles in zip(self._apps[:2], self._reconciles[:2], strict=True)
         ]
         watched.append((self._apps[2], self._reconciles[2], clusters))
         for times in (1, 2):
@@ -110,13 +119,19 @@ class Reconcilers:
 @asynccontextmanager
 async def working(legacy: KubeRayNamespace) -> AsyncGenerator[Reconcilers]:
     """Run the reconcilers for the length of a block."""
-    own = await CountingClient.connect(kubeconfig=legacy.control_plane.kubeconfig, user_agent="raybus-test")
+    own = await CountingClient.connect(
+        kubeconfig=legacy.control_plane.kubeconfig, user_agent="raybus-test"
+    )
     clock, namespace = legacy.clock, legacy.namespace
     events = FakeEvents(clock)
-    services = service_wiring.assemble(own, legacy.serve, Config(), clock=clock, instance="test", bus=events)
+    services = service_wiring.assemble(
+        own, legacy.serve, Config(), clock=clock, instance="test", bus=events
+    )
     traffic = traffic_wiring.assemble(own, legacy.serve, clock=clock, instance="test")
     registry = CollectorRegistry()
-    clusters = cluster_wiring.assemble(own, ClusterConfig(), clock=clock, instance="test", registry=registry)
+    clusters = cluster_wiring.assemble(
+        own, ClusterConfig(), clock=clock, instance="test", registry=registry
+    )
     reconciles = [Reconciles(each.reconciler) for each in (services, traffic, clusters)]
     apps = [
         msgspec.structs.replace(app, reconciler=counted)
@@ -127,7 +142,10 @@ async def working(legacy: KubeRayNamespace) -> AsyncGenerator[Reconcilers]:
             tasks = [group.create_task(GatewayController(legacy.kube, namespace).run())]
             for app, kinds in zip(apps, (KINDS, KINDS, CLUSTER_KINDS), strict=True):
                 feed = ApiFeed(legacy.kube, kinds, namespace=namespace)
-                tasks += [group.create_task(follow(feed, app.controller)), group.create_task(app.run(workers=4))]
+                tasks += [
+                    group.create_task(follow(feed, app.controller)),
+                    group.create_task(app.run(workers=4)),
+                ]
             yield Reconcilers(own, apps, reconciles)
             for task in tasks:
                 task.cancel()
@@ -140,7 +158,9 @@ async def gateway_api(control_plane: ControlPlane) -> None:
     """Define the Gateway API, once per control plane."""
     async with control_plane.api() as api:
         held = read_manifests(prepared(GATEWAY_CRDS))
-        await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in WANTED])
+        await api.apply_definitions(
+            [each for each in held if each["spec"]["names"]["kind"] in WANTED]
+        )
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
     try:
         await eventually_true(lambda: _is_served(kube), within=60, what="the Gateway API")
@@ -158,7 +178,9 @@ async def _is_served(kube: KubeClient) -> bool:
 
 
 @pytest.fixture
-async def legacy(control_plane: ControlPlane, gateway_api: None) -> AsyncGenerator[KubeRayNamespace]:
+async def legacy(
+    control_plane: ControlPlane, gateway_api: None
+) -> AsyncGenerator[KubeRayNamespace]:
     """Make a namespace of its own."""
     del gateway_api  # it is there
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")

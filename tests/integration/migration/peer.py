@@ -20,13 +20,17 @@ async def running(command: str, kubeconfig: Path, log: Path) -> AsyncGenerator[N
         assert process.poll() is None, f"the operator has ended:\n{_last_lines(log)}"
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        await eventually(lambda: process.poll() is not None, within=30, what="the end of the operator")
+        await eventually(
+            lambda: process.poll() is not None, within=30, what="the end of the operator"
+        )
 
 
 def _start(command: str, environment: dict[str, str], log: Path) -> "subprocess.Popen[bytes]":
     argv = bound(["/bin/sh", "-c", f"exec {command}"])
     with log.open("ab") as output:
-        return subprocess.Popen(argv, stdout=output, stderr=output, env=environment, start_new_session=True)
+        return subprocess.Popen(
+            argv, stdout=output, stderr=output, env=environment, start_new_session=True
+        )
 
 
 def _last_lines(log: Path) -> str:

@@ -69,18 +69,28 @@ async def rehearse(command: str, crds: Path, *, records: bool) -> Figures:
         log_progress(f"raybus migrate check -o wide:\n{output}")
         mark, ended = found.audit.here(), time.monotonic()
         async with _raybus(found):
-            await on.until(cast_of.MOVING, cast_of.has_moved_on(before), "raybus goes on with the upgrade")
+            await on.until(
+                cast_of.MOVING, cast_of.has_moved_on(before), "raybus goes on with the upgrade"
+            )
             taken = time.monotonic() - ended
-            await on.until(cast_of.MOVING, cast_of.is_served, "raybus ends the upgrade that KubeRay began")
-            await on.until(cast_of.BACK, cast_of.is_at_least(40), "raybus takes the other one further")
+            await on.until(
+                cast_of.MOVING, cast_of.is_served, "raybus ends the upgrade that KubeRay began"
+            )
+            await on.until(
+                cast_of.BACK, cast_of.is_at_least(40), "raybus takes the other one further"
+            )
         ours, during = found.audit.since(mark).changes, await on.snapshot()
-        log_progress(f"raybus wrote {ours}; changed: {cast_of.changed(before, during) or 'nothing'}")
+        log_progress(
+            f"raybus wrote {ours}; changed: {cast_of.changed(before, during) or 'nothing'}"
+        )
         mark = found.audit.here()
         async with peer.running(command, found.kubeconfig, found.work / "peer.log"):
             await on.until(cast_of.BACK, cast_of.is_served, "KubeRay ends what raybus went on with")
             await _quiet(found)
             theirs, after = found.audit.since(mark).changes, await on.snapshot()
-            log_progress(f"KubeRay wrote {theirs}; changed: {cast_of.changed(during, after) or 'nothing'}")
+            log_progress(
+                f"KubeRay wrote {theirs}; changed: {cast_of.changed(during, after) or 'nothing'}"
+            )
             mark = found.audit.here()
             async with _raybus(found):
                 await asyncio.sleep(BOTH_SECONDS)
@@ -101,7 +111,9 @@ async def rehearse(command: str, crds: Path, *, records: bool) -> Figures:
 
 @asynccontextmanager
 async def _raybus(found: Rig) -> AsyncGenerator[None]:
-    with raybus_up.started(found.work / f"up-{time.monotonic_ns()}", "--kubeconfig", str(found.kubeconfig)) as running:
+    with raybus_up.started(
+        found.work / f"up-{time.monotonic_ns()}", "--kubeconfig", str(found.kubeconfig)
+    ) as running:
         await running.ready(within=120)
         yield
 
@@ -117,10 +129,16 @@ async def _quiet(found: Rig) -> None:
 
 def asked(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--peer", metavar="CMD", required=True, help="starts KubeRay's operator")
-    parser.add_argument("--peer-crds", metavar="DIR", type=Path, required=True, help="its config/crd/bases")
-    parser.add_argument("--record", action="store_true", help="write what KubeRay left to tests/golden")
+    parser.add_argument(
+        "--peer-crds", metavar="DIR", type=Path, required=True, help="its config/crd/bases"
+    )
+    parser.add_argument(
+        "--record", action="store_true", help="write what KubeRay left to tests/golden"
+    )
     return parser.parse_args(arguments)
 
 

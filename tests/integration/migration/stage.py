@@ -44,7 +44,9 @@ class Stage:
     async def create(self, resource: Resource, body: Body) -> None:
         """Create an object as a user does."""
         await self.rig.kube.create(
-            resource, BACKGROUND, {**body, "metadata": {**body["metadata"], "namespace": BACKGROUND}}
+            resource,
+            BACKGROUND,
+            {**body, "metadata": {**body["metadata"], "namespace": BACKGROUND}},
         )
 
     async def change(self, name: str, spec: Body) -> None:
@@ -63,7 +65,10 @@ class Stage:
         body: Body = msgspec.json.decode(await self.rig.kube.get(RAY_SERVICE, BACKGROUND, name))
         status: Json = {**body.get("status", {}), "isSeen": _is_seen(body)}
         pending: Json = status.get("pendingServiceStatus") or {}
-        key, share = f"{name} {pending.get('rayClusterName')}", int(pending.get("trafficRoutedPercent") or 0)
+        key, share = (
+            f"{name} {pending.get('rayClusterName')}",
+            int(pending.get("trafficRoutedPercent") or 0),
+        )
         if pending.get("rayClusterName") and share < self._shares.get(key, 0):
             self.went_back.append(f"{key}: {self._shares[key]} became {share}")
         self._shares[key] = share
@@ -75,14 +80,24 @@ class Stage:
         while not holds(status := await self.status(name)):
             if time.monotonic() - began > TIMEOUT:
                 log = (self.rig.work / "peer.log").read_text(errors="replace")[-2000:]
-                raise AssertionError(f"not within {TIMEOUT:g} s: {name}: {what}; status {status}\n{log}")
+                raise AssertionError(
+                    f"not within {TIMEOUT:g} s: {name}: {what}; status {status}\n{log}"
+                )
             await asyncio.sleep(0.3)
         log_progress(f"{name}: {what} ({time.monotonic() - began:.1f} s)")
 
     async def check(self) -> str:
         """Run `raybus migrate check` as a user does, while no operator works; return its output."""
         await self.rig.kube.patch(DEPLOYMENT, HOME, KUBERAY, Patch(body={"spec": {"replicas": 0}}))
-        argv = [sys.executable, "-m", "raybus_cli.main", "migrate", "check", "--kubeconfig", str(self.rig.kubeconfig)]
+        argv = [
+            sys.executable,
+            "-m",
+            "raybus_cli.main",
+            "migrate",
+            "check",
+            "--kubeconfig",
+            str(self.rig.kubeconfig),
+        ]
         done = await asyncio.to_thread(
             subprocess.run, [*argv, "-o", "wide"], capture_output=True, text=True, check=False
         )
@@ -95,7 +110,9 @@ async def built(rig: Rig) -> AsyncGenerator[Stage]:
     """Build it for the length of a block."""
     async with rig.control_plane.api() as api:
         held = read_manifests(prepared(GATEWAY_CRDS))
-        await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in GATEWAY_KINDS])
+        await api.apply_definitions(
+            [each for each in held if each["spec"]["names"]["kind"] in GATEWAY_KINDS]
+        )
     await rig.kube.create(NAMESPACE, None, {"metadata": {"name": HOME}})
     await rig.kube.create(DEPLOYMENT, HOME, _operator())
     async with asyncio.TaskGroup() as group:

@@ -33,10 +33,16 @@ HOOKS = Resource(
 
 async def checked(legacy: KubeRayNamespace) -> Report:
     """Check the namespace, with the fake Serve in place of dashboards behind the API server."""
-    kube = await KubeClient.connect(kubeconfig=legacy.control_plane.kubeconfig, user_agent="raybus-test")
+    kube = await KubeClient.connect(
+        kubeconfig=legacy.control_plane.kubeconfig, user_agent="raybus-test"
+    )
     try:
         return await check.check(
-            kube, raybus_namespace="raybus", namespace=legacy.namespace, dashboard=legacy.serve, clock=legacy.clock
+            kube,
+            raybus_namespace="raybus",
+            namespace=legacy.namespace,
+            dashboard=legacy.serve,
+            clock=legacy.clock,
         )
     finally:
         await kube.close()
@@ -45,7 +51,9 @@ async def checked(legacy: KubeRayNamespace) -> Report:
 def reported(report: Report) -> dict[str, list[str]]:
     """Return what is more than a note, by object."""
     return {
-        f"{each.kind} {each.name}": [f"{found.level}: {found.text}" for found in each.findings if found.level != "note"]
+        f"{each.kind} {each.name}": [
+            f"{found.level}: {found.text}" for found in each.findings if found.level != "note"
+        ]
         for each in report.objects
         if each.verdict != "nothing"
     }
@@ -57,7 +65,9 @@ async def test_a_service_that_kuberay_left_is_ready(legacy: KubeRayNamespace, na
     report = await checked(legacy)
     assert reported(report) == {}
     assert report.verdict is Verdict.READY
-    assert [each["metadata"] for each in await legacy.read()] == [each["metadata"] for each in before], "it only reads"
+    assert [each["metadata"] for each in await legacy.read()] == [
+        each["metadata"] for each in before
+    ], "it only reads"
     kinds = [each.kind for each in report.objects]
     assert kinds.count("RayService") == 1
     assert kinds.count("RayCluster") == (2 if name == cast_of.MOVING else 1)
@@ -78,7 +88,9 @@ async def a_changed_spec(legacy: KubeRayNamespace) -> None:
 
 async def more_workers(legacy: KubeRayNamespace) -> None:
     clusters = [each for each in await legacy.read() if each["kind"] == "RayCluster"]
-    change: list[Body] = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": 4}]
+    change: list[Body] = [
+        {"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": 4}
+    ]
     patch = Patch(body=change, content_type="application/json-patch+json")
     await legacy.kube.patch(RAY_CLUSTER, legacy.namespace, clusters[0]["metadata"]["name"], patch)
 
@@ -91,25 +103,46 @@ async def a_silent_dashboard(legacy: KubeRayNamespace) -> None:
 @pytest.mark.parametrize(
     ("spoil", "verdict", "text"),
     [
-        pytest.param(a_changed_spec, Verdict.NOT_READY, "the status would name other clusters", id="a changed spec"),
-        pytest.param(more_workers, Verdict.NOT_READY, "raybus would create Pod", id="workers to come"),
-        pytest.param(a_silent_dashboard, Verdict.UNREAD, "does not report its state", id="a silent dashboard"),
+        pytest.param(
+            a_changed_spec,
+            Verdict.NOT_READY,
+            "the status would name other clusters",
+            id="a changed spec",
+        ),
+        pytest.param(
+            more_workers, Verdict.NOT_READY, "raybus would create Pod", id="workers to come"
+        ),
+        pytest.param(
+            a_silent_dashboard, Verdict.UNREAD, "does not report its state", id="a silent dashboard"
+        ),
     ],
 )
 async def test_planned_changes_are_printed(
-    legacy: KubeRayNamespace, spoil: Callable[[KubeRayNamespace], Awaitable[None]], verdict: Verdict, text: str
+    legacy: KubeRayNamespace,
+    spoil: Callable[[KubeRayNamespace], Awaitable[None]],
+    verdict: Verdict,
+    text: str,
 ) -> None:
     await legacy.inherit(cast_of.BLUE_GREEN)
     await spoil(legacy)
     report = await checked(legacy)
     assert report.verdict is verdict
-    assert any(text in each for some in reported(report).values() for each in some), reported(report)
-    assert all(found.remedy for each in report.objects for found in each.findings if found.level != "note")
+    assert any(text in each for some in reported(report).values() for each in some), reported(
+        report
+    )
+    assert all(
+        found.remedy for each in report.objects for found in each.findings if found.level != "note"
+    )
 
 
 async def test_a_webhook_of_kuberays_operator_is_found(legacy: KubeRayNamespace) -> None:
     name = f"validating-{uuid4().hex[:8]}"
-    rule = {"apiGroups": ["ray.io"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["rayclusters"]}
+    rule = {
+        "apiGroups": ["ray.io"],
+        "apiVersions": ["v1"],
+        "operations": ["UPDATE"],
+        "resources": ["rayclusters"],
+    }
     hook: Body = {
         "name": "vraycluster.kb.io",
         "admissionReviewVersions": ["v1"],
@@ -147,7 +180,9 @@ async def test_an_empty_namespace_is_ready(legacy: KubeRayNamespace) -> None:
     assert "no KubeRay operator is installed" in out
 
 
-async def test_what_may_not_be_read_ends_with_2(legacy: KubeRayNamespace, control_plane: ControlPlane) -> None:
+async def test_what_may_not_be_read_ends_with_2(
+    legacy: KubeRayNamespace, control_plane: ControlPlane
+) -> None:
     account = Resource(kind="ServiceAccount", plural="serviceaccounts")
     await legacy.kube.create(account, legacy.namespace, {"metadata": {"name": "stranger"}})
     stranger = await control_plane.kubeconfig_for_service_account(legacy.namespace, "stranger")

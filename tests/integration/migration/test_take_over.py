@@ -18,14 +18,20 @@ pytestmark = [pytest.mark.integration]
 
 
 def keys(legacy: KubeRayNamespace, some: Sequence[Body], kind: str) -> list[Key]:
-    return [Key(legacy.namespace, each["metadata"]["name"]) for each in some if each["kind"] == kind]
+    return [
+        Key(legacy.namespace, each["metadata"]["name"]) for each in some if each["kind"] == kind
+    ]
 
 
 @pytest.mark.parametrize("name", [cast_of.BLUE_GREEN, cast_of.STEPS])
-async def test_taking_over_a_service_at_rest_changes_nothing(legacy: KubeRayNamespace, name: str) -> None:
+async def test_taking_over_a_service_at_rest_changes_nothing(
+    legacy: KubeRayNamespace, name: str
+) -> None:
     before = await legacy.inherit(name)
     async with working(legacy) as reconcilers:
-        await reconcilers.have_reconciled(keys(legacy, before, "RayService"), keys(legacy, before, "RayCluster"))
+        await reconcilers.have_reconciled(
+            keys(legacy, before, "RayService"), keys(legacy, before, "RayCluster")
+        )
         after = await legacy.read()
     sides = (trees.stable(some) for some in (before, after))
     found = [each for each in objects.differences(*sides) if cast_of.is_theirs(each)]
@@ -46,7 +52,9 @@ async def test_an_upgrade_goes_on_from_where_it_stands(legacy: KubeRayNamespace)
     async def is_over() -> bool:
         status = status_of(await legacy.read(), name)
         pending: Json = status.get("pendingServiceStatus") or {}
-        seen.extend([int(pending.get("trafficRoutedPercent") or 0)] if pending.get("rayClusterName") else [])
+        seen.extend(
+            [int(pending.get("trafficRoutedPercent") or 0)] if pending.get("rayClusterName") else []
+        )
         return not pending.get("rayClusterName")
 
     async with working(legacy):
@@ -60,7 +68,9 @@ async def test_an_upgrade_goes_on_from_where_it_stands(legacy: KubeRayNamespace)
 
 
 def status_of(some: Sequence[Body], name: str) -> Json:
-    found = (each for each in some if (each["kind"], each["metadata"]["name"]) == ("RayService", name))
+    found = (
+        each for each in some if (each["kind"], each["metadata"]["name"]) == ("RayService", name)
+    )
     return next(found).get("status", {})
 
 

@@ -86,7 +86,9 @@ class Run:
         for cause in wanted:
             if cause in AROUND or cause in NATS:
                 await self._one(cause)
-        return Report(before=before, fired=self._fired, problems=self._problems, texts=sorted(self._texts))
+        return Report(
+            before=before, fired=self._fired, problems=self._problems, texts=sorted(self._texts)
+        )
 
     async def _one(self, cause: Cause) -> None:
         log_progress(cause.text)
@@ -130,7 +132,9 @@ class Run:
         async def is_silent() -> bool:
             return alerts.isdisjoint(await self._server.firing())
 
-        await eventually_true(is_silent, within=ground.TIMEOUT, what=f"the end of {', '.join(alerts)}")
+        await eventually_true(
+            is_silent, within=ground.TIMEOUT, what=f"the end of {', '.join(alerts)}"
+        )
 
 
 async def run(wanted: Sequence[Cause]) -> Report:

@@ -111,9 +111,15 @@ async def _unread(setup: AlarmSetup) -> AsyncGenerator[None]:
 async def _one_of_three_hangs(setup: AlarmSetup) -> AsyncGenerator[None]:
     folder: Path = setup.ground.work / "nats-three"
     async with nats_cluster(folder) as cluster, AsyncExitStack() as stack:
-        for number, (server, monitor) in enumerate(zip(cluster.servers, cluster.monitors, strict=True)):
-            observed = msgspec.structs.replace(Observed.on_free_ports(f"nats-three-{number}"), monitor=monitor)
-            await stack.enter_async_context(_scraped(setup, observed, BusAccess(url=server.url, credentials=folder)))
+        for number, (server, monitor) in enumerate(
+            zip(cluster.servers, cluster.monitors, strict=True)
+        ):
+            observed = msgspec.structs.replace(
+                Observed.on_free_ports(f"nats-three-{number}"), monitor=monitor
+            )
+            await stack.enter_async_context(
+                _scraped(setup, observed, BusAccess(url=server.url, credentials=folder))
+            )
         bus = await stack.enter_async_context(connect(cluster.settings("watcher")))
         await bus.session()
         await cluster.until_whole(bus, subjects.STATE_STREAM)
@@ -145,5 +151,9 @@ NATS: Final = (
         alerts=frozenset({SLOW}),
         provoked=_unread,
     ),
-    Cause(text="one of three NATS servers hangs (SIGSTOP)", alerts=frozenset({LAGS}), provoked=_one_of_three_hangs),
+    Cause(
+        text="one of three NATS servers hangs (SIGSTOP)",
+        alerts=frozenset({LAGS}),
+        provoked=_one_of_three_hangs,
+    ),
 )

@@ -85,7 +85,9 @@ async def _no_replica(setup: AlarmSetup) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def _lease_that_cannot_be_written(setup: AlarmSetup) -> AsyncGenerator[None]:
-    async with _judged(setup, TRAFFIC, lambda asked: Fate(status=403) if asked.is_write else PASSES):
+    async with _judged(
+        setup, TRAFFIC, lambda asked: Fate(status=403) if asked.is_write else PASSES
+    ):
         yield
 
 
@@ -100,7 +102,9 @@ async def _slow_api_server(setup: AlarmSetup) -> AsyncGenerator[None]:
     async with _judged(setup, CLUSTERS, slow):
         for name in names:
             body = objects.a_cluster(name)
-            await kube.create(RAY_CLUSTER, BACKGROUND, {**body, "spec": {**body["spec"], "suspend": True}})
+            await kube.create(
+                RAY_CLUSTER, BACKGROUND, {**body, "spec": {**body["spec"], "suspend": True}}
+            )
         yield
     for name in names:
         await kube.delete(RAY_CLUSTER, BACKGROUND, name)
@@ -138,7 +142,9 @@ async def _strange_namespace(setup: AlarmSetup) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _judged(setup: AlarmSetup, service: str, judge: Callable[[Asked], Fate]) -> AsyncGenerator[None]:
+async def _judged(
+    setup: AlarmSetup, service: str, judge: Callable[[Asked], Fate]
+) -> AsyncGenerator[None]:
     setup.ground.stack.fleet.judge(service, judge)
     try:
         yield
@@ -148,7 +154,10 @@ async def _judged(setup: AlarmSetup, service: str, judge: Callable[[Asked], Fate
 
 @asynccontextmanager
 async def _another(
-    setup: AlarmSetup, *, namespace: str = fleet.NAMESPACE, environment: dict[str, str] | None = None
+    setup: AlarmSetup,
+    *,
+    namespace: str = fleet.NAMESPACE,
+    environment: dict[str, str] | None = None,
 ) -> AsyncGenerator[None]:
     """Run one more cluster-reconciler, scraped like the others, for the length of a block."""
     found, work = setup.ground, setup.ground.work
@@ -160,7 +169,9 @@ async def _another(
         environment=environment or {},
         namespace=namespace,
     )
-    replica = Replica(CLUSTERS, 90 + len(list(work.glob(f"{CLUSTERS}-9*.kubeconfig"))), where, found.emit)
+    replica = Replica(
+        CLUSTERS, 90 + len(list(work.glob(f"{CLUSTERS}-9*.kubeconfig"))), where, found.emit
+    )
 
     async def answers() -> bool:
         try:

@@ -39,11 +39,18 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def started(
-    work: Path, logs: Path, emit: Callable[[str], None], *, rules: Path, intervals: Intervals | None = None
+    work: Path,
+    logs: Path,
+    emit: Callable[[str], None],
+    *,
+    rules: Path,
+    intervals: Intervals | None = None,
 ) -> AsyncGenerator[Ground]:
     """Run one replica of each service, and once all are ready Prometheus, for the length of a block."""
     targets = work / "targets.json"
-    jobs = [{"job_name": "raybus", "honor_labels": True, "file_sd_configs": [{"files": [str(targets)]}]}]
+    jobs = [
+        {"job_name": "raybus", "honor_labels": True, "file_sd_configs": [{"files": [str(targets)]}]}
+    ]
     more: list[Replica | Observed] = []
     async with stack.started(work, logs, emit, is_audited=False) as found:
         for service in SERVICES:
@@ -52,7 +59,9 @@ async def started(
         more.append(found.observed)
         _write_targets(targets, [*found.fleet.all(), *more])
         async with (
-            prometheus.started(work / "prometheus", jobs=jobs, rules=rules, intervals=intervals) as server,
+            prometheus.started(
+                work / "prometheus", jobs=jobs, rules=rules, intervals=intervals
+            ) as server,
             asyncio.TaskGroup() as group,
         ):
             following = group.create_task(_follow(targets, lambda: [*found.fleet.all(), *more]))
@@ -62,7 +71,9 @@ async def started(
                 following.cancel()
 
 
-async def until(server: Prometheus, expression: str, *, count: int = 1, within: float = TIMEOUT) -> None:
+async def until(
+    server: Prometheus, expression: str, *, count: int = 1, within: float = TIMEOUT
+) -> None:
     """Wait until an expression has so many values."""
 
     async def holds() -> bool:

@@ -9,7 +9,13 @@ from common import errors, names
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
-from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config, a_strategy
+from support.builders.ray_service import (
+    a_cluster_config,
+    a_group,
+    a_ray_service,
+    a_serve_config,
+    a_strategy,
+)
 from support.waiting import eventually_true
 
 FIRST: Final = "rayproject/ray:2.52.0"
@@ -19,10 +25,14 @@ TIMEOUT: Final = 180.0
 
 def a_config(image: str) -> Json:
     """Return the spec of a cluster with a head and a worker."""
-    return a_cluster_config(a_group(minReplicas=1, replicas=1), image=image, enableInTreeAutoscaling=True)
+    return a_cluster_config(
+        a_group(minReplicas=1, replicas=1), image=image, enableInTreeAutoscaling=True
+    )
 
 
-def a_service(name: str, *, interval: int | None, delay: int = 0, import_path: str = IMPORT_PATH, **more: Any) -> Body:
+def a_service(
+    name: str, *, interval: int | None, delay: int = 0, import_path: str = IMPORT_PATH, **more: Any
+) -> Body:
     """Return a RayService that is upgraded in steps, `interval` seconds apart, or at once where that is None.
 
     `delay`: seconds until an old cluster is deleted.
@@ -30,7 +40,9 @@ def a_service(name: str, *, interval: int | None, delay: int = 0, import_path: s
     if interval is not None:
         more["upgradeStrategy"] = a_strategy(surge=50, step=25, interval=interval)
     serve = a_serve_config(import_path=import_path)
-    body = a_ray_service(name=name, config=a_config(FIRST), serve=serve, rayClusterDeletionDelaySeconds=delay, **more)
+    body = a_ray_service(
+        name=name, config=a_config(FIRST), serve=serve, rayClusterDeletionDelaySeconds=delay, **more
+    )
     del body["metadata"]["namespace"]
     return body
 
@@ -41,7 +53,12 @@ def a_cluster(name: str, *, port: int = 6379) -> Body:
     spec["headGroupSpec"]["template"]["spec"]["containers"][0]["ports"] = [
         {"name": "gcs-server", "containerPort": port}
     ]
-    return {"apiVersion": RAY_CLUSTER.api_version, "kind": RAY_CLUSTER.kind, "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": RAY_CLUSTER.api_version,
+        "kind": RAY_CLUSTER.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 async def change(kube: KubeClient, name: str, config: Json, *, serve: str = "") -> None:
@@ -81,10 +98,16 @@ async def until_served(kube: KubeClient, name: str, *, within: float, other_than
         status: Json = body.get("status", {})
         cluster = status.get("activeServiceStatus", {}).get("rayClusterName", "")
         is_alone = not status.get("pendingServiceStatus", {}).get("rayClusterName", "")
-        return status.get("serviceStatus") == "Running" and is_alone and cluster not in {"", other_than}
+        return (
+            status.get("serviceStatus") == "Running"
+            and is_alone
+            and cluster not in {"", other_than}
+        )
 
     await eventually_true(
-        serves, within=within, what=f"RayService {name} on a cluster other than {other_than or 'none'}"
+        serves,
+        within=within,
+        what=f"RayService {name} on a cluster other than {other_than or 'none'}",
     )
     return cluster
 
@@ -103,7 +126,9 @@ class Demo:
     async def begin(self) -> None:
         """Create it, and wait until it serves."""
         annotations = {"raybus.io/drain-timeout": "1s"}
-        await self._kube.create(RAY_SERVICE, BACKGROUND, a_service(self.name, interval=1, annotations=annotations))
+        await self._kube.create(
+            RAY_SERVICE, BACKGROUND, a_service(self.name, interval=1, annotations=annotations)
+        )
         self._cluster = await until_served(self._kube, self.name, within=TIMEOUT)
 
     async def upgrade(self, *, import_path: str = IMPORT_PATH) -> None:
@@ -127,12 +152,17 @@ class Demo:
         """Write the rules of its route as a tool does that has a manifest of its own."""
         rules = [{"matches": [{"path": {"type": "PathPrefix", "value": "/"}}]}]
         await self._kube.patch(
-            HTTP_ROUTE, BACKGROUND, names.http_route(self.name), Patch(body={"spec": {"rules": rules}})
+            HTTP_ROUTE,
+            BACKGROUND,
+            names.http_route(self.name),
+            Patch(body={"spec": {"rules": rules}}),
         )
 
     async def served(self) -> None:
         """Wait until what was asked for last serves alone."""
-        self._cluster = await until_served(self._kube, self.name, within=TIMEOUT, other_than=self._cluster)
+        self._cluster = await until_served(
+            self._kube, self.name, within=TIMEOUT, other_than=self._cluster
+        )
         self._good = self._version
 
     async def at_rest(self) -> None:
@@ -141,4 +171,6 @@ class Demo:
 
     async def _ask(self, version: int, import_path: str) -> None:
         serve = a_serve_config(import_path=import_path, message=f"v{version}")
-        await change(self._kube, self.name, a_config(f"rayproject/ray:2.{52 + version}.0"), serve=serve)
+        await change(
+            self._kube, self.name, a_config(f"rayproject/ray:2.{52 + version}.0"), serve=serve
+        )

@@ -53,7 +53,10 @@ SIGNALS: Final = {
         "max(histogram_quantile(0.99, sum by (controller, le) (rate(workqueue_queue_duration_seconds_bucket[5m]))))",
         10.0,
     ),
-    "silence of Serve in an active cluster (s)": ('max(raybus_serve_poll_age_seconds{role="active"})', 180.0),
+    "silence of Serve in an active cluster (s)": (
+        'max(raybus_serve_poll_age_seconds{role="active"})',
+        180.0,
+    ),
     "share of reconciles that fail": (
         "max(sum by (controller) (rate(controller_runtime_reconcile_errors_total[5m]))"
         " / sum by (controller) (rate(controller_runtime_reconcile_total[5m])))",
@@ -97,10 +100,24 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def broken(self) -> list[str]:
         """Yield what must not be."""
-        fired = [f"{each.alert} fired for {each.firing:.0f} s" for each in self.rules if each.firing]
-        unjudged = [f"{each.alert} was not judged: {each.health}" for each in self.rules if each.health != "ok"]
-        down = [f"{target} is {health}" for target, health in self.targets.items() if health != "up"]
-        return fired + unjudged + down + self.stuck + ([] if self.upgrades else ["there was no upgrade"])
+        fired = [
+            f"{each.alert} fired for {each.firing:.0f} s" for each in self.rules if each.firing
+        ]
+        unjudged = [
+            f"{each.alert} was not judged: {each.health}"
+            for each in self.rules
+            if each.health != "ok"
+        ]
+        down = [
+            f"{target} is {health}" for target, health in self.targets.items() if health != "up"
+        ]
+        return (
+            fired
+            + unjudged
+            + down
+            + self.stuck
+            + ([] if self.upgrades else ["there was no upgrade"])
+        )
 
 
 class Hour:
@@ -135,7 +152,9 @@ class Hour:
         await kube.create(RAY_CLUSTER, BACKGROUND, objects.a_cluster("alone"))
         for name in self._names():
             interval = INTERVAL if name == "steps" else None
-            await kube.create(RAY_SERVICE, BACKGROUND, objects.a_service(name, interval=interval, delay=DELAY))
+            await kube.create(
+                RAY_SERVICE, BACKGROUND, objects.a_service(name, interval=interval, delay=DELAY)
+            )
         for name in self._names():
             await objects.until_served(kube, name, within=LONGEST_UPGRADE)
         log_progress("all serve")
@@ -166,8 +185,12 @@ class Hour:
     async def _report_progress(self, began: float) -> None:
         standing: list[str] = []
         while True:
-            with suppress(httpx.TransportError):  # of a busy machine; what counts is asked for at the end
-                standing = sorted(f"{name} {state}" for name, state in await self._found.server.standing())
+            with suppress(
+                httpx.TransportError
+            ):  # of a busy machine; what counts is asked for at the end
+                standing = sorted(
+                    f"{name} {state}" for name, state in await self._found.server.standing()
+                )
             since = self._clock.monotonic() - began
             log_progress(
                 f"{since:.0f} of {self._seconds:.0f} s | {len(self._took)} upgrades | {self._doing} "
@@ -177,8 +200,13 @@ class Hour:
 
     async def _judged(self, seconds: float, machine: Machine) -> Report:
         server, window = self._found.server, f"{seconds:.0f}s"
-        stood = await server.query(f"max by (alertname, alertstate) (count_over_time(ALERTS[{window}]))")
-        times = {(each.metric["alertname"], each.metric["alertstate"]): float(each.value[1]) for each in stood}
+        stood = await server.query(
+            f"max by (alertname, alertstate) (count_over_time(ALERTS[{window}]))"
+        )
+        times = {
+            (each.metric["alertname"], each.metric["alertstate"]): float(each.value[1])
+            for each in stood
+        }
         standings = [
             Standing(
                 alert=rule.name,
@@ -205,14 +233,18 @@ class Hour:
         )
 
     async def _most(self, expression: str, window: str) -> float:
-        found = await self._found.server.query(f"max_over_time(({expression})[{window}:{SECONDS}s])")
+        found = await self._found.server.query(
+            f"max_over_time(({expression})[{window}:{SECONDS}s])"
+        )
         return max((float(each.value[1]) for each in found), default=0.0)
 
 
 @asynccontextmanager
 async def _watched(logs: Path, work: Path) -> AsyncGenerator[Ground]:
     intervals = Intervals(scrape=f"{SECONDS}s", evaluation=f"{SECONDS}s")
-    async with ground.started(work, logs, log_progress, rules=files.RULES, intervals=intervals) as found:
+    async with ground.started(
+        work, logs, log_progress, rules=files.RULES, intervals=intervals
+    ) as found:
         yield found
 
 
@@ -227,7 +259,12 @@ async def run(options: argparse.Namespace, work: Path) -> Report:
 
 def show(found: Report, console: Console) -> None:
     """Print the rules, what came near to a limit, and the verdict."""
-    rules = Table("alert", "pending (s)", "firing (s)", title=f"{found.minutes:g} minutes, {found.upgrades} upgrades")
+    rules = Table(
+        "alert",
+        "pending (s)",
+        "firing (s)",
+        title=f"{found.minutes:g} minutes, {found.upgrades} upgrades",
+    )
     for each in found.rules:
         rules.add_row(each.alert, f"{each.pending:.0f}", f"{each.firing:.0f}")
     console.print(rules)
@@ -251,9 +288,15 @@ def asked(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--minutes", type=float, default=60.0, help="how long it goes on (60)")
-    parser.add_argument("--every", type=float, default=120.0, help="seconds from one upgrade to the next (120)")
-    parser.add_argument("-o", choices=["text", "json"], default="text", help="how to print the report")
-    parser.add_argument("--out", metavar="DIR", type=Path, default=OUTPUT, help="where logs go (build/quiet)")
+    parser.add_argument(
+        "--every", type=float, default=120.0, help="seconds from one upgrade to the next (120)"
+    )
+    parser.add_argument(
+        "-o", choices=["text", "json"], default="text", help="how to print the report"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, default=OUTPUT, help="where logs go (build/quiet)"
+    )
     found = parser.parse_args(arguments)
     for option, value in (("--minutes", found.minutes), ("--every", found.every)):
         if value <= 0:

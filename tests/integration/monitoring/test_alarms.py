@@ -22,7 +22,9 @@ def reported(promtool: Path) -> Report:
 
 def test_every_alert_fires_on_its_cause_and_falls_silent_afterwards(reported: Report) -> None:
     assert reported.problems == []
-    assert {alert for each in reported.fired for alert in each.alerts} == {each["alert"] for each in files.alerts()}
+    assert {alert for each in reported.fired for alert in each.alerts} == {
+        each["alert"] for each in files.alerts()
+    }
     assert {each.cause for each in reported.fired} == {each.text for each in CAUSES}
 
 

@@ -20,7 +20,15 @@ from support.servers import prometheus
 from support.servers.loopback import ToLoopback
 
 pytestmark = [pytest.mark.integration]
-STEP = Step(namespace="team", service="demo", policy="p", upgrade_uid="u", old="demo-a", new="demo-b", weight=10)
+STEP = Step(
+    namespace="team",
+    service="demo",
+    policy="p",
+    upgrade_uid="u",
+    old="demo-a",
+    new="demo-b",
+    weight=10,
+)
 CASES = {
     "scalar(vector(0.4))": (Outcome.PASS, "0.4, at most 0.5 allowed"),
     "vector(0.6)": (Outcome.INCONCLUSIVE, "0.6, at most 0.5 allowed, 1 of the 3 times"),
@@ -29,7 +37,10 @@ CASES = {
     'up{job="$pendingCluster"}': (Outcome.INCONCLUSIVE, "answered no value"),
     "vector(0) / 0": (Outcome.INCONCLUSIVE, "answered NaN"),
     "vector(1) / 0": (Outcome.INCONCLUSIVE, "inf, at most 0.5 allowed, 1 of the 3 times"),
-    'vector(1) or label_replace(vector(2), "a", "b", "", "")': (Outcome.INCONCLUSIVE, "more than one value"),
+    'vector(1) or label_replace(vector(2), "a", "b", "", "")': (
+        Outcome.INCONCLUSIVE,
+        "more than one value",
+    ),
     "up[1m]": (Outcome.INCONCLUSIVE, "answered a 'matrix'"),
     "sum(": (Outcome.INCONCLUSIVE, "answered status 400: "),
 }
@@ -43,12 +54,17 @@ async def test_each_answer_of_prometheus_has_its_outcome(tmp_path: Path) -> None
 
     rules = tmp_path / "rules.yaml"
     rules.write_text(json.dumps({"groups": []}))
-    gates = [PrometheusGate(title=query, url="http://prom.example.com", query=query, max=0.5) for query in CASES]
+    gates = [
+        PrometheusGate(title=query, url="http://prom.example.com", query=query, max=0.5)
+        for query in CASES
+    ]
     async with (
         prometheus.started(tmp_path, jobs=[], rules=rules) as server,
         httpx.AsyncClient(transport=ToLoopback(server.port), trust_env=False) as http,
     ):
-        outbound = HttpOutbound(Targets(origins=targets.read("http://prom.example.com")), http, resolve)
+        outbound = HttpOutbound(
+            Targets(origins=targets.read("http://prom.example.com")), http, resolve
+        )
         found = await Inquiries(FakeKube(), outbound, Background(), FakeClock()).of(STEP, gates)
     for gate in gates:
         outcome, text = CASES[gate.query]

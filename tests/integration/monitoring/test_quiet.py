@@ -18,7 +18,9 @@ def report(promtool: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Run it once, in a network of its own; `promtool` shows that Prometheus is there."""
     assert promtool.is_file()
     options = ("--minutes=2", "--every=45", f"--out={tmp_path_factory.mktemp('quiet')}", "-o=json")
-    return result_of("integration.monitoring.quiet", *options, kind=Report, within=LIMIT_SECONDS, codes=(0, 1))
+    return result_of(
+        "integration.monitoring.quiet", *options, kind=Report, within=LIMIT_SECONDS, codes=(0, 1)
+    )
 
 
 def test_no_alert_fires(report: Report) -> None:

@@ -15,7 +15,12 @@ CASES = Path(__file__).with_name("rules_test.yaml")
 
 def run(promtool: Path, *arguments: str, cwd: Path | None = None) -> str:
     done = subprocess.run(
-        [str(promtool), *arguments], capture_output=True, text=True, check=False, timeout=120, cwd=cwd
+        [str(promtool), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=cwd,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -26,7 +31,10 @@ def test_prometheus_takes_the_rules(promtool: Path) -> None:
 
 
 def test_alerts_fire_on_their_cause_and_not_in_a_quiet_hour(promtool: Path, tmp_path: Path) -> None:
-    bare = [{**group, "rules": [_without_text(rule) for rule in group["rules"]]} for group in files.groups()]
+    bare = [
+        {**group, "rules": [_without_text(rule) for rule in group["rules"]]}
+        for group in files.groups()
+    ]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": bare}))
     cases = yaml.safe_load(CASES.read_text())
     (tmp_path / "cases.yaml").write_text(yaml.safe_dump({**cases, "rule_files": ["rules.yaml"]}))
@@ -49,6 +57,12 @@ def test_each_alert_has_a_case_in_which_it_fires() -> None:
 
 
 def test_the_quiet_hour_asks_for_every_alert() -> None:
-    quiet = next(each for each in yaml.safe_load(CASES.read_text())["tests"] if each["name"] == "a quiet hour")
-    assert {case["alertname"] for case in quiet["alert_rule_test"]} == {each["alert"] for each in files.alerts()}
+    quiet = next(
+        each
+        for each in yaml.safe_load(CASES.read_text())["tests"]
+        if each["name"] == "a quiet hour"
+    )
+    assert {case["alertname"] for case in quiet["alert_rule_test"]} == {
+        each["alert"] for each in files.alerts()
+    }
     assert all(case["exp_alerts"] == [] for case in quiet["alert_rule_test"])

@@ -32,7 +32,9 @@ def test_every_panel_of_both_dashboards_draws(reported: Report) -> None:
 
 
 def test_no_panel_draws_only_for_want_of_its_metric(reported: Report) -> None:
-    assert {metric for metric, series in reported.metrics.items() if not series} <= SEEN_IN_NEED_ONLY
+    assert {
+        metric for metric, series in reported.metrics.items() if not series
+    } <= SEEN_IN_NEED_ONLY
     assert len(reported.metrics) > 40
 
 
@@ -41,17 +43,28 @@ def test_what_kuberays_dashboard_asks_of_clusters_and_services_draws(reported: R
 
 
 def test_what_kuberays_dashboards_read_has_their_labels(reported: Report) -> None:
-    lacking = {metric: labels - set(reported.labels[metric]) for metric, labels in kuberay.LABELS.items()}
+    lacking = {
+        metric: labels - set(reported.labels[metric]) for metric, labels in kuberay.LABELS.items()
+    }
     assert {metric: labels for metric, labels in lacking.items() if labels} == {}
 
 
-def test_kube_state_metrics_exports_of_head_pods_what_kuberays_dashboard_queries(reported: Report) -> None:
+def test_kube_state_metrics_exports_of_head_pods_what_kuberays_dashboard_queries(
+    reported: Report,
+) -> None:
     assert reported.heads
-    assert [name for name, owner in reported.heads.items() if "-head" not in name or owner != "RayCluster"] == []
+    assert [
+        name
+        for name, owner in reported.heads.items()
+        if "-head" not in name or owner != "RayCluster"
+    ] == []
 
 
 def test_an_objects_namespace_is_its_own_and_a_queues_that_of_the_pod(reported: Report) -> None:
-    assert {metric: reported.namespaces[metric] for metric in ("kuberay_cluster_info", "workqueue_depth")} == {
+    assert {
+        metric: reported.namespaces[metric]
+        for metric in ("kuberay_cluster_info", "workqueue_depth")
+    } == {
         "kuberay_cluster_info": ["background"],
         "workqueue_depth": ["raybus"],
     }

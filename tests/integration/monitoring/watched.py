@@ -36,7 +36,9 @@ VARIABLES: Final = (
     (r'=~?"\$\{?\w+\}?"', '=~".*"'),
 )
 """What Grafana would put in their place when all is chosen."""
-METRIC: Final = re.compile(r"\b(?:raybus|kuberay|controller_runtime|workqueue|rest_client|process)_[a-z_]+\b")
+METRIC: Final = re.compile(
+    r"\b(?:raybus|kuberay|controller_runtime|workqueue|rest_client|process)_[a-z_]+\b"
+)
 MARKS: Final = re.compile(r'"[^"]*"')
 
 
@@ -100,7 +102,10 @@ class Run:
             metrics={metric: await self._lines(metric) for metric in _metrics()},
             asked={each: await self._lines(each) for each in kuberay.questions()},
             labels={metric: _in_all(found) for metric, found in held.items()},
-            namespaces={metric: sorted({each.metric["namespace"] for each in found}) for metric, found in held.items()},
+            namespaces={
+                metric: sorted({each.metric["namespace"] for each in found})
+                for metric, found in held.items()
+            },
             heads=await self._head_pods(),
         )
 
@@ -108,7 +113,10 @@ class Run:
         listed: Mapping[str, list[Body]] = msgspec.json.decode(
             await self._kube.list(POD, BACKGROUND, label_selector="ray.io/node-type=head")
         )
-        return {each["metadata"]["name"]: each["metadata"]["ownerReferences"][0]["kind"] for each in listed["items"]}
+        return {
+            each["metadata"]["name"]: each["metadata"]["ownerReferences"][0]["kind"]
+            for each in listed["items"]
+        }
 
     async def _until(self, expression: str, *, count: int = 1) -> None:
         await ground.until(self._server, expression, count=count)
@@ -121,7 +129,11 @@ class Run:
 
 def _in_all(found: list[Series]) -> list[str]:
     """Return the labels that every line has."""
-    return sorted(label for label in found[0].metric if all(label in each.metric for each in found)) if found else []
+    return (
+        sorted(label for label in found[0].metric if all(label in each.metric for each in found))
+        if found
+        else []
+    )
 
 
 def _queries() -> list[str]:
@@ -165,7 +177,11 @@ def _wall_clock() -> float:
 def main() -> None:
     """Enter the network of our own and print what was found."""
     isolate("integration.monitoring.watched")
-    more = [query for each in sys.argv[1:] for query in _expressions(msgspec.json.decode(Path(each).read_bytes()))]
+    more = [
+        query
+        for each in sys.argv[1:]
+        for query in _expressions(msgspec.json.decode(Path(each).read_bytes()))
+    ]
     print_result(asyncio.run(run(more)))
 
 

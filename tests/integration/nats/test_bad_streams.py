@@ -91,7 +91,9 @@ async def test_readiness_names_what_is_wrong_with_the_stream_until_it_is_set_rig
             await bus.api("STREAM.UPDATE.RAY_STATE", streams.state(), dict[str, Any])
             await watcher.until_ready(within=SLOW)
 
-            await bus.api("STREAM.UPDATE.RAY_STATE", {**streams.state(), "sealed": True}, dict[str, Any])
+            await bus.api(
+                "STREAM.UPDATE.RAY_STATE", {**streams.state(), "sealed": True}, dict[str, Any]
+            )
             assert "sealed is True, must be False" in await until_unready(watcher, "sealed")
 
             await bus.api("STREAM.DELETE.RAY_STATE", None, dict[str, Any])
@@ -104,7 +106,10 @@ async def test_readiness_names_what_is_wrong_with_the_stream_until_it_is_set_rig
 async def test_a_second_installation_on_the_same_stream_is_refused(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
-    ours, theirs = await Installation(kube, namespace).learn(), await Installation(kube, "other").learn()
+    ours, theirs = (
+        await Installation(kube, namespace).learn(),
+        await Installation(kube, "other").learn(),
+    )
     async with open_nats(tmp_path) as (access, bus), asyncio.TaskGroup() as group:
         await make(bus)
         await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("ours"))
@@ -114,16 +119,23 @@ async def test_a_second_installation_on_the_same_stream_is_refused(
         )
         readers = {name: Recorder() for name in (ours, theirs)}
         feeds = {name: StateFeed(bus, reader="test", installation=name) for name in readers}
-        tasks = [group.create_task(follow_as_one(feeds[name], EVERYTHING, readers[name])) for name in readers]
+        tasks = [
+            group.create_task(follow_as_one(feeds[name], EVERYTHING, readers[name]))
+            for name in readers
+        ]
         try:
             first.start()
-            await eventually(lambda: readers[ours].knows("RayCluster", "ours"), within=SLOW, what="our cluster")
+            await eventually(
+                lambda: readers[ours].knows("RayCluster", "ours"), within=SLOW, what="our cluster"
+            )
             second.start()
             problem = await until_unready(second, feed.FOREIGN)
             assert problem == feed.foreign(f"{ours}/x", f"{ours.partition('/')[0]}/default")
             assert problem.endswith("or delete the stream RAY_STATE if the other one is gone")
 
-            await eventually(lambda: feeds[theirs].problem, within=SLOW, what="the reader's refusal")
+            await eventually(
+                lambda: feeds[theirs].problem, within=SLOW, what="the reader's refusal"
+            )
             assert readers[theirs].syncs == []
             assert (await first.get("/readyz"))[0] == 200
             assert readers[ours].knows("RayCluster", "ours")
@@ -141,23 +153,35 @@ async def test_an_undecodable_message_is_skipped_and_replaced(
         await make(bus)
         await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("name.with.dots"))
         watcher, reader = Watcher(access, control_plane.kubeconfig, namespace), Recorder()
-        following = group.create_task(follow_as_one(StateFeed(bus, reader="test"), EVERYTHING, reader))
+        following = group.create_task(
+            follow_as_one(StateFeed(bus, reader="test"), EVERYTHING, reader)
+        )
         try:
             watcher.start()
-            await eventually(lambda: reader.knows("RayCluster", "name.with.dots"), within=SLOW, what="the cluster")
+            await eventually(
+                lambda: reader.knows("RayCluster", "name.with.dots"),
+                within=SLOW,
+                what="the cluster",
+            )
             subject = next(iter(await held(bus, namespace)))
             assert subject.endswith(".name_with_dots")
 
             before = skipped()
             await bus.publish(subject, b"\xff nonsense", {}, expected=None, message_id="nonsense")
-            await eventually(lambda: skipped() > before, within=SLOW, what="the count of skipped messages")
+            await eventually(
+                lambda: skipped() > before, within=SLOW, what="the count of skipped messages"
+            )
 
             async def is_replaced() -> bool:
                 found = await bus.last(subjects.STATE_STREAM, subject)
                 return found is not None and found.headers.get("Raybus-Kind") == "RayCluster"
 
-            await eventually_true(is_replaced, within=SLOW, every=0.1, what="the object in its place")
-            await eventually(lambda: reader.knows("RayCluster", "name.with.dots"), within=SLOW, what="the reload")
+            await eventually_true(
+                is_replaced, within=SLOW, every=0.1, what="the object in its place"
+            )
+            await eventually(
+                lambda: reader.knows("RayCluster", "name.with.dots"), within=SLOW, what="the reload"
+            )
         finally:
             watcher.kill()
             following.cancel()
@@ -165,7 +189,12 @@ async def test_an_undecodable_message_is_skipped_and_replaced(
 
 def skipped() -> float:
     """Return how many messages readers of this process did not understand."""
-    return REGISTRY.get_sample_value("raybus_undecodable_messages_total", {"controller": "feed", "kind": ""}) or 0.0
+    return (
+        REGISTRY.get_sample_value(
+            "raybus_undecodable_messages_total", {"controller": "feed", "kind": ""}
+        )
+        or 0.0
+    )
 
 
 async def held(bus: Bus, namespace: str) -> dict[str, int]:

@@ -29,14 +29,18 @@ from watcher.relay import Relay, Source
 pytestmark = [pytest.mark.integration]
 
 PARTITION = subjects.partition_of(Ref("Pod", "ns", "one"))
-BODY = msgspec.json.encode({"metadata": {"namespace": "ns", "name": "one", "uid": "one", "resourceVersion": "7"}})
+BODY = msgspec.json.encode(
+    {"metadata": {"namespace": "ns", "name": "one", "uid": "one", "resourceVersion": "7"}}
+)
 
 
 def own_key(obj: Object) -> list[Key]:
     return [Key(obj.metadata.namespace, obj.metadata.name)]
 
 
-async def test_while_the_server_is_dead_the_guard_reconciles_what_is_due_and_nothing_else_does(tmp_path: Path) -> None:
+async def test_while_the_server_is_dead_the_guard_reconciles_what_is_due_and_nothing_else_does(
+    tmp_path: Path,
+) -> None:
     reconciles: list[float] = []
     guarded: list[float] = []
     loop = asyncio.get_running_loop()
@@ -51,7 +55,10 @@ async def test_while_the_server_is_dead_the_guard_reconciles_what_is_due_and_not
         guarded.append(loop.time())
         return now + timedelta(seconds=0.5)
 
-    async with provisioned(tmp_path) as (secured, bus), connect(secured.settings("watcher")) as writer:
+    async with (
+        provisioned(tmp_path) as (secured, bus),
+        connect(secured.settings("watcher")) as writer,
+    ):
         await writer.session()
         ours = Installation(FakeKube(), "raybus")
         ours.known = "cluster/raybus"
@@ -64,13 +71,19 @@ async def test_while_the_server_is_dead_the_guard_reconciles_what_is_due_and_not
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(outbox.work()),
-                group.create_task(StateFeed(bus, reader="test").follow(PARTITION, controller.informer.hold(PARTITION))),
+                group.create_task(
+                    StateFeed(bus, reader="test").follow(
+                        PARTITION, controller.informer.hold(PARTITION)
+                    )
+                ),
                 group.create_task(controller.run(reconcile, workers=1, guard=guard)),
             ]
             Source(relay, 0, resources.POD).present(BODY)
             relay.everything_is_listed()
             relay.mark(Synced(epoch="cluster/raybus/first", version=7))
-            await eventually(lambda: len(reconciles) > 1, within=30.0, what="reconciles while the server lives")
+            await eventually(
+                lambda: len(reconciles) > 1, within=30.0, what="reconciles while the server lives"
+            )
             secured.server.kill()
             died_at = loop.time()
             await eventually(lambda: len(guarded) > 3, within=30.0, what="the guard")
@@ -78,7 +91,11 @@ async def test_while_the_server_is_dead_the_guard_reconciles_what_is_due_and_not
             assert max(reconciles) < guarded[0]
             secured.server.start()
             count = len(reconciles)
-            await eventually(lambda: len(reconciles) > count, within=30.0, what="reconciles once the server is back")
+            await eventually(
+                lambda: len(reconciles) > count,
+                within=30.0,
+                what="reconciles once the server is back",
+            )
             assert max(guarded) < reconciles[count]
             for task in tasks:
                 task.cancel()

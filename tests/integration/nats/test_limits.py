@@ -35,7 +35,9 @@ SUBJECT: Final = "ray.state.3.pod.ns.one"
 
 
 async def publish(bus: Bus, name: str = "one", payload: bytes = NOISE) -> int:
-    return await bus.publish(f"ray.state.3.pod.ns.{name}", payload, {}, expected=None, message_id=name)
+    return await bus.publish(
+        f"ray.state.3.pod.ns.{name}", payload, {}, expected=None, message_id=name
+    )
 
 
 async def filled(bus: Bus) -> str:
@@ -50,7 +52,9 @@ async def filled(bus: Bus) -> str:
 
 @pytest_asyncio.fixture
 async def bus(tmp_path: Path) -> AsyncGenerator[Bus]:
-    configuration = f'max_payload: 2MB\njetstream {{store_dir: "{tmp_path}/jetstream", max_file_store: 3MB}}\n'
+    configuration = (
+        f'max_payload: 2MB\njetstream {{store_dir: "{tmp_path}/jetstream", max_file_store: 3MB}}\n'
+    )
     with nats_server(tmp_path, configuration=configuration) as server:
         async with connect(Settings(service="test", nats_url=server.url)) as connected:
             await connected.session()
@@ -113,18 +117,24 @@ async def test_a_stream_that_takes_no_message_reports_why(
     assert str(refused.value) == f"NATS refused {SUBJECT}: {reason}"
 
 
-async def test_a_wrong_stream_is_reported_field_by_field_and_corrected_by_the_provisioner(bus: Bus) -> None:
+async def test_a_wrong_stream_is_reported_field_by_field_and_corrected_by_the_provisioner(
+    bus: Bus,
+) -> None:
     await change(bus, max_bytes=1_000_000, allow_direct=False)
     await publish(bus)
     wrong = ["allow_direct is False, must be True", "max_bytes is 1000000, must be -1"]
 
-    assert await stream_keeper.ensure(bus, [streams.state()]) == [f"stream RAY_STATE: {field}" for field in wrong]
+    assert await stream_keeper.ensure(bus, [streams.state()]) == [
+        f"stream RAY_STATE: {field}" for field in wrong
+    ]
     assert streams.unusable((await bus.stream("RAY_STATE")).config) == wrong
     assert await stream_keeper.ensure(bus, [streams.state()], may_change=True) == []
     assert (await bus.stream("RAY_STATE")).state.messages == 1
 
 
-async def test_a_field_that_cannot_change_is_reported_with_the_reason_of_the_server(bus: Bus) -> None:
+async def test_a_field_that_cannot_change_is_reported_with_the_reason_of_the_server(
+    bus: Bus,
+) -> None:
     await change(bus, sealed=True)
 
     assert await stream_keeper.ensure(bus, [streams.state()], may_change=True) == [
@@ -139,7 +149,10 @@ async def test_a_field_that_cannot_change_is_reported_with_the_reason_of_the_ser
 async def test_a_stream_for_more_servers_than_there_are_is_named(bus: Bus) -> None:
     await bus.api("STREAM.DELETE.RAY_STATE", None, dict[str, Any])
 
-    with pytest.raises(errors.Unavailable, match="too few servers of the cluster are there for the replicas asked for"):
+    with pytest.raises(
+        errors.Unavailable,
+        match="too few servers of the cluster are there for the replicas asked for",
+    ):
         await stream_keeper.ensure(bus, [streams.state(replicas=3)])
 
 
@@ -171,9 +184,14 @@ async def test_a_full_disk_is_named_and_the_server_stores_again_when_there_is_ro
         f'max_payload: 2MB\nhttp: "127.0.0.1:{monitor}"\npid_file: "{tmp_path}/nats.pid"\n'
         f'jetstream {{store_dir: "{tiny_disk}/jetstream", max_file_store: 100MB}}\n'
     )
-    beside = Beside(folder=tmp_path, pid_file=tmp_path / "nats.pid", monitor=f"http://127.0.0.1:{monitor}")
+    beside = Beside(
+        folder=tmp_path, pid_file=tmp_path / "nats.pid", monitor=f"http://127.0.0.1:{monitor}"
+    )
     with nats_server(tmp_path, configuration=configuration) as server:
-        async with connect(Settings(service="test", nats_url=server.url)) as bus, asyncio.TaskGroup() as group:
+        async with (
+            connect(Settings(service="test", nats_url=server.url)) as bus,
+            asyncio.TaskGroup() as group,
+        ):
             await bus.session()
             await stream_keeper.ensure(bus, [streams.state()])
             reported = await filled(bus)
@@ -185,9 +203,13 @@ async def test_a_full_disk_is_named_and_the_server_stores_again_when_there_is_ro
             watching = group.create_task(DiskWatch(beside).run())
             await eventually(lambda: server.has_ended, within=30.0, what="the end of the server")
             await asyncio.to_thread(server.start)  # what a kubelet does
-            await eventually_true(lambda: is_stored(bus), within=30.0, what="a message that is stored")
+            await eventually_true(
+                lambda: is_stored(bus), within=30.0, what="a message that is stored"
+            )
             watching.cancel()
-    assert "the NATS server cannot write and is started anew; free its disk" in capsys.readouterr().out
+    assert (
+        "the NATS server cannot write and is started anew; free its disk" in capsys.readouterr().out
+    )
 
 
 async def is_stored(bus: Bus) -> bool:
@@ -211,16 +233,22 @@ async def test_a_full_stream_takes_deletions_and_what_waited_is_stored_then(bus:
 
     def put(name: str, message: Message | None = None) -> None:
         body = b'{"noise":"' + NOISE.hex()[:900_000].encode() + b'"}'
-        state = State(kind="Pod", namespace="ns", name=name, uid=name, version="1", form="1", body=body)
+        state = State(
+            kind="Pod", namespace="ns", name=name, uid=name, version="1", form="1", body=body
+        )
         outbox.put(subjects.state(place, "Pod", "ns", name), message or state)
 
     async with asyncio.TaskGroup() as group:
         workers = [group.create_task(outbox.work()) for _ in range(4)]
         for number in range(12):
             put(f"pod-{number}")
-        await eventually(lambda: "insufficient resources" in (outbox.problem or ""), what="the refusal")
+        await eventually(
+            lambda: "insufficient resources" in (outbox.problem or ""), what="the refusal"
+        )
         for number in range(12):
-            put(f"pod-{number}", Gone(kind="Pod", namespace="ns", name=f"pod-{number}", version="2"))
+            put(
+                f"pod-{number}", Gone(kind="Pod", namespace="ns", name=f"pod-{number}", version="2")
+            )
         put("victim")
         async with asyncio.timeout(20.0):
             await outbox.flush()

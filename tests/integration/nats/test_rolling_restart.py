@@ -67,7 +67,9 @@ class Ledger(Recorder):
         for name, versions in self.written.items():
             listed = max((each for each in versions if each <= version), default=0)
             if self.version_of(name) < listed:
-                self.wrong.append(f"{name} is {self.version_of(name)}, the list at {version} had {listed}")
+                self.wrong.append(
+                    f"{name} is {self.version_of(name)}, the list at {version} had {listed}"
+                )
 
     def take(self, message: ObjectMessage, *, trace: str) -> None:
         before = dict(self.objects)
@@ -78,11 +80,15 @@ class Ledger(Recorder):
                 self.wrong.append(f"{key} went back from {version(old)} to {version(found)}")
 
     def version_of(self, name: str) -> int:
-        return next((version(found) for (_, _, known), found in self.objects.items() if known == name), 0)
+        return next(
+            (version(found) for (_, _, known), found in self.objects.items() if known == name), 0
+        )
 
     def is_even(self) -> bool:
         """Return whether the newest version of everything is known."""
-        return self.is_synced and all(self.version_of(name) == versions[-1] for name, versions in self.written.items())
+        return self.is_synced and all(
+            self.version_of(name) == versions[-1] for name, versions in self.written.items()
+        )
 
 
 class Harness(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,21 +116,28 @@ async def load(kube: KubeClient, namespace: str, ledger: Ledger) -> None:
 async def under_load(
     folder: Path, control_plane: ControlPlane, kube: KubeClient, namespace: str
 ) -> AsyncGenerator[Harness]:
-    async with nats_cluster(folder) as cluster, connect(cluster.settings("cluster-reconciler")) as bus:
+    async with (
+        nats_cluster(folder) as cluster,
+        connect(cluster.settings("cluster-reconciler")) as bus,
+    ):
         watcher, reader = Watcher(cluster, control_plane.kubeconfig, namespace), Ledger()
         for number in range(OBJECTS):
             name = f"demo-{number}"
             answer = await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(name))
             reader.written[name] = [version(msgspec.json.decode(answer, type=dict[str, Any]))]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(follow_as_one(StateFeed(bus, reader="test"), EVERYTHING, reader))]
+            tasks = [
+                group.create_task(follow_as_one(StateFeed(bus, reader="test"), EVERYTHING, reader))
+            ]
             watcher.start()
             try:
                 await eventually(reader.is_even, within=TIMEOUT, what="the first load")
                 changing = group.create_task(load(kube, namespace, reader))
                 yield Harness(nats=cluster, reader=reader, watcher=watcher)
                 changing.cancel()
-                await eventually(reader.is_even, within=TIMEOUT, what="the newest version of everything")
+                await eventually(
+                    reader.is_even, within=TIMEOUT, what="the newest version of everything"
+                )
             finally:
                 watcher.kill()
                 for task in tasks:
@@ -132,14 +145,18 @@ async def under_load(
     assert reader.wrong == []
     changes = sum(len(versions) for versions in reader.written.values())
     reported = ", ".join(f"{gap:.1f}" for gap in reader.gaps[1:])
-    print(f"{changes} changes, 0 lost; the reader was without the state {len(reader.gaps) - 1} times: {reported} s")  # noqa: T201  (the figures that the test is about)
+    gaps = f"the reader was without the state {len(reader.gaps) - 1} times: {reported} s"
+    print(f"{changes} changes, 0 lost; {gaps}")  # noqa: T201  (the figures that the test is about)
 
 
 async def until_written_anew(harness: Harness) -> None:
     """Wait until a change that is made from now on is known to the reader."""
     known = {name: versions[-1] for name, versions in harness.reader.written.items()}
     await eventually(
-        lambda: harness.reader.is_synced and any(harness.reader.version_of(name) > known[name] for name in known),
+        lambda: (
+            harness.reader.is_synced
+            and any(harness.reader.version_of(name) > known[name] for name in known)
+        ),
         within=TIMEOUT,
         what="a change",
     )
@@ -192,10 +209,18 @@ async def test_the_leader_of_the_stream_is_killed(
     assert max(harness.reader.gaps[1:], default=0.0) < ELECTION
 
 
-async def test_a_stream_on_one_server_is_spread_over_three_and_keeps_what_it_holds(tmp_path: Path) -> None:
-    async with nats_cluster(tmp_path) as cluster, connect(cluster.settings("provisioner")) as provisioner:
+async def test_a_stream_on_one_server_is_spread_over_three_and_keeps_what_it_holds(
+    tmp_path: Path,
+) -> None:
+    async with (
+        nats_cluster(tmp_path) as cluster,
+        connect(cluster.settings("provisioner")) as provisioner,
+    ):
         await provisioner.session()
-        assert await stream_keeper.ensure(provisioner, [streams.state(replicas=1)], may_change=True) == []
+        assert (
+            await stream_keeper.ensure(provisioner, [streams.state(replicas=1)], may_change=True)
+            == []
+        )
         async with connect(cluster.settings("watcher")) as bus:
             await bus.session()
             await bus.publish("ray.state.3.pod.ns.one", b"{}", {}, expected=None, message_id="one")
@@ -203,6 +228,9 @@ async def test_a_stream_on_one_server_is_spread_over_three_and_keeps_what_it_hol
         assert await stream_keeper.ensure(provisioner, [streams.state(replicas=3)]) == [
             "stream RAY_STATE: num_replicas is 1, must be 3"
         ]
-        assert await stream_keeper.ensure(provisioner, [streams.state(replicas=3)], may_change=True) == []
+        assert (
+            await stream_keeper.ensure(provisioner, [streams.state(replicas=3)], may_change=True)
+            == []
+        )
         await cluster.until_whole(provisioner, "RAY_STATE")
         assert (await provisioner.stream("RAY_STATE")).state.messages == 1

@@ -36,7 +36,9 @@ RULES: Final[Json] = {
     "head": {
         "ingressRules": [
             {
-                "from": [{"namespaceSelector": {"matchLabels": {firewall.NAMESPACE_NAME: "raybus"}}}],
+                "from": [
+                    {"namespaceSelector": {"matchLabels": {firewall.NAMESPACE_NAME: "raybus"}}}
+                ],
                 "ports": [{"port": 8265}],
             }
         ]
@@ -44,7 +46,9 @@ RULES: Final[Json] = {
     "worker": {
         "egressRules": [
             {
-                "to": [{"namespaceSelector": {"matchLabels": {firewall.NAMESPACE_NAME: "kube-system"}}}],
+                "to": [
+                    {"namespaceSelector": {"matchLabels": {firewall.NAMESPACE_NAME: "kube-system"}}}
+                ],
                 "ports": [{"port": 53, "protocol": "UDP"}],
             }
         ]
@@ -82,7 +86,9 @@ PODS: Final = (
     Pod(name="raybus", namespace="raybus", address="10.50.6.2"),
     Pod(name="dns", namespace="kube-system", address="10.50.7.2"),
     # the labels of this cluster, in a namespace of another tenant
-    msgspec.structs.replace(_of_cluster("same-labels", "c", "head", "headgroup", 8), namespace="tenant"),
+    msgspec.structs.replace(
+        _of_cluster("same-labels", "c", "head", "headgroup", 8), namespace="tenant"
+    ),
 )
 
 
@@ -132,7 +138,10 @@ def run() -> Report:
 @contextmanager
 def _inside(pod: str) -> Generator[None]:
     """Make sockets in a pod's network for the length of a block; they stay there."""
-    own, other = os.open("/proc/self/ns/net", os.O_RDONLY), os.open(f"/run/netns/{pod}", os.O_RDONLY)
+    own, other = (
+        os.open("/proc/self/ns/net", os.O_RDONLY),
+        os.open(f"/run/netns/{pod}", os.O_RDONLY),
+    )
     try:
         _enter(other)
         yield
@@ -153,7 +162,9 @@ def _listen(pod: Pod) -> list[socket.socket]:
     with _inside(pod.name):
         for protocol, ports in PORTS.items():
             for port in ports:
-                opened = socket.socket(type=socket.SOCK_STREAM if protocol == "tcp" else socket.SOCK_DGRAM)
+                opened = socket.socket(
+                    type=socket.SOCK_STREAM if protocol == "tcp" else socket.SOCK_DGRAM
+                )
                 opened.bind((pod.address, port))
                 if protocol == "tcp":
                     opened.listen()
@@ -187,13 +198,23 @@ def _passes(attempt: Attempt, listening: Sequence[socket.socket]) -> bool:
 
 
 def _sh(command: str, *, stdin: str | None = None) -> None:
-    done = subprocess.run(["sh", "-ec", command], input=stdin, text=True, capture_output=True, check=False)
+    done = subprocess.run(
+        ["sh", "-ec", command], input=stdin, text=True, capture_output=True, check=False
+    )
     assert done.returncode == 0, f"{command}: {done.stderr}\n{stdin or ''}"
 
 
 if __name__ == "__main__":
     if INSIDE not in os.environ:
-        argv = ["unshare", "--net", "--mount", "--", sys.executable, "-m", "integration.network_policies.isolating"]
+        argv = [
+            "unshare",
+            "--net",
+            "--mount",
+            "--",
+            sys.executable,
+            "-m",
+            "integration.network_policies.isolating",
+        ]
         os.execvpe(argv[0], argv, os.environ | {INSIDE: "yes"})  # noqa: S606  (no shell is wanted)
     keep_stdout_clean()
     print_result(run())

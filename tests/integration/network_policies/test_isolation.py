@@ -51,19 +51,30 @@ def test_the_pods_of_a_cluster_reach_one_another(report: Report, mode: str) -> N
 
 
 @pytest.mark.parametrize("mode", ["DenyAll", "DenyAllIngress"])
-def test_from_outside_only_what_a_rule_of_the_user_admits_gets_in(report: Report, mode: str) -> None:
+def test_from_outside_only_what_a_rule_of_the_user_admits_gets_in(
+    report: Report, mode: str
+) -> None:
     assert pairs(report.passed[mode], into=True, out=False) == {("raybus", "head", 8265)}
 
 
 @pytest.mark.parametrize("mode", ["DenyAll", "DenyAllEgress"])
-def test_to_the_outside_only_what_a_rule_of_the_user_admits_gets_out(report: Report, mode: str) -> None:
-    assert pairs(report.passed[mode], into=False, out=True) == {("worker", "dns", 53), ("other-group", "dns", 53)}
+def test_to_the_outside_only_what_a_rule_of_the_user_admits_gets_out(
+    report: Report, mode: str
+) -> None:
+    assert pairs(report.passed[mode], into=False, out=True) == {
+        ("worker", "dns", 53),
+        ("other-group", "dns", 53),
+    }
 
 
 def test_a_direction_that_the_mode_does_not_deny_is_open(report: Report) -> None:
     free = report.passed["None"]
-    assert pairs(report.passed["DenyAllIngress"], into=False, out=True) == pairs(free, into=False, out=True)
-    assert pairs(report.passed["DenyAllEgress"], into=True, out=False) == pairs(free, into=True, out=False)
+    assert pairs(report.passed["DenyAllIngress"], into=False, out=True) == pairs(
+        free, into=False, out=True
+    )
+    assert pairs(report.passed["DenyAllEgress"], into=True, out=False) == pairs(
+        free, into=True, out=False
+    )
 
 
 @pytest.mark.parametrize("mode", ["DenyAll", "DenyAllIngress", "DenyAllEgress"])

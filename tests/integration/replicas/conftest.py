@@ -43,13 +43,17 @@ class ChangingClusters:
 
     async def rest(self) -> None:
         """Wait until every partition has its owner."""
-        await eventually_true(self.replicas.are_at_rest, within=TIMEOUT, every=0.1, what="an even division")
+        await eventually_true(
+            self.replicas.are_at_rest, within=TIMEOUT, every=0.1, what="an even division"
+        )
 
     async def longest_gap(self, began: float) -> float:
         """Return the longest that a change has waited since a moment, once each cluster's last one was seen to."""
         now = time.monotonic()
         await eventually(
-            lambda: all(at > now for at in self._open.values()), within=TIMEOUT, what="a reconcile of every key"
+            lambda: all(at > now for at in self._open.values()),
+            within=TIMEOUT,
+            what="a reconcile of every key",
         )
         return max((gap for at, gap in self._gaps if at > began), default=0.0)
 
@@ -63,16 +67,29 @@ class ChangingClusters:
 
     async def _change(self, name: str) -> None:
         cluster = a_ray_cluster(name, groups=[a_group(replicas=0, min_replicas=0)])
-        body = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name}, "spec": cluster.raw_spec}
+        body = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "metadata": {"name": name},
+            "spec": cluster.raw_spec,
+        }
         await self._insist(lambda: self.kube.create(RAY_CLUSTER, self.namespace, body))
         most = 10
         while True:
             most += 1
-            operation = {"op": "replace", "path": "/spec/workerGroupSpecs/0/maxReplicas", "value": most}
+            operation = {
+                "op": "replace",
+                "path": "/spec/workerGroupSpecs/0/maxReplicas",
+                "value": most,
+            }
             patch = Patch(body=[operation], content_type="application/json-patch+json")
             self._open[name] = changed_at = time.monotonic()
             await self._insist(lambda: self.kube.patch(RAY_CLUSTER, self.namespace, name, patch))  # noqa: B023  (called in this turn)
-            await eventually(lambda: self._is_seen_to(name, most), within=TIMEOUT, what=f"a reconcile of {name}")  # noqa: B023  (called in this turn)
+            await eventually(
+                lambda: self._is_seen_to(name, most),  # noqa: B023  (called in this turn)
+                within=TIMEOUT,
+                what=f"a reconcile of {name}",
+            )
             self._gaps.append((time.monotonic(), time.monotonic() - changed_at))
             await asyncio.sleep(0.1)
 
@@ -95,7 +112,9 @@ async def changing(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
 ) -> AsyncGenerator[ChangingClusters]:
     async with relayed(tmp_path / "nats", control_plane.kubeconfig, namespace) as bus:
-        with ended(Replicas("cluster_reconciler", kube, bus.secured, control_plane.kubeconfig, namespace)) as replicas:
+        with ended(
+            Replicas("cluster_reconciler", kube, bus.secured, control_plane.kubeconfig, namespace)
+        ) as replicas:
             found = ChangingClusters(kube, namespace, tmp_path, replicas)
             async with asyncio.TaskGroup() as group:
                 living = group.create_task(found.live())

@@ -25,7 +25,9 @@ async def test_replicas_share_the_work_whatever_happens_to_them(changing: Changi
     changing.start()
     changing.start()
     await changing.rest()
-    log.info("longest gap", case="1 → 3 replicas", seconds=round(await changing.longest_gap(began), 2))
+    log.info(
+        "longest gap", case="1 → 3 replicas", seconds=round(await changing.longest_gap(began), 2)
+    )
 
     began = time.monotonic()
     changing.replicas.end(changing.replicas.running[0], signal.SIGTERM)
@@ -44,7 +46,9 @@ async def test_replicas_share_the_work_whatever_happens_to_them(changing: Changi
     assert gap < (10.0 + usual) * SLOW
 
 
-async def test_a_frozen_replica_returns_with_no_partition_and_is_assigned_its_part(changing: ChangingClusters) -> None:
+async def test_a_frozen_replica_returns_with_no_partition_and_is_assigned_its_part(
+    changing: ChangingClusters,
+) -> None:
     changing.start()
     changing.start()
     await changing.rest()
@@ -52,7 +56,9 @@ async def test_a_frozen_replica_returns_with_no_partition_and_is_assigned_its_pa
     frozen = changing.replicas.running[0]
     began = time.monotonic()
     frozen.send_signal(signal.SIGSTOP)
-    await eventually_true(lambda: _is_alone(changing), within=60, every=0.1, what="the loss of its Lease")
+    await eventually_true(
+        lambda: _is_alone(changing), within=60, every=0.1, what="the loss of its Lease"
+    )
     gap = await changing.longest_gap(began)
     log.info("longest gap", case="SIGSTOP", seconds=round(gap, 2))
     assert gap < (10.0 + usual) * SLOW
@@ -83,7 +89,10 @@ async def test_of_two_replicas_with_one_identity_only_one_works_and_the_other_re
     ousted = changing.replicas.running[0]
     changing.start("same")
     await eventually_true(
-        lambda: _has_reason(ousted.reported), within=60, every=0.1, what="a message about the identity"
+        lambda: _has_reason(ousted.reported),
+        within=60,
+        every=0.1,
+        what="a message about the identity",
     )
     assert not await ousted.is_ready()
     changing.replicas.end(ousted, signal.SIGTERM)
@@ -102,7 +111,9 @@ async def _usual_gap(changing: ChangingClusters) -> float:
 
 async def _is_alone(changing: ChangingClusters) -> bool:
     held = await changing.replicas.held()
-    return list(held) == [changing.replicas.running[1].name] and len(next(iter(held.values()))) == 64
+    return (
+        list(held) == [changing.replicas.running[1].name] and len(next(iter(held.values()))) == 64
+    )
 
 
 async def _has_reason(reported: str) -> bool:

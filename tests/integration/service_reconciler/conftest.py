@@ -34,7 +34,10 @@ from support.fakes.serve import FakeServe
 from support.following import follow
 
 TIMEOUT = 40.0
-KINDS = {each.kind: each for each in (RAY_SERVICE, RAY_CLUSTER, POD, SERVICE, ENDPOINT_SLICE, CONTROLLER_REVISION)}
+KINDS = {
+    each.kind: each
+    for each in (RAY_SERVICE, RAY_CLUSTER, POD, SERVICE, ENDPOINT_SLICE, CONTROLLER_REVISION)
+}
 CLUSTER_KINDS = {each.kind: each for each in (RAY_CLUSTER, POD, SERVICE)}
 
 
@@ -71,7 +74,9 @@ class Live:
     async def reasons(self) -> list[str]:
         """Read the reasons of this service's Events."""
         return [
-            each["reason"] for each in await self.found(EVENT) if each["reportingController"] == wiring.EVENT_SOURCE
+            each["reason"]
+            for each in await self.found(EVENT)
+            if each["reportingController"] == wiring.EVENT_SOURCE
         ]
 
     async def selected(self, service: str = "demo-serve-svc") -> str:
@@ -95,7 +100,9 @@ class Live:
         deadline = time.monotonic() + TIMEOUT
         while (have := await self.names(resource)) != names:
             if time.monotonic() > deadline:
-                raise AssertionError(f"not within {TIMEOUT:g} s: {resource.plural} {have} become {names}")
+                raise AssertionError(
+                    f"not within {TIMEOUT:g} s: {resource.plural} {have} become {names}"
+                )
             await asyncio.sleep(0.05)
 
 
@@ -121,7 +128,9 @@ async def running(kube: KubeClient, config: Config) -> AsyncGenerator[FakeServe]
 
 
 @pytest.fixture
-async def live(request: pytest.FixtureRequest, kube: KubeClient, namespace: str) -> AsyncGenerator[Live]:
+async def live(
+    request: pytest.FixtureRequest, kube: KubeClient, namespace: str
+) -> AsyncGenerator[Live]:
     """Run both services in a namespace of its own; the parameter, if there is one, is the service-reconciler's configuration."""
     async with running(kube, getattr(request, "param", Config())) as serve:
         yield Live(kube, serve, namespace)

@@ -27,7 +27,9 @@ KINDS: Final = {
     )
 }
 TIMEOUT: Final = "ray.io/initializing-timeout"
-REFUSED: Final = "The RayService metadata is invalid: RayService annotations is invalid: annotation " + TIMEOUT
+REFUSED: Final = (
+    "The RayService metadata is invalid: RayService annotations is invalid: annotation " + TIMEOUT
+)
 
 
 async def refusal(live: Live, name: str, **annotations: str) -> str:
@@ -64,23 +66,45 @@ async def guarded(live: Live) -> AsyncGenerator[Live]:
 async def test_4_the_messages_of_the_webhook_come_from_a_policy(guarded: Live) -> None:
     refused = await refusal(guarded, "1abc")
     assert 'RayService.ray.io "1abc" is invalid: metadata.name: Invalid value: "1abc": ' in refused
-    assert "The RayService metadata is invalid: RayService name should be a valid DNS1035 label: [a DNS-1035" in refused
-    assert "RayService name should be no more than 47 characters" in await refusal(guarded, "a" * 48)
+    assert (
+        "The RayService metadata is invalid: RayService name should be a valid DNS1035 label: [a DNS-1035"
+        in refused
+    )
+    assert "RayService name should be no more than 47 characters" in await refusal(
+        guarded, "a" * 48
+    )
     for value, text in (
         ("0", " must be a positive duration, got: 0"),
         ("-100", " must be a positive integer (seconds), got: -100"),
-        ("5x", " has invalid format: 5x. Expected Go duration format (e.g., '5m', '1h') or positive integer seconds"),
+        (
+            "5x",
+            " has invalid format: 5x. Expected Go duration format (e.g., '5m', '1h') or positive integer seconds",
+        ),
     ):
         refused = await refusal(guarded, "good", **{TIMEOUT: value})
-        assert 'RayService.ray.io "good" is invalid: metadata.name: Invalid value: "good": ' in refused
+        assert (
+            'RayService.ray.io "good" is invalid: metadata.name: Invalid value: "good": ' in refused
+        )
         assert REFUSED + text in refused
-    assert [await refusal(guarded, "a" * 47), await refusal(guarded, "good", **{TIMEOUT: "1h30m"})] == ["", ""]
+    assert [
+        await refusal(guarded, "a" * 47),
+        await refusal(guarded, "good", **{TIMEOUT: "1h30m"}),
+    ] == ["", ""]
 
 
 async def cluster_refusal(live: Live, name: str, *groups: Json) -> str:
     """Try to create a RayCluster; return the answer of the API server, empty when it accepts."""
-    spec: Json = {"suspend": True, "headGroupSpec": a_head(rayStartParams={}), "workerGroupSpecs": list(groups)}
-    body: Json = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": name}, "spec": spec}
+    spec: Json = {
+        "suspend": True,
+        "headGroupSpec": a_head(rayStartParams={}),
+        "workerGroupSpecs": list(groups),
+    }
+    body: Json = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
     try:
         await live.kube.create(RAY_CLUSTER, live.namespace, body)
     except errors.RaybusError as problem:
@@ -90,22 +114,37 @@ async def cluster_refusal(live: Live, name: str, *groups: Json) -> str:
 
 
 @pytest.mark.acceptance("raycluster", 14)
-async def test_14_the_policy_refuses_what_kuberays_webhook_refuses_of_a_cluster(guarded: Live) -> None:
-    assert "RayCluster name should be a valid DNS1035 label: [a DNS-1035" in await cluster_refusal(guarded, "1abc")
-    assert "RayCluster name should be no more than 53 characters" in await cluster_refusal(guarded, "a" * 54)
+async def test_14_the_policy_refuses_what_kuberays_webhook_refuses_of_a_cluster(
+    guarded: Live,
+) -> None:
+    assert "RayCluster name should be a valid DNS1035 label: [a DNS-1035" in await cluster_refusal(
+        guarded, "1abc"
+    )
+    assert "RayCluster name should be no more than 53 characters" in await cluster_refusal(
+        guarded, "a" * 54
+    )
     doubled = await cluster_refusal(guarded, "good", a_group("g"), a_group("h"), a_group("g"))
     assert (
         'RayCluster.ray.io "good" is invalid: spec.workerGroupSpecs: Invalid value: "g": worker group names must be'
         in doubled
     )
-    assert [await cluster_refusal(guarded, "a" * 53), await cluster_refusal(guarded, "good", a_group("g"))] == ["", ""]
+    assert [
+        await cluster_refusal(guarded, "a" * 53),
+        await cluster_refusal(guarded, "good", a_group("g")),
+    ] == ["", ""]
 
 
 async def test_the_policy_refuses_a_cluster_above_the_limits(guarded: Live) -> None:
     most = 2**31 - 1
     for group, text in (
-        (a_group(replicas=60_000, max_replicas=most), "asks for 60000 worker pods, more than 10000"),
-        (a_group(replicas=most, max_replicas=most, num_of_hosts=2), "asks for 4294967294 worker pods"),
+        (
+            a_group(replicas=60_000, max_replicas=most),
+            "asks for 60000 worker pods, more than 10000",
+        ),
+        (
+            a_group(replicas=most, max_replicas=most, num_of_hosts=2),
+            "asks for 4294967294 worker pods",
+        ),
         (a_group(replicas=1, num_of_hosts=50_000), "numOfHosts above 2560"),
     ):
         assert text in await cluster_refusal(guarded, "good", group)
@@ -115,11 +154,15 @@ async def test_the_policy_refuses_a_cluster_above_the_limits(guarded: Live) -> N
 
 
 @pytest.mark.acceptance("rayservice", 13)
-async def test_13_another_managers_service_is_left_alone_and_its_manager_cannot_change(live: Live) -> None:
+async def test_13_another_managers_service_is_left_alone_and_its_manager_cannot_change(
+    live: Live,
+) -> None:
     await live.apply(managedBy="kueue.x-k8s.io/multikueue")
     with pytest.raises(errors.RaybusError, match="the managedBy field is immutable"):
         await live.patch(managedBy="ray.io/kuberay-operator")
-    await live.kube.patch(RAY_SERVICE, live.namespace, "demo", Patch(body={"metadata": {"labels": {"a": "b"}}}))
+    await live.kube.patch(
+        RAY_SERVICE, live.namespace, "demo", Patch(body={"metadata": {"labels": {"a": "b"}}})
+    )
     await live.apply(name="ours", suspend=True)
 
     async def ours_is_seen() -> bool:

@@ -33,7 +33,9 @@ class User:
         """Run a command; return what it printed."""
         program = str(Path(sys.executable).with_name("raybus"))
         where = ("-n", self._live.namespace, "--kubeconfig", str(self._kubeconfig))
-        running = await asyncio.create_subprocess_exec(program, *arguments, *where, stdout=PIPE, stderr=PIPE)
+        running = await asyncio.create_subprocess_exec(
+            program, *arguments, *where, stdout=PIPE, stderr=PIPE
+        )
         out, errors = await running.communicate()
         assert running.returncode == 0, errors.decode()
         return out.decode()
@@ -41,7 +43,9 @@ class User:
     async def history(self) -> list[tuple[int, str, str, bool]]:
         """Return number, cluster, image and whether it is the present one, of each spec that is kept."""
         found: list[Any] = msgspec.json.decode(await self.raybus("history", "demo", "-o", "json"))
-        return [(each["number"], each["cluster"], each["image"], each["isCurrent"]) for each in found]
+        return [
+            (each["number"], each["cluster"], each["image"], each["isCurrent"]) for each in found
+        ]
 
 
 async def goals(live: Live) -> list[Body]:
@@ -53,18 +57,25 @@ async def goals(live: Live) -> list[Body]:
 async def upgrade(live: Live, image: str, message: str = "v1") -> str:
     """Let the service go to another image and its old cluster go; return the new cluster."""
     old = active((await live.service())["status"])
-    await live.patch(rayClusterConfig=a_cluster_config(image=image), serveConfigV2=a_serve_config(message=message))
+    await live.patch(
+        rayClusterConfig=a_cluster_config(image=image),
+        serveConfigV2=a_serve_config(message=message),
+    )
     return await at_rest(live, old)
 
 
 async def at_rest(live: Live, old: str = "") -> str:
     """Wait until another cluster serves alone."""
-    new = active(await live.until(lambda s: is_complete(s) and active(s) != old, "another cluster serves"))
+    new = active(
+        await live.until(lambda s: is_complete(s) and active(s) != old, "another cluster serves")
+    )
     await live.eventually(RAY_CLUSTER, [new])
     return new
 
 
-async def test_a_spec_comes_back_although_its_cluster_is_gone(live: Live, control_plane: ControlPlane) -> None:
+async def test_a_spec_comes_back_although_its_cluster_is_gone(
+    live: Live, control_plane: ControlPlane
+) -> None:
     user = User(live, control_plane.kubeconfig)
     await live.apply(rayClusterDeletionDelaySeconds=1)
     await at_rest(live)
@@ -81,13 +92,15 @@ async def test_a_spec_comes_back_although_its_cluster_is_gone(live: Live, contro
     done = await user.raybus("undo", "demo")
     assert "spec.rayClusterConfig.headGroupSpec.template.spec.containers[0].image" in done
     blue = await at_rest(live, green)
-    assert live.serve.head(f"{blue}-head-svc").puts[-1]["applications"][0]["runtime_env"]["env_vars"] == {
-        "MESSAGE": "v1"
-    }
+    assert live.serve.head(f"{blue}-head-svc").puts[-1]["applications"][0]["runtime_env"][
+        "env_vars"
+    ] == {"MESSAGE": "v1"}
     assert await user.history() == [(2, "", IMAGES[1], False), (3, blue, IMAGES[0], True)]
 
 
-async def test_as_many_are_kept_as_the_user_sets_and_they_are_deleted_with_the_service(live: Live) -> None:
+async def test_as_many_are_kept_as_the_user_sets_and_they_are_deleted_with_the_service(
+    live: Live,
+) -> None:
     service = await live.apply(rayClusterDeletionDelaySeconds=1)
     noted = Patch(body={"metadata": {"annotations": {labels.HISTORY_LIMIT: "1"}}})
     await live.kube.patch(RAY_SERVICE, live.namespace, "demo", noted)
@@ -96,7 +109,9 @@ async def test_as_many_are_kept_as_the_user_sets_and_they_are_deleted_with_the_s
         await upgrade(live, image)
     held = await goals(live)
     assert [each["revision"] for each in held] == [2, 3]
-    assert {each["metadata"]["ownerReferences"][0]["uid"] for each in held} == {service["metadata"]["uid"]}
+    assert {each["metadata"]["ownerReferences"][0]["uid"] for each in held} == {
+        service["metadata"]["uid"]
+    }
     await live.kube.delete(RAY_SERVICE, live.namespace, "demo")
     await live.eventually(RAY_SERVICE, [])
     await live.eventually(CONTROLLER_REVISION, [])

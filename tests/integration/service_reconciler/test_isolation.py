@@ -14,5 +14,6 @@ async def test_89_black_holes_on_the_network_hold_few_connections_and_no_other_s
         _, after = await disturbed(environment, AT_ONCE, dead=40)
         assert after < 20  # on a machine that has other things to do; the test above measures
         await eventually(
-            lambda: 0 < environment.waiting <= len(environment.apps) * SLOW_AT_ONCE, what="few wait for dead heads"
+            lambda: 0 < environment.waiting <= len(environment.apps) * SLOW_AT_ONCE,
+            what="few wait for dead heads",
         )

@@ -40,7 +40,9 @@ async def test_created_upgraded_suspended_resumed_and_deleted(live: Live) -> Non
     await live.patch(rayClusterConfig=config, serveConfigV2=a_serve_config(message="v2"))
     upgrading = await live.until(lambda s: bool(pending(s)), "an upgrade begins")
     assert condition(upgrading, "UpgradeInProgress") == ("True", "BothActivePendingClustersExist")
-    done = await live.until(lambda s: is_complete(s) and active(s) != blue, "it serves from the new cluster")
+    done = await live.until(
+        lambda s: is_complete(s) and active(s) != blue, "it serves from the new cluster"
+    )
     green = active(done)
     assert condition(done, "UpgradeInProgress") == ("False", "NoPendingCluster")
     assert await live.selected() == await live.selected("demo-head-svc") == green
@@ -77,7 +79,9 @@ async def test_2_all_that_a_name_of_47_characters_leads_to_is_accepted(live: Liv
 
 
 @pytest.mark.parametrize("live", [Config(writes_zero_values=True)], indirect=True)
-async def test_with_zero_values_the_first_write_makes_a_new_generation_as_kuberays_does(live: Live) -> None:
+async def test_with_zero_values_the_first_write_makes_a_new_generation_as_kuberays_does(
+    live: Live,
+) -> None:
     created = await live.apply()
     seen = created["metadata"]["generation"] + 1
     status = await live.until(
@@ -90,7 +94,9 @@ async def test_with_zero_values_the_first_write_makes_a_new_generation_as_kubera
 async def test_the_defaults_of_the_real_server_are_no_change(live: Live) -> None:
     group = {
         "groupName": "small",
-        "template": {"spec": {"containers": [{"name": "ray-worker", "image": "rayproject/ray:2.52.0"}]}},
+        "template": {
+            "spec": {"containers": [{"name": "ray-worker", "image": "rayproject/ray:2.52.0"}]}
+        },
         "replicas": 1,
     }
     await live.apply(config=a_cluster_config(group))
@@ -104,7 +110,9 @@ async def test_a_bad_edit_shows_and_a_good_one_heals(live: Live) -> None:
     await live.apply()
     blue = active(await live.until(is_complete, "it serves"))
     await live.patch(upgradeStrategy={"type": "Foo"})
-    bad = await live.until(lambda s: condition(s, "Ready")[1] == "ValidationFailed", "the bad edit is reported")
+    bad = await live.until(
+        lambda s: condition(s, "Ready")[1] == "ValidationFailed", "the bad edit is reported"
+    )
     assert active(bad) == await live.selected() == blue
     assert "InvalidRayServiceSpec" in await live.reasons()
     await live.patch(upgradeStrategy={"type": "NewCluster"})

@@ -32,8 +32,12 @@ CERTIFICATES: Final = "kueue-webhook-server-cert"
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 GROUP: Final = "kueue.x-k8s.io"
 VERSION: Final = "v1beta2"
-FLAVOR: Final = Resource(group=GROUP, version=VERSION, kind="ResourceFlavor", plural="resourceflavors")
-CLUSTER_QUEUE: Final = Resource(group=GROUP, version=VERSION, kind="ClusterQueue", plural="clusterqueues")
+FLAVOR: Final = Resource(
+    group=GROUP, version=VERSION, kind="ResourceFlavor", plural="resourceflavors"
+)
+CLUSTER_QUEUE: Final = Resource(
+    group=GROUP, version=VERSION, kind="ClusterQueue", plural="clusterqueues"
+)
 LOCAL_QUEUE: Final = Resource(group=GROUP, version=VERSION, kind="LocalQueue", plural="localqueues")
 WORKLOAD: Final = Resource(group=GROUP, version=VERSION, kind="Workload", plural="workloads")
 CONFIGURATIONS: Final = {
@@ -47,7 +51,9 @@ OURS: Final = ("ray.io", GROUP)
 
 
 @asynccontextmanager
-async def running(plane: ControlPlane, folder: Path, frameworks: Sequence[str]) -> AsyncGenerator[None]:
+async def running(
+    plane: ControlPlane, folder: Path, frameworks: Sequence[str]
+) -> AsyncGenerator[None]:
     """Run Kueue for the length of a block; `frameworks` are the kinds of jobs that it manages."""
     port, health = processes.free(2)
     kube = await KubeClient.connect(kubeconfig=plane.kubeconfig, user_agent="raybus-test")
@@ -55,11 +61,17 @@ async def running(plane: ControlPlane, folder: Path, frameworks: Sequence[str]) 
         await _install(plane, kube, port)
         config = folder / "kueue.yaml"
         config.write_text(yaml.safe_dump(configuration(folder, port, health, frameworks)))
-        command = [str(prepared(binaries.KUEUE)), f"--kubeconfig={plane.kubeconfig}", f"--config={config}"]
+        command = [
+            str(prepared(binaries.KUEUE)),
+            f"--kubeconfig={plane.kubeconfig}",
+            f"--config={config}",
+        ]
         command += ["--feature-gates=VisibilityOnDemand=false"]
         async with process(command, folder / "log"), asyncio.TaskGroup() as group:
             mounting = group.create_task(mount(kube, folder / "certificates"))
-            await eventually_true(lambda: answers(kube), within=90, every=0.2, what="Kueue's webhooks")
+            await eventually_true(
+                lambda: answers(kube), within=90, every=0.2, what="Kueue's webhooks"
+            )
             yield
             mounting.cancel()
     finally:
@@ -90,7 +102,10 @@ async def _install(plane: ControlPlane, kube: KubeClient, port: int) -> None:
     """Apply Kueue's definitions and webhooks, as its own kustomization would."""
     with suppress(errors.AlreadyExists):
         await kube.create(NAMESPACE, None, {"metadata": {"name": SYSTEM}})
-    service: Body = {"metadata": {"name": WEBHOOKS}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
+    service: Body = {
+        "metadata": {"name": WEBHOOKS},
+        "spec": {"type": "ExternalName", "externalName": "localhost"},
+    }
     with suppress(errors.AlreadyExists):
         await kube.create(SERVICE, SYSTEM, service)
     with suppress(errors.AlreadyExists):
@@ -166,4 +181,6 @@ async def set_quota(kube: KubeClient, name: str, processors: float, *, stop: str
 
 async def make_queue(kube: KubeClient, namespace: str, queue: str) -> None:
     """Make a LocalQueue of the name of its ClusterQueue."""
-    await _apply(kube, LOCAL_QUEUE, namespace, {"metadata": {"name": queue}, "spec": {"clusterQueue": queue}})
+    await _apply(
+        kube, LOCAL_QUEUE, namespace, {"metadata": {"name": queue}, "spec": {"clusterQueue": queue}}
+    )

@@ -60,12 +60,16 @@ class Issued(msgspec.Struct, frozen=True):
     @property
     def addresses(self) -> set[str]:
         """The addresses that the certificate names."""
-        names = self.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = self.certificate.extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        ).value
         return {str(each) for each in names.get_values_for_type(x509.IPAddress)}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def cert_manager(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[None]:
+async def cert_manager(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[None]:
     """Run cert-manager's controllers with its own definitions."""
     async with control_plane.api() as api:
         await api.apply_definitions(read_manifests(prepared(binaries.CERT_MANAGER_CRDS)))
@@ -79,13 +83,19 @@ async def rights(control_plane: ControlPlane) -> Path:
     """Grant what deploy/ and its component grant, and put the admission policies into force."""
     await grant(control_plane)
     kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent="raybus-test")
-    (role,) = manifests.of_kind(manifests.read(manifests.DEPLOY / "components" / "mtls"), "ClusterRole")
+    (role,) = manifests.of_kind(
+        manifests.read(manifests.DEPLOY / "components" / "mtls"), "ClusterRole"
+    )
     binding = {
         "metadata": {"name": role["metadata"]["name"]},
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role["metadata"]["name"]},
-        "subjects": [{"kind": "ServiceAccount", "name": "cluster-reconciler", "namespace": "raybus"}],
+        "subjects": [
+            {"kind": "ServiceAccount", "name": "cluster-reconciler", "namespace": "raybus"}
+        ],
     }
-    policies = manifests.parse((manifests.DEPLOY / "rights/own-namespace/policies.yaml").read_text())
+    policies = manifests.parse(
+        (manifests.DEPLOY / "rights/own-namespace/policies.yaml").read_text()
+    )
     try:
         await create(kube, RBAC, "ClusterRole", PLURALS["ClusterRole"], role)
         await create(kube, RBAC, "ClusterRoleBinding", PLURALS["ClusterRoleBinding"], binding)
@@ -103,7 +113,9 @@ async def create(kube: KubeClient, group: str, kind: str, plural: str, body: Bod
 
 
 @pytest.fixture
-async def secured(control_plane: ControlPlane, rights: Path, cert_manager: None) -> AsyncIterator[Live]:
+async def secured(
+    control_plane: ControlPlane, rights: Path, cert_manager: None
+) -> AsyncIterator[Live]:
     """Run the service with a cluster of a head and a worker that has real certificates."""
     async with running(control_plane, ON, kubeconfig=rights) as live:
         await make_cluster(live)
@@ -117,7 +129,9 @@ async def make_cluster(live: Live) -> None:
     async def has_pods() -> bool:
         return len(await live.pods()) == 2
 
-    await eventually_true(has_pods, within=ISSUED_WITHIN, what="the pods come after their certificates")
+    await eventually_true(
+        has_pods, within=ISSUED_WITHIN, what="the pods come after their certificates"
+    )
     await live.until(lambda c, _: c.status.state == "ready", "ready")
     await live.eventually(lambda: names_all_pods(live), "the certificates name the pods")
 
@@ -147,7 +161,10 @@ async def names_all_pods(live: Live) -> bool:
         if not certifying.is_ready(await read(live, CERTIFICATE, name)):
             return False
         pods = await live.pods(f"ray.io/node-type={node_type}")
-        if (await issued(live, name)).addresses != {"127.0.0.1", *(each["status"]["podIP"] for each in pods)}:
+        if (await issued(live, name)).addresses != {
+            "127.0.0.1",
+            *(each["status"]["podIP"] for each in pods),
+        }:
             return False
     return True
 
@@ -156,13 +173,20 @@ async def renew(live: Live, name: str) -> None:
     """Ask cert-manager to issue a certificate anew, as its command line does."""
     found = await read(live, CERTIFICATE, name)
     now = SystemClock().now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    condition = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "lastTransitionTime": now}
+    condition = {
+        "type": "Issuing",
+        "status": "True",
+        "reason": "ManuallyTriggered",
+        "lastTransitionTime": now,
+    }
     conditions = [*found["status"]["conditions"], condition | {"message": "renewed by hand"}]
     patch = Patch(body={"status": {"conditions": conditions}}, subresource="status")
     await live.kube.patch(CERTIFICATE, live.namespace, name, patch)
 
 
-async def test_pods_come_after_their_certificates_and_one_authority_signs_all(secured: Live) -> None:
+async def test_pods_come_after_their_certificates_and_one_authority_signs_all(
+    secured: Live,
+) -> None:
     authority = (await issued(secured, CA)).certificate
     for name in (HEAD, WORKER):
         found = await issued(secured, name)
@@ -177,17 +201,23 @@ async def test_pods_come_after_their_certificates_and_one_authority_signs_all(se
     assert {"MTLSCertsNotReady", "MTLSPKIReady"} <= reasons
     assert not [reason for reason in reasons if "Failed" in reason]
     for name in (CA, HEAD, WORKER):
-        await secured.eventually(lambda name=name: is_owned(secured, name), "its Secret goes with it")
+        await secured.eventually(
+            lambda name=name: is_owned(secured, name), "its Secret goes with it"
+        )
 
 
 async def is_owned(live: Live, name: str) -> bool:
     """Return whether the Secret of a Certificate has it as its one owner."""
     certificate = await read(live, CERTIFICATE, name)
     secret = await read(live, SECRET, certificate["spec"]["secretName"])
-    return [each["uid"] for each in secret["metadata"].get("ownerReferences", [])] == [certificate["metadata"]["uid"]]
+    return [each["uid"] for each in secret["metadata"].get("ownerReferences", [])] == [
+        certificate["metadata"]["uid"]
+    ]
 
 
-async def test_a_new_worker_is_added_to_the_certificate_and_the_secret_keeps_its_owner(secured: Live) -> None:
+async def test_a_new_worker_is_added_to_the_certificate_and_the_secret_keeps_its_owner(
+    secured: Live,
+) -> None:
     before = await issued(secured, WORKER)
     await secured.scale(3)
     await secured.until(lambda c, p: c.status.state == "ready" and len(p) == 4, "three workers")
@@ -215,17 +245,23 @@ async def test_a_renewal_makes_no_pod_and_no_write_of_ours(secured: Live) -> Non
     await secured.eventually(lambda: is_owned(secured, HEAD), "its owner stays")
     (await issued(secured, HEAD)).certificate.verify_directly_issued_by(before.authority)
     assert secured.own.writes()[written:] == []
-    assert [each["metadata"]["uid"] for each in await secured.pods()] == [each["metadata"]["uid"] for each in pods]
+    assert [each["metadata"]["uid"] for each in await secured.pods()] == [
+        each["metadata"]["uid"] for each in pods
+    ]
 
 
-async def test_after_the_renewal_of_the_authority_older_and_newer_pods_trust_each_other(secured: Live) -> None:
+async def test_after_the_renewal_of_the_authority_older_and_newer_pods_trust_each_other(
+    secured: Live,
+) -> None:
     before, authority = await issued(secured, WORKER), (await issued(secured, CA)).certificate
     await renew(secured, CA)
 
     async def is_renewed() -> bool:
         return (await issued(secured, CA)).certificate.serial_number != authority.serial_number
 
-    await eventually_true(is_renewed, within=ISSUED_WITHIN, what="another certificate of the authority")
+    await eventually_true(
+        is_renewed, within=ISSUED_WITHIN, what="another certificate of the authority"
+    )
     await secured.scale(2)
     await secured.until(lambda _, p: len(p) == 3, "one more worker")
     await secured.eventually(lambda: names_all_pods(secured), "the certificate names it")
@@ -234,9 +270,13 @@ async def test_after_the_renewal_of_the_authority_older_and_newer_pods_trust_eac
     before.certificate.verify_directly_issued_by(after.authority)
 
 
-async def test_keys_go_with_their_cluster_and_the_next_one_of_its_name_has_another_authority(secured: Live) -> None:
+async def test_keys_go_with_their_cluster_and_the_next_one_of_its_name_has_another_authority(
+    secured: Live,
+) -> None:
     for name in (CA, HEAD, WORKER):
-        await secured.eventually(lambda name=name: is_owned(secured, name), "its Secret goes with it")
+        await secured.eventually(
+            lambda name=name: is_owned(secured, name), "its Secret goes with it"
+        )
     before = (await issued(secured, CA)).certificate
     await secured.delete()
     await secured.eventually(lambda: has_no_secret(secured), "no key is left")

@@ -37,7 +37,10 @@ SESSION: Final = "session_2026-01-01_00-00-00_000001_1"
 KEY, SECRET = "raybus", "open-sesame"
 NODES: Final = {"head": ("127.0.0.1", "aa" * 28), "worker": ("127.0.0.2", "bb" * 28)}
 """Address and identity of the Ray nodes."""
-OF_A_SERVICE: Final = {"ray.io/originated-from-crd": "RayService", "ray.io/originated-from-cr-name": "demo"}
+OF_A_SERVICE: Final = {
+    "ray.io/originated-from-crd": "RayService",
+    "ray.io/originated-from-cr-name": "demo",
+}
 
 
 @pytest.fixture
@@ -46,7 +49,15 @@ async def store(tmp_path: Path) -> AsyncGenerator[tuple[int, Path]]:
     (port,), objects, meta = processes.free(1), tmp_path / "objects", tmp_path / "meta"
     objects.mkdir()
     meta.mkdir()
-    command = [str(prepared(binaries.S3_STORE)), "--access", KEY, "--secret", SECRET, "--region", "here"]
+    command = [
+        str(prepared(binaries.S3_STORE)),
+        "--access",
+        KEY,
+        "--secret",
+        SECRET,
+        "--region",
+        "here",
+    ]
     command += ["--port", f"127.0.0.1:{port}", "posix", "--sidecar", str(meta), str(objects)]
 
     async def listens() -> bool:
@@ -67,7 +78,10 @@ async def dashboard() -> AsyncGenerator[int]:
     """Answer as Ray's dashboard does about its nodes; return the port."""
 
     async def nodes(_: web.Request) -> web.Response:
-        found = [{"node_id": name, "node_ip": address, "state": "ALIVE"} for address, name in NODES.values()]
+        found = [
+            {"node_id": name, "node_ip": address, "state": "ALIVE"}
+            for address, name in NODES.values()
+        ]
         return web.json_response({"data": {"result": {"result": found}}})
 
     app = web.Application()
@@ -83,7 +97,9 @@ async def dashboard() -> AsyncGenerator[int]:
 @pytest.fixture
 def roots() -> Generator[dict[str, Path]]:
     """Make what Ray has in /tmp/ray in a head and in a worker: a session with logs, and a raylet that listens."""
-    with tempfile.TemporaryDirectory(prefix="ray-") as folder:  # the path of a socket has at most 107 characters
+    with tempfile.TemporaryDirectory(
+        prefix="ray-"
+    ) as folder:  # the path of a socket has at most 107 characters
         sockets: list[socket.socket] = []
         found = {role: Path(folder) / role for role in NODES}
         for role, root in found.items():
@@ -114,7 +130,9 @@ def environment(labels: dict[str, str], role: str, store: int) -> dict[str, str]
     }
     env: list[Json] = [{"name": name, "value": value} for name, value in options.items()]
     given = {"image": "collector:1", "env": env}
-    cluster = a_ray_cluster(labels=labels, groups=[a_group()], history_server_options={"collectorOptions": given})
+    cluster = a_ray_cluster(
+        labels=labels, groups=[a_group()], history_server_options={"collectorOptions": given}
+    )
     pod = (head_of if role == "head" else worker_of)(cluster, ON)
     container = containers_of(pod)["ray-history-collector"]
     assert "command" not in container, "the image's own"
@@ -122,7 +140,9 @@ def environment(labels: dict[str, str], role: str, store: int) -> dict[str, str]
 
 
 @pytest.mark.parametrize(
-    ("labels", "owner"), [({}, "raycluster/ns/c"), (OF_A_SERVICE, "rayservice/ns/demo/c")], ids=["cluster", "service"]
+    ("labels", "owner"),
+    [({}, "raycluster/ns/c"), (OF_A_SERVICE, "rayservice/ns/demo/c")],
+    ids=["cluster", "service"],
 )
 async def test_the_logs_of_ended_pods_are_in_the_store(
     labels: dict[str, str],
@@ -143,9 +163,13 @@ async def test_the_logs_of_ended_pods_are_in_the_store(
             "RAY_COLLECTOR_EVENT_DATA_DIR": str(tmp_path / f"events-{role}"),
         }
         log = tmp_path / f"{role}.log"
-        async with process([COLLECTOR], log, env={**environment(labels, role, port), **of_the_node}) as running:
+        async with process(
+            [COLLECTOR], log, env={**environment(labels, role, port), **of_the_node}
+        ) as running:
             await eventually(
-                lambda log=log: "polling active session" in log.read_text(), within=30, what=f"collector of the {role}"
+                lambda log=log: "polling active session" in log.read_text(),
+                within=30,
+                what=f"collector of the {role}",
             )
             assert await asyncio.to_thread(running.end, signal.SIGTERM, within=20) == 0
         path = objects / "history/ray/cluster-history" / owner / SESSION / node / "logs/raylet.out"

@@ -75,9 +75,13 @@ class Queued(msgspec.Struct):
             await eventually_true(is_so, within=TIMEOUT, what=what)
         except AssertionError as failure:
             workloads = [
-                (each["metadata"]["name"], each.get("status")) for each in await self.live.found(kueue.WORKLOAD)
+                (each["metadata"]["name"], each.get("status"))
+                for each in await self.live.found(kueue.WORKLOAD)
             ]
-            suspended = [(each["metadata"]["name"], each["spec"].get("suspend")) for each in await self.clusters()]
+            suspended = [
+                (each["metadata"]["name"], each["spec"].get("suspend"))
+                for each in await self.clusters()
+            ]
             status = (await self.live.service()).get("status")
             raise AssertionError(f"{failure}\n{status}\n{suspended}\n{workloads}") from failure
         return (await self.live.service())["status"]
@@ -103,12 +107,16 @@ async def clusters_in_queues(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[None]:
     """Run Kueue with RayClusters as its jobs."""
-    async with kueue.running(control_plane, tmp_path_factory.mktemp("kueue"), ["ray.io/raycluster"]):
+    async with kueue.running(
+        control_plane, tmp_path_factory.mktemp("kueue"), ["ray.io/raycluster"]
+    ):
         yield
 
 
 @pytest.fixture
-async def queued(kube: KubeClient, namespace: str, clusters_in_queues: None) -> AsyncIterator[Queued]:
+async def queued(
+    kube: KubeClient, namespace: str, clusters_in_queues: None
+) -> AsyncIterator[Queued]:
     """Run both services in a namespace with a queue."""
     async with queue_of(kube, namespace) as found:
         yield found
@@ -130,18 +138,24 @@ async def add_up(queued: Queued) -> None:
     """Follow the pods of a namespace, and note the most that they ask for together."""
     pods: dict[str, int] = {}
     while True:
-        async with queued.live.kube.stream(POD.path(queued.live.namespace), query={"watch": "true"}) as lines:
+        async with queued.live.kube.stream(
+            POD.path(queued.live.namespace), query={"watch": "true"}
+        ) as lines:
             async for line in lines:
                 event = msgspec.json.decode(line, type=Event)
                 if event.type in {"ADDED", "MODIFIED", "DELETED"}:
                     uid, spec = event.object["metadata"]["uid"], event.object["spec"]
-                    pods[uid] = sum(int(each["resources"]["requests"]["cpu"]) for each in spec["containers"])
+                    pods[uid] = sum(
+                        int(each["resources"]["requests"]["cpu"]) for each in spec["containers"]
+                    )
                     if event.type == "DELETED":
                         del pods[uid]
                     queued.most = max(queued.most, sum(pods.values()))
 
 
-async def test_nothing_runs_before_it_is_admitted_and_nothing_after_its_eviction(queued: Queued) -> None:
+async def test_nothing_runs_before_it_is_admitted_and_nothing_after_its_eviction(
+    queued: Queued,
+) -> None:
     await queued.set_quota(CLUSTER - 0.5)
     await queued.create()
     await queued.until(lambda s: QUEUED in message(s, "Ready"), "the wait is reported")
@@ -170,6 +184,8 @@ async def test_an_upgrade_waits_for_quota_while_the_old_cluster_serves(queued: Q
     assert condition(status, "Ready")[0] == "True"
     assert queued.most == CLUSTER
     await queued.set_quota(2 * CLUSTER)
-    status = await queued.until(lambda s: is_complete(s) and active(s) != blue, "the new cluster serves")
+    status = await queued.until(
+        lambda s: is_complete(s) and active(s) != blue, "the new cluster serves"
+    )
     await queued.live.eventually(RAY_CLUSTER, [active(status)])
     assert queued.most <= 2 * CLUSTER

@@ -38,7 +38,9 @@ async def running(kube: KubeClient, namespace: str) -> AsyncGenerator[FakeServe]
     """Run all services for the length of a block."""
     clock = SystemClock()
     serve = FakeServe(clock)
-    services = service_wiring.assemble(kube, serve, Config(), clock=clock, instance="test", bus=FakeEvents(clock))
+    services = service_wiring.assemble(
+        kube, serve, Config(), clock=clock, instance="test", bus=FakeEvents(clock)
+    )
     traffic = wiring.assemble(kube, serve, clock=clock, instance="test")
     clusters = cluster_wiring.assemble(
         kube, ClusterConfig(), clock=clock, instance="test", registry=CollectorRegistry()
@@ -59,10 +61,14 @@ async def running(kube: KubeClient, namespace: str) -> AsyncGenerator[FakeServe]
 
 
 @pytest.fixture
-async def stepping(control_plane: ControlPlane, kube: KubeClient, namespace: str) -> AsyncGenerator[Live]:
+async def stepping(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str
+) -> AsyncGenerator[Live]:
     """Run all services in a namespace of its own."""
     async with control_plane.api() as api:
         held = read_manifests(prepared(GATEWAY_CRDS))
-        await api.apply_definitions([each for each in held if each["spec"]["names"]["kind"] in WANTED])
+        await api.apply_definitions(
+            [each for each in held if each["spec"]["names"]["kind"] in WANTED]
+        )
     async with running(kube, namespace) as serve:
         yield Live(kube, serve, namespace)

@@ -22,14 +22,24 @@ from support.waiting import eventually_true
 pytestmark = [pytest.mark.integration]
 
 OTHER: Json = {"name": "other", "port": 80, "weight": 7}
-FILTER: Json = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "x", "value": "1"}]}}
+FILTER: Json = {
+    "type": "RequestHeaderModifier",
+    "requestHeaderModifier": {"set": [{"name": "x", "value": "1"}]},
+}
 MINE: Json = {
-    "metadata": {"name": "mine", "labels": {"team": "a"}, "annotations": {labels.ROUTE_PERMITS: "demo"}},
+    "metadata": {
+        "name": "mine",
+        "labels": {"team": "a"},
+        "annotations": {labels.ROUTE_PERMITS: "demo"},
+    },
     "spec": {
         "parentRefs": [{"name": "shared"}],
         "hostnames": ["a.example"],
         "rules": [
-            {"matches": [{"path": {"type": "PathPrefix", "value": "/docs"}}], "backendRefs": [OTHER]},
+            {
+                "matches": [{"path": {"type": "PathPrefix", "value": "/docs"}}],
+                "backendRefs": [OTHER],
+            },
             {"filters": [FILTER], "timeouts": {"request": "30s"}},
         ],
     },
@@ -37,14 +47,21 @@ MINE: Json = {
 
 
 def config(image: str, **container: Any) -> Json:
-    found = a_cluster_config(a_group(minReplicas=1, replicas=1), image=image, enableInTreeAutoscaling=True)
+    found = a_cluster_config(
+        a_group(minReplicas=1, replicas=1), image=image, enableInTreeAutoscaling=True
+    )
     found["headGroupSpec"]["template"]["spec"]["containers"][0] |= container
     return found
 
 
 PORTS = [
     {"name": name, "containerPort": number}
-    for name, number in (("dashboard", 8265), ("gcs-server", 6379), ("serve", 8000), ("serve-grpc", 9000))
+    for name, number in (
+        ("dashboard", 8265),
+        ("gcs-server", 6379),
+        ("serve", 8000),
+        ("serve-grpc", 9000),
+    )
 ]
 RULE = "the rule with our backends"
 
@@ -53,7 +70,11 @@ async def until(live: Live, what: str, holds: Callable[[dict[str, Body]], bool])
     """Wait until something holds of all routes and Gateways, by kind; return them."""
     deadline = time.monotonic() + TIMEOUT
     while True:
-        found = {kind.kind: each for kind in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE) for each in await live.found(kind)}
+        found = {
+            kind.kind: each
+            for kind in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE)
+            for each in await live.found(kind)
+        }
         if holds(found):
             return found
         if time.monotonic() > deadline:
@@ -63,7 +84,8 @@ async def until(live: Live, what: str, holds: Callable[[dict[str, Body]], bool])
 
 def refs(route: Body, *, rule: int = 0) -> list[tuple[str, int, int]]:
     return [
-        (each["name"], each["port"], each["weight"]) for each in route["spec"]["rules"][rule].get("backendRefs", [])
+        (each["name"], each["port"], each["weight"])
+        for each in route["spec"]["rules"][rule].get("backendRefs", [])
     ]
 
 
@@ -74,28 +96,42 @@ async def test_grpc_calls_follow_the_requests(stepping: Live) -> None:
     await live.apply(config=blue_config, upgradeStrategy=STEPS, rayClusterDeletionDelaySeconds=0)
     blue = active(await live.until(is_complete, "it serves"))
     found = await until(
-        live, "both routes and both listeners", lambda f: len(f) == 3 and _listeners(f) == ["http", "grpc"]
+        live,
+        "both routes and both listeners",
+        lambda f: len(f) == 3 and _listeners(f) == ["http", "grpc"],
     )
     assert refs(found[GRPC_ROUTE.kind]) == [(f"{blue}-serve-svc", 9000, 100)]
     assert refs(found[HTTP_ROUTE.kind]) == [(f"{blue}-serve-svc", 8000, 100)]
-    await live.until(lambda s: s["activeServiceStatus"].get("trafficRoutedPercent") == 100, "its share is reported")
+    await live.until(
+        lambda s: s["activeServiceStatus"].get("trafficRoutedPercent") == 100,
+        "its share is reported",
+    )
     generations = [each["metadata"]["generation"] for each in found.values()]
     assert max(generations) <= 2, "what the API server adds is taken for a difference"
 
     green_config = config("rayproject/ray:2.53.0", ports=PORTS)
     await live.patch(rayClusterConfig=green_config, serveConfigV2=a_serve_config(message="v2"))
-    green = active(await live.until(lambda s: is_complete(s) and active(s) != blue, "the new cluster serves"))
+    green = active(
+        await live.until(lambda s: is_complete(s) and active(s) != blue, "the new cluster serves")
+    )
     wanted = [(f"{green}-serve-svc", 9000, 100)]
-    await until(live, "all calls go to the new cluster", lambda f: refs(f[GRPC_ROUTE.kind]) == wanted)
+    await until(
+        live, "all calls go to the new cluster", lambda f: refs(f[GRPC_ROUTE.kind]) == wanted
+    )
     await live.eventually(RAY_CLUSTER, [green])
 
 
 async def test_a_users_route_keeps_what_is_the_users(stepping: Live) -> None:
     live = stepping
-    gateway: Json = {"gatewayClassName": "fast", "listeners": [{"name": "web", "protocol": "HTTP", "port": 80}]}
+    gateway: Json = {
+        "gatewayClassName": "fast",
+        "listeners": [{"name": "web", "protocol": "HTTP", "port": 80}],
+    }
     api = {"apiVersion": GATEWAY.api_version}
     await live.kube.create(
-        GATEWAY, live.namespace, {**api, "kind": GATEWAY.kind, "metadata": {"name": "shared"}, "spec": gateway}
+        GATEWAY,
+        live.namespace,
+        {**api, "kind": GATEWAY.kind, "metadata": {"name": "shared"}, "spec": gateway},
     )
     await live.kube.create(HTTP_ROUTE, live.namespace, {**api, "kind": HTTP_ROUTE.kind, **MINE})
     annotations = {labels.HTTP_ROUTE: "mine"}
@@ -106,18 +142,30 @@ async def test_a_users_route_keeps_what_is_the_users(stepping: Live) -> None:
         annotations=annotations,
     )
     blue = active(await live.until(is_complete, "it serves"))
-    await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind], rule=1) == [(f"{blue}-serve-svc", 8000, 100)])
-    await live.until(lambda s: s["activeServiceStatus"].get("trafficRoutedPercent") == 100, "its share is reported")
+    await until(
+        live, RULE, lambda f: refs(f[HTTP_ROUTE.kind], rule=1) == [(f"{blue}-serve-svc", 8000, 100)]
+    )
+    await live.until(
+        lambda s: s["activeServiceStatus"].get("trafficRoutedPercent") == 100,
+        "its share is reported",
+    )
 
-    await live.patch(rayClusterConfig=config("rayproject/ray:2.53.0"), serveConfigV2=a_serve_config(message="v2"))
-    green = active(await live.until(lambda s: is_complete(s) and active(s) != blue, "the new cluster serves"))
+    await live.patch(
+        rayClusterConfig=config("rayproject/ray:2.53.0"), serveConfigV2=a_serve_config(message="v2")
+    )
+    green = active(
+        await live.until(lambda s: is_complete(s) and active(s) != blue, "the new cluster serves")
+    )
     wanted = [(f"{green}-serve-svc", 8000, 100)]
     found = await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind], rule=1) == wanted)
     mine = found[HTTP_ROUTE.kind]
     assert await live.names(GATEWAY) == ["shared"]
     assert await live.names(HTTP_ROUTE) == ["mine"]
     assert refs(mine) == [("other", 80, 7)]
-    assert (mine["spec"]["hostnames"], mine["spec"]["rules"][1]["filters"]) == (["a.example"], [FILTER])
+    assert (mine["spec"]["hostnames"], mine["spec"]["rules"][1]["filters"]) == (
+        ["a.example"],
+        [FILTER],
+    )
     assert mine["spec"]["rules"][1]["timeouts"] == {"request": "30s"}
 
     await live.kube.delete(RAY_SERVICE, live.namespace, "demo")
@@ -131,10 +179,14 @@ async def test_a_users_route_keeps_what_is_the_users(stepping: Live) -> None:
 async def test_a_missing_route_is_reported_and_used_once_it_exists(stepping: Live) -> None:
     live = stepping
     await live.apply(
-        config=config("rayproject/ray:2.52.0"), upgradeStrategy=STEPS, annotations={labels.HTTP_ROUTE: "mine"}
+        config=config("rayproject/ray:2.52.0"),
+        upgradeStrategy=STEPS,
+        annotations={labels.HTTP_ROUTE: "mine"},
     )
     text = "HTTPRoute t-"
-    await live.until(lambda s: any(text in each["message"] for each in s.get("conditions", [])), "it is named")
+    await live.until(
+        lambda s: any(text in each["message"] for each in s.get("conditions", [])), "it is named"
+    )
 
     async def reported() -> int:
         return [each["reason"] for each in await live.found(EVENT)].count("HTTPRouteNotReady")
@@ -143,9 +195,14 @@ async def test_a_missing_route_is_reported_and_used_once_it_exists(stepping: Liv
     api = {"apiVersion": HTTP_ROUTE.api_version, "kind": HTTP_ROUTE.kind}
     await live.kube.create(HTTP_ROUTE, live.namespace, {**api, **MINE})
     blue = active(await live.until(is_complete, "it serves"))
-    await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind], rule=1) == [(f"{blue}-serve-svc", 8000, 100)])
+    await until(
+        live, RULE, lambda f: refs(f[HTTP_ROUTE.kind], rule=1) == [(f"{blue}-serve-svc", 8000, 100)]
+    )
     await live.kube.patch(
-        RAY_SERVICE, live.namespace, "demo", Patch(body={"metadata": {"annotations": {labels.HTTP_ROUTE: None}}})
+        RAY_SERVICE,
+        live.namespace,
+        "demo",
+        Patch(body={"metadata": {"annotations": {labels.HTTP_ROUTE: None}}}),
     )
     await until(live, "its own route", lambda f: len(f) == 2 and GATEWAY.kind in f)
     assert await reported() == 1
@@ -161,11 +218,15 @@ async def test_a_tool_that_owns_the_rules_is_named_and_one_that_leaves_them_out_
     greedy: Body = {**modest, "spec": {**modest["spec"], "rules": [{"filters": [FILTER]}]}}
 
     async def sync(body: Body) -> None:
-        await server_side_apply.apply(live.kube, HTTP_ROUTE, live.namespace, body, manager="argocd-controller")
+        await server_side_apply.apply(
+            live.kube, HTTP_ROUTE, live.namespace, body, manager="argocd-controller"
+        )
 
     await sync(modest)
     await live.apply(
-        config=config("rayproject/ray:2.52.0"), upgradeStrategy=STEPS, annotations={labels.HTTP_ROUTE: "mine"}
+        config=config("rayproject/ray:2.52.0"),
+        upgradeStrategy=STEPS,
+        annotations={labels.HTTP_ROUTE: "mine"},
     )
     blue = active(await live.until(is_complete, "it serves"))
     ours = [(f"{blue}-serve-svc", 8000, 100)]
@@ -178,7 +239,11 @@ async def test_a_tool_that_owns_the_rules_is_named_and_one_that_leaves_them_out_
     await until(live, RULE, lambda f: refs(f[HTTP_ROUTE.kind]) == ours)
 
     async def reported() -> list[str]:
-        return [each["note"] for each in await live.found(EVENT) if each["reason"] == "HTTPRouteOverwritten"]
+        return [
+            each["note"]
+            for each in await live.found(EVENT)
+            if each["reason"] == "HTTPRouteOverwritten"
+        ]
 
     await eventually_true(reported, within=TIMEOUT, what="an Event names the tool")
     (note,) = await reported()

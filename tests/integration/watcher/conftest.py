@@ -10,7 +10,9 @@ from support.servers.relayed import Relayed, relayed
 
 
 @pytest_asyncio.fixture
-async def harness(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> AsyncGenerator[Relayed]:
+async def harness(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> AsyncGenerator[Relayed]:
     async with relayed(tmp_path, control_plane.kubeconfig, namespace) as running:
         await running.until_synced()
         yield running

@@ -36,7 +36,9 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
     async def leads(self, kube: KubeClient, namespace: str) -> bool:
         try:
-            lease = msgspec.json.decode(await kube.get(resources.LEASE, namespace, "ray-operator-leader"))
+            lease = msgspec.json.decode(
+                await kube.get(resources.LEASE, namespace, "ray-operator-leader")
+            )
         except errors.NotFound:
             return False
         return bool(lease["spec"].get("holderIdentity") == self.watcher.name)
@@ -44,11 +46,15 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
 def kubeconfig_through(wire: Wire, kubeconfig: Path, to: Path) -> Path:
     access = kubeconfigs.read_access(kubeconfig)
-    return kubeconfigs.write(to, "wired", msgspec.structs.replace(access, server=f"https://127.0.0.1:{wire.port}"))
+    return kubeconfigs.write(
+        to, "wired", msgspec.structs.replace(access, server=f"https://127.0.0.1:{wire.port}")
+    )
 
 
 @asynccontextmanager
-async def replica(secured: Secured, kubeconfig: Path, namespace: str, through: Path) -> AsyncGenerator[Replica]:
+async def replica(
+    secured: Secured, kubeconfig: Path, namespace: str, through: Path
+) -> AsyncGenerator[Replica]:
     api = urlsplit(kubeconfigs.read_access(kubeconfig).server).port or 443
     async with Wire(secured.server.port).laid() as to_nats, Wire(api).laid() as to_api:
         watcher = Watcher(

@@ -45,7 +45,11 @@ class FaultyAnswers:
 
 @asynccontextmanager
 async def behind(
-    control_plane: ControlPlane, folder: Path, judge: Callable[[Asked], Fate], namespace: str, timing: Timing = HASTY
+    control_plane: ControlPlane,
+    folder: Path,
+    judge: Callable[[Asked], Fate],
+    namespace: str,
+    timing: Timing = HASTY,
 ) -> AsyncGenerator[tuple[Watch, Collection, FaultProxy]]:
     fault_proxy = FaultProxy("watch", kubeconfigs.read_access(control_plane.kubeconfig))
     async with fault_proxy.opened():
@@ -72,7 +76,12 @@ async def behind(
     ],
 )
 async def test_a_watch_that_is_refused_is_asked_for_again(
-    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, fate: Fate, lists: int
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    tmp_path: Path,
+    fate: Fate,
+    lists: int,
 ) -> None:
     faulty = FaultyAnswers(fate, watches=True, times=3)
     async with behind(control_plane, tmp_path, faulty, namespace) as (watch, collection, _):
@@ -90,7 +99,11 @@ async def test_a_list_that_is_refused_is_asked_for_again(
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())
     faulty = FaultyAnswers(Fate(status=status), watches=False, times=3)
     async with behind(control_plane, tmp_path, faulty, namespace) as (watch, collection, _):
-        await eventually(lambda: f"{status} by the proxy" in (watch.problem or ""), within=30.0, what="the reason")
+        await eventually(
+            lambda: f"{status} by the proxy" in (watch.problem or ""),
+            within=30.0,
+            what="the reason",
+        )
         await eventually(watch.known.is_set, within=30.0, what="the list")
         assert (collection.names, collection.lists) == ({"demo"}, 1)
 
@@ -102,11 +115,15 @@ async def test_retry_after_is_honoured(
     faulty = FaultyAnswers(Fate(status=429, retry_after=1), watches=watches, times=2)
     async with behind(control_plane, tmp_path, faulty, namespace) as (watch, collection, _):
         await eventually(lambda: faulty.is_over, within=30.0, what="two refusals")
-        await eventually(lambda: watch.problem is None and collection.lists, within=30.0, what="the watch")
+        await eventually(
+            lambda: watch.problem is None and collection.lists, within=30.0, what="the watch"
+        )
         assert faulty.asked_at[1] - faulty.asked_at[0] >= 1.0
 
 
-async def test_but_not_for_an_hour(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+async def test_but_not_for_an_hour(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
     faulty = FaultyAnswers(Fate(status=503, retry_after=3600), watches=False, times=2)
     timing = Timing(longest_wait=0.2)
     async with behind(control_plane, tmp_path, faulty, namespace, timing) as (watch, _, _):
@@ -116,7 +133,11 @@ async def test_but_not_for_an_hour(control_plane: ControlPlane, namespace: str, 
 async def test_a_black_hole_is_left(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
-    async with behind(control_plane, tmp_path, lambda _: PASSES, namespace) as (watch, collection, fault_proxy):
+    async with behind(control_plane, tmp_path, lambda _: PASSES, namespace) as (
+        watch,
+        collection,
+        fault_proxy,
+    ):
         await eventually(watch.known.is_set, within=30.0, what="the list")
         fault_proxy.silence()
         await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())

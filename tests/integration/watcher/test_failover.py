@@ -63,7 +63,11 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
         took = received - since
         print(f"\ntake-over: a change was published {took:.1f} s after the fault")  # noqa: T201  (the figure of this test)
         assert took < TAKE_OVER_SECONDS
-        await eventually(lambda: self.witness.epoch() is not None, within=TIMEOUT, what="one epoch in all partitions")
+        await eventually(
+            lambda: self.witness.epoch() is not None,
+            within=TIMEOUT,
+            what="one epoch in all partitions",
+        )
         assert await self.other.leads(self.kube, self.namespace)
         assert loop.time() >= since
 
@@ -91,10 +95,16 @@ async def busy(kube: KubeClient, namespace: str) -> AsyncGenerator[None]:
             }
             touched = Patch(body={"metadata": {"annotations": {"number": str(number)}}})
             does: list[Callable[[], Awaitable[bytes]]] = [
-                lambda name=name: kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(name)),
+                lambda name=name: kube.create(
+                    resources.RAY_CLUSTER, namespace, a_ray_cluster(name)
+                ),
                 lambda body=service: kube.create(resources.SERVICE, namespace, body),
-                lambda name=name, patch=touched: kube.patch(resources.RAY_CLUSTER, namespace, name, patch),
-                lambda name=name, patch=touched: kube.patch(resources.RAY_CLUSTER, namespace, name, patch),
+                lambda name=name, patch=touched: kube.patch(
+                    resources.RAY_CLUSTER, namespace, name, patch
+                ),
+                lambda name=name, patch=touched: kube.patch(
+                    resources.RAY_CLUSTER, namespace, name, patch
+                ),
                 lambda name=name: kube.delete(resources.RAY_CLUSTER, namespace, name),
                 lambda name=name: kube.delete(resources.SERVICE, namespace, f"{name}-head-svc"),
             ]
@@ -111,7 +121,9 @@ async def busy(kube: KubeClient, namespace: str) -> AsyncGenerator[None]:
 
 
 @contextlib.asynccontextmanager
-async def pair(control_plane: ControlPlane, kube: KubeClient, namespace: str, folder: Path) -> AsyncGenerator[Pair]:
+async def pair(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, folder: Path
+) -> AsyncGenerator[Pair]:
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("steady"))
     async with (
         provisioned(folder) as (secured, bus),
@@ -120,11 +132,15 @@ async def pair(control_plane: ControlPlane, kube: KubeClient, namespace: str, fo
         await first.watcher.until_ready(within=TIMEOUT)
         async with (
             witnessed(bus) as witness,
-            replica(secured, control_plane.kubeconfig, namespace, folder / "b.kubeconfig") as second,
+            replica(
+                secured, control_plane.kubeconfig, namespace, folder / "b.kubeconfig"
+            ) as second,
         ):
             await second.watcher.until_ready(within=TIMEOUT)
             async with busy(kube, namespace):
-                yield Pair(leader=first, other=second, witness=witness, kube=kube, namespace=namespace)
+                yield Pair(
+                    leader=first, other=second, witness=witness, kube=kube, namespace=namespace
+                )
 
 
 @pytest.fixture
@@ -145,7 +161,11 @@ async def test_a_standby_reports_that_it_is_one(
 
 
 async def test_a_leader_that_is_killed_is_replaced(
-    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    tmp_path: Path,
+    now: Callable[[], float],
 ) -> None:
     async with pair(control_plane, kube, namespace, tmp_path) as both:
         both.leader.watcher.kill()
@@ -154,15 +174,24 @@ async def test_a_leader_that_is_killed_is_replaced(
 
 
 async def test_a_leader_that_is_terminated_hands_over_at_once(
-    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    tmp_path: Path,
+    now: Callable[[], float],
 ) -> None:
     async with pair(control_plane, kube, namespace, tmp_path) as both:
         began, epoch = now(), both.witness.epoch()
         async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as group:
             stopping = group.create_task(asyncio.to_thread(both.leader.watcher.stop))
-            while not stopping.done():  # a change is published at once all the while, by the one or the other
+            while (
+                not stopping.done()
+            ):  # a change is published at once all the while, by the one or the other
                 at = now()
-                assert await both.witness.until_received(*await both.touch(), within=TIMEOUT) - at < 2.0
+                assert (
+                    await both.witness.until_received(*await both.touch(), within=TIMEOUT) - at
+                    < 2.0
+                )
         assert stopping.result() == 0
         await both.taken_over(began)
         assert both.witness.epoch() == epoch  # no reader loads the state anew
@@ -170,7 +199,11 @@ async def test_a_leader_that_is_terminated_hands_over_at_once(
 
 
 async def test_a_leader_that_hangs_is_replaced_and_publishes_nothing_when_it_resumes(
-    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    tmp_path: Path,
+    now: Callable[[], float],
 ) -> None:
     async with pair(control_plane, kube, namespace, tmp_path) as both:
         both.leader.watcher.freeze()
@@ -188,12 +221,18 @@ async def test_a_leader_that_hangs_is_replaced_and_publishes_nothing_when_it_res
 
 
 async def test_a_leader_without_the_api_server_is_replaced(
-    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    tmp_path: Path,
+    now: Callable[[], float],
 ) -> None:
     async with pair(control_plane, kube, namespace, tmp_path) as both:
         both.leader.to_api.swallow()
         await both.taken_over(now())
-        await eventually_true(lambda: _is_unready(both.leader), within=TIMEOUT, what="an unready old leader")
+        await eventually_true(
+            lambda: _is_unready(both.leader), within=TIMEOUT, what="an unready old leader"
+        )
 
         both.leader.to_api.restore()
         await both.leader.watcher.until_ready(within=TIMEOUT)
@@ -201,12 +240,18 @@ async def test_a_leader_without_the_api_server_is_replaced(
 
 
 async def test_a_leader_without_nats_makes_room(
-    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    tmp_path: Path,
+    now: Callable[[], float],
 ) -> None:
     async with pair(control_plane, kube, namespace, tmp_path) as both:
         both.leader.to_nats.swallow()
         await both.taken_over(now())
-        await eventually_true(lambda: _is_unready(both.leader), within=TIMEOUT, what="an unready old leader")
+        await eventually_true(
+            lambda: _is_unready(both.leader), within=TIMEOUT, what="an unready old leader"
+        )
 
         both.leader.to_nats.restore()
         await both.leader.watcher.until_ready(within=TIMEOUT)
@@ -222,11 +267,18 @@ async def test_without_nats_nobody_else_gets_the_lease(
             each.to_nats.swallow()
 
         async def yields() -> bool:
-            lease = msgspec.json.decode(await kube.get(resources.LEASE, namespace, "ray-operator-leader"))
-            return bool(lease["metadata"]["annotations"]["raybus.io/watcher"] == f"{both.leader.watcher.name} yields")
+            lease = msgspec.json.decode(
+                await kube.get(resources.LEASE, namespace, "ray-operator-leader")
+            )
+            return bool(
+                lease["metadata"]["annotations"]["raybus.io/watcher"]
+                == f"{both.leader.watcher.name} yields"
+            )
 
         await eventually_true(yields, within=TIMEOUT, every=0.1, what="the message that it yields")
-        assert await both.leader.leads(kube, namespace), "KubeRay would take a Lease that nobody holds"
+        assert await both.leader.leads(kube, namespace), (
+            "KubeRay would take a Lease that nobody holds"
+        )
 
         for each in (both.leader, both.other):
             each.to_nats.restore()
@@ -235,7 +287,11 @@ async def test_without_nats_nobody_else_gets_the_lease(
 
 
 async def test_they_change_places_again_and_again(
-    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path, now: Callable[[], float]
+    control_plane: ControlPlane,
+    kube: KubeClient,
+    namespace: str,
+    tmp_path: Path,
+    now: Callable[[], float],
 ) -> None:
     async with pair(control_plane, kube, namespace, tmp_path) as both:
         for _ in range(3):
@@ -258,22 +314,42 @@ async def test_a_foreign_write_is_corrected(
     ):
         await only.watcher.until_ready(within=TIMEOUT)
         async with witnessed(bus) as witness:
-            await eventually(lambda: witness.epoch() is not None, within=TIMEOUT, what="the first epoch")
+            await eventually(
+                lambda: witness.epoch() is not None, within=TIMEOUT, what="the first epoch"
+            )
             first = witness.epoch()
             ghost = State(
-                kind="RayCluster", namespace=namespace, name="ghost", uid="u", version="1", form="1", body=b"{}"
+                kind="RayCluster",
+                namespace=namespace,
+                name="ghost",
+                uid="u",
+                version="1",
+                form="1",
+                body=b"{}",
             )
             wire = messages.encode(ghost)
             where = subjects.state(Place(5, Tree.CLUSTER), "RayCluster", namespace, "ghost")
             await late.publish(where, wire.payload, wire.headers, expected=0, message_id="late")
-            await eventually(lambda: isinstance(witness.last.get(where), Gone), within=TIMEOUT, what="its end")
-            await eventually(lambda: witness.epoch() not in {None, first}, within=TIMEOUT, what="another epoch")
+            await eventually(
+                lambda: isinstance(witness.last.get(where), Gone), within=TIMEOUT, what="its end"
+            )
+            await eventually(
+                lambda: witness.epoch() not in {None, first}, within=TIMEOUT, what="another epoch"
+            )
 
             second = witness.epoch()
             marker = messages.encode(Synced(epoch="of-a-sleeper", version=1))
-            await late.publish(subjects.synced(5), marker.payload, marker.headers, expected=None, message_id="later")
+            await late.publish(
+                subjects.synced(5),
+                marker.payload,
+                marker.headers,
+                expected=None,
+                message_id="later",
+            )
             await eventually(
-                lambda: witness.epoch() not in {None, first, second}, within=TIMEOUT, what="one epoch again"
+                lambda: witness.epoch() not in {None, first, second},
+                within=TIMEOUT,
+                what="one epoch again",
             )
 
 

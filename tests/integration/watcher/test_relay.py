@@ -38,7 +38,9 @@ async def test_objects_come_and_go(harness: Relayed, kube: KubeClient, namespace
     assert len(harness.reader.reasons) == loads
 
 
-async def test_the_largest_cluster_passes(harness: Relayed, kube: KubeClient, namespace: str) -> None:
+async def test_the_largest_cluster_passes(
+    harness: Relayed, kube: KubeClient, namespace: str
+) -> None:
     noise = random.Random(1).randbytes(600_000).hex()
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("large", ballast=noise))
 
@@ -47,7 +49,9 @@ async def test_the_largest_cluster_passes(harness: Relayed, kube: KubeClient, na
     assert spec["headGroupSpec"]["template"]["spec"]["containers"][0]["env"][0]["value"] == noise
 
 
-async def test_nats_is_killed_and_comes_back(harness: Relayed, kube: KubeClient, namespace: str) -> None:
+async def test_nats_is_killed_and_comes_back(
+    harness: Relayed, kube: KubeClient, namespace: str
+) -> None:
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("before"))
     await until_known(harness, "RayCluster", "before")
 
@@ -58,10 +62,14 @@ async def test_nats_is_killed_and_comes_back(harness: Relayed, kube: KubeClient,
     harness.nats.start()
 
     await until_known(harness, "RayCluster", "meanwhile")
-    await eventually(lambda: harness.reader.is_synced and harness.reader.names("RayCluster") == {"meanwhile"})
+    await eventually(
+        lambda: harness.reader.is_synced and harness.reader.names("RayCluster") == {"meanwhile"}
+    )
 
 
-async def test_a_lost_volume_is_filled_again(harness: Relayed, kube: KubeClient, namespace: str) -> None:
+async def test_a_lost_volume_is_filled_again(
+    harness: Relayed, kube: KubeClient, namespace: str
+) -> None:
     for number in range(5):
         await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(f"demo-{number}"))
     await eventually(lambda: len(harness.reader.names("RayCluster")) == 5, what="all five")
@@ -75,7 +83,9 @@ async def test_a_lost_volume_is_filled_again(harness: Relayed, kube: KubeClient,
     assert len(harness.reader.names("RayCluster")) == 5
 
 
-async def test_nobody_decides_on_an_empty_stream(harness: Relayed, kube: KubeClient, namespace: str) -> None:
+async def test_nobody_decides_on_an_empty_stream(
+    harness: Relayed, kube: KubeClient, namespace: str
+) -> None:
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())
     await until_known(harness, "RayCluster", "demo")
 
@@ -120,10 +130,16 @@ async def test_a_killed_watcher_catches_up_on_what_it_missed(
     harness.watcher.start()
 
     await until_known(harness, "RayCluster", "comes", within=20.0)
-    await eventually(lambda: harness.reader.is_synced and harness.reader.names("RayCluster") == {"stays", "comes"})
+    await eventually(
+        lambda: (
+            harness.reader.is_synced and harness.reader.names("RayCluster") == {"stays", "comes"}
+        )
+    )
 
 
-async def test_a_stopped_watcher_hands_over_at_once(harness: Relayed, kube: KubeClient, namespace: str) -> None:
+async def test_a_stopped_watcher_hands_over_at_once(
+    harness: Relayed, kube: KubeClient, namespace: str
+) -> None:
     assert harness.watcher.stop() == 0
     harness.watcher.start()
 
@@ -153,12 +169,17 @@ async def test_kuberay_and_raybus_exclude_each_other(
         assert not harness.reader.is_synced
 
         await kube.patch(
-            resources.LEASE, namespace, "ray-operator-leader", Patch(body={"spec": {"holderIdentity": ""}})
+            resources.LEASE,
+            namespace,
+            "ray-operator-leader",
+            Patch(body={"spec": {"holderIdentity": ""}}),
         )
         await harness.until_synced()
 
 
-async def test_a_tree_stands_in_one_partition(harness: Relayed, kube: KubeClient, namespace: str) -> None:
+async def test_a_tree_stands_in_one_partition(
+    harness: Relayed, kube: KubeClient, namespace: str
+) -> None:
     await kube.create(resources.POD, namespace, a_pod("early", cluster="late"))
     await until_known(harness, "Pod", "early")
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster("late", service="svc"))
@@ -179,13 +200,20 @@ async def test_a_tree_that_changes_its_root_twice_a_second_makes_nobody_load_aga
     loads = len(harness.reader.reasons)
 
     for flip in range(10):
-        patch = Patch(body={"metadata": {"labels": {"ray.io/originated-from-cr-name": ("two", "one")[flip % 2]}}})
+        patch = Patch(
+            body={
+                "metadata": {"labels": {"ray.io/originated-from-cr-name": ("two", "one")[flip % 2]}}
+            }
+        )
         await kube.patch(resources.RAY_CLUSTER, namespace, "restless", patch)
         await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster(f"victim-{flip}"))
         await until_known(harness, "RayCluster", f"victim-{flip}", within=5.0)
 
     await eventually(
-        lambda: len(harness.reader.names("Pod")) == 20 and "restless" in harness.reader.names("RayCluster")
+        lambda: (
+            len(harness.reader.names("Pod")) == 20
+            and "restless" in harness.reader.names("RayCluster")
+        )
     )
     assert len(harness.reader.reasons) == loads
     assert harness.reader.removals == []
@@ -194,12 +222,19 @@ async def test_a_tree_that_changes_its_root_twice_a_second_makes_nobody_load_aga
 @contextlib.asynccontextmanager
 async def opaque_templates(kube: KubeClient) -> AsyncGenerator[None]:
     """Have the API server take anything for a pod template in v1alpha1, as definitions of earlier releases did."""
-    crd = Resource(group="apiextensions.k8s.io", kind="CustomResourceDefinition", plural="customresourcedefinitions")
+    crd = Resource(
+        group="apiextensions.k8s.io",
+        kind="CustomResourceDefinition",
+        plural="customresourcedefinitions",
+    )
     name = "rayclusters.ray.io"
     before = msgspec.json.decode(await kube.get(crd, None, name))["spec"]["versions"]
     opened = copy.deepcopy(before)
     spec = opened[1]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    spec["headGroupSpec"]["properties"]["template"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    spec["headGroupSpec"]["properties"]["template"] = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
     await kube.patch(crd, None, name, Patch(body={"spec": {"versions": opened}}))
     try:
         yield

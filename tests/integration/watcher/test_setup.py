@@ -53,9 +53,15 @@ def test_a_port_in_use_is_one_line(control_plane: ControlPlane, attempt: int) ->
         taken.bind(("0.0.0.0", 0))  # noqa: S104  (what the watcher binds)
         taken.listen()
         port = str(taken.getsockname()[1])
-        environment = {**os.environ, "RAYBUS_KUBECONFIG": str(control_plane.kubeconfig), "RAYBUS_HTTP_PORT": port}
+        environment = {
+            **os.environ,
+            "RAYBUS_KUBECONFIG": str(control_plane.kubeconfig),
+            "RAYBUS_HTTP_PORT": port,
+        }
         command = [sys.executable, "-m", "watcher"]
-        ended = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=30)
+        ended = subprocess.run(
+            command, check=False, env=environment, capture_output=True, text=True, timeout=30
+        )
 
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1].startswith("watcher: ")

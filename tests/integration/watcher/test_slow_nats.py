@@ -33,7 +33,9 @@ async def resident_mib(each: Replica) -> float:
 async def change_all(kube: KubeClient, namespace: str) -> None:
     async def some(first: int) -> None:
         for number in range(first, CHANGES, AT_ONCE):
-            patch = Patch(body={"metadata": {"annotations": {"number": str(number), "ballast": "x" * 2000}}})
+            patch = Patch(
+                body={"metadata": {"annotations": {"number": str(number), "ballast": "x" * 2000}}}
+            )
             await kube.patch(resources.RAY_CLUSTER, namespace, f"c{number % OBJECTS}", patch)
 
     async with asyncio.TaskGroup() as group:
@@ -61,7 +63,9 @@ async def test_only_the_newest_state_of_each_object_waits(
                 while not changing.done():
                     await asyncio.wait((changing,), timeout=0.5)
                     most_waiting = max(most_waiting, await only.metric("raybus_watcher_pending"))
-                    silence = max(silence, await only.metric("raybus_watch_silence_seconds", "rayclusters"))
+                    silence = max(
+                        silence, await only.metric("raybus_watch_silence_seconds", "rayclusters")
+                    )
             growth = await resident_mib(only) - before
             only.to_nats.delay = 0.0
             await witnesses.agree(witness, kube, namespace, KINDS)

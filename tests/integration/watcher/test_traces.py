@@ -51,7 +51,10 @@ async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path
         with tracing.step("write", method="PATCH"):
             reconciles.append(key)
 
-    async with provisioned(tmp_path) as (secured, bus), connect(secured.settings("watcher")) as writer:
+    async with (
+        provisioned(tmp_path) as (secured, bus),
+        connect(secured.settings("watcher")) as writer,
+    ):
         await writer.session()
         ours = Installation(FakeKube(), "raybus")
         ours.known = "cluster/raybus"
@@ -73,14 +76,21 @@ async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path
                 reported.present(a_pod(7))
                 relay.everything_is_listed()
                 relay.mark(Synced(epoch="cluster/raybus/first", version=7))
-                await eventually(lambda: len(reconciles) == 1, within=30.0, what="the reconcile after the load")
+                await eventually(
+                    lambda: len(reconciles) == 1, within=30.0, what="the reconcile after the load"
+                )
                 reported.present(a_pod(8))
-                await eventually(lambda: len(reconciles) == 2, within=30.0, what="the reconcile after the change")
+                await eventually(
+                    lambda: len(reconciles) == 2, within=30.0, what="the reconcile after the change"
+                )
                 await outbox.flush()
                 for task in tasks:
                     task.cancel()
 
-    lines = [msgspec.json.decode(line, type=Line) for line in (tmp_path / "traces").read_bytes().splitlines()]
+    lines = [
+        msgspec.json.decode(line, type=Line)
+        for line in (tmp_path / "traces").read_bytes().splitlines()
+    ]
     _, trace, span, _ = TRACE.split("-")
     found = {each.name: each for each in lines if each.trace == trace}
     assert sorted(found) == sorted(WAY)
@@ -90,6 +100,8 @@ async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path
     assert parents == {"watch": "", "write": found["reconcile"].span, **below}
     ends = [found[name].end for name in ("watch", "queue", "write", "reconcile")]
     assert ends == sorted(ends)
-    assert [each.name for each in lines if each.trace == messages.trace_of("uid-of-one", "7").split("-")[1]].count(
-        "queue"
-    ) == 0
+    assert [
+        each.name
+        for each in lines
+        if each.trace == messages.trace_of("uid-of-one", "7").split("-")[1]
+    ].count("queue") == 0

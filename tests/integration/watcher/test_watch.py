@@ -15,14 +15,20 @@ from support.waiting import eventually
 
 pytestmark = [pytest.mark.integration]
 
-CRD = Resource(group="apiextensions.k8s.io", kind="CustomResourceDefinition", plural="customresourcedefinitions")
+CRD = Resource(
+    group="apiextensions.k8s.io",
+    kind="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+)
 
 
 async def test_a_version_that_is_too_old_leads_to_a_new_list(
     kube: KubeClient, namespace: str, control_plane: ControlPlane
 ) -> None:
     await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())
-    await control_plane.restart_api_server()  # its memory of events begins anew, so old versions have expired
+    await (
+        control_plane.restart_api_server()
+    )  # its memory of events begins anew, so old versions have expired
     target = Target(resource=resources.RAY_CLUSTER, namespace=namespace)
 
     async with following(kube, target, Timing(), resume_from="1") as (watch, collection):
@@ -31,7 +37,9 @@ async def test_a_version_that_is_too_old_leads_to_a_new_list(
         assert collection.lists == 1
 
 
-async def test_a_silent_watch_is_replaced_and_misses_nothing(kube: KubeClient, namespace: str) -> None:
+async def test_a_silent_watch_is_replaced_and_misses_nothing(
+    kube: KubeClient, namespace: str
+) -> None:
     target = Target(resource=resources.RAY_CLUSTER, namespace=namespace)
 
     async with following(kube, target, Timing(silence=0.3)) as (watch, collection):
@@ -70,7 +78,10 @@ async def test_an_optional_kind_may_come_later_and_go_again(kube: KubeClient) ->
         },
     }
 
-    async with following(kube, Target(resource=late, is_optional=True), Timing(absent=0.1)) as (watch, collection):
+    async with following(kube, Target(resource=late, is_optional=True), Timing(absent=0.1)) as (
+        watch,
+        collection,
+    ):
         await eventually(watch.known.is_set, what="its absence")
         assert (watch.problem, watch.is_served) == (None, False)
 
@@ -81,7 +92,9 @@ async def test_an_optional_kind_may_come_later_and_go_again(kube: KubeClient) ->
         await eventually(lambda: "one" in collection.names, what="the object")
 
         await kube.delete(CRD, None, f"{plural}.example.org")
-        await eventually(lambda: not collection.names and not watch.is_served, within=20.0, what="its end")
+        await eventually(
+            lambda: not collection.names and not watch.is_served, within=20.0, what="its end"
+        )
 
 
 async def test_a_required_kind_that_is_not_served_is_named(kube: KubeClient) -> None:

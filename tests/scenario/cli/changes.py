@@ -24,11 +24,15 @@ def _group(spec: Spec, draw: Draw) -> Json:
 
 
 def _image(spec: Spec, draw: Draw) -> None:
-    _template(spec, draw)["spec"]["containers"][0]["image"] = f"rayproject/ray:2.{draw.randrange(40, 60)}.0"
+    _template(spec, draw)["spec"]["containers"][0]["image"] = (
+        f"rayproject/ray:2.{draw.randrange(40, 60)}.0"
+    )
 
 
 def _env(spec: Spec, draw: Draw) -> None:
-    _template(spec, draw)["spec"]["containers"][0]["env"] = [{"name": "MODE", "value": str(draw.randrange(9))}]
+    _template(spec, draw)["spec"]["containers"][0]["env"] = [
+        {"name": "MODE", "value": str(draw.randrange(9))}
+    ]
 
 
 def _note(spec: Spec, draw: Draw) -> None:
@@ -36,7 +40,9 @@ def _note(spec: Spec, draw: Draw) -> None:
 
 
 def _toleration(spec: Spec, draw: Draw) -> None:
-    _template(spec, draw)["spec"]["tolerations"] = [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    _template(spec, draw)["spec"]["tolerations"] = [
+        {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+    ]
 
 
 def _scale(spec: Spec, draw: Draw) -> None:
@@ -58,7 +64,9 @@ def _add_group(spec: Spec, draw: Draw) -> None:
 
 def _drop_group(spec: Spec, draw: Draw) -> None:
     if len(spec["config"]["workerGroupSpecs"]) > 1:
-        spec["config"]["workerGroupSpecs"].pop(draw.randrange(len(spec["config"]["workerGroupSpecs"])))
+        spec["config"]["workerGroupSpecs"].pop(
+            draw.randrange(len(spec["config"]["workerGroupSpecs"]))
+        )
 
 
 def _ray_version(spec: Spec, draw: Draw) -> None:
@@ -90,7 +98,18 @@ def _nothing(spec: Spec, draw: Draw) -> None:
 
 
 EDITS: tuple[Callable[[Spec, Draw], None], ...] = (
-    *(_image, _env, _note, _toleration, _scale, _bounds, _param, _add_group, _drop_group, _ray_version),
+    *(
+        _image,
+        _env,
+        _note,
+        _toleration,
+        _scale,
+        _bounds,
+        _param,
+        _add_group,
+        _drop_group,
+        _ray_version,
+    ),
     *(_serve, _serve, _delay, _inner_strategy, _break, _fix, _fix, _nothing),
 )
 """Edits that are drawn more often stand twice."""

@@ -15,7 +15,15 @@ from common.api.core import Pod, Service
 from common.api.gateway import HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.kube.resources import CONTROLLER_REVISION, HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
+from common.kube.resources import (
+    CONTROLLER_REVISION,
+    HTTP_ROUTE,
+    POD,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+    SERVICE,
+    Resource,
+)
 from common.ray.revision import Revision
 from common.ray.serve_status import ServeDetails
 from common.ray.view import dashboard_service, head_is_ready
@@ -38,19 +46,26 @@ def snapshot_of(harness: Harness) -> Snapshot:
     """Return what the command line would read."""
 
     def all_of(resource: Resource, view: Any) -> tuple[Any, ...]:
-        return tuple(msgspec.json.decode(msgspec.json.encode(each), type=view) for each in harness.kube.all(resource))
+        return tuple(
+            msgspec.json.decode(msgspec.json.encode(each), type=view)
+            for each in harness.kube.all(resource)
+        )
 
     routes = {each.metadata.name: each for each in all_of(HTTP_ROUTE, HttpRoute)}
     clusters = all_of(RAY_CLUSTER, RayCluster)
     return Snapshot(
-        service=next(each for each in all_of(RAY_SERVICE, RayService) if each.metadata.name == NAME),
+        service=next(
+            each for each in all_of(RAY_SERVICE, RayService) if each.metadata.name == NAME
+        ),
         clusters=clusters,
         pods=all_of(POD, Pod),
         services=all_of(SERVICE, Service),
         revisions=all_of(CONTROLLER_REVISION, Revision),
         route=routes.get(f"{NAME}-httproute"),
         serve={
-            each.metadata.name: msgspec.convert(harness.serve.head(dashboard_service(each)).details(), ServeDetails)
+            each.metadata.name: msgspec.convert(
+                harness.serve.head(dashboard_service(each)).details(), ServeDetails
+            )
             for each in clusters
             if head_is_ready(each)
         },
@@ -62,7 +77,9 @@ def _goal(snapshot: Snapshot, harness: Harness, spec: Spec) -> RayService:
     other = Harness(config=harness.config)
     other.apply(**copy.deepcopy(spec))
     wanted = ray_service.decode(other.service)
-    generation = snapshot.service.metadata.generation + (wanted.raw_spec != snapshot.service.raw_spec)
+    generation = snapshot.service.metadata.generation + (
+        wanted.raw_spec != snapshot.service.raw_spec
+    )
     return snapshots.with_spec(snapshot.service, wanted.spec_json, generation=generation)
 
 
@@ -91,7 +108,9 @@ def _has(snapshot: Snapshot, name: str) -> tuple[list[str], str]:
     assert cluster is not None
     groups = [each["groupName"] for each in cluster.raw_spec["workerGroupSpecs"]]
     given = observing.given(snapshot, cluster)
-    return groups, snapshot.service.raw_spec["serveConfigV2"] if given is None else given.serve_config
+    return groups, snapshot.service.raw_spec[
+        "serveConfigV2"
+    ] if given is None else given.serve_config
 
 
 async def _compare(harness: Harness, spec: Spec, draw: random.Random) -> list[PlanOutcome]:
@@ -100,10 +119,14 @@ async def _compare(harness: Harness, spec: Spec, draw: random.Random) -> list[Pl
     harness.start_seconds = 6.0
     for number in range(CHANGES):
         if draw.random() < 0.7:
-            await harness.until(lambda: harness.is_complete() or _is_refused(snapshot_of(harness)), seconds=WITHIN)
+            await harness.until(
+                lambda: harness.is_complete() or _is_refused(snapshot_of(harness)), seconds=WITHIN
+            )
         spec = changed(spec, draw)
         before, reported = snapshot_of(harness), len(harness.reasons())
-        planned = predict.predict(before, _goal(before, harness, spec), harness.config.gates, now=harness.clock.now())
+        planned = predict.predict(
+            before, _goal(before, harness, spec), harness.config.gates, now=harness.clock.now()
+        )
         harness.apply(**copy.deepcopy(spec))
         await harness.run(4)
         happened = _happened(before, snapshot_of(harness), harness.reasons()[reported:])
@@ -115,17 +138,27 @@ async def _compare(harness: Harness, spec: Spec, draw: random.Random) -> list[Pl
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 async def test_with_blue_green(seed: int) -> None:
-    spec: Spec = {"config": a_cluster_config(a_group(), a_group("large")), "serve": a_serve_config()}
+    spec: Spec = {
+        "config": a_cluster_config(a_group(), a_group("large")),
+        "serve": a_serve_config(),
+    }
     harness = await a_running_harness(**copy.deepcopy(spec))
     seen = await _compare(harness, spec, random.Random(seed))
-    assert {PlanOutcome.NEW_CLUSTER, PlanOutcome.IN_PLACE, PlanOutcome.NOTHING, PlanOutcome.REFUSED} <= set(seen)
+    assert {
+        PlanOutcome.NEW_CLUSTER,
+        PlanOutcome.IN_PLACE,
+        PlanOutcome.NOTHING,
+        PlanOutcome.REFUSED,
+    } <= set(seen)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10, 13))
 async def test_in_steps(seed: int) -> None:
     strategy = a_strategy(surge=50, step=25, interval=2)
-    config = a_config("rayproject/ray:2.52.0", a_group(minReplicas=0), a_group("large", minReplicas=0))
+    config = a_config(
+        "rayproject/ray:2.52.0", a_group(minReplicas=0), a_group("large", minReplicas=0)
+    )
     spec: Spec = {"config": config, "serve": a_serve_config(), "upgradeStrategy": strategy}
     harness = await a_running_pair(**copy.deepcopy(spec))
     seen = await _compare(harness, spec, random.Random(seed))
@@ -139,8 +172,13 @@ async def test_the_strategy_decides_whether_a_changed_image_means_a_new_cluster(
     strategy = {"type": kind}
     harness = await a_running_harness(upgradeStrategy=strategy)
     before = snapshot_of(harness)
-    spec: Spec = {"config": a_cluster_config(image="rayproject/ray:2.53.0"), "upgradeStrategy": strategy}
-    planned = predict.predict(before, _goal(before, harness, spec), harness.config.gates, now=harness.clock.now())
+    spec: Spec = {
+        "config": a_cluster_config(image="rayproject/ray:2.53.0"),
+        "upgradeStrategy": strategy,
+    }
+    planned = predict.predict(
+        before, _goal(before, harness, spec), harness.config.gates, now=harness.clock.now()
+    )
     harness.apply(**spec)
     await harness.run(4)
     assert planned.outcome is (PlanOutcome.NOTHING if kind == "None" else PlanOutcome.NEW_CLUSTER)
@@ -151,13 +189,19 @@ async def test_suspend_and_resume() -> None:
     harness = await a_running_harness()
     before = snapshot_of(harness)
     planned = predict.predict(
-        before, _goal(before, harness, {"suspend": True}), harness.config.gates, now=harness.clock.now()
+        before,
+        _goal(before, harness, {"suspend": True}),
+        harness.config.gates,
+        now=harness.clock.now(),
     )
     harness.apply(suspend=True)
     await harness.until(lambda: harness.condition("Suspended")[0] == "True")
     asleep = snapshot_of(harness)
     again = predict.predict(
-        asleep, _goal(asleep, harness, {"suspend": False}), harness.config.gates, now=harness.clock.now()
+        asleep,
+        _goal(asleep, harness, {"suspend": False}),
+        harness.config.gates,
+        now=harness.clock.now(),
     )
     harness.apply(suspend=False)
     await harness.until(harness.is_complete)

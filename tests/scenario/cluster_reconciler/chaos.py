@@ -63,32 +63,56 @@ class Port:
         return await self._kube.request(method, path, **more)
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
-        return await self._send("get", resource, name, lambda: self._kube.get(resource, namespace, name))
+        return await self._send(
+            "get", resource, name, lambda: self._kube.get(resource, namespace, name)
+        )
 
     async def list(
-        self, resource: Resource, namespace: str | None, *, label_selector: str = "", limit: int | None = None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        label_selector: str = "",
+        limit: int | None = None,
     ) -> bytes:
         return await self._send(
             "list",
             resource,
             "",
-            lambda: self._kube.list(resource, namespace, label_selector=label_selector, limit=limit),
+            lambda: self._kube.list(
+                resource, namespace, label_selector=label_selector, limit=limit
+            ),
         )
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
         return await self._send(
-            "create", resource, body["metadata"]["name"], lambda: self._kube.create(resource, namespace, body)
+            "create",
+            resource,
+            body["metadata"]["name"],
+            lambda: self._kube.create(resource, namespace, body),
         )
 
     async def replace(
-        self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Body,
+        *,
+        subresource: str | None = None,
     ) -> bytes:
         return await self._send(
-            "update", resource, "", lambda: self._kube.replace(resource, namespace, body, subresource=subresource)
+            "update",
+            resource,
+            "",
+            lambda: self._kube.replace(resource, namespace, body, subresource=subresource),
         )
 
-    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> bytes:
-        return await self._send("patch", resource, name, lambda: self._kube.patch(resource, namespace, name, patch))
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, patch: Patch
+    ) -> bytes:
+        return await self._send(
+            "patch", resource, name, lambda: self._kube.patch(resource, namespace, name, patch)
+        )
 
     async def delete(
         self,
@@ -100,21 +124,30 @@ class Port:
         version: str | None = None,
     ) -> bytes:
         return await self._send(
-            "delete", resource, name, lambda: self._kube.delete(resource, namespace, name, uid=uid, version=version)
+            "delete",
+            resource,
+            name,
+            lambda: self._kube.delete(resource, namespace, name, uid=uid, version=version),
         )
 
-    async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
+    async def delete_collection(
+        self, resource: Resource, namespace: str, *, label_selector: str
+    ) -> bytes:
         return await self._send(
             "deletecollection",
             resource,
             "",
-            lambda: self._kube.delete_collection(resource, namespace, label_selector=label_selector),
+            lambda: self._kube.delete_collection(
+                resource, namespace, label_selector=label_selector
+            ),
         )
 
     async def request_token(self, namespace: str, account: str, *, seconds: int) -> bytes:
         return await self._kube.request_token(namespace, account, seconds=seconds)
 
-    async def _send(self, verb: str, resource: Resource, name: str, request: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def _send(
+        self, verb: str, resource: Resource, name: str, request: Callable[[], Awaitable[bytes]]
+    ) -> bytes:
         await self._owner.pause()
         fault = self._owner.next_fault()
         if fault is Fault.DEATH_BEFORE:
@@ -130,7 +163,9 @@ class Port:
         return answer
 
 
-def _refusal(fault: Fault | None, verb: str, resource: Resource, name: str) -> errors.RaybusError | None:
+def _refusal(
+    fault: Fault | None, verb: str, resource: Resource, name: str
+) -> errors.RaybusError | None:
     match fault:
         case Fault.CONFLICT:
             return errors.Conflict("the object has been modified")
@@ -139,7 +174,9 @@ def _refusal(fault: Fault | None, verb: str, resource: Resource, name: str) -> e
         case Fault.THROTTLED:
             return errors.Throttled("too many requests")
         case Fault.QUOTA if (verb, resource) == ("create", POD):
-            return errors.Forbidden(f'pods "{name}" is forbidden: exceeded quota: q, requested: pods=1')
+            return errors.Forbidden(
+                f'pods "{name}" is forbidden: exceeded quota: q, requested: pods=1'
+            )
         case _:
             return None
 
@@ -221,7 +258,12 @@ class Owner:
         obj, is_gone = message
         meta, cache = obj.metadata, self._app.observer.cache
         if is_gone:
-            changed = cache.remove(type(obj), meta.namespace, meta.name, version=int(meta.resource_version)) is not None
+            changed = (
+                cache.remove(
+                    type(obj), meta.namespace, meta.name, version=int(meta.resource_version)
+                )
+                is not None
+            )
         else:
             changed = cache.put(obj)
         self.is_due |= changed and KEY in keys_of(obj)
@@ -294,7 +336,10 @@ class Chaos:
             name = pod["metadata"]["name"]
             if "deletionTimestamp" in pod["metadata"]:
                 self.finish(name)
-            elif pod.get("status", {}).get("phase") not in {"Failed", "Succeeded"} and not _has_ended(pod):
+            elif pod.get("status", {}).get("phase") not in {
+                "Failed",
+                "Succeeded",
+            } and not _has_ended(pod):
                 ready: Body = {"type": "Ready", "status": "True"}
                 self.set_pod(name, {"phase": "Running", "podIP": "10.0.0.1", "conditions": [ready]})
         return self.laws.changes != before
@@ -320,7 +365,9 @@ class Chaos:
             elif not self.kubelet():
                 break
         else:
-            raise AssertionError(f"no rest after {LIMIT} moves: {[str(each) for each in self.kube.requests[-12:]]}")
+            raise AssertionError(
+                f"no rest after {LIMIT} moves: {[str(each) for each in self.kube.requests[-12:]]}"
+            )
         self.laws.at_rest(self.kube.objects)
         await self._reconcile_without_need(owner)
 

@@ -46,7 +46,9 @@ class Harness:
     def start(self) -> None:
         """Start a replica that knows what the API server holds."""
         self.registry = CollectorRegistry()
-        self.app = wiring.assemble(self.kube, self.config, clock=self.clock, instance="test", registry=self.registry)
+        self.app = wiring.assemble(
+            self.kube, self.config, clock=self.clock, instance="test", registry=self.registry
+        )
         self._enqueued: deque[Key] = deque()
         self.promised: dict[Key, datetime] = {}
         for (kind, _, _), body in self.kube.objects.items():
@@ -78,7 +80,12 @@ class Harness:
         for number, pod in enumerate(self.pods()):
             if pod.get("status", {}).get("phase") is None:
                 ready: Body = {"type": "Ready", "status": "True"}
-                running: Body = {"phase": "Running", "podIP": f"10.0.0.{number}", "conditions": [ready], **status}
+                running: Body = {
+                    "phase": "Running",
+                    "podIP": f"10.0.0.{number}",
+                    "conditions": [ready],
+                    **status,
+                }
                 self.kube.set_status(POD, NAMESPACE, pod["metadata"]["name"], running)
 
     def fail(self, name: str, phase: str = "Failed") -> None:
@@ -131,7 +138,9 @@ class Harness:
         meta = obj.metadata
         cache = self.app.observer.cache
         if is_gone:
-            changed = cache.remove(view, meta.namespace, meta.name, version=int(meta.resource_version))
+            changed = cache.remove(
+                view, meta.namespace, meta.name, version=int(meta.resource_version)
+            )
         else:
             changed = cache.put(obj)
         if changed:
@@ -181,7 +190,9 @@ class Harness:
                 self.trace.append(f"event {request.body['reason']}" if is_event else str(request))
 
 
-async def a_running_harness(cluster: RayCluster | None = None, config: Config | None = None) -> Harness:
+async def a_running_harness(
+    cluster: RayCluster | None = None, config: Config | None = None
+) -> Harness:
     """Return a harness with a cluster that has all its pods running."""
     harness = Harness(config)
     harness.apply(cluster or a_ray_cluster())

@@ -84,19 +84,30 @@ class Laws:
         if pod is None or not all(spec.get("enableInTreeAutoscaling") for spec in self._specs):
             return
         replica = _label(pod, labels.REPLICA_NAME)
-        together = [each for each in _pods(objects) if replica and _label(each, labels.REPLICA_NAME) == replica] or [
-            pod
-        ]
-        named = {each for spec in self._specs for group in spec["workerGroupSpecs"] for each in _named(group)}
+        together = [
+            each
+            for each in _pods(objects)
+            if replica and _label(each, labels.REPLICA_NAME) == replica
+        ] or [pod]
+        named = {
+            each
+            for spec in self._specs
+            for group in spec["workerGroupSpecs"]
+            for each in _named(group)
+        }
         if any(is_lost(each) or each["metadata"]["name"] in named for each in together):
             return
-        if replica and (self.two_at_once or len(together) < _hosts(self._specs[-1], _label(pod, labels.GROUP))):
+        if replica and (
+            self.two_at_once or len(together) < _hosts(self._specs[-1], _label(pod, labels.GROUP))
+        ):
             return
         raise Violation(f"{name} goes, which nobody named, while the autoscaler is on")
 
     def _judge_end_of_all(self) -> None:
         is_asked = any(spec.get("suspend") for spec in self._specs)
-        is_replaced = any(spec.get("upgradeStrategy", {}).get("type") == "Recreate" for spec in self._specs)
+        is_replaced = any(
+            spec.get("upgradeStrategy", {}).get("type") == "Recreate" for spec in self._specs
+        )
         if not is_asked and not is_replaced:
             raise Violation("all pods go, and nobody asked for it")
 
@@ -106,7 +117,9 @@ class Laws:
         for group, number in alive.items():
             wanted = max((target(spec, group) for spec in self._specs), default=0)
             if number > max(wanted, self._most[group]):
-                raise Violation(f"{number} pods of group {group}, where at most {wanted} were asked for")
+                raise Violation(
+                    f"{number} pods of group {group}, where at most {wanted} were asked for"
+                )
 
     # --- at rest -------------------------------------------------------------------------------------------------------
 
@@ -116,7 +129,9 @@ class Laws:
         spec = self._specs[-1]
         if cluster["spec"] != spec:
             raise Violation("the spec was changed by an operator")
-        held = {each["type"] for each in cluster["status"]["conditions"] if each["status"] == "True"}
+        held = {
+            each["type"] for each in cluster["status"]["conditions"] if each["status"] == "True"
+        }
         if "ReplicaFailure" in held:
             raise Violation("ReplicaFailure is reported of a cluster that has all that it asks for")
         self._judge_pods(spec, pods, is_suspended="RayClusterSuspended" in held)
@@ -132,7 +147,11 @@ class Laws:
         if spec.get("suspend") is False and is_suspended:
             raise Violation("the cluster is to be resumed and is not")
         known = {HEAD, *(group["groupName"] for group in spec["workerGroupSpecs"])}
-        if lost := [pod["metadata"]["name"] for pod in pods if is_lost(pod) and _label(pod, labels.GROUP) in known]:
+        if lost := [
+            pod["metadata"]["name"]
+            for pod in pods
+            if is_lost(pod) and _label(pod, labels.GROUP) in known
+        ]:
             raise Violation(f"{lost} cannot recover and stay")
         found = Counter(_label(pod, labels.GROUP) for pod in pods)
         if is_suspended:
@@ -169,7 +188,11 @@ def target(spec: Body, name: str) -> int:
     for group in spec["workerGroupSpecs"]:
         if group["groupName"] == name:
             least, most = group["minReplicas"], group["maxReplicas"]
-            return 0 if group.get("suspend") else min(max(group["replicas"], least), most) * group["numOfHosts"]
+            return (
+                0
+                if group.get("suspend")
+                else min(max(group["replicas"], least), most) * group["numOfHosts"]
+            )
     return 0
 
 
@@ -188,12 +211,18 @@ def _judge_places(spec: Body, pods: list[Body]) -> None:
     for group in spec["workerGroupSpecs"]:
         members = [pod for pod in pods if _label(pod, labels.GROUP) == group["groupName"]]
         if group["numOfHosts"] == 1:
-            _judge_unique(f"group {group['groupName']}", (_label(pod, labels.REPLICA_INDEX) for pod in members))
+            _judge_unique(
+                f"group {group['groupName']}",
+                (_label(pod, labels.REPLICA_INDEX) for pod in members),
+            )
             continue
         members.sort(key=lambda pod: _label(pod, labels.REPLICA_NAME))
         indexes: list[str] = []
         for replica, hosts in groupby(members, key=lambda pod: _label(pod, labels.REPLICA_NAME)):
-            places = [(_label(pod, labels.REPLICA_INDEX), int(_label(pod, labels.HOST_INDEX))) for pod in hosts]
+            places = [
+                (_label(pod, labels.REPLICA_INDEX), int(_label(pod, labels.HOST_INDEX)))
+                for pod in hosts
+            ]
             index = places[0][0]
             indexes.append(index)
             if sorted(places) != [(index, host) for host in range(group["numOfHosts"])]:
@@ -212,8 +241,12 @@ def _judge_status(spec: Body, pods: list[Body], status: Body, held: set[str]) ->
     wanted = sum(target(spec, group["groupName"]) for group in spec["workerGroupSpecs"])
     counted = (status.get("availableWorkerReplicas", 0), status.get("desiredWorkerReplicas", 0))
     if counted != (len(running), wanted):
-        raise Violation(f"the status counts {counted} workers, where {(len(running), wanted)} are right")
-    if "RayClusterSuspended" in held or any(map(is_lost, pods)):  # a lost pod of a group that left the spec stays
+        raise Violation(
+            f"the status counts {counted} workers, where {(len(running), wanted)} are right"
+        )
+    if "RayClusterSuspended" in held or any(
+        map(is_lost, pods)
+    ):  # a lost pod of a group that left the spec stays
         return
     if not {"HeadPodReady", "RayClusterProvisioned"} <= held:
         raise Violation(f"all pods run, and the conditions are {sorted(held)}")
@@ -222,7 +255,11 @@ def _judge_status(spec: Body, pods: list[Body], status: Body, held: set[str]) ->
 
 
 def _pods(objects: Objects) -> list[Body]:
-    return [body for (kind, _, _), body in sorted(objects.items(), key=lambda item: item[0]) if kind == "Pod"]
+    return [
+        body
+        for (kind, _, _), body in sorted(objects.items(), key=lambda item: item[0])
+        if kind == "Pod"
+    ]
 
 
 def _label(pod: Body, label: str) -> str:
@@ -238,4 +275,6 @@ def _named(group: Body) -> list[str]:
 
 
 def _hosts(spec: Body, name: str) -> int:
-    return next((group["numOfHosts"] for group in spec["workerGroupSpecs"] if group["groupName"] == name), 1)
+    return next(
+        (group["numOfHosts"] for group in spec["workerGroupSpecs"] if group["groupName"] == name), 1
+    )

@@ -33,7 +33,9 @@ def limited(**limits: Any) -> dict[str, Any]:
             id="5,001 digits",
         ),
         pytest.param(
-            {"head": a_head(template=limited(cpu={"a": 1}))}, "limits[cpu]: a dict is not a quantity", id="no text"
+            {"head": a_head(template=limited(cpu={"a": 1}))},
+            "limits[cpu]: a dict is not a quantity",
+            id="no text",
         ),
         pytest.param(
             {"ray_version": "9" * 5001 + ".1", "auth_options": {"mode": "token"}},
@@ -47,7 +49,9 @@ def limited(**limits: Any) -> dict[str, Any]:
         ),
     ],
 )
-async def test_an_absurd_amount_is_refused_by_the_name_of_its_field(fields: dict[str, Any], named: str) -> None:
+async def test_an_absurd_amount_is_refused_by_the_name_of_its_field(
+    fields: dict[str, Any], named: str
+) -> None:
     harness = Harness(Config(gates=BETA | {Gate.EMBEDDED_STORAGE}))
     harness.apply(a_ray_cluster(**fields))
     await harness.settle()

@@ -20,14 +20,22 @@ from scenario.cluster_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 from support.fakes.kube import FakeKube, Fault, Request
 
-QUOTA = errors.Forbidden('pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1')
-WEBHOOK = errors.Rejected('admission webhook "policy.example.org" denied the request: no team label')
+QUOTA = errors.Forbidden(
+    'pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+)
+WEBHOOK = errors.Rejected(
+    'admission webhook "policy.example.org" denied the request: no team label'
+)
 DENIED = errors.Forbidden('pods is forbidden: User "x" cannot create resource "pods"')
 
 
 def refusing(verb: str, kind: str, problem: errors.RaybusError, *, name: str = "") -> Fault:
     def fault(request: Request) -> errors.RaybusError | None:
-        return problem if (request.verb, request.kind) == (verb, kind) and name in request.name else None
+        return (
+            problem
+            if (request.verb, request.kind) == (verb, kind) and name in request.name
+            else None
+        )
 
     return fault
 
@@ -38,12 +46,16 @@ def pods_with(*containers: Body, **spec: Any) -> Body:
 
 @pytest.mark.acceptance("raycluster", 50)
 @pytest.mark.parametrize("problem", [QUOTA, WEBHOOK, DENIED], ids=["quota", "webhook", "rights"])
-async def test_a_head_that_is_refused_is_reported_until_it_is_admitted(problem: errors.RaybusError) -> None:
+async def test_a_head_that_is_refused_is_reported_until_it_is_admitted(
+    problem: errors.RaybusError,
+) -> None:
     harness = Harness()
     harness.kube.faults.append(refusing("create", "Pod", problem))
     harness.apply(a_ray_cluster())
     await harness.settle()
-    failure = next(each for each in harness.cluster().status.conditions if each.type == "ReplicaFailure")
+    failure = next(
+        each for each in harness.cluster().status.conditions if each.type == "ReplicaFailure"
+    )
     assert (failure.status, failure.reason) == ("True", "FailedCreateHeadPod")
     assert failure.message.startswith("FailedCreateHeadPod\n")
     assert str(problem) in failure.message
@@ -83,7 +95,9 @@ async def test_a_child_that_is_refused_holds_pods_back_until_it_is_let_in(
 
 
 @pytest.mark.parametrize("problem", [QUOTA, WEBHOOK, DENIED, errors.Conflict("old")])
-async def test_an_ingress_that_is_refused_is_reported_and_the_rest_continues(problem: errors.RaybusError) -> None:
+async def test_an_ingress_that_is_refused_is_reported_and_the_rest_continues(
+    problem: errors.RaybusError,
+) -> None:
     harness = Harness()
     harness.kube.faults.append(refusing("create", "Ingress", problem))
     harness.apply(a_ray_cluster(head=a_head(enable_ingress=True)))
@@ -92,7 +106,9 @@ async def test_an_ingress_that_is_refused_is_reported_and_the_rest_continues(pro
     assert "FailedToCreateIngress" in harness.reasons()
     assert harness.conditions()["ReplicaFailure"] == ("True", "FailedCreateIngress")
     await harness.reconcile()
-    assert [text for text in harness.kube.writes() if "status" in text] == ["update RayCluster/status c"]
+    assert [text for text in harness.kube.writes() if "status" in text] == [
+        "update RayCluster/status c"
+    ]
     harness.kube.faults.clear()
     await harness.reconcile()
     assert ("Ingress", "ns", "c-head-ingress") in harness.kube.objects
@@ -107,7 +123,9 @@ async def test_a_refusal_that_lasts_is_written_once() -> None:
     await harness.settle()
     for _ in range(20):
         await harness.reconcile()
-    assert [text for text in harness.kube.writes() if "status" in text] == ["update RayCluster/status c"]
+    assert [text for text in harness.kube.writes() if "status" in text] == [
+        "update RayCluster/status c"
+    ]
     assert harness.reasons().count("FailedToCreateHeadPod") == 1
 
 
@@ -121,8 +139,16 @@ async def test_a_head_that_never_gets_ready_is_reported_and_costs_nothing() -> N
     harness = Harness()
     harness.apply(a_ray_cluster())
     await harness.settle()
-    unready: Body = {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "not ready: [ray]"}
-    waiting: Body = {"name": "ray-head", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}}
+    unready: Body = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "ContainersNotReady",
+        "message": "not ready: [ray]",
+    }
+    waiting: Body = {
+        "name": "ray-head",
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+    }
     status: Body = {"phase": "Running", "conditions": [unready], "containerStatuses": [waiting]}
     harness.kube.set_status(POD, "ns", harness.names("head")[0], status)
     await harness.pass_time(1)
@@ -154,13 +180,18 @@ async def test_a_deleted_cluster_gets_no_pods_before_the_watch_reports_its_delet
         harness.finish_deletions()
         await harness.settle()
     assert harness.names() == []
-    assert len([each for each in harness.kube.requests if (each.verb, each.kind) == ("create", "Pod")]) <= 4
+    assert (
+        len([each for each in harness.kube.requests if (each.verb, each.kind) == ("create", "Pod")])
+        <= 4
+    )
 
 
 async def test_a_deletion_that_meets_a_conflict_is_tried_again_and_brings_no_pod_too_many() -> None:
     harness = await a_running_harness()
     before = harness.names()
-    harness.kube.faults.append(refusing("delete", "Pod", errors.Conflict("a webhook wants another try")))
+    harness.kube.faults.append(
+        refusing("delete", "Pod", errors.Conflict("a webhook wants another try"))
+    )
     harness.apply(a_ray_cluster(groups=[a_group("g", replicas=1)]))
     await harness.settle()
     harness.apply(a_ray_cluster(groups=[a_group("g", replicas=3)]))
@@ -226,7 +257,9 @@ async def test_a_pods_error_counts_for_more_than_that_of_a_status() -> None:
 async def test_a_status_alone_enqueues_nothing_and_an_annotation_is_reconciled() -> None:
     harness = await a_running_harness()
     body = harness.kube.objects["RayCluster", "ns", "c"]
-    harness.kube.set_status(RAY_CLUSTER, "ns", "c", body["status"] | {"lastUpdateTime": "2026-02-02T00:00:00Z"})
+    harness.kube.set_status(
+        RAY_CLUSTER, "ns", "c", body["status"] | {"lastUpdateTime": "2026-02-02T00:00:00Z"}
+    )
     await harness.settle()
     assert harness.kube.requests == []
     harness.apply(a_ray_cluster(annotations={"ray.io/enable-serve-service": "true"}))
@@ -256,7 +289,8 @@ async def test_an_invalid_spec_blocks_a_fault_tolerant_cluster_until_it_is_corre
     broken = harness.kube.objects["RayCluster", "ns", "c"]
     good = broken["spec"]
     harness.kube.put(
-        RAY_CLUSTER, broken | {"spec": good | {"workerGroupSpecs": [a_group(min_replicas=5, max_replicas=1)]}}
+        RAY_CLUSTER,
+        broken | {"spec": good | {"workerGroupSpecs": [a_group(min_replicas=5, max_replicas=1)]}},
     )
     await harness.app.observer.kube.delete(RAY_CLUSTER, "ns", "c")
     await harness.pass_time(1000)
@@ -278,7 +312,9 @@ async def test_an_ended_sidecar_does_not_cost_the_head() -> None:
     running: Body = {"running": {}}
     for ray, is_kept in ((running, True), (ended, False)):
         statuses: list[Body] = [{"name": "ray", "state": ray}, {"name": "side", "state": ended}]
-        harness.kube.set_status(POD, "ns", head[0], {"phase": "Running", "containerStatuses": statuses})
+        harness.kube.set_status(
+            POD, "ns", head[0], {"phase": "Running", "containerStatuses": statuses}
+        )
         await harness.settle()
         assert (harness.names("head") == head) is is_kept
 
@@ -309,9 +345,19 @@ async def test_the_time_to_provision_is_measured_from_the_creation() -> None:
 
 
 INVALID = [
-    pytest.param({"head": a_head(template={"spec": {"containers": []}})}, "at least one container", id="no container"),
-    pytest.param({"groups": [a_group(min_replicas="x")]}, "minReplicas", id="a count that is no number"),
-    pytest.param({"auth_options": {"mode": "token"}}, "RayVersion was not specified", id="token without a version"),
+    pytest.param(
+        {"head": a_head(template={"spec": {"containers": []}})},
+        "at least one container",
+        id="no container",
+    ),
+    pytest.param(
+        {"groups": [a_group(min_replicas="x")]}, "minReplicas", id="a count that is no number"
+    ),
+    pytest.param(
+        {"auth_options": {"mode": "token"}},
+        "RayVersion was not specified",
+        id="token without a version",
+    ),
 ]
 
 
@@ -345,7 +391,9 @@ async def test_a_spec_of_a_megabyte_makes_pods() -> None:
     env = [{"name": f"E{number}", "value": "x" * 1000} for number in range(500)]
     template = pods_with(a_container("ray", env=env))
     harness = Harness()
-    harness.apply(a_ray_cluster(groups=[a_group(name, replicas=1, template=template) for name in ("g", "h")]))
+    harness.apply(
+        a_ray_cluster(groups=[a_group(name, replicas=1, template=template) for name in ("g", "h")])
+    )
     await harness.settle()
     assert len(harness.names("worker")) == 2
     assert harness.pods("worker")[0]["spec"]["containers"][0]["env"][: len(env)] == env
@@ -375,16 +423,24 @@ async def test_many_pods_are_created_together_and_not_all_at_once() -> None:
     assert kube.most == AT_ONCE
 
 
-@pytest.mark.parametrize(("group", "hosts"), [("g", 2), ("g" * 57, 2), ("g" * 58, 2), ("g" * 63, 4), ("g" * 63, 1)])
+@pytest.mark.parametrize(
+    ("group", "hosts"), [("g", 2), ("g" * 57, 2), ("g" * 58, 2), ("g" * 63, 4), ("g" * 63, 1)]
+)
 async def test_names_at_their_limits_make_valid_objects(group: str, hosts: int) -> None:
     name = "c" * 53
     harness = Harness()
     harness.apply(a_long_cluster(name, group, hosts))
     await harness.settle()
-    made = [key[2] for key in harness.kube.objects if key[0] in {"Pod", "Service", "Role", "ServiceAccount", "Ingress"}]
+    made = [
+        key[2]
+        for key in harness.kube.objects
+        if key[0] in {"Pod", "Service", "Role", "ServiceAccount", "Ingress"}
+    ]
     assert len(harness.names()) == 1 + 2 * hosts
     assert max(map(len, made)) <= 63
-    assert all(len(value) <= 63 for pod in harness.pods() for value in pod["metadata"]["labels"].values())
+    assert all(
+        len(value) <= 63 for pod in harness.pods() for value in pod["metadata"]["labels"].values()
+    )
     harness.kube.requests.clear()
     await harness.reconcile(Key("ns", name))
     assert harness.kube.writes() == []
@@ -392,14 +448,21 @@ async def test_names_at_their_limits_make_valid_objects(group: str, hosts: int) 
 
 def a_long_cluster(name: str, group: str, hosts: int) -> RayCluster:
     groups = [a_group(group, replicas=2, num_of_hosts=hosts)]
-    return a_ray_cluster(name, head=a_head(enable_ingress=True), groups=groups, enable_in_tree_autoscaling=True)
+    return a_ray_cluster(
+        name, head=a_head(enable_ingress=True), groups=groups, enable_in_tree_autoscaling=True
+    )
 
 
-async def test_the_name_of_a_secret_that_cannot_exist_is_reported_with_its_field_and_nothing_is_read() -> None:
+async def test_the_name_of_a_secret_that_cannot_exist_is_reported_with_its_field_and_nothing_is_read() -> (
+    None
+):
     harness = Harness()
     options = {"mode": "token", "secretName": "../../tenant-b/secrets/prod-ray"}
     harness.apply(a_ray_cluster(auth_options=options, ray_version="2.52.0"))
     await harness.settle()
     assert "InvalidRayClusterSpec" in harness.reasons()
-    assert any("authOptions.secretName is not the name of a Secret" in note for _, _, note in harness.kube.events())
+    assert any(
+        "authOptions.secretName is not the name of a Secret" in note
+        for _, _, note in harness.kube.events()
+    )
     assert harness.kube.writes() == []

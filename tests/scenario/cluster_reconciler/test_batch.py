@@ -41,7 +41,9 @@ def pod_group(harness: Harness, name: str) -> Body:
 async def test_case_116_volcano_asks_for_room_for_all_pods_before_any_is_made() -> None:
     harness = await a_harness(a_cluster(), with_scheduler("volcano"))
     writes = [text for text in harness.kube.writes() if text.startswith("create")]
-    assert writes.index("create PodGroup ray-c-pg") < writes.index(f"create Pod {harness.names('head')[0]}")
+    assert writes.index("create PodGroup ray-c-pg") < writes.index(
+        f"create Pod {harness.names('head')[0]}"
+    )
     spec = pod_group(harness, "ray-c-pg")["spec"]
     assert spec == {"minMember": 4, "minResources": {"cpu": "1500m", "memory": "3Gi"}}
     worker = harness.pods("worker")[0]
@@ -61,7 +63,10 @@ async def test_case_116_volcanos_numbers_follow_the_cluster() -> None:
     harness = await a_harness(a_cluster(), config)
     harness.apply(a_cluster(replicas=5))
     await harness.settle()
-    assert pod_group(harness, "ray-c-pg")["spec"] == {"minMember": 6, "minResources": {"cpu": "2500m", "memory": "5Gi"}}
+    assert pod_group(harness, "ray-c-pg")["spec"] == {
+        "minMember": 6,
+        "minResources": {"cpu": "2500m", "memory": "5Gi"},
+    }
     await harness.pass_time(1)
     harness.kube.requests.clear()
     await harness.pass_time(600)
@@ -76,7 +81,9 @@ async def test_case_116_volcanos_numbers_follow_an_edit_of_a_suspended_cluster()
     assert pod_group(harness, "ray-c-pg")["spec"]["minMember"] == 6
 
 
-async def test_a_job_of_ray_has_its_own_pod_group_so_the_labels_of_its_cluster_are_not_read() -> None:
+async def test_a_job_of_ray_has_its_own_pod_group_so_the_labels_of_its_cluster_are_not_read() -> (
+    None
+):
     own = {batch.TOPOLOGY_MODE: "hard", batch.TOPOLOGY_TIER: "two", labels.ORIGIN_KIND: "RayJob"}
     harness = await a_harness(a_cluster(labels=own), with_scheduler("volcano"))
     assert len(harness.names()) == 4
@@ -85,7 +92,9 @@ async def test_a_job_of_ray_has_its_own_pod_group_so_the_labels_of_its_cluster_a
 async def test_a_pod_group_that_is_refused_blocks_pods_and_is_reported() -> None:
     harness = Harness(with_scheduler("volcano"))
     harness.kube.faults.append(
-        lambda r: errors.NotFound("no such kind") if r.verb == "create" and r.kind == "PodGroup" else None
+        lambda r: (
+            errors.NotFound("no such kind") if r.verb == "create" and r.kind == "PodGroup" else None
+        )
     )
     harness.apply(a_cluster())
     await harness.settle()
@@ -119,13 +128,17 @@ async def test_workload_aware_scheduling_gets_both_objects_before_pods() -> None
     assert workload["spec"]["podGroupTemplates"] == [{"name": "cluster", **gang}]
     template = {"workload": {"workloadName": "c", "podGroupTemplateName": "cluster"}}
     assert pod_group(harness, "c-cluster")["spec"] == {"podGroupTemplateRef": template, **gang}
-    assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in harness.pods()} == {"c-cluster"}
+    assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in harness.pods()} == {
+        "c-cluster"
+    }
 
 
 async def test_a_gang_that_changes_its_size_is_announced_anew_pod_group_first() -> None:
     harness = await a_harness(a_cluster(labels=GANG), WORKLOAD_AWARE)
     group = pod_group(harness, "c-cluster")
-    harness.kube.put(POD_GROUP, {**group, "metadata": {**group["metadata"], "finalizers": [PROTECTION]}})
+    harness.kube.put(
+        POD_GROUP, {**group, "metadata": {**group["metadata"], "finalizers": [PROTECTION]}}
+    )
     harness.kube.requests.clear()
     harness.apply(a_cluster(labels=GANG, replicas=5))
     for _ in range(6):
@@ -155,4 +168,6 @@ async def test_anothers_workload_is_in_the_way() -> None:
     harness.apply(a_cluster(labels=GANG))
     await harness.settle()
     assert harness.names() == []
-    assert "Workload ns/c already exists and is not owned by this RayCluster" in str(harness.errors[0])
+    assert "Workload ns/c already exists and is not owned by this RayCluster" in str(
+        harness.errors[0]
+    )

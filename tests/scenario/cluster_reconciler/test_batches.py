@@ -16,7 +16,9 @@ LARGE = 2 * plan.BATCH + 50
 
 def of(replicas: int, **group: Any) -> Harness:
     harness = Harness()
-    harness.apply(a_ray_cluster(groups=[a_group(replicas=replicas, max_replicas=2**31 - 1, **group)]))
+    harness.apply(
+        a_ray_cluster(groups=[a_group(replicas=replicas, max_replicas=2**31 - 1, **group)])
+    )
     return harness
 
 
@@ -24,11 +26,17 @@ async def reconcile(harness: Harness) -> int:
     """Reconcile once; return how many pods were created and deleted."""
     seen = len(harness.kube.requests)
     await harness.reconcile()
-    made = [each for each in harness.kube.requests[seen:] if each.kind == "Pod" and each.verb in {"create", "delete"}]
+    made = [
+        each
+        for each in harness.kube.requests[seen:]
+        if each.kind == "Pod" and each.verb in {"create", "delete"}
+    ]
     return len(made)
 
 
-async def test_a_large_group_is_created_in_batches_and_the_key_is_requeued_at_once_after_each() -> None:
+async def test_a_large_group_is_created_in_batches_and_the_key_is_requeued_at_once_after_each() -> (
+    None
+):
     harness = of(LARGE)
     harness.is_deaf = True  # the requeue alone brings the next batch, not the events of the pods
     assert await reconcile(harness) == 1 + plan.BATCH
@@ -117,19 +125,33 @@ async def test_a_slow_api_server_delays_a_cluster_and_does_not_stop_it() -> None
 
 
 def failure(harness: Harness) -> str:
-    return next(each.message for each in harness.cluster().status.conditions if each.type == "ReplicaFailure")
+    return next(
+        each.message
+        for each in harness.cluster().status.conditions
+        if each.type == "ReplicaFailure"
+    )
 
 
 @pytest.mark.parametrize(
     ("group", "setting"),
     [
         pytest.param({"replicas": 60_000}, "RAYBUS_MAX_PODS_PER_CLUSTER", id="replicas"),
-        pytest.param({"replicas": 2**31 - 1}, "RAYBUS_MAX_PODS_PER_CLUSTER", id="the largest integer of the CRD"),
-        pytest.param({"replicas": 1, "num_of_hosts": 50_000}, "RAYBUS_MAX_HOSTS_PER_REPLICA", id="hosts"),
-        pytest.param({"replicas": 0, "min_replicas": 60_000}, "RAYBUS_MAX_PODS_PER_CLUSTER", id="minReplicas"),
+        pytest.param(
+            {"replicas": 2**31 - 1},
+            "RAYBUS_MAX_PODS_PER_CLUSTER",
+            id="the largest integer of the CRD",
+        ),
+        pytest.param(
+            {"replicas": 1, "num_of_hosts": 50_000}, "RAYBUS_MAX_HOSTS_PER_REPLICA", id="hosts"
+        ),
+        pytest.param(
+            {"replicas": 0, "min_replicas": 60_000}, "RAYBUS_MAX_PODS_PER_CLUSTER", id="minReplicas"
+        ),
     ],
 )
-async def test_a_cluster_above_the_limit_gets_no_pod_and_names_the_limit(group: dict[str, int], setting: str) -> None:
+async def test_a_cluster_above_the_limit_gets_no_pod_and_names_the_limit(
+    group: dict[str, int], setting: str
+) -> None:
     harness = of(**group)
     await harness.settle()
     assert harness.pods() == []
@@ -147,7 +169,9 @@ async def test_a_cluster_with_too_many_groups_gets_no_pod() -> None:
     assert "RAYBUS_MAX_GROUPS_PER_CLUSTER" in failure(harness)
 
 
-async def test_lowering_replicas_below_the_limit_brings_the_pods_and_takes_the_condition_away() -> None:
+async def test_lowering_replicas_below_the_limit_brings_the_pods_and_takes_the_condition_away() -> (
+    None
+):
     harness = of(60_000)
     await harness.settle()
     harness.apply(a_ray_cluster(groups=[a_group(replicas=2)]))

@@ -21,7 +21,9 @@ from support.builders.ray_cluster import a_group, a_ray_cluster
 
 HOSTS: Final = {"g": 1, "h": 2, "i": 1}
 IN_TIME: Final = settings(
-    deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 QUICK: Final = settings(IN_TIME, max_examples=12, stateful_step_count=30, derandomize=True)
 USUAL: Final = settings(QUICK, max_examples=80)
@@ -70,7 +72,10 @@ class OneCluster(RuleBasedStateMachine):
         self._apply()
 
     @rule(
-        name=st.sampled_from(sorted(HOSTS)), low=st.integers(0, 2), replicas=st.integers(0, 4), high=st.integers(2, 4)
+        name=st.sampled_from(sorted(HOSTS)),
+        low=st.integers(0, 2),
+        replicas=st.integers(0, 4),
+        high=st.integers(2, 4),
     )
     def scale(self, name: str, low: int, replicas: int, high: int) -> None:
         """Add a group, or change its numbers."""
@@ -125,10 +130,14 @@ class OneCluster(RuleBasedStateMachine):
         self._chaos.kubelet()
 
     @precondition(lambda self: self._chaos.pods())
-    @rule(pick=PICK, phase=st.sampled_from(["Failed", "Succeeded", "Pending", "Running", "Unknown"]))
+    @rule(
+        pick=PICK, phase=st.sampled_from(["Failed", "Succeeded", "Pending", "Running", "Unknown"])
+    )
     def pod_changes(self, pick: int, phase: str) -> None:
         unready: Body = {"type": "Ready", "status": "False", "reason": "ContainersNotReady"}
-        self._chaos.set_pod(self._pod(pick)["metadata"]["name"], {"phase": phase, "conditions": [unready]})
+        self._chaos.set_pod(
+            self._pod(pick)["metadata"]["name"], {"phase": phase, "conditions": [unready]}
+        )
 
     @precondition(lambda self: self._chaos.pods())
     @rule(pick=PICK, at_once=st.booleans())
@@ -178,4 +187,6 @@ class OneCluster(RuleBasedStateMachine):
 
 _USUAL_OR_LONG = LONG if os.environ.get("HYPOTHESIS_PROFILE") == "long" else USUAL
 TestOneClusterBriefly = type("TestOneClusterBriefly", (OneCluster.TestCase,), {"settings": QUICK})
-TestOneCluster = pytest.mark.long(type("TestOneCluster", (OneCluster.TestCase,), {"settings": _USUAL_OR_LONG}))
+TestOneCluster = pytest.mark.long(
+    type("TestOneCluster", (OneCluster.TestCase,), {"settings": _USUAL_OR_LONG})
+)

@@ -63,7 +63,8 @@ async def test_case_110_a_steady_ingress_is_not_written_and_others_edits_are_und
     have = child(harness, INGRESS, "c-head-ingress")
     chosen = {**have["spec"], "ingressClassName": "default-of-the-server"}
     harness.kube.put(
-        INGRESS, {**have, "metadata": {**have["metadata"], "annotations": {"foreign": "y"}}, "spec": chosen}
+        INGRESS,
+        {**have, "metadata": {**have["metadata"], "annotations": {"foreign": "y"}}, "spec": chosen},
     )
     await harness.pass_time(300)
     assert child(harness, INGRESS, "c-head-ingress")["metadata"]["annotations"] == {"note": "x"}
@@ -72,7 +73,9 @@ async def test_case_110_a_steady_ingress_is_not_written_and_others_edits_are_und
 
 async def test_case_110_a_foreign_ingress_is_left_alone_and_reported() -> None:
     harness = Harness()
-    harness.kube.put(INGRESS, {"metadata": {"name": "c-head-ingress", "namespace": "ns"}, "spec": {}})
+    harness.kube.put(
+        INGRESS, {"metadata": {"name": "c-head-ingress", "namespace": "ns"}, "spec": {}}
+    )
     harness.apply(an_open_cluster())
     await harness.settle()
     assert len(harness.names()) == 4
@@ -83,7 +86,9 @@ async def test_case_110_a_foreign_ingress_is_left_alone_and_reported() -> None:
 
 async def test_a_failed_update_of_an_ingress_is_retried() -> None:
     harness = await a_harness(an_open_cluster())
-    harness.kube.faults.append(lambda r: errors.Rejected("denied by a webhook") if r.verb == "update" else None)
+    harness.kube.faults.append(
+        lambda r: errors.Rejected("denied by a webhook") if r.verb == "update" else None
+    )
     harness.apply(an_open_cluster(annotations={"note": "x"}))
     await harness.settle()
     assert "FailedToUpdateIngress" in harness.reasons()
@@ -93,7 +98,9 @@ async def test_a_failed_update_of_an_ingress_is_retried() -> None:
 
 
 @pytest.mark.parametrize(("wants_ingress", "kind"), [(False, ROUTE), (True, INGRESS)])
-async def test_openshift_gets_a_route_unless_configured_otherwise(wants_ingress: bool, kind: Resource) -> None:
+async def test_openshift_gets_a_route_unless_configured_otherwise(
+    wants_ingress: bool, kind: Resource
+) -> None:
     config = Config(is_openshift=True, uses_ingress_on_openshift=wants_ingress)
     harness = await a_harness(an_open_cluster(), config)
     assert harness.kube.writes().count(f"create {kind.kind} c-head-{kind.kind.lower()}") == 1
@@ -121,7 +128,9 @@ async def test_a_claim_gets_the_owner_that_its_policy_asks_for() -> None:
     [
         pytest.param({"size": "2Gi"}, "requested size 2Gi != current 1Gi", id="case 40: size"),
         pytest.param({"size": "1024Mi"}, "", id="the same size in another unit"),
-        pytest.param({"storageClassName": "fast"}, "storageClassName fast != current <default>", id="class"),
+        pytest.param(
+            {"storageClassName": "fast"}, "storageClassName fast != current <default>", id="class"
+        ),
         pytest.param(
             {"accessModes": ["ReadWriteMany"], "size": "2Gi"},
             "requested size 2Gi != current 1Gi; accessModes [ReadWriteMany] != current [ReadWriteOnce]",
@@ -138,7 +147,11 @@ async def test_a_claim_that_cannot_follow_is_reported(storage: Body, drift: str)
         f"GCS storage PVC ns/c-gcs-pvc already exists and cannot be reconfigured in place ({drift}); "
         "delete the PVC to recreate it with the new settings"
     )
-    notes = [text for kind, reason, text in harness.kube.events() if (kind, reason) == ("Warning", "FailedToCreatePVC")]
+    notes = [
+        text
+        for kind, reason, text in harness.kube.events()
+        if (kind, reason) == ("Warning", "FailedToCreatePVC")
+    ]
     assert notes == ([note] if drift else [])
     assert claim(harness)["spec"] == before
     assert len(harness.names()) == 4
@@ -172,7 +185,9 @@ async def test_case_41_the_users_claim_is_missing() -> None:
     assert harness.kube.all(PERSISTENT_VOLUME_CLAIM, "ns") == []
 
 
-async def test_case_22_a_service_that_fails_holds_pods_back_and_the_status_is_still_written() -> None:
+async def test_case_22_a_service_that_fails_holds_pods_back_and_the_status_is_still_written() -> (
+    None
+):
     harness = await a_harness(a_ray_cluster())
     harness.kubelet()
     await harness.settle()
@@ -194,11 +209,21 @@ def _no_serve_service(request: Request) -> errors.RaybusError | None:
 async def test_a_serve_service_of_the_user_is_left_to_him_and_blocks_nothing() -> None:
     """KubeRay accepts whatever has the name."""
     harness = Harness()
-    theirs = {"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "ns", "name": "c-serve-svc"}, "spec": {}}
-    listeners, harness.kube.on_change = harness.kube.on_change, []  # without our labels no watch shows it
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"namespace": "ns", "name": "c-serve-svc"},
+        "spec": {},
+    }
+    listeners, harness.kube.on_change = (
+        harness.kube.on_change,
+        [],
+    )  # without our labels no watch shows it
     harness.kube.put(SERVICE, theirs)
     harness.kube.on_change = listeners
-    head = a_head(template=a_template(a_container(ports=[{"name": "serve", "containerPort": 8000}])))
+    head = a_head(
+        template=a_template(a_container(ports=[{"name": "serve", "containerPort": 8000}]))
+    )
     harness.apply(a_ray_cluster(annotations={labels.ENABLE_SERVE_SERVICE: "true"}, head=head))
     await harness.settle()
     assert len(harness.names()) == 4
@@ -209,7 +234,11 @@ async def test_two_head_services_are_named_and_no_pod_is_created_until_one_is_le
     """Workers could reach another head by either of them; KubeRay does the same."""
     harness = Harness()
     copy: Body = {
-        "metadata": {"name": "mine", "namespace": "ns", "labels": dict(services.head_list_labels(a_ray_cluster()))}
+        "metadata": {
+            "name": "mine",
+            "namespace": "ns",
+            "labels": dict(services.head_list_labels(a_ray_cluster())),
+        }
     }
     harness.kube.put(SERVICE, copy)
     harness.kube.put(SERVICE, {"metadata": {**copy["metadata"], "name": "other"}})
@@ -223,4 +252,7 @@ async def test_two_head_services_are_named_and_no_pod_is_created_until_one_is_le
         await harness.app.observer.kube.delete(SERVICE, "ns", name)
     await harness.reconcile()
     await harness.settle()
-    assert (len(harness.names()), ("Service", "ns", "c-head-svc") in harness.kube.objects) == (4, True)
+    assert (len(harness.names()), ("Service", "ns", "c-head-svc") in harness.kube.objects) == (
+        4,
+        True,
+    )

@@ -19,7 +19,9 @@ ASKED = {labels.DISRUPTION_BUDGET: "true"}
 REDIS = {"redisAddress": "redis:6379"}
 
 
-def limited(replicas: int = 3, *, annotations: dict[str, str] | None = None, **fields: Any) -> RayCluster:
+def limited(
+    replicas: int = 3, *, annotations: dict[str, str] | None = None, **fields: Any
+) -> RayCluster:
     given = ASKED if annotations is None else annotations
     return a_ray_cluster(groups=[a_group(replicas=replicas)], annotations=given, **fields)
 
@@ -36,14 +38,19 @@ def annotate(harness: Harness, **annotations: str | None) -> None:
         **known["metadata"]["annotations"],
         **{f"raybus.io/{name.replace('_', '-')}": each for name, each in annotations.items()},
     }
-    meta = {**known["metadata"], "annotations": {name: value for name, value in held.items() if value is not None}}
+    meta = {
+        **known["metadata"],
+        "annotations": {name: value for name, value in held.items() if value is not None},
+    }
     harness.kube.put(RAY_CLUSTER, {**known, "metadata": meta})
 
 
 def set_ready(harness: Harness, pod: Body, status: str) -> None:
     """Let the kubelet report of a running pod whether it is ready."""
     ready = {"type": "Ready", "status": status, "lastTransitionTime": rfc3339(harness.clock.now())}
-    harness.kube.set_status(POD, NAMESPACE, pod["metadata"]["name"], {**pod["status"], "conditions": [ready]})
+    harness.kube.set_status(
+        POD, NAMESPACE, pod["metadata"]["name"], {**pod["status"], "conditions": [ready]}
+    )
 
 
 def noted(harness: Harness) -> list[str]:
@@ -61,9 +68,15 @@ async def test_one_worker_may_go_at_a_time_and_the_head_may_not() -> None:
     harness = await a_running_harness(limited(4))
     assert least(harness) == {"c-head": 1, "c-worker": 3}
     head, workers = harness.kube.all(POD_DISRUPTION_BUDGET, NAMESPACE)
-    assert head["spec"]["selector"] == {"matchLabels": {labels.CLUSTER: "c", labels.NODE_TYPE: "head"}}
-    assert workers["spec"]["selector"] == {"matchLabels": {labels.CLUSTER: "c", labels.NODE_TYPE: "worker"}}
-    assert {each["spec"]["unhealthyPodEvictionPolicy"] for each in (head, workers)} == {"AlwaysAllow"}
+    assert head["spec"]["selector"] == {
+        "matchLabels": {labels.CLUSTER: "c", labels.NODE_TYPE: "head"}
+    }
+    assert workers["spec"]["selector"] == {
+        "matchLabels": {labels.CLUSTER: "c", labels.NODE_TYPE: "worker"}
+    }
+    assert {each["spec"]["unhealthyPodEvictionPolicy"] for each in (head, workers)} == {
+        "AlwaysAllow"
+    }
     assert {each["metadata"]["ownerReferences"][0]["name"] for each in (head, workers)} == {"c"}
 
 
@@ -73,16 +86,24 @@ async def test_one_worker_may_go_at_a_time_and_the_head_may_not() -> None:
         pytest.param(limited(1), {"c-head": 1, "c-worker": 1}, id="the last worker"),
         pytest.param(limited(0), {"c-head": 1}, id="no worker"),
         pytest.param(
-            limited(3, gcs_fault_tolerance_options=REDIS), {"c-worker": 2}, id="a head with a state that survives it"
+            limited(3, gcs_fault_tolerance_options=REDIS),
+            {"c-worker": 2},
+            id="a head with a state that survives it",
         ),
-        pytest.param(limited(0, gcs_fault_tolerance_options=REDIS), {"c-head": 1}, id="such a head that serves alone"),
+        pytest.param(
+            limited(0, gcs_fault_tolerance_options=REDIS),
+            {"c-head": 1},
+            id="such a head that serves alone",
+        ),
         pytest.param(limited(3, suspend=True), {}, id="suspended"),
         pytest.param(
             limited(3, annotations={**ASKED, labels.DELETE_AFTER: "2027-01-01T00:00:00Z"}),
             {"c-head": 1, "c-worker": 2},
             id="a replaced one, with requests in flight",
         ),
-        pytest.param(limited(3, annotations={labels.DISRUPTION_BUDGET: "no"}), {}, id="another value"),
+        pytest.param(
+            limited(3, annotations={labels.DISRUPTION_BUDGET: "no"}), {}, id="another value"
+        ),
     ],
 )
 async def test_what_has_a_budget(cluster: RayCluster, expected: dict[str, int]) -> None:
@@ -90,9 +111,13 @@ async def test_what_has_a_budget(cluster: RayCluster, expected: dict[str, int]) 
 
 
 @pytest.mark.parametrize(("value", "count"), [(None, 2), ("true", 2), ("false", 0)])
-async def test_the_annotation_wins_over_the_operators_default(value: str | None, count: int) -> None:
+async def test_the_annotation_wins_over_the_operators_default(
+    value: str | None, count: int
+) -> None:
     annotations = {} if value is None else {labels.DISRUPTION_BUDGET: value}
-    assert len(least(await a_running_harness(limited(annotations=annotations), BY_DEFAULT))) == count
+    assert (
+        len(least(await a_running_harness(limited(annotations=annotations), BY_DEFAULT))) == count
+    )
 
 
 async def test_the_budget_follows_the_replicas_and_the_event_names_it() -> None:
@@ -133,7 +158,9 @@ async def test_the_mark_is_there_before_the_first_budget_and_goes_after_the_last
     assert writes.index("patch RayCluster c") < writes.index("create PodDisruptionBudget c-head")
     annotate(harness, disruption_budget="false")
     await harness.settle()
-    changes = [each for each in harness.kube.writes() if "Budget" in each or each == "patch RayCluster c"]
+    changes = [
+        each for each in harness.kube.writes() if "Budget" in each or each == "patch RayCluster c"
+    ]
     assert changes[-1] == "patch RayCluster c"
 
 
@@ -230,7 +257,12 @@ async def test_a_deleted_cluster_gets_none() -> None:
     harness = Harness()
     harness.apply(limited(annotations={}))
     known = harness.kube.objects["RayCluster", NAMESPACE, "c"]
-    meta = {**known["metadata"], "annotations": ASKED, "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}
+    meta = {
+        **known["metadata"],
+        "annotations": ASKED,
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": ["x"],
+    }
     harness.kube.put(RAY_CLUSTER, {**known, "metadata": meta})
     await harness.settle()
     assert least(harness) == {}

@@ -21,7 +21,9 @@ async def test_a_clusters_life(golden: Golden) -> None:
         await harness.settle()
         harness.kubelet()
         await harness.settle()
-        lines.extend([f"== {title}", *(f"   {line}" for line in harness.trace), f"   -> {_summary(harness)}"])
+        lines.extend(
+            [f"== {title}", *(f"   {line}" for line in harness.trace), f"   -> {_summary(harness)}"]
+        )
         harness.trace.clear()
         harness.clock.advance(60)
 

@@ -22,13 +22,20 @@ async def test_the_config_map_stands_before_any_pod() -> None:
 
 async def test_a_config_map_of_another_is_not_taken_for_ours() -> None:
     harness = Harness()
-    theirs = harness.kube.put(CONFIG_MAP, {"metadata": {"name": "c-drain", "namespace": "ns"}, "data": {"a": "b"}})
+    theirs = harness.kube.put(
+        CONFIG_MAP, {"metadata": {"name": "c-drain", "namespace": "ns"}, "data": {"a": "b"}}
+    )
     harness.apply(a_ray_cluster(labels=FOR_A_SERVICE, annotations=ON))
     await harness.settle()
     assert harness.names() == []
     assert harness.conditions()["ReplicaFailure"] == ("True", "GracefulDrainUnavailable")
-    (note,) = [note for _, reason, note in harness.kube.events() if reason == "GracefulDrainUnavailable"]
-    assert "ConfigMap ns/c-drain already exists and is not owned by this RayCluster; rename it, or set" in note
+    (note,) = [
+        note for _, reason, note in harness.kube.events() if reason == "GracefulDrainUnavailable"
+    ]
+    assert (
+        "ConfigMap ns/c-drain already exists and is not owned by this RayCluster; rename it, or set"
+        in note
+    )
     assert harness.kube.all(CONFIG_MAP, "ns") == [theirs]
     harness.apply(a_ray_cluster(labels=FOR_A_SERVICE, annotations={labels.GRACEFUL_DRAIN: "false"}))
     await harness.settle()

@@ -45,7 +45,11 @@ async def a_chaos(**fields: Any) -> Chaos:
 
 
 def worker(chaos: Chaos, group: str = "g") -> str:
-    return next(pod["metadata"]["name"] for pod in chaos.pods() if pod["metadata"]["labels"][labels.GROUP] == group)
+    return next(
+        pod["metadata"]["name"]
+        for pod in chaos.pods()
+        if pod["metadata"]["labels"][labels.GROUP] == group
+    )
 
 
 async def test_a_cluster_left_in_peace_keeps_the_laws() -> None:
@@ -77,9 +81,13 @@ async def test_a_deletion_that_nobody_asked_for_is_found(monkeypatch: pytest.Mon
     assert "nobody named" in str(caught.value.exceptions[0])
 
 
-async def test_an_end_of_all_pods_that_nobody_asked_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_of_all_pods_that_nobody_asked_for_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     chaos = await a_chaos()
-    end = ClusterPlan(actions=step(DeleteCollection(resource=POD, selector={labels.CLUSTER: "c"})), note="mutated")
+    end = ClusterPlan(
+        actions=step(DeleteCollection(resource=POD, selector={labels.CLUSTER: "c"})), note="mutated"
+    )
     phases = tuple(always(end) if each is all_pods.suspend else each for each in plan.PHASES)
     monkeypatch.setattr(plan, "PHASES", phases)
     chaos.owners[0].restart()
@@ -88,8 +96,12 @@ async def test_an_end_of_all_pods_that_nobody_asked_for_is_found(monkeypatch: py
     assert "nobody asked for it" in str(caught.value.exceptions[0])
 
 
-async def test_a_cluster_that_stays_without_a_head_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "PHASES", (*plan.PHASES[:-2], always(Continue(note="mutated")), plan.PHASES[-1]))
+async def test_a_cluster_that_stays_without_a_head_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        plan, "PHASES", (*plan.PHASES[:-2], always(Continue(note="mutated")), plan.PHASES[-1])
+    )
     with pytest.raises(Violation, match="0 heads"):
         await a_chaos()
 
@@ -112,7 +124,9 @@ async def test_work_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_names_that_two_owners_draw_apart_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = Namer.draw
 
-    def draw(self: Namer, prefix: str, group: str, place: str = "", *, hosts: int = 1) -> tuple[list[str], str]:
+    def draw(
+        self: Namer, prefix: str, group: str, place: str = "", *, hosts: int = 1
+    ) -> tuple[list[str], str]:
         return drawn(self, prefix, group, f"{place}{id(self)}", hosts=hosts)
 
     monkeypatch.setattr(Namer, "draw", draw)
@@ -154,7 +168,9 @@ async def test_pods_that_a_late_owner_makes_of_a_suspended_cluster_go() -> None:
     [
         pytest.param({labels.REPLICA_INDEX: "1"}, "more than once", id="an index twice"),
         pytest.param(
-            {labels.GROUP: "h", labels.REPLICA_NAME: "h-x", labels.HOST_INDEX: "7"}, "pods of group", id="place"
+            {labels.GROUP: "h", labels.REPLICA_NAME: "h-x", labels.HOST_INDEX: "7"},
+            "pods of group",
+            id="place",
         ),
     ],
 )

@@ -23,9 +23,13 @@ async def test_a_new_cluster_gets_its_service_then_its_head_then_its_workers() -
     harness.apply(a_ray_cluster())
     await harness.settle()
     kinds = [text.rsplit("-", 1)[0] for text in harness.kube.writes()]
-    assert kinds[:5] == ["create Service c-head", "create Pod c-head"] + 3 * ["create Pod c-g-worker"]
+    assert kinds[:5] == ["create Service c-head", "create Pod c-head"] + 3 * [
+        "create Pod c-g-worker"
+    ]
     assert harness.reasons() == ["CreatedService", "CreatedHeadPod", "CreatedWorkerPod"]
-    sources = {each.body["reportingController"] for each in harness.kube.requests if each.kind == "Event"}
+    sources = {
+        each.body["reportingController"] for each in harness.kube.requests if each.kind == "Event"
+    }
     assert sources == {"raybus.io/cluster-reconciler"}
 
 
@@ -34,7 +38,11 @@ async def test_a_cluster_with_all_pods_running_is_ready() -> None:
     harness = await a_running_harness()
     status = harness.cluster().status
     assert status.state == "ready"
-    assert (status.ready_worker_replicas, status.available_worker_replicas, status.desired_worker_replicas) == (3, 3, 3)
+    assert (
+        status.ready_worker_replicas,
+        status.available_worker_replicas,
+        status.desired_worker_replicas,
+    ) == (3, 3, 3)
     assert harness.conditions() == {
         "HeadPodReady": ("True", "HeadPodRunningAndReady"),
         "RayClusterProvisioned": ("True", "AllPodRunningAndReadyFirstTime"),
@@ -74,10 +82,14 @@ async def test_workers_follow_replicas_within_their_limits(replicas: int, pods: 
 @pytest.mark.acceptance("raycluster", 51)
 async def test_new_workers_take_the_smallest_free_indexes() -> None:
     harness = await a_running_harness()
-    second = next(p for p in harness.pods("worker") if p["metadata"]["labels"][labels.REPLICA_INDEX] == "1")
+    second = next(
+        p for p in harness.pods("worker") if p["metadata"]["labels"][labels.REPLICA_INDEX] == "1"
+    )
     await harness.app.observer.kube.delete(POD, "ns", second["metadata"]["name"])
     await harness.settle()
-    assert sorted(p["metadata"]["labels"][labels.REPLICA_INDEX] for p in harness.pods("worker")) == ["0", "1", "2"]
+    assert sorted(
+        p["metadata"]["labels"][labels.REPLICA_INDEX] for p in harness.pods("worker")
+    ) == ["0", "1", "2"]
 
 
 @pytest.mark.acceptance("raycluster", 43)
@@ -98,7 +110,11 @@ async def test_of_two_groups_with_one_name_the_first_has_pods_and_a_warning_name
     await harness.settle()
     assert len(harness.names("worker")) == 1
     warning = "2 worker groups are called 'g': only the first one has pods; give the others names of their own"
-    assert ("Warning", "InvalidRayClusterSpec", f"RayCluster spec warning ns/c: {warning}") in harness.kube.events()
+    assert (
+        "Warning",
+        "InvalidRayClusterSpec",
+        f"RayCluster spec warning ns/c: {warning}",
+    ) in harness.kube.events()
 
 
 async def test_a_failed_head_is_replaced_under_the_name_that_its_template_gives() -> None:
@@ -132,7 +148,10 @@ async def test_failed_workers_are_deleted_once_and_replaced_when_they_are_gone()
     harness.fail(first)
     harness.fail(second, "Succeeded")
     await harness.settle()
-    assert [text for text in harness.kube.writes() if "Pod" in text] == [f"delete Pod {first}", f"delete Pod {second}"]
+    assert [text for text in harness.kube.writes() if "Pod" in text] == [
+        f"delete Pod {first}",
+        f"delete Pod {second}",
+    ]
     harness.finish_deletions()
     await harness.settle()
     assert third in harness.names("worker")
@@ -154,7 +173,9 @@ async def test_the_autoscaler_names_the_worker_that_goes() -> None:
     await harness.settle()
     assert named not in harness.names("worker")
     assert len(harness.names("worker")) == 2
-    assert harness.cluster().raw_spec["workerGroupSpecs"][0]["scaleStrategy"] == {"workersToDelete": [named]}
+    assert harness.cluster().raw_spec["workerGroupSpecs"][0]["scaleStrategy"] == {
+        "workersToDelete": [named]
+    }
 
 
 @pytest.mark.acceptance("raycluster", 54)
@@ -169,12 +190,17 @@ async def test_with_the_autoscaler_surplus_workers_stay_until_they_are_named() -
 async def test_a_named_worker_is_replaced_in_the_same_pass_when_replicas_stay() -> None:
     harness = await a_running_harness()
     named = harness.names("worker")[0]
-    harness.apply(a_ray_cluster(groups=[a_group(scale_strategy={"workersToDelete": [named, "no-such-pod"]})]))
+    harness.apply(
+        a_ray_cluster(groups=[a_group(scale_strategy={"workersToDelete": [named, "no-such-pod"]})])
+    )
     await harness.settle()
     await harness.pass_time(300)
     assert named not in harness.names("worker")
     assert len(harness.names("worker")) == 3
-    assert [text.split("-")[0] for text in harness.kube.writes() if "Pod" in text] == ["delete Pod c", "create Pod c"]
+    assert [text.split("-")[0] for text in harness.kube.writes() if "Pod" in text] == [
+        "delete Pod c",
+        "create Pod c",
+    ]
 
 
 @pytest.mark.acceptance("raycluster", 73)
@@ -266,14 +292,17 @@ async def test_an_exhausted_quota_is_reported_and_lifted() -> None:
 
 def _no_worker_pods(request: Request) -> errors.RaybusError | None:
     if request.verb == "create" and request.kind == "Pod" and "worker" in request.name:
-        return errors.Forbidden("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1")
+        return errors.Forbidden(
+            "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"
+        )
     return None
 
 
 async def test_no_pod_without_the_head_service() -> None:
     harness = Harness()
     harness.kube.put(
-        SERVICE, {"metadata": {"name": "c-head-svc", "namespace": "ns"}, "spec": {"clusterIP": "10.0.0.1"}}
+        SERVICE,
+        {"metadata": {"name": "c-head-svc", "namespace": "ns"}, "spec": {"clusterIP": "10.0.0.1"}},
     )
     harness.apply(a_ray_cluster())
     await harness.settle()
@@ -296,7 +325,9 @@ async def test_an_old_state_does_not_make_a_second_set_of_pods() -> None:
 
 
 @pytest.mark.parametrize("crash_after", [1, 2, 3])
-async def test_a_create_that_is_repeated_by_another_owner_meets_the_same_name(crash_after: int) -> None:
+async def test_a_create_that_is_repeated_by_another_owner_meets_the_same_name(
+    crash_after: int,
+) -> None:
     harness = Harness()
     harness.apply(a_ray_cluster())
     other = copy.deepcopy(harness.kube.objects)
@@ -384,7 +415,14 @@ async def test_rbac_comes_before_any_pod_and_is_looked_up_only_now_and_then() ->
 
 
 async def test_a_service_account_that_the_user_forgot_holds_everything_back() -> None:
-    head = a_head(template={"spec": {"serviceAccountName": "custom", "containers": [{"name": "ray", "image": "ray"}]}})
+    head = a_head(
+        template={
+            "spec": {
+                "serviceAccountName": "custom",
+                "containers": [{"name": "ray", "image": "ray"}],
+            }
+        }
+    )
     harness = Harness()
     harness.apply(a_ray_cluster(enable_in_tree_autoscaling=True, head=head))
     await harness.settle()
@@ -397,14 +435,26 @@ async def test_a_service_account_that_the_user_forgot_holds_everything_back() ->
     ("cluster", "reason"),
     [
         pytest.param(
-            a_ray_cluster(groups=[a_group(min_replicas=5, max_replicas=1)]), "InvalidRayClusterSpec", id="min above max"
+            a_ray_cluster(groups=[a_group(min_replicas=5, max_replicas=1)]),
+            "InvalidRayClusterSpec",
+            id="min above max",
         ),
-        pytest.param(a_ray_cluster(ray_version=7.5), "InvalidRayClusterSpec", id="a number where text is expected"),
-        pytest.param(a_ray_cluster(suspend="perhaps"), "InvalidRayClusterSpec", id="a field of the wrong type"),
+        pytest.param(
+            a_ray_cluster(ray_version=7.5),
+            "InvalidRayClusterSpec",
+            id="a number where text is expected",
+        ),
+        pytest.param(
+            a_ray_cluster(suspend="perhaps"),
+            "InvalidRayClusterSpec",
+            id="a field of the wrong type",
+        ),
     ],
 )
 @pytest.mark.acceptance("raycluster", 7)
-async def test_an_invalid_cluster_gets_an_event_and_nothing_else(cluster: RayCluster, reason: str) -> None:
+async def test_an_invalid_cluster_gets_an_event_and_nothing_else(
+    cluster: RayCluster, reason: str
+) -> None:
     harness = Harness()
     harness.apply(cluster)
     await harness.settle()
@@ -413,10 +463,14 @@ async def test_an_invalid_cluster_gets_an_event_and_nothing_else(cluster: RayClu
     assert harness.errors == []
 
 
-@pytest.mark.parametrize("spec", [{}, {"suspend": "perhaps"}, {"groups": [a_group(replicas=2**31 - 1)]}])
+@pytest.mark.parametrize(
+    "spec", [{}, {"suspend": "perhaps"}, {"groups": [a_group(replicas=2**31 - 1)]}]
+)
 @pytest.mark.parametrize("name", ["c" * 54, "1abc", "c.d", "c" * 253])
 @pytest.mark.acceptance("raycluster", 5, 6)
-async def test_a_wrong_name_is_reported_by_an_event_and_a_condition(name: str, spec: dict[str, Any]) -> None:
+async def test_a_wrong_name_is_reported_by_an_event_and_a_condition(
+    name: str, spec: dict[str, Any]
+) -> None:
     harness = Harness()
     harness.apply(a_ray_cluster(name, **spec))
     await harness.settle()
@@ -475,4 +529,6 @@ async def test_multi_host_replicas_live_and_die_together() -> None:
 @pytest.mark.acceptance("raycluster", 25)
 async def test_the_requeue_time_can_be_configured() -> None:
     harness = await a_running_harness(config=Config(requeue_seconds=10))
-    assert [when - harness.clock.now() for when in harness.promised.values()] == [timedelta(seconds=10)]
+    assert [when - harness.clock.now() for when in harness.promised.values()] == [
+        timedelta(seconds=10)
+    ]

@@ -39,15 +39,25 @@ def of(harness: Harness, name: str, resource: Resource = CERTIFICATE) -> Body:
     return harness.kube.objects[resource.kind, NAMESPACE, name]
 
 
-def certify(harness: Harness, *names: str, keys: tuple[str, ...] = ("tls.crt", "tls.key", "ca.crt")) -> None:
+def certify(
+    harness: Harness, *names: str, keys: tuple[str, ...] = ("tls.crt", "tls.key", "ca.crt")
+) -> None:
     """Act as cert-manager: write the Secret of each Certificate, and that it is ready."""
     for each in harness.kube.all(CERTIFICATE, NAMESPACE):
         meta, secret = each["metadata"], each["spec"].get("secretName")
         if secret is None or (names and meta["name"] not in names):
             continue
         known = harness.kube.objects.get(("Secret", NAMESPACE, secret), {"metadata": {}})
-        annotations = {"cert-manager.io/certificate-name": meta["name"], "copy-of-the-values": "c2VjcmV0"}
-        found = {**known["metadata"], "name": secret, "namespace": NAMESPACE, "annotations": annotations}
+        annotations = {
+            "cert-manager.io/certificate-name": meta["name"],
+            "copy-of-the-values": "c2VjcmV0",
+        }
+        found = {
+            **known["metadata"],
+            "name": secret,
+            "namespace": NAMESPACE,
+            "annotations": annotations,
+        }
         harness.kube.put(SECRET, {"metadata": found, "data": dict.fromkeys(keys, "c2VjcmV0")})
         report(harness, meta["name"])
 
@@ -96,12 +106,16 @@ async def test_no_pod_comes_before_the_certificates() -> None:
     assert list(writes(harness, *CERT_MANAGER)) == CREATED
     assert harness.names() == []
     assert ("Service", NAMESPACE, "c-head-svc") in harness.kube.objects
-    assert notes(harness, "MTLSCertsNotReady") == ["Waiting for cert-manager to issue mTLS certificates"]
+    assert notes(harness, "MTLSCertsNotReady") == [
+        "Waiting for cert-manager to issue mTLS certificates"
+    ]
     assert "ReplicaFailure" not in harness.conditions()
     certify(harness)
     await harness.pass_time(1)
     assert len(harness.names()) == 4
-    assert notes(harness, "MTLSPKIReady") == ["mTLS PKI is ready: CA, head, and worker certificates issued"]
+    assert notes(harness, "MTLSPKIReady") == [
+        "mTLS PKI is ready: CA, head, and worker certificates issued"
+    ]
     assert harness.errors == []
 
 
@@ -109,11 +123,17 @@ async def test_no_pod_comes_before_the_certificates() -> None:
     ("spoil", "reported"),
     [
         pytest.param({"status": "False"}, "ray-head-cert-c is not ready", id="not ready"),
-        pytest.param({"observedGeneration": 0}, "ray-head-cert-c is not ready", id="ready for an earlier spec"),
+        pytest.param(
+            {"observedGeneration": 0},
+            "ray-head-cert-c is not ready",
+            id="ready for an earlier spec",
+        ),
         pytest.param({"type": "Issuing"}, "ray-head-cert-c is not ready", id="no such condition"),
     ],
 )
-async def test_a_certificate_must_be_ready_for_its_spec_as_it_is(spoil: Json, reported: str) -> None:
+async def test_a_certificate_must_be_ready_for_its_spec_as_it_is(
+    spoil: Json, reported: str
+) -> None:
     harness = await started()
     certify(harness)
     report(harness, LEAVES[0], **spoil)
@@ -130,7 +150,9 @@ async def test_a_secret_must_have_each_key(key: str) -> None:
     harness = await started()
     certify(harness)
     secret = of(harness, "ray-worker-secret-c", SECRET)
-    harness.kube.put(SECRET, {**secret, "data": {name: "x" for name in secret["data"] if name != key}})
+    harness.kube.put(
+        SECRET, {**secret, "data": {name: "x" for name in secret["data"] if name != key}}
+    )
     await harness.pass_time(60)
     assert harness.names() == []
     certify(harness)
@@ -173,7 +195,9 @@ async def test_the_certificates_follow_the_pods_and_new_pods_await_them() -> Non
     assert of(harness, LEAVES[0])["spec"]["ipAddresses"] == sorted(["127.0.0.1", *heads])
     assert of(harness, LEAVES[1])["spec"]["ipAddresses"] == sorted(["127.0.0.1", *others])
     updated = f"Updated head certificate SANs (IPs: [{' '.join(sorted(['127.0.0.1', *heads]))}])"
-    assert notes(harness, "MTLSCertificatesUpdated") == [updated]  # the other one is counted in its series
+    assert notes(harness, "MTLSCertificatesUpdated") == [
+        updated
+    ]  # the other one is counted in its series
     harness.apply(secured(groups=[a_group(replicas=5)]))
     await harness.pass_time(10)
     assert len(harness.names("worker")) == 3
@@ -205,7 +229,11 @@ async def test_pods_that_start_together_cost_one_change() -> None:
             harness.clock.advance(0.2)
             certify(harness)
     await harness.pass_time(6)
-    changes = [each for each in writes(harness, "Certificate") if each == "update Certificate ray-worker-cert-c"]
+    changes = [
+        each
+        for each in writes(harness, "Certificate")
+        if each == "update Certificate ray-worker-cert-c"
+    ]
     assert len(changes) == 2
     assert len(of(harness, LEAVES[1])["spec"]["ipAddresses"]) == 10
 
@@ -235,9 +263,17 @@ async def test_at_rest_they_are_read_once_in_300_seconds_and_nothing_is_written(
 
 async def test_secrets_belong_to_their_certificates_and_no_key_is_written_or_kept() -> None:
     harness = await running()
-    for name, secret in (("ray-head-cert-c", "ray-head-secret-c"), ("ray-worker-cert-c", "ray-worker-secret-c")):
+    for name, secret in (
+        ("ray-head-cert-c", "ray-head-secret-c"),
+        ("ray-worker-cert-c", "ray-worker-secret-c"),
+    ):
         uid = of(harness, name)["metadata"]["uid"]
-        reference = {"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "name": name, "uid": uid}
+        reference = {
+            "apiVersion": "cert-manager.io/v1",
+            "kind": "Certificate",
+            "name": name,
+            "uid": uid,
+        }
         assert of(harness, secret, SECRET)["metadata"]["ownerReferences"] == [reference]
         assert set(of(harness, secret, SECRET)["data"].values()) == {"c2VjcmV0"}
     (memory,) = harness.app.observer.memories.values()
@@ -246,7 +282,9 @@ async def test_secrets_belong_to_their_certificates_and_no_key_is_written_or_kep
 
 async def test_a_secret_that_cert_manager_did_not_write_for_it_is_left_alone() -> None:
     harness = await started()
-    harness.kube.put(SECRET, {"metadata": {"name": "ray-head-secret-c", "namespace": NAMESPACE}, "data": {}})
+    harness.kube.put(
+        SECRET, {"metadata": {"name": "ray-head-secret-c", "namespace": NAMESPACE}, "data": {}}
+    )
     await harness.pass_time(60)
     assert "ownerReferences" not in of(harness, "ray-head-secret-c", SECRET)["metadata"]
 
@@ -277,14 +315,23 @@ async def test_an_object_of_another_owner_is_not_used(kind: Resource) -> None:
     assert harness.names() == []
     assert of(harness, name, kind)["spec"] == {}
     (note, *_) = notes(harness, "MTLSFailedToReconcile")
-    assert f"{kind.kind} {name} already exists and is not owned by this RayCluster; delete or rename" in note
+    assert (
+        f"{kind.kind} {name} already exists and is not owned by this RayCluster; delete or rename"
+        in note
+    )
     assert harness.conditions()["ReplicaFailure"] == ("True", "MTLSFailedToReconcile")
     assert harness.errors
 
 
 async def test_what_a_deleted_cluster_of_the_name_left_behind_is_waited_for() -> None:
     harness = Harness(ON)
-    owner = {"kind": "RayCluster", "name": "c", "uid": "another", "controller": True, "apiVersion": "ray.io/v1"}
+    owner = {
+        "kind": "RayCluster",
+        "name": "c",
+        "uid": "another",
+        "controller": True,
+        "apiVersion": "ray.io/v1",
+    }
     old: Body = {"name": LEAVES[0], "namespace": NAMESPACE, "ownerReferences": [owner]}
     harness.kube.put(CERTIFICATE, {"metadata": old, "spec": {}})
     harness.apply(secured())
@@ -303,17 +350,23 @@ async def test_what_a_deleted_cluster_of_the_name_left_behind_is_waited_for() ->
 async def test_a_refused_object_is_reported_and_nothing_after_it_is_made(step: str) -> None:
     kind_and_name = {"CA certificate": CREATED[1], "head certificate": CREATED[3]}[step]
     harness = Harness(ON)
-    harness.kube.faults.append(lambda each: errors.Forbidden("no rights") if str(each) == kind_and_name else None)
+    harness.kube.faults.append(
+        lambda each: errors.Forbidden("no rights") if str(each) == kind_and_name else None
+    )
     harness.apply(secured())
     await harness.settle()
     assert {*writes(harness, *CERT_MANAGER)} == {*CREATED[: CREATED.index(kind_and_name) + 1]}
-    assert notes(harness, "MTLSFailedToReconcile") == [f"Failed to reconcile mTLS {step}: no rights"]
+    assert notes(harness, "MTLSFailedToReconcile") == [
+        f"Failed to reconcile mTLS {step}: no rights"
+    ]
     assert harness.names() == []
 
 
 async def test_without_the_right_to_read_them_the_remedy_is_reported() -> None:
     harness = Harness(ON)
-    harness.kube.faults.append(lambda each: errors.Forbidden("no rights") if each.kind == "Issuer" else None)
+    harness.kube.faults.append(
+        lambda each: errors.Forbidden("no rights") if each.kind == "Issuer" else None
+    )
     harness.apply(secured())
     await harness.settle()
     (note,) = notes(harness, "MTLSFailedToReconcile")
@@ -328,7 +381,11 @@ async def test_without_the_right_to_read_them_the_remedy_is_reported() -> None:
 
 
 def unserved(request: Request) -> errors.RaybusError | None:
-    return errors.NotFound("the server could not find the requested resource") if request.kind in CERT_MANAGER else None
+    return (
+        errors.NotFound("the server could not find the requested resource")
+        if request.kind in CERT_MANAGER
+        else None
+    )
 
 
 @pytest.mark.acceptance("raycluster", 17)
@@ -338,10 +395,16 @@ async def test_without_cert_manager_nothing_is_made_and_the_remedy_is_reported()
     harness.apply(secured())
     await harness.settle()
     remedy = "tlsOptions requires cert-manager, but cert-manager is not installed; install cert-manager, or remove tlsOptions"
-    assert notes(harness, "InvalidRayClusterSpec") == [f"The RayCluster spec is invalid ns/c: {remedy}"]
+    assert notes(harness, "InvalidRayClusterSpec") == [
+        f"The RayCluster spec is invalid ns/c: {remedy}"
+    ]
     assert harness.kube.writes() == ["update RayCluster/status c"]
     assert harness.conditions()["ReplicaFailure"] == ("True", "CertManagerNotFound")
-    assert remedy in next(each.message for each in harness.cluster().status.conditions if each.type == "ReplicaFailure")
+    assert remedy in next(
+        each.message
+        for each in harness.cluster().status.conditions
+        if each.type == "ReplicaFailure"
+    )
     assert harness.errors == []
 
 
@@ -437,10 +500,21 @@ async def test_a_secret_that_may_not_be_adopted_is_reported_and_holds_nothing_up
     assert harness.errors == []
     harness.kube.requests.clear()
     await harness.pass_time(300)
-    assert len([each for each in harness.kube.requests if each.verb == "patch" and each.kind == "Secret"]) == 3
+    assert (
+        len(
+            [
+                each
+                for each in harness.kube.requests
+                if each.verb == "patch" and each.kind == "Secret"
+            ]
+        )
+        == 3
+    )
 
 
-@pytest.mark.parametrize("ends_at", ["soon", "2099-01-01T00:00:00", None, 7, "2099-01-01T00:00:00Z"])
+@pytest.mark.parametrize(
+    "ends_at", ["soon", "2099-01-01T00:00:00", None, 7, "2099-01-01T00:00:00Z"]
+)
 async def test_an_end_that_is_far_or_no_time_is_not(ends_at: object) -> None:
     harness = await running()
     status = of(harness, LEAVES[0])["status"]

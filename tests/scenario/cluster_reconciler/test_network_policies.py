@@ -46,8 +46,12 @@ async def test_they_are_there_before_the_pods() -> None:
     harness.apply(isolated())
     await harness.settle()
     writes = harness.kube.writes()
-    assert writes.index("create NetworkPolicy c-workers-g") < writes.index(f"create Pod {harness.names('head')[0]}")
-    assert noted(harness) == ["Created NetworkPolicy ns/c-head"]  # the others are counted in its series
+    assert writes.index("create NetworkPolicy c-workers-g") < writes.index(
+        f"create Pod {harness.names('head')[0]}"
+    )
+    assert noted(harness) == [
+        "Created NetworkPolicy ns/c-head"
+    ]  # the others are counted in its series
 
 
 async def test_a_changed_rule_replaces_the_spec_alone() -> None:
@@ -80,7 +84,11 @@ async def test_at_rest_they_are_listed_once_in_300_seconds_and_never_written() -
     harness = await a_running_harness(isolated(), ON)
     for _ in range(3):
         await harness.pass_time(300)
-    listed = [each for each in harness.kube.requests if (each.verb, each.kind) == ("list", "NetworkPolicy")]
+    listed = [
+        each
+        for each in harness.kube.requests
+        if (each.verb, each.kind) == ("list", "NetworkPolicy")
+    ]
     assert len(listed) == 3
     assert harness.kube.writes() == []
 
@@ -99,20 +107,27 @@ async def test_nothing_is_asked_for_without_a_reason(config: Config, cluster: Ra
 
 async def test_a_policy_of_another_owner_is_left_alone_and_reported() -> None:
     harness = Harness(ON)
-    own: Body = {"metadata": {"name": "c-head", "namespace": NAMESPACE, "labels": {"ray.io/cluster": "c"}}, "spec": {}}
+    own: Body = {
+        "metadata": {"name": "c-head", "namespace": NAMESPACE, "labels": {"ray.io/cluster": "c"}},
+        "spec": {},
+    }
     harness.kube.put(NETWORK_POLICY, own)
     harness.apply(isolated())
     await harness.settle()
     assert policies(harness)["c-head"]["spec"] == {}
     assert len(harness.names()) == 4
-    (note,) = [each for _, reason, each in harness.kube.events() if reason == "NetworkPolicyNameCollision"]
+    (note,) = [
+        each for _, reason, each in harness.kube.events() if reason == "NetworkPolicyNameCollision"
+    ]
     assert "Rename the existing NetworkPolicy" in note
     assert harness.errors
 
 
 async def test_one_that_is_refused_keeps_no_pod_and_is_tried_again() -> None:
     harness = Harness(ON)
-    harness.kube.faults.append(lambda each: errors.Forbidden("no rights") if str(each) in REFUSED else None)
+    harness.kube.faults.append(
+        lambda each: errors.Forbidden("no rights") if str(each) in REFUSED else None
+    )
     harness.apply(isolated())
     await harness.settle()
     assert len(harness.names()) == 4

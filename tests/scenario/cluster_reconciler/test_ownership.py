@@ -19,12 +19,23 @@ CHILDREN = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET)
 
 
 def an_object(resource: Resource, *owners: Body) -> Body:
-    meta: Body = {"name": "c", "namespace": NAMESPACE, "uid": "of-before", "ownerReferences": list(owners)}
+    meta: Body = {
+        "name": "c",
+        "namespace": NAMESPACE,
+        "uid": "of-before",
+        "ownerReferences": list(owners),
+    }
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
 
 
 def a_predecessor() -> Body:
-    return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c", "uid": "another", "controller": True}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "name": "c",
+        "uid": "another",
+        "controller": True,
+    }
 
 
 def a_harness(*bodies: tuple[Resource, Body]) -> Harness:
@@ -47,7 +58,12 @@ async def test_no_pod_relies_on_a_child_that_a_deleted_cluster_of_the_same_name_
     await harness.reconcile()
     await harness.settle()
     assert len(harness.pods()) == 4
-    assert harness.kube.objects[resource.kind, NAMESPACE, "c"]["metadata"]["ownerReferences"][0]["name"] == "c"
+    assert (
+        harness.kube.objects[resource.kind, NAMESPACE, "c"]["metadata"]["ownerReferences"][0][
+            "name"
+        ]
+        == "c"
+    )
 
 
 async def test_a_role_that_the_cluster_does_not_own_is_never_bound() -> None:
@@ -96,6 +112,8 @@ async def test_a_head_service_that_lost_its_labels_is_reported_until_it_has_them
 
 
 async def test_a_secret_and_a_claim_that_users_made_are_accepted_as_in_kuberay() -> None:
-    harness = a_harness((SECRET, an_object(SECRET)), (PERSISTENT_VOLUME_CLAIM, an_object(PERSISTENT_VOLUME_CLAIM)))
+    harness = a_harness(
+        (SECRET, an_object(SECRET)), (PERSISTENT_VOLUME_CLAIM, an_object(PERSISTENT_VOLUME_CLAIM))
+    )
     await harness.settle()
     assert len(harness.pods()) == 4

@@ -2,14 +2,23 @@
 
 from typing import Any
 
-from cluster_reconciler.execute import GATHERED_FOR, GATHERED_FOR_SERVICE, LONGEST_GATHERED_FOR, PROGRESS_WRITES
+from cluster_reconciler.execute import (
+    GATHERED_FOR,
+    GATHERED_FOR_SERVICE,
+    LONGEST_GATHERED_FOR,
+    PROGRESS_WRITES,
+)
 from common import labels
 from common.api.opaque import Body
 from common.kube.resources import POD, RAY_CLUSTER
 from scenario.cluster_reconciler.harness import NAMESPACE, Harness
 from support.builders.ray_cluster import a_ray_cluster
 
-READY: Body = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
+READY: Body = {
+    "phase": "Running",
+    "podIP": "10.0.0.1",
+    "conditions": [{"type": "Ready", "status": "True"}],
+}
 
 
 async def a_new_harness() -> Harness:
@@ -96,11 +105,16 @@ async def test_a_cluster_that_is_gone_makes_no_progress() -> None:
 
 async def test_the_head_of_a_services_cluster_is_reported_sooner() -> None:
     harness = Harness()
-    harness.apply(a_ray_cluster(labels={labels.ORIGIN_NAME: "demo", labels.ORIGIN_KIND: "RayService"}))
+    harness.apply(
+        a_ray_cluster(labels={labels.ORIGIN_NAME: "demo", labels.ORIGIN_KIND: "RayService"})
+    )
     await harness.settle()
     await harness.pass_time(GATHERED_FOR.total_seconds())
     await make_ready(harness, *harness.names("head"))
-    assert "HeadPodReady" not in harness.conditions() or harness.conditions()["HeadPodReady"][0] == "False"
+    assert (
+        "HeadPodReady" not in harness.conditions()
+        or harness.conditions()["HeadPodReady"][0] == "False"
+    )
     await harness.pass_time(GATHERED_FOR_SERVICE.total_seconds())
     assert harness.conditions()["HeadPodReady"][0] == "True"
 

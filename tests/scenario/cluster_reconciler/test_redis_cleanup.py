@@ -69,14 +69,18 @@ async def test_the_cluster_goes_when_the_job_has_ended_in_any_way(condition: str
     await harness.settle()
     assert "CreatedRedisCleanupJob" in harness.reasons()
     assert is_there(harness)
-    harness.kube.set_status(JOB, "ns", "c-redis-cleanup", {"conditions": [{"type": condition, "status": "True"}]})
+    harness.kube.set_status(
+        JOB, "ns", "c-redis-cleanup", {"conditions": [{"type": condition, "status": "True"}]}
+    )
     await harness.settle()
     assert not is_there(harness)
 
 
 @pytest.mark.parametrize(("annotation", "seconds"), [("5", 5), ("0", 300), ("x", 300), (None, 300)])
 @pytest.mark.acceptance("raycluster", 33)
-async def test_a_job_that_never_ends_does_not_hold_the_cluster_for_ever(annotation: str | None, seconds: int) -> None:
+async def test_a_job_that_never_ends_does_not_hold_the_cluster_for_ever(
+    annotation: str | None, seconds: int
+) -> None:
     annotations = {labels.GCS_FT_DELETION_TIMEOUT: annotation} if annotation else {}
     harness = await a_dying_harness(annotations=annotations)
     harness.finish_deletions()
@@ -111,7 +115,9 @@ async def test_a_timeout_beyond_all_clocks_breaks_nothing(annotation: str, is_ke
 async def test_a_worker_that_comes_late_is_deleted_while_the_job_runs() -> None:
     harness = await a_dying_harness()
     worker = next(
-        each for each in harness.kube.all(POD, "ns") if each["metadata"]["labels"][labels.NODE_TYPE] == labels.WORKER
+        each
+        for each in harness.kube.all(POD, "ns")
+        if each["metadata"]["labels"][labels.NODE_TYPE] == labels.WORKER
     )
     harness.finish_deletions()
     await harness.settle()
@@ -121,5 +127,7 @@ async def test_a_worker_that_comes_late_is_deleted_while_the_job_runs() -> None:
     harness.kube.put(POD, {**worker, "metadata": late})
     await harness.settle()
     assert [
-        each["metadata"]["name"] for each in harness.kube.all(POD, "ns") if "deletionTimestamp" not in each["metadata"]
+        each["metadata"]["name"]
+        for each in harness.kube.all(POD, "ns")
+        if "deletionTimestamp" not in each["metadata"]
     ] == []

@@ -37,7 +37,10 @@ class Live:
     def apply(self, cluster: RayCluster) -> None:
         meta: Body = {"name": cluster.metadata.name, "namespace": cluster.metadata.namespace}
         known = self.kube.objects.get(("RayCluster", "ns", cluster.metadata.name), {})
-        self.kube.put(RAY_CLUSTER, {"metadata": meta, "spec": cluster.raw_spec, "status": known.get("status", {})})
+        self.kube.put(
+            RAY_CLUSTER,
+            {"metadata": meta, "spec": cluster.raw_spec, "status": known.get("status", {})},
+        )
 
     async def run_for(self, seconds: float) -> None:
         try:
@@ -50,7 +53,9 @@ class Live:
         return sum(str(request).startswith(text) for request in self.kube.requests)
 
     def _receive(self, kind: str, body: Body, is_gone: bool) -> None:
-        self._listener.take((a_tombstone if is_gone else a_state)(kind, msgspec.json.encode(body)), trace="")
+        self._listener.take(
+            (a_tombstone if is_gone else a_state)(kind, msgspec.json.encode(body)), trace=""
+        )
 
 
 def no_workers(request: Request) -> errors.RaybusError | None:

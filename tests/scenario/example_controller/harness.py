@@ -54,7 +54,9 @@ class Harness:
 
     # --- what users and other controllers do ---------------------------------------------------------------------------
 
-    def apply_cluster(self, name: str = "c", *, spec: Json | None = None, **metadata: object) -> None:
+    def apply_cluster(
+        self, name: str = "c", *, spec: Json | None = None, **metadata: object
+    ) -> None:
         """Create or change a RayCluster; its other metadata stays."""
         known = self.kube.objects.get(("RayCluster", NAMESPACE, name), {})
         meta: Body = {**known.get("metadata", {}), "name": name, "namespace": NAMESPACE, **metadata}
@@ -63,19 +65,36 @@ class Harness:
         self.kube.put(RAY_CLUSTER, body | {"status": known.get("status", {})})
 
     def apply_head_service(
-        self, cluster: str = "c", *, port: int = 8265, metadata: Body | None = None, spec: Body | None = None
+        self,
+        cluster: str = "c",
+        *,
+        port: int = 8265,
+        metadata: Body | None = None,
+        spec: Body | None = None,
     ) -> None:
         """Create or change the head Service of a RayCluster, as cluster-reconciler does."""
         uid = self.kube.objects["RayCluster", NAMESPACE, cluster]["metadata"]["uid"]
-        owner: Body = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": cluster, "uid": uid, "controller": True}
+        owner: Body = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "name": cluster,
+            "uid": uid,
+            "controller": True,
+        }
         meta: Body = {
             "name": f"{cluster}-head-svc",
             "namespace": NAMESPACE,
             "ownerReferences": [owner],
             **(metadata or {}),
         }
-        ports: list[Body] = [{"name": "dashboard", "port": port}, {"name": "gcs-server", "port": 6379}]
-        self.kube.put(SERVICE, {"metadata": meta, "spec": {"selector": {"a": "b"}, "ports": ports, **(spec or {})}})
+        ports: list[Body] = [
+            {"name": "dashboard", "port": port},
+            {"name": "gcs-server", "port": 6379},
+        ]
+        self.kube.put(
+            SERVICE,
+            {"metadata": meta, "spec": {"selector": {"a": "b"}, "ports": ports, **(spec or {})}},
+        )
 
     async def delete_head_service(self, cluster: str = "c") -> None:
         """Delete the head Service of a RayCluster."""
@@ -126,12 +145,17 @@ class Harness:
         if self.is_bus_late:
             self._waiting.append((kind, body, is_gone))
         else:
-            self._listener.take((a_tombstone if is_gone else a_state)(kind, msgspec.json.encode(body)), trace="")
+            self._listener.take(
+                (a_tombstone if is_gone else a_state)(kind, msgspec.json.encode(body)), trace=""
+            )
 
 
 def _is_ours(request: Request) -> bool:
     """Return whether a request comes from the controller and changes something; tests delete Services alone by requests."""
-    return request.verb not in {"get", "list"} and (request.verb, request.kind) != ("delete", "Service")
+    return request.verb not in {"get", "list"} and (request.verb, request.kind) != (
+        "delete",
+        "Service",
+    )
 
 
 async def a_harness_at_rest() -> Harness:

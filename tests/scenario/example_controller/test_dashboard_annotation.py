@@ -11,7 +11,13 @@ from common import errors
 from common.api import ray_cluster
 from common.api.opaque import Body
 from common.kube.resources import RAY_CLUSTER
-from scenario.example_controller.harness import EXAMPLE, NAMESPACE, Harness, a_harness_at_rest, example
+from scenario.example_controller.harness import (
+    EXAMPLE,
+    NAMESPACE,
+    Harness,
+    a_harness_at_rest,
+    example,
+)
 from support.fakes.kube import Request
 
 pytestmark = pytest.mark.looptime
@@ -42,13 +48,19 @@ async def test_a_restarted_controller_writes_nothing() -> None:
     before = await a_harness_at_rest()
     harness = Harness()
     for kind, body in ((kind, body) for (kind, _, _), body in before.kube.objects.items()):
-        harness.kube.put({"RayCluster": RAY_CLUSTER, "Service": example.resources.SERVICE}[kind], body)
+        harness.kube.put(
+            {"RayCluster": RAY_CLUSTER, "Service": example.resources.SERVICE}[kind], body
+        )
     await harness.settle()
     assert (harness.address(), harness.writes()) == (ADDRESS, [])
 
 
-@pytest.mark.parametrize("annotations", [{"example.com/dashboard": "http://wrong"}, {}], ids=["changed", "removed"])
-async def test_an_annotation_that_somebody_changes_is_corrected(annotations: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "annotations", [{"example.com/dashboard": "http://wrong"}, {}], ids=["changed", "removed"]
+)
+async def test_an_annotation_that_somebody_changes_is_corrected(
+    annotations: dict[str, str],
+) -> None:
     harness = await a_harness_at_rest()
     harness.apply_cluster(annotations=annotations)
     await harness.settle()
@@ -84,7 +96,9 @@ async def test_a_service_that_may_lead_elsewhere_is_not_the_dashboard(spec: Body
 async def test_a_service_that_is_being_deleted_is_not_the_dashboard() -> None:
     harness = Harness()
     harness.apply_cluster()
-    harness.apply_head_service(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a.b/c"]})
+    harness.apply_head_service(
+        metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a.b/c"]}
+    )
     await harness.settle()
     assert (harness.address(), harness.writes()) == (None, [])
 
@@ -97,7 +111,9 @@ async def test_a_conflict_is_retried_and_what_changed_meanwhile_stays() -> None:
     harness.apply_cluster(labels={"team": "a"})
     await harness.settle()
     assert harness.address() is None
-    assert set(harness.writes()) == {PATCH}, "each try is refused: it has the resourceVersion of a stale cache"
+    assert set(harness.writes()) == {PATCH}, (
+        "each try is refused: it has the resourceVersion of a stale cache"
+    )
     harness.deliver()
     await harness.settle()
     assert (harness.address(), harness.labels()) == (ADDRESS, {"team": "a"})
@@ -106,7 +122,10 @@ async def test_a_conflict_is_retried_and_what_changed_meanwhile_stays() -> None:
 
 async def test_an_unavailable_api_server_is_retried() -> None:
     harness = Harness()
-    answers: list[errors.RaybusError] = [errors.Unavailable("no answer"), errors.Throttled("slowly", after=0.2)]
+    answers: list[errors.RaybusError] = [
+        errors.Unavailable("no answer"),
+        errors.Throttled("slowly", after=0.2),
+    ]
 
     def fault(request: Request) -> errors.RaybusError | None:
         return answers.pop(0) if answers and request.verb == "patch" else None
@@ -150,7 +169,10 @@ async def test_each_cluster_has_the_address_of_its_own_service() -> None:
         harness.apply_cluster(name)
         harness.apply_head_service(name, port=9000 if name == "d" else 8265)
     await harness.settle()
-    assert (harness.address("c"), harness.address("d")) == (ADDRESS, "http://d-head-svc.ns.svc:9000")
+    assert (harness.address("c"), harness.address("d")) == (
+        ADDRESS,
+        "http://d-head-svc.ns.svc:9000",
+    )
 
 
 async def test_the_plan_depends_on_the_observation_alone() -> None:
@@ -167,7 +189,12 @@ async def test_the_plan_depends_on_the_observation_alone() -> None:
 def test_the_process_names_a_setting_that_is_wrong() -> None:
     environment = {**os.environ, "RAYBUS_NATS_URL": "http://nats"}
     ended = subprocess.run(
-        [sys.executable, EXAMPLE], env=environment, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, EXAMPLE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("dashboard-annotation: RAYBUS_NATS_URL='http://nats'")

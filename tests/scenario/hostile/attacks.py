@@ -15,7 +15,15 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from cluster_reconciler import reasons as of_clusters
 from common import labels
 from common.api.opaque import Body, Json
-from common.kube.resources import GATEWAY, HTTP_ROUTE, POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, Resource
+from common.kube.resources import (
+    GATEWAY,
+    HTTP_ROUTE,
+    POD,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+    SERVICE,
+    Resource,
+)
 from common.upgrade import traffic_record
 from scenario.hostile import crd_schema, nasty
 from service_reconciler import reasons as of_services
@@ -58,7 +66,9 @@ NAME_LIKE: Final = (
     labels.HTTP_ROUTE, labels.ROUTE_PERMITS, labels.ON_DEADLINE, labels.EXTERNAL_STORAGE_NAMESPACE, labels.RECREATE_HASH, labels.KUBERAY_VERSION,
     labels.SPEC_HASH, labels.NUM_WORKER_GROUPS, labels.INGRESS_CLASS, labels.UPGRADE_FROM,
 )  # fmt: skip
-CONDITIONS: Final = tuple(each.value for reasons in (of_clusters, of_services) for each in reasons.ConditionType)
+CONDITIONS: Final = tuple(
+    each.value for reasons in (of_clusters, of_services) for each in reasons.ConditionType
+)
 LABELS: Final = (
     labels.CLUSTER, labels.ORIGIN_NAME, labels.ORIGIN_KIND, labels.NODE_TYPE, labels.GROUP, labels.SERVE, labels.SERVES, labels.REPLICA_INDEX,
     labels.REPLICA_NAME, labels.HOST_INDEX, labels.HEADLESS_WORKER_SERVICE, labels.IS_RAY_NODE, "ray.io/scheduler-name", "team",
@@ -115,7 +125,9 @@ class Attack(msgspec.Struct, frozen=True, kw_only=True):
         """Return the same attack by an object of another name; what stands beside it follows."""
         found = [self.body, self.later, self.status, [body for _, body in self.beside]]
         text = msgspec.json.encode(found).replace(NAME.encode(), name.encode())
-        body, later, status, bodies = msgspec.json.decode(text, type=tuple[Body, Body, Json, list[Body]])
+        body, later, status, bodies = msgspec.json.decode(
+            text, type=tuple[Body, Body, Json, list[Body]]
+        )
         beside = tuple(zip((resource for resource, _ in self.beside), bodies, strict=True))
         return msgspec.structs.replace(self, body=body, later=later, status=status, beside=beside)
 
@@ -146,7 +158,9 @@ def _services() -> tuple[Body, ...]:
 
 
 def _clusters() -> tuple[Body, ...]:
-    redis: Json = {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379", "redisPassword": {"value": "x"}}}
+    redis: Json = {
+        "gcsFaultToleranceOptions": {"redisAddress": "redis:6379", "redisPassword": {"value": "x"}}
+    }
     specs: tuple[Json, ...] = (
         a_cluster_config(),
         a_cluster_config(a_group("one", replicas=3, numOfHosts=2), a_group("two", scaleStrategy={"workersToDelete": ["x"]})),
@@ -230,7 +244,9 @@ def _lists(schema: Json, depth: int) -> SearchStrategy[list[Any]]:
     if depth > MOST_LEVELS:
         return st.just([])
     lengths = st.sampled_from((0, 1, 2, 2, 50))
-    return st.tuples(fitting(schema.get("items", {}), depth + 1), lengths).map(lambda drawn: [drawn[0]] * drawn[1])
+    return st.tuples(fitting(schema.get("items", {}), depth + 1), lengths).map(
+        lambda drawn: [drawn[0]] * drawn[1]
+    )
 
 
 @st.composite
@@ -238,10 +254,18 @@ def _objects(draw: DrawFn, schema: Json, depth: int) -> Json:
     inner: Json = schema.get("properties", {})
     if not inner or depth >= MOST_LEVELS:
         rest = schema.get("additionalProperties")
-        value = fitting(cast("Json", rest) if isinstance(rest, dict) else {"type": "string"}, depth + 1)
-        return {draw(st.sampled_from(nasty.TEXTS[:60])): draw(value) for _ in range(draw(st.integers(0, 2)))}
+        value = fitting(
+            cast("Json", rest) if isinstance(rest, dict) else {"type": "string"}, depth + 1
+        )
+        return {
+            draw(st.sampled_from(nasty.TEXTS[:60])): draw(value)
+            for _ in range(draw(st.integers(0, 2)))
+        }
     names = draw(st.lists(st.sampled_from(sorted(inner)), max_size=3, unique=True))
-    return {each: draw(fitting(inner[each], depth + 1)) for each in (*names, *schema.get("required", ()))}
+    return {
+        each: draw(fitting(inner[each], depth + 1))
+        for each in (*names, *schema.get("required", ()))
+    }
 
 
 @st.composite
@@ -255,7 +279,14 @@ def fields(draw: DrawFn, kind: str) -> tuple[Place, Json]:
         elif inner:
             known = [
                 each
-                for each in ("rayClusterConfig", "workerGroupSpecs", "headGroupSpec", "template", "spec", "containers")
+                for each in (
+                    "rayClusterConfig",
+                    "workerGroupSpecs",
+                    "headGroupSpec",
+                    "template",
+                    "spec",
+                    "containers",
+                )
                 if each in inner
             ]
             name = draw(st.sampled_from((*sorted(inner), *known * 4)))
@@ -281,15 +312,22 @@ def annotations(draw: DrawFn) -> dict[str, str]:
         names, values = draw(st.sampled_from(list(texts.items())))
         drawn[draw(st.sampled_from(names))] = draw(st.sampled_from(values))
     if draw(st.integers(0, 4)) == 0:
-        drawn[draw(st.sampled_from([each for names in texts for each in names]))] = draw(st.sampled_from(nasty.TEXTS))
-    return {name: text for name, text in drawn.items() if len(text.encode(errors="replace")) < 250_000}
+        drawn[draw(st.sampled_from([each for names in texts for each in names]))] = draw(
+            st.sampled_from(nasty.TEXTS)
+        )
+    return {
+        name: text for name, text in drawn.items() if len(text.encode(errors="replace")) < 250_000
+    }
 
 
 @st.composite
 def statuses(draw: DrawFn, kind: str) -> Json:
     """Draw what a tenant writes over a status: names of clusters and Services, conditions, numbers, moments."""
     schema = crd_schema.of(kind, "status")
-    drawn: Json = {each: draw(fitting(schema["properties"][each])) for each in draw(_some(schema["properties"]))}
+    drawn: Json = {
+        each: draw(fitting(schema["properties"][each]))
+        for each in draw(_some(schema["properties"]))
+    }
     if kind == "RayService":
         for role in draw(_some(("activeServiceStatus", "pendingServiceStatus"))):
             held: Json = drawn.get(role, {})
@@ -299,7 +337,10 @@ def statuses(draw: DrawFn, kind: str) -> Json:
                 "targetCapacity": draw(st.sampled_from(nasty.INTEGERS[:9])),
             }
     elif draw(st.booleans()):
-        drawn["head"] = {"serviceName": draw(st.sampled_from(nasty.NAMES)), "podIP": draw(st.sampled_from(nasty.NAMES))}
+        drawn["head"] = {
+            "serviceName": draw(st.sampled_from(nasty.NAMES)),
+            "podIP": draw(st.sampled_from(nasty.NAMES)),
+        }
     if draw(st.booleans()):
         drawn["conditions"] = [
             {
@@ -325,7 +366,18 @@ def changed(draw: DrawFn, kind: str, body: Body) -> Body:
     for _ in range(draw(st.integers(1, 3))):
         match draw(
             st.sampled_from(
-                ("field", "field", "field", "raw", "annotation", "annotation", "label", "serve", "remove", "nested")
+                (
+                    "field",
+                    "field",
+                    "field",
+                    "raw",
+                    "annotation",
+                    "annotation",
+                    "label",
+                    "serve",
+                    "remove",
+                    "nested",
+                )
             )
         ):
             case "field":
@@ -346,9 +398,15 @@ def changed(draw: DrawFn, kind: str, body: Body) -> Body:
             case "serve" if kind == "RayService":
                 new["spec"]["serveConfigV2"] = draw(st.sampled_from(nasty.YAML_TEXTS))
             case "remove":
-                remove(new["spec"], draw(st.sampled_from(places(new["spec"]) or [()]))) if places(new["spec"]) else None
+                remove(new["spec"], draw(st.sampled_from(places(new["spec"]) or [()]))) if places(
+                    new["spec"]
+                ) else None
             case "nested":
-                new = put(new, draw(fields(kind))[0], nasty.nested(draw(st.sampled_from((50, 99, 150, 300)))))
+                new = put(
+                    new,
+                    draw(fields(kind))[0],
+                    nasty.nested(draw(st.sampled_from((50, 99, 150, 300)))),
+                )
             case _:
                 pass
     return new  # fmt: skip
@@ -358,7 +416,11 @@ def upgraded(body: Body) -> Body:
     """Return an object with another image: a sound change, which a RayService takes for an upgrade."""
     spec: Json = body["spec"]
     place: Place = ("headGroupSpec", "template", "spec", "containers", 0, "image")
-    return put(body, ("spec", *(("rayClusterConfig",) if "rayClusterConfig" in spec else ()), *place), "ray:2")
+    return put(
+        body,
+        ("spec", *(("rayClusterConfig",) if "rayClusterConfig" in spec else ()), *place),
+        "ray:2",
+    )
 
 
 # --- what stands beside --------------------------------------------------------------------------------------------------
@@ -369,11 +431,18 @@ def _beside(draw: DrawFn) -> tuple[tuple[Resource, Body], ...]:
     """Draw objects of other kinds under names and labels that raybus reads."""
     found: list[tuple[Resource, Body]] = []
     marks = {
-        each: draw(st.sampled_from(nasty.LABEL_VALUES)) for each in draw(st.lists(st.sampled_from(LABELS), max_size=3))
+        each: draw(st.sampled_from(nasty.LABEL_VALUES))
+        for each in draw(st.lists(st.sampled_from(LABELS), max_size=3))
     }
-    match draw(st.sampled_from(("nothing", "nothing", "service", "route", "route", "pod", "gateway"))):
+    match draw(
+        st.sampled_from(("nothing", "nothing", "service", "route", "route", "pod", "gateway"))
+    ):
         case "service":
-            name = draw(st.sampled_from((f"{NAME}-head-svc", f"{NAME}-serve-svc", f"{NAME}-headless", "other")))
+            name = draw(
+                st.sampled_from(
+                    (f"{NAME}-head-svc", f"{NAME}-serve-svc", f"{NAME}-headless", "other")
+                )
+            )
             spec: Json = draw(
                 st.sampled_from(
                     (
@@ -384,7 +453,13 @@ def _beside(draw: DrawFn) -> tuple[tuple[Resource, Body], ...]:
                 )
             )
             found.append(
-                (SERVICE, {"metadata": {"name": name, "labels": {labels.CLUSTER: NAME, **marks}}, "spec": spec})
+                (
+                    SERVICE,
+                    {
+                        "metadata": {"name": name, "labels": {labels.CLUSTER: NAME, **marks}},
+                        "spec": spec,
+                    },
+                )
             )
         case "route":
             rule: Json = draw(
@@ -392,7 +467,12 @@ def _beside(draw: DrawFn) -> tuple[tuple[Resource, Body], ...]:
                     (
                         {},
                         {"backendRefs": []},
-                        {"backendRefs": [{"name": f"{NAME}-serve-svc", "port": 1, "weight": 10**6}] * 16},
+                        {
+                            "backendRefs": [
+                                {"name": f"{NAME}-serve-svc", "port": 1, "weight": 10**6}
+                            ]
+                            * 16
+                        },
                         {"filters": [{"type": "RequestRedirect"}]},
                     )
                 )
@@ -402,13 +482,16 @@ def _beside(draw: DrawFn) -> tuple[tuple[Resource, Body], ...]:
                 "labels": marks,
                 "annotations": {labels.ROUTE_PERMITS: NAME, **draw(annotations())},
             }
-            parents = [{"name": "shared", "namespace": draw(st.sampled_from((TENANT, "infra")))}] * draw(
-                st.integers(0, 2)
-            )
+            parents = [
+                {"name": "shared", "namespace": draw(st.sampled_from((TENANT, "infra")))}
+            ] * draw(st.integers(0, 2))
             found.append(
                 (
                     HTTP_ROUTE,
-                    {"metadata": meta, "spec": {"parentRefs": parents, "rules": [rule] * draw(st.integers(0, 3))}},
+                    {
+                        "metadata": meta,
+                        "spec": {"parentRefs": parents, "rules": [rule] * draw(st.integers(0, 3))},
+                    },
                 )
             )
         case "pod":
@@ -436,13 +519,19 @@ def _beside(draw: DrawFn) -> tuple[tuple[Resource, Body], ...]:
 @st.composite
 def attacks(draw: DrawFn) -> Attack:
     """Draw what one tenant does."""
-    resource, sound = draw(st.sampled_from(((RAY_SERVICE, SERVICES), (RAY_SERVICE, SERVICES), (RAY_CLUSTER, CLUSTERS))))
+    resource, sound = draw(
+        st.sampled_from(((RAY_SERVICE, SERVICES), (RAY_SERVICE, SERVICES), (RAY_CLUSTER, CLUSTERS)))
+    )
     first: Body = draw(st.sampled_from((*sound, *sound[2:3] * 2)))
     body = first if draw(st.booleans()) else draw(changed(resource.kind, first))
     later = draw(changed(resource.kind, first)) if draw(st.integers(0, 2)) else upgraded(first)
     marks: dict[str, dict[str, str]] = {}
     if draw(st.booleans()):
-        marks = {draw(st.sampled_from(("RayCluster", "HTTPRoute", "Pod", "Service", "Gateway"))): draw(annotations())}
+        marks = {
+            draw(st.sampled_from(("RayCluster", "HTTPRoute", "Pod", "Service", "Gateway"))): draw(
+                annotations()
+            )
+        }
     attack = Attack(
         resource=resource,
         body=body,

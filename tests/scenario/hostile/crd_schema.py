@@ -109,7 +109,11 @@ def _of_items(value: list[Any], schema: Json, where: str) -> str | None:
         return f"{where} has too many or too few items"
     keys = schema.get("x-kubernetes-list-map-keys", [])
     if keys and len(
-        {tuple(str(cast("Json", each).get(key)) for key in keys) for each in value if isinstance(each, dict)}
+        {
+            tuple(str(cast("Json", each).get(key)) for key in keys)
+            for each in value
+            if isinstance(each, dict)
+        }
     ) < len(value):
         return f"{where} has two items of one key"
     for number, each in enumerate(value):

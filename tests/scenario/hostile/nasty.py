@@ -154,7 +154,8 @@ TEXTS: Final = (
 )
 
 BOMB: Final = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{new}: &{new} [{', '.join(['*' + old] * 9)}]\n" for old, new in zip("abcdefghi", "bcdefghij", strict=True)
+    f"{new}: &{new} [{', '.join(['*' + old] * 9)}]\n"
+    for old, new in zip("abcdefghi", "bcdefghij", strict=True)
 )
 _APP: Final = "- name: app\n  import_path: app:main\n"
 YAML_TEXTS: Final = (

@@ -43,15 +43,22 @@ def _cluster(*changes: tuple[Place, Any], reasons: tuple[str, ...] = (), **more:
     return Attack(resource=RAY_CLUSTER, body=body, later=body, reasons=frozenset(reasons), **more)
 
 
-def _service(*changes: tuple[Place, Any], number: int = 0, reasons: tuple[str, ...] = (), **more: Any) -> Attack:
+def _service(
+    *changes: tuple[Place, Any], number: int = 0, reasons: tuple[str, ...] = (), **more: Any
+) -> Attack:
     body: Body = copy.deepcopy(SERVICES[number])
     for place, value in changes:
         body = put(body, place, value)
-    return Attack(resource=RAY_SERVICE, body=body, later=upgraded(body), reasons=frozenset(reasons), **more)
+    return Attack(
+        resource=RAY_SERVICE, body=body, later=upgraded(body), reasons=frozenset(reasons), **more
+    )
 
 
 def _of_group(*fields: str, value: Any) -> Attack:
-    return _cluster(*((("spec", "workerGroupSpecs", 0, each), value) for each in fields), reasons=("LimitExceeded",))
+    return _cluster(
+        *((("spec", "workerGroupSpecs", 0, each), value) for each in fields),
+        reasons=("LimitExceeded",),
+    )
 
 
 def _with_cpu(amount: str) -> Attack:
@@ -59,7 +66,9 @@ def _with_cpu(amount: str) -> Attack:
 
 
 def _relabelled() -> Attack:
-    flips = _cluster((("metadata", "labels"), {labels.ORIGIN_NAME: "one", labels.ORIGIN_KIND: "RayService"}))
+    flips = _cluster(
+        (("metadata", "labels"), {labels.ORIGIN_NAME: "one", labels.ORIGIN_KIND: "RayService"})
+    )
     later = put(flips.body, ("metadata", "labels", labels.ORIGIN_NAME), "two")
     return msgspec.structs.replace(flips, later=later)
 
@@ -67,7 +76,10 @@ def _relabelled() -> Attack:
 def _route() -> Body:
     """Return a route of somebody else: it does not name the RayService."""
     backends: Json = {"backendRefs": [{"name": "shop-serve-svc", "port": 8000, "weight": 1}]}
-    return {"metadata": {"name": ROUTE}, "spec": {"parentRefs": [{"name": "shared"}], "rules": [backends]}}
+    return {
+        "metadata": {"name": ROUTE},
+        "spec": {"parentRefs": [{"name": "shared"}], "rules": [backends]},
+    }
 
 
 def _other_cluster() -> Body:
@@ -76,11 +88,17 @@ def _other_cluster() -> Body:
 
 def _redirected_service() -> Body:
     spec: Json = {"type": "ExternalName", "externalName": "169.254.169.254"}
-    return {"metadata": {"name": f"{NAME}-head-svc", "labels": {labels.CLUSTER: NAME}}, "spec": spec}
+    return {
+        "metadata": {"name": f"{NAME}-head-svc", "labels": {labels.CLUSTER: NAME}},
+        "spec": spec,
+    }
 
 
 def _forged(**roles: str) -> Json:
-    held = {f"{role}ServiceStatus": {"rayClusterName": name, "targetCapacity": 100} for role, name in roles.items()}
+    held = {
+        f"{role}ServiceStatus": {"rayClusterName": name, "targetCapacity": 100}
+        for role, name in roles.items()
+    }
     condition = {
         "type": "UpgradeInProgress",
         "status": "True",
@@ -88,14 +106,21 @@ def _forged(**roles: str) -> Json:
         "message": "",
         "lastTransitionTime": "2199-01-01T00:00:00Z",
     }
-    return {**held, "observedGeneration": 2**62, "numServeEndpoints": 2**31 - 1, "conditions": [condition]}
+    return {
+        **held,
+        "observedGeneration": 2**62,
+        "numServeEndpoints": 2**31 - 1,
+        "conditions": [condition],
+    }
 
 
 _RECORD: Final = (
     '{"version":1,"clusters":{"scaled":{"capacity":100,"weight":100}},"changedAt":"2199-01-01T00:00:00Z",'
     '"upgrade":{"old":"scaled","new":"upgraded","beganAt":"2199-01-01T00:00:00Z","most":1,"least":2}}'
 )
-_RECEIPT: Final = '{"old":"scaled","new":"upgraded","outcome":"Promoted","started":"2199-01-01T00:00:00Z"}'
+_RECEIPT: Final = (
+    '{"old":"scaled","new":"upgraded","outcome":"Promoted","started":"2199-01-01T00:00:00Z"}'
+)
 _ON_CLUSTERS: Final = {
     labels.DELETE_AFTER: "1970-01-01T00:00:00Z", labels.DRAINING_SINCE: "2199-01-01T00:00:00Z", labels.UPGRADE_FROM: "scaled", receipt.SO_FAR: _RECEIPT,
     labels.SPEC_HASH: "x", labels.NUM_WORKER_GROUPS: "9" * 400,

@@ -123,7 +123,9 @@ class Tenancy:
         self.stream = FakeStream()
         self._outlet = _Outlet(self.stream)
         self.relay = Relay(self._outlet, self.restarts.append)  # pyright: ignore[reportArgumentType]  (what it needs of an outbox)
-        self._sources = {each.kind: Source(self.relay, number, each) for number, each in enumerate(WATCHED)}
+        self._sources = {
+            each.kind: Source(self.relay, number, each) for number, each in enumerate(WATCHED)
+        }
         self.kube.on_change.append(self._deliver)
         self.kube.faults.append(self._admission)
         http = httpx.AsyncClient(transport=httpx.MockTransport(self._dashboard))
@@ -147,7 +149,9 @@ class Tenancy:
             self.relay.everything_is_listed()
             for app in self.apps:
                 feed = FakeFeed(self.stream, tree=app.tree)
-                tasks.append(group.create_task(follow(feed, app.controller, range(subjects.PARTITIONS))))
+                tasks.append(
+                    group.create_task(follow(feed, app.controller, range(subjects.PARTITIONS)))
+                )
                 tasks.append(group.create_task(self._spied(app).run(workers=4)))
             yield
             for task in tasks:
@@ -161,7 +165,9 @@ class Tenancy:
             try:
                 return await inner(key, now)
             except Exception as problem:
-                self.failures.append(Failure(controller=app.controller.name, key=key, problem=problem))
+                self.failures.append(
+                    Failure(controller=app.controller.name, key=key, problem=problem)
+                )
                 raise
 
         return msgspec.structs.replace(app, reconciler=reconcile)
@@ -184,12 +190,17 @@ class Tenancy:
     def apply(self, resource: Resource, body: Body) -> None:
         """Create or change an object; what the CRD does not know is pruned where it admits the rest."""
         if resource.kind in {"RayCluster", "RayService"} and self.attack.is_admitted:
-            body = {**body, "spec": crd_schema.pruned(body.get("spec"), crd_schema.of(resource.kind))}
+            body = {
+                **body,
+                "spec": crd_schema.pruned(body.get("spec"), crd_schema.of(resource.kind)),
+            }
         meta: Json = body["metadata"]
         old = self.kube.objects.get((resource.kind, TENANT, meta["name"]))
         status = {"status": old["status"]} if old is not None and "status" in old else {}
         kept = {"finalizers": old["metadata"].get("finalizers", [])} if old is not None else {}
-        self.kube.put(resource, {**body, **status, "metadata": {**meta, **kept, "namespace": TENANT}})
+        self.kube.put(
+            resource, {**body, **status, "metadata": {**meta, **kept, "namespace": TENANT}}
+        )
 
     def mark(self) -> None:
         """Write the attack's annotations on what raybus made, and its status over that of the object."""
@@ -201,7 +212,10 @@ class Tenancy:
                     **meta,
                     "annotations": {**(meta.get("annotations") or {}), **self.attack.marks[kind]},
                 }
-                self.kube.put(next(each for each in WATCHED if each.kind == kind), {**body, "metadata": annotated})
+                self.kube.put(
+                    next(each for each in WATCHED if each.kind == kind),
+                    {**body, "metadata": annotated},
+                )
 
     def _forge_status(self) -> None:
         attack = self.attack
@@ -227,7 +241,9 @@ class Tenancy:
         events = {
             each.body["reason"]
             for each in self.kube.requests
-            if each.kind == "Event" and each.verb == "create" and each.body["regarding"]["name"] == name
+            if each.kind == "Event"
+            and each.verb == "create"
+            and each.body["regarding"]["name"] == name
         }
         return frozenset(events | {each.get("reason", "") for each in status.get("conditions", [])})
 
@@ -261,9 +277,16 @@ class Tenancy:
         for number, pod in enumerate(self.kube.all(POD, TENANT)):
             if pod.get("status", {}).get("phase") is None:
                 name = pod["metadata"]["name"]
-                ready: Json = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+                ready: Json = {
+                    "type": "Ready",
+                    "status": "True",
+                    "lastTransitionTime": "2026-01-01T12:00:00Z",
+                }
                 self.kube.set_status(
-                    POD, TENANT, name, {"phase": "Running", "podIP": f"10.0.{number % 250}.1", "conditions": [ready]}
+                    POD,
+                    TENANT,
+                    name,
+                    {"phase": "Running", "podIP": f"10.0.{number % 250}.1", "conditions": [ready]},
                 )
 
     def _endpoints_follow(self) -> None:
@@ -278,13 +301,19 @@ class Tenancy:
                 if selector.items() <= (pod["metadata"].get("labels") or {}).items() and pod.get("status", {}).get("podIP")
             ]  # fmt: skip
             name = service["metadata"]["name"]
-            meta: Json = {"name": f"{name}-1", "namespace": TENANT, "labels": {labels.SERVICE_NAME: name}}
+            meta: Json = {
+                "name": f"{name}-1",
+                "namespace": TENANT,
+                "labels": {labels.SERVICE_NAME: name},
+            }
             self.kube.put(resources.ENDPOINT_SLICE, {"metadata": meta, "endpoints": endpoints})
 
     def _dashboard(self, request: httpx.Request) -> httpx.Response:
         self.asked.add(request.url.host)
         if self.attack.location:
-            return httpx.Response(307, headers={"Location": self.attack.location}, stream=httpx.ByteStream(b""))
+            return httpx.Response(
+                307, headers={"Location": self.attack.location}, stream=httpx.ByteStream(b"")
+            )
         if request.url.path == METRICS:
             return _answer(200, self.attack.metrics)
         if not request.url.path.startswith(APPLICATIONS):
@@ -297,7 +326,9 @@ class Tenancy:
             answer = self.attack.answer if self.is_changed or not self.attack.is_late else None
             return _answer(200, msgspec.json.encode(head.details()) if answer is None else answer)
         except Exception as problem:  # noqa: BLE001  (Serve answers what it cannot read with an error)
-            return _answer(400 if request.method == "PUT" else 500, str(problem).encode(errors="replace"))
+            return _answer(
+                400 if request.method == "PUT" else 500, str(problem).encode(errors="replace")
+            )
 
 
 def _answer(status: int, body: bytes) -> httpx.Response:

@@ -49,10 +49,16 @@ def test_each_attack_that_an_object_can_bring_about_is_known() -> None:
 def test_a_sound_service_comes_up_and_is_upgraded_here(number: int) -> None:
     """Else the laws would be vacuous for attacks on a serving service."""
     body = SERVICES[number]
-    sound = Attack(resource=RAY_SERVICE, body=body, later=attacks.upgraded(body), metrics=b"ray_x 1\n")
+    sound = Attack(
+        resource=RAY_SERVICE, body=body, later=attacks.upgraded(body), metrics=b"ray_x 1\n"
+    )
     tenancy = suffered(sound)
     assert list(laws.broken(tenancy)) == []
-    created = [each.name for each in tenancy.kube.requests if (each.verb, each.kind) == ("create", "RayCluster")]
+    created = [
+        each.name
+        for each in tenancy.kube.requests
+        if (each.verb, each.kind) == ("create", "RayCluster")
+    ]
     status = tenancy.last["RayService", TENANT, NAME]["status"]
     assert (len(created), status["activeServiceStatus"]["rayClusterName"]) == (2, created[1])
 
@@ -78,27 +84,48 @@ def test_a_refused_cluster_is_reported_with_the_reason(field: str, value: object
 def test_each_law_sees_what_breaks_it() -> None:
     tenancy = suffered(Attack(resource=RAY_CLUSTER, body=CLUSTERS[0], later=CLUSTERS[0]))
     assert list(laws.broken(tenancy)) == []
-    tenancy.failures.append(Failure(controller="raycluster", key=Key(TENANT, NAME), problem=KeyError("name")))
-    tenancy.kube.requests.append(Request(verb="get", kind="Secret", namespace="victim", name="token"))
+    tenancy.failures.append(
+        Failure(controller="raycluster", key=Key(TENANT, NAME), problem=KeyError("name"))
+    )
+    tenancy.kube.requests.append(
+        Request(verb="get", kind="Secret", namespace="victim", name="token")
+    )
     tenancy.reconciles["raycluster", Key(TENANT, NAME)] = laws.MOST_RECONCILES + 1
     tenancy.restarts.append("lost")
     tenancy.asked.add("169.254.169.254")
     tenancy.last["RayService", TENANT, "silent"] = {"metadata": {"name": "silent"}, "spec": {}}
     found = list(laws.broken(tenancy))
-    seen = ("begins anew", "no input error", "another namespace", "169.254.169.254", "times", "without a reason")
+    seen = (
+        "begins anew",
+        "no input error",
+        "another namespace",
+        "169.254.169.254",
+        "times",
+        "without a reason",
+    )
     assert [any(each in line for line in found) for each in seen] == [True] * len(seen)
 
 
 def test_an_attack_that_does_not_give_its_reason_breaks_a_law() -> None:
-    attack = Attack(resource=RAY_CLUSTER, body=CLUSTERS[0], later=CLUSTERS[0], reasons=frozenset({"LimitExceeded"}))
-    assert [line.partition(" is among")[0] for line in laws.broken(suffered(attack))] == ["none of ['LimitExceeded']"]
+    attack = Attack(
+        resource=RAY_CLUSTER,
+        body=CLUSTERS[0],
+        later=CLUSTERS[0],
+        reasons=frozenset({"LimitExceeded"}),
+    )
+    assert [line.partition(" is among")[0] for line in laws.broken(suffered(attack))] == [
+        "none of ['LimitExceeded']"
+    ]
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         ({}, None),
-        ({"workerGroupSpecs": [{"groupName": 7}]}, "spec.workerGroupSpecs[0].maxReplicas is missing"),
+        (
+            {"workerGroupSpecs": [{"groupName": 7}]},
+            "spec.workerGroupSpecs[0].maxReplicas is missing",
+        ),
         ({"headGroupSpec": None}, "spec.headGroupSpec is null"),
         ({"suspend": "yes"}, "spec.suspend is no boolean"),
         ({"rayVersion": 2}, "spec.rayVersion is no string"),

@@ -40,7 +40,9 @@ class _Shared:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.kube = _SlowKube(now=self.clock.now)
-        self.app = wiring.assemble(self.kube, Config(), clock=self.clock, instance="t", registry=CollectorRegistry())
+        self.app = wiring.assemble(
+            self.kube, Config(), clock=self.clock, instance="t", registry=CollectorRegistry()
+        )
         self.heads: dict[str, float] = {}
         self._listener = self.app.controller.informer.hold(0)
         self._listener.synced(1)
@@ -49,7 +51,10 @@ class _Shared:
     def create(self, namespace: str, name: str, workers: int) -> None:
         spec = a_cluster_config(a_group(replicas=workers, minReplicas=0, maxReplicas=workers))
         meta = {"namespace": namespace, "name": name}
-        self.kube.put(RAY_CLUSTER, {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta, "spec": spec})
+        self.kube.put(
+            RAY_CLUSTER,
+            {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta, "spec": spec},
+        )
 
     def _deliver(self, kind: str, body: Body, is_gone: bool) -> None:
         if is_gone or kind not in wiring.KINDS:
@@ -79,11 +84,15 @@ async def _waits(tenants: int) -> list[float]:
 @pytest.mark.parametrize(
     ("tenants", "more"),
     [
-        pytest.param(WORKERS, 2 * REQUEST, id="the workers of idle namespaces are free for the victim"),
+        pytest.param(
+            WORKERS, 2 * REQUEST, id="the workers of idle namespaces are free for the victim"
+        ),
         pytest.param(2 * WORKERS, 2 * SLICE, id="all workers are taken, each for a time slice"),
     ],
 )
-def test_a_small_cluster_hardly_waits_while_tenants_scale_up_large_ones(tenants: int, more: float) -> None:
+def test_a_small_cluster_hardly_waits_while_tenants_scale_up_large_ones(
+    tenants: int, more: float
+) -> None:
     async def scenario() -> None:
         calm, beside = await _waits(0), await _waits(tenants)
         assert max(beside) <= max(calm) + more

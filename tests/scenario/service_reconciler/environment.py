@@ -16,7 +16,14 @@ from common.api.opaque import Body, Json
 from common.bus.feed import Listener
 from common.clock import Clock, SystemClock
 from common.kube.resources import RAY_SERVICE
-from common.ray.dashboard import DIRECT_SECONDS, METRICS, PROXY_HEALTH, Dashboard, DirectDashboard, Target
+from common.ray.dashboard import (
+    DIRECT_SECONDS,
+    METRICS,
+    PROXY_HEALTH,
+    Dashboard,
+    DirectDashboard,
+    Target,
+)
 from common.runtime.replica import App
 from scenario.service_reconciler.surroundings import Surroundings
 from service_reconciler import wiring
@@ -49,7 +56,12 @@ class Environment(Surroundings):
         """Put the controllers together; all dashboards are reached through this one."""
         self.apps = [
             wiring.assemble(
-                self.kube, dashboard, Config(), clock=self._clock, instance="test", bus=FakeEvents(self._clock)
+                self.kube,
+                dashboard,
+                Config(),
+                clock=self._clock,
+                instance="test",
+                bus=FakeEvents(self._clock),
             ),
             traffic.assemble(self.kube, dashboard, clock=self._clock, instance="test"),
         ]
@@ -69,7 +81,9 @@ class Environment(Surroundings):
     def active(self, name: str) -> str:
         """Return the cluster that serves, once nothing is on its way."""
         status = self.status(name)
-        is_whole = status.get("serviceStatus") == "Running" and not status["pendingServiceStatus"].get("rayClusterName")
+        is_whole = status.get("serviceStatus") == "Running" and not status[
+            "pendingServiceStatus"
+        ].get("rayClusterName")
         return status["activeServiceStatus"].get("rayClusterName", "") if is_whole else ""
 
     async def upgrade(self, name: str, **fields: Any) -> float:
@@ -77,7 +91,9 @@ class Environment(Surroundings):
         before = self.active(name)
         began = self._clock.monotonic()
         self.apply(name, **fields)
-        await eventually(lambda: self.active(name) not in {"", before}, within=30, what=f"an upgrade of {name}")
+        await eventually(
+            lambda: self.active(name) not in {"", before}, within=30, what=f"an upgrade of {name}"
+        )
         return self._clock.monotonic() - began
 
     @property
@@ -114,7 +130,13 @@ class HangingServe:
         self._serve = serve
 
     async def request(
-        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+        self,
+        target: Target,
+        path: str,
+        *,
+        most: int,
+        config: Json | None = None,
+        seconds: float | None = None,
     ) -> bytes:
         service = f"{target.name}-svc" if target.ip else target.name
         if path != METRICS:

@@ -183,7 +183,9 @@ class Harness(Surroundings):
 
     def condition(self, kind: str) -> tuple[str, str]:
         """Return status and reason of a condition."""
-        found = next((each for each in self.status.get("conditions", []) if each["type"] == kind), None)
+        found = next(
+            (each for each in self.status.get("conditions", []) if each["type"] == kind), None
+        )
         return ("", "") if found is None else (found["status"], found["reason"])
 
     def message(self, kind: str) -> str:
@@ -222,7 +224,9 @@ class Harness(Surroundings):
 
     def _count_put(self, what: str) -> None:
         if what.startswith("put"):
-            self.written.append((self.clock.monotonic(), f"PUT Serve config to {what.removeprefix('put ')}"))
+            self.written.append(
+                (self.clock.monotonic(), f"PUT Serve config to {what.removeprefix('put ')}")
+            )
             self._begin_write()
         else:
             self._end_write()
@@ -260,7 +264,9 @@ class Harness(Surroundings):
 
     def _put(self, kind: str, body: Body) -> None:
         if kind in KINDS:
-            self.app.cache.put(msgspec.json.decode(msgspec.json.encode(body), type=KINDS[kind]), partition=0)
+            self.app.cache.put(
+                msgspec.json.decode(msgspec.json.encode(body), type=KINDS[kind]), partition=0
+            )
 
 
 async def a_running_harness(*, switches: Config = _CONFIG, **fields: Any) -> Harness:
@@ -274,7 +280,9 @@ async def a_running_harness(*, switches: Config = _CONFIG, **fields: Any) -> Har
 def trace_of(harness: Harness) -> str:
     """Return what the process wrote and when, without the parts of names that chance made."""
     text = "\n".join(f"t+{at:6.2f}  {line}" for at, line in harness.written)
-    created = [each.name for each in harness.kube.requests if str(each).startswith("create RayCluster")]
+    created = [
+        each.name for each in harness.kube.requests if str(each).startswith("create RayCluster")
+    ]
     for number, name in enumerate(dict.fromkeys(created), start=1):
         text = text.replace(name, f"{NAME}-{number}")
     return text + "\n"
@@ -294,6 +302,10 @@ def _line_of(request: Request) -> str | None:
     if request.subresource != "status" or request.kind != RAY_SERVICE.kind:
         return str(request)
     status = request.body["status"]
-    names = [status[f"{role}ServiceStatus"].get("rayClusterName", "-") for role in ("active", "pending")]
-    conditions = ", ".join(f"{each['type']} {each['status']} ({each['reason']})" for each in status["conditions"])
+    names = [
+        status[f"{role}ServiceStatus"].get("rayClusterName", "-") for role in ("active", "pending")
+    ]
+    conditions = ", ".join(
+        f"{each['type']} {each['status']} ({each['reason']})" for each in status["conditions"]
+    )
     return f"status: active {names[0]}, pending {names[1]}; {conditions}"

@@ -35,7 +35,11 @@ class Surroundings:
             if (POD.kind, NAMESPACE, f"{name}-head") not in self.kube.objects:
                 self._create_parts(cluster)
             age = self._clock.monotonic() - born
-            if age >= self.start_seconds and not self.holds_pods and not cluster.get("status", {}).get("conditions"):
+            if (
+                age >= self.start_seconds
+                and not self.holds_pods
+                and not cluster.get("status", {}).get("conditions")
+            ):
                 self._become_ready(name)
 
     def _create_parts(self, cluster: Body) -> None:
@@ -53,8 +57,15 @@ class Surroundings:
         self.kube.put(
             SERVICE,
             {
-                "metadata": {"name": f"{name}-head-svc", "labels": {labels.CLUSTER: name}, "ownerReferences": owner},
-                "spec": {"selector": {labels.CLUSTER: name}, "ports": [{"name": "dashboard", "port": 8265}]},
+                "metadata": {
+                    "name": f"{name}-head-svc",
+                    "labels": {labels.CLUSTER: name},
+                    "ownerReferences": owner,
+                },
+                "spec": {
+                    "selector": {labels.CLUSTER: name},
+                    "ports": [{"name": "dashboard", "port": 8265}],
+                },
             },
         )
         for role, serve in (("head", "false"), ("worker", "true")):
@@ -106,10 +117,16 @@ class Surroundings:
                 {
                     "addresses": [pod["status"]["podIP"]],
                     "conditions": {"ready": True},
-                    "targetRef": {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]},
+                    "targetRef": {
+                        "kind": "Pod",
+                        "name": pod["metadata"]["name"],
+                        "uid": pod["metadata"]["uid"],
+                    },
                 }
                 for pod in pods
-                if all(pod["metadata"]["labels"].get(key) == value for key, value in selector.items())
+                if all(
+                    pod["metadata"]["labels"].get(key) == value for key, value in selector.items()
+                )
                 and pod.get("status", {}).get("phase") == "Running"
             ]
             body = {

@@ -14,7 +14,9 @@ from support.fakes.kube import Request
 
 GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
 RED = a_cluster_config(image="rayproject/ray:2.54.0")
-WITNESS = "applications:\n" + "".join(f"- {{name: app{number}, import_path: 'app:main'}}\n" for number in range(5))
+WITNESS = "applications:\n" + "".join(
+    f"- {{name: app{number}, import_path: 'app:main'}}\n" for number in range(5)
+)
 
 
 def messages_sent(harness: Harness, cluster: str) -> list[str]:
@@ -31,7 +33,16 @@ async def test_a_deleted_service_gets_no_clusters_before_the_watch_reports_its_d
             await harness.kube.delete(RAY_CLUSTER, NAMESPACE, name)
         await harness.reconcile()
     assert harness.clusters == []
-    assert len([each for each in harness.kube.requests if (each.verb, each.kind) == ("create", "RayCluster")]) <= 1
+    assert (
+        len(
+            [
+                each
+                for each in harness.kube.requests
+                if (each.verb, each.kind) == ("create", "RayCluster")
+            ]
+        )
+        <= 1
+    )
 
 
 async def test_a_cluster_that_the_bus_has_not_delivered_yet_is_not_taken_for_deleted() -> None:
@@ -40,7 +51,12 @@ async def test_a_cluster_that_the_bus_has_not_delivered_yet_is_not_taken_for_del
     harness.restart()
     harness.app.cache.forget(harness.app.cache.all(RayCluster))
     await harness.reconcile()
-    assert (harness.clusters, harness.active, harness.pending, len(harness.kube.writes())) == ([blue], blue, "", before)
+    assert (harness.clusters, harness.active, harness.pending, len(harness.kube.writes())) == (
+        [blue],
+        blue,
+        "",
+        before,
+    )
 
 
 async def test_one_slow_application_among_many_is_waited_for_and_the_config_is_sent_once() -> None:
@@ -57,19 +73,30 @@ async def test_one_slow_application_among_many_is_waited_for_and_the_config_is_s
         **dict.fromkeys(("app0", "app1", "app2", "app4"), "RUNNING"),
         "app3": "DEPLOYING",
     }
-    assert (harness.active, harness.selected(), harness.is_ready(), len(head.puts)) == (blue, blue, True, 1)
+    assert (harness.active, harness.selected(), harness.is_ready(), len(head.puts)) == (
+        blue,
+        blue,
+        True,
+        1,
+    )
     await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=30)
 
 
 @pytest.mark.parametrize("edit", ["Serve config alone", "with a new cluster"])
-async def test_one_application_that_fails_is_named_and_the_others_are_shown_as_they_are(edit: str) -> None:
-    failing = WITNESS.replace("app2, import_path: 'app:main'", "app2, import_path: 'missing.module:main'")
+async def test_one_application_that_fails_is_named_and_the_others_are_shown_as_they_are(
+    edit: str,
+) -> None:
+    failing = WITNESS.replace(
+        "app2, import_path: 'app:main'", "app2, import_path: 'missing.module:main'"
+    )
     harness = await a_running_harness(serve=WITNESS)
     blue = harness.active
     config = a_cluster_config() if edit == "Serve config alone" else GREEN
     harness.apply(serve=failing, config=config)
     await harness.run(15)
-    role, kind = ("active", "Ready") if edit == "Serve config alone" else ("pending", "UpgradeInProgress")
+    role, kind = (
+        ("active", "Ready") if edit == "Serve config alone" else ("pending", "UpgradeInProgress")
+    )
     shown = harness.status[f"{role}ServiceStatus"]["applicationStatuses"]
     assert [each["status"] for _, each in sorted(shown.items())] == [
         *["RUNNING"] * 2,
@@ -80,10 +107,14 @@ async def test_one_application_that_fails_is_named_and_the_others_are_shown_as_t
     assert "No module named 'missing.module'" in harness.message(kind)
     assert (harness.active, harness.is_ready()) == (blue, True)
     harness.apply(serve=WITNESS, config=config)
-    await harness.until(lambda: harness.is_complete() and "app2" not in harness.message("Ready"), seconds=10)
+    await harness.until(
+        lambda: harness.is_complete() and "app2" not in harness.message("Ready"), seconds=10
+    )
 
 
-async def test_a_dashboard_that_answers_for_the_other_cluster_fails_the_identity_check_and_gets_nothing() -> None:
+async def test_a_dashboard_that_answers_for_the_other_cluster_fails_the_identity_check_and_gets_nothing() -> (
+    None
+):
     harness = await a_running_harness()
     blue = harness.active
     harness.holds_pods = True
@@ -112,16 +143,24 @@ async def test_an_application_that_serve_does_not_list_yet_holds_the_switch() ->
     harness = await a_running_harness(serve=WITNESS)
     blue = harness.active
     harness.apply(serve=WITNESS, config=GREEN)
-    await harness.until(lambda: bool(harness.pending) and bool(harness.serve.head(f"{harness.pending}-head-svc").puts))
+    await harness.until(
+        lambda: (
+            bool(harness.pending) and bool(harness.serve.head(f"{harness.pending}-head-svc").puts)
+        )
+    )
     head = harness.serve.head(f"{harness.pending}-head-svc")
-    head.hides = {each["name"] for each in head.puts[-1]["applications"][4:]}  # as if Serve took them in one by one
+    head.hides = {
+        each["name"] for each in head.puts[-1]["applications"][4:]
+    }  # as if Serve took them in one by one
     await harness.run(10)
     assert (harness.active, harness.selected()) == (blue, blue)
     head.hides = set()
     await harness.until(lambda: harness.is_complete() and harness.active != blue)
 
 
-async def test_an_active_cluster_that_somebody_deletes_is_replaced_and_the_outage_is_shown() -> None:
+async def test_an_active_cluster_that_somebody_deletes_is_replaced_and_the_outage_is_shown() -> (
+    None
+):
     harness = await a_running_harness()
     gone = harness.active
     await harness.kube.delete(RAY_CLUSTER, "default", gone)
@@ -132,17 +171,30 @@ async def test_an_active_cluster_that_somebody_deletes_is_replaced_and_the_outag
     assert harness.clusters == [harness.active]
 
 
-async def test_a_pending_cluster_that_somebody_deletes_is_made_again_and_gets_its_config_again() -> None:
+async def test_a_pending_cluster_that_somebody_deletes_is_made_again_and_gets_its_config_again() -> (
+    None
+):
     harness = await a_running_harness()
     blue = harness.active
     harness.apply(config=GREEN, serve=a_serve_config(message="v2"))
-    await harness.until(lambda: bool(harness.pending) and bool(harness.serve.head(f"{harness.pending}-head-svc").puts))
+    await harness.until(
+        lambda: (
+            bool(harness.pending) and bool(harness.serve.head(f"{harness.pending}-head-svc").puts)
+        )
+    )
     green = harness.pending
     await harness.kube.delete(RAY_CLUSTER, "default", green)
-    assert not [each for each in harness.kube.all(CONTROLLER_REVISION) if each["metadata"]["name"].startswith(green)]
+    assert not [
+        each
+        for each in harness.kube.all(CONTROLLER_REVISION)
+        if each["metadata"]["name"].startswith(green)
+    ]
     harness.serve.head(f"{green}-head-svc").restart()
     await harness.until(lambda: harness.is_complete() and harness.active != blue)
-    assert (messages_sent(harness, blue), messages_sent(harness, harness.active)) == (["v1"], ["v2", "v2"])
+    assert (messages_sent(harness, blue), messages_sent(harness, harness.active)) == (
+        ["v1"],
+        ["v2", "v2"],
+    )
 
 
 async def test_both_clusters_deleted_at_once_leave_one_new_cluster() -> None:
@@ -166,14 +218,22 @@ async def test_a_service_that_somebody_deletes_comes_back(name: str) -> None:
 async def test_a_finalizer_that_somebody_takes_off_comes_back_beside_those_of_others() -> None:
     harness = await a_running_harness()
     stored = harness.service
-    harness.kube.put(RAY_SERVICE, {**stored, "metadata": {**stored["metadata"], "finalizers": ["example.com/mine"]}})
+    harness.kube.put(
+        RAY_SERVICE,
+        {**stored, "metadata": {**stored["metadata"], "finalizers": ["example.com/mine"]}},
+    )
     await harness.reconcile()
-    assert harness.service["metadata"]["finalizers"] == ["example.com/mine", "ray.io/rayservice-finalizer"]
+    assert harness.service["metadata"]["finalizers"] == [
+        "example.com/mine",
+        "ray.io/rayservice-finalizer",
+    ]
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
 @pytest.mark.parametrize("moment", ["starting", "upgrading", "cleaning up"])
-async def test_a_clock_that_jumps_delays_nothing_by_more_than_its_own_time(hours: int, moment: str) -> None:
+async def test_a_clock_that_jumps_delays_nothing_by_more_than_its_own_time(
+    hours: int, moment: str
+) -> None:
     harness = Harness()
     harness.apply(rayClusterDeletionDelaySeconds=20)
     if moment != "starting":
@@ -193,10 +253,14 @@ async def test_the_time_limit_holds_although_the_clock_was_set_back() -> None:
     harness.apply(annotations={"ray.io/initializing-timeout": "20s"})
     await harness.run(10)
     harness.jump(timedelta(hours=-1))
-    await harness.until(lambda: harness.condition("Ready") == ("False", "InitializingTimeout"), seconds=30)
+    await harness.until(
+        lambda: harness.condition("Ready") == ("False", "InitializingTimeout"), seconds=30
+    )
 
 
-async def test_a_config_that_could_not_be_sent_is_sent_again_although_the_clock_was_set_back() -> None:
+async def test_a_config_that_could_not_be_sent_is_sent_again_although_the_clock_was_set_back() -> (
+    None
+):
     harness = await a_running_harness()
     head = harness.serve.head(f"{harness.active}-head-svc")
 
@@ -228,7 +292,9 @@ async def test_a_cluster_that_quota_forbids_is_reported_and_the_active_one_serve
     text = f"Failed to create the RayCluster default/{harness.pending}: exceeded quota: rayclusters"
     assert harness.kube.events().count(("Warning", "FailedToCreateRayCluster", text)) == 1
     assert (harness.active, harness.selected(), harness.is_ready()) == (blue, blue, True)
-    assert len([each for each in harness.kube.writes() if each.startswith("create RayCluster")]) <= 62
+    assert (
+        len([each for each in harness.kube.writes() if each.startswith("create RayCluster")]) <= 62
+    )
     harness.kube.faults.remove(full)
     await harness.until(lambda: harness.is_complete() and harness.active != blue)
 
@@ -241,10 +307,14 @@ async def test_a_head_service_without_a_dashboard_port_is_reported() -> None:
     await harness.run(1)
     name = f"{harness.pending}-head-svc"
     stored = harness.kube.objects[(SERVICE.kind, "default", name)]
-    harness.kube.put(SERVICE, {**stored, "spec": {**stored["spec"], "ports": [{"name": "serve", "port": 8000}]}})
+    harness.kube.put(
+        SERVICE, {**stored, "spec": {**stored["spec"], "ports": [{"name": "serve", "port": 8000}]}}
+    )
     harness.holds_pods = False
     await harness.run(15)
-    assert harness.message("UpgradeInProgress").endswith(f"dashboard port is not found in Service {name}")
+    assert harness.message("UpgradeInProgress").endswith(
+        f"dashboard port is not found in Service {name}"
+    )
     assert (harness.active, harness.selected(), harness.is_ready()) == (blue, blue, True)
 
 
@@ -253,11 +323,19 @@ async def test_labels_and_annotations_of_the_service_are_the_clusters_too() -> N
     harness.apply(annotations={"team/contact": "a", "ray.io/initializing-timeout": "5m"})
     await harness.reconcile()
     meta = harness.kube.objects[(RAY_CLUSTER.kind, "default", harness.pending)]["metadata"]
-    assert meta["labels"] == {"team": "a", labels.ORIGIN_NAME: "demo", labels.ORIGIN_KIND: "RayService"}
-    assert {"team/contact": "a", "ray.io/initializing-timeout": "5m"}.items() <= meta["annotations"].items()
+    assert meta["labels"] == {
+        "team": "a",
+        labels.ORIGIN_NAME: "demo",
+        labels.ORIGIN_KIND: "RayService",
+    }
+    assert {"team/contact": "a", "ray.io/initializing-timeout": "5m"}.items() <= meta[
+        "annotations"
+    ].items()
 
 
-async def test_the_name_of_a_secret_that_cannot_exist_is_reported_with_its_field_and_nothing_is_read() -> None:
+async def test_the_name_of_a_secret_that_cannot_exist_is_reported_with_its_field_and_nothing_is_read() -> (
+    None
+):
     harness = Harness()
     options = {"mode": "token", "secretName": "../../tenant-b/secrets/prod-ray"}
     harness.apply(config=a_cluster_config(authOptions=options))
@@ -270,14 +348,24 @@ async def test_the_name_of_a_secret_that_cannot_exist_is_reported_with_its_field
 
 async def test_a_status_that_names_a_cluster_by_a_path_is_survived() -> None:
     harness = await a_running_harness()
-    active = {**harness.status["activeServiceStatus"], "rayClusterName": "../../../other/rayclusters/prod"}
-    harness.kube.set_status(RAY_SERVICE, NAMESPACE, NAME, {**harness.status, "activeServiceStatus": active})
+    active = {
+        **harness.status["activeServiceStatus"],
+        "rayClusterName": "../../../other/rayclusters/prod",
+    }
+    harness.kube.set_status(
+        RAY_SERVICE, NAMESPACE, NAME, {**harness.status, "activeServiceStatus": active}
+    )
     await harness.until(lambda: "/" not in harness.active and harness.is_complete(), seconds=120)
 
 
 @pytest.mark.parametrize(
     "spec",
-    [{"rayClusterConfig": {"headGroupSpec": []}, "serveConfigV2": "x"}, {"rayClusterConfig": []}, [], None],
+    [
+        {"rayClusterConfig": {"headGroupSpec": []}, "serveConfigV2": "x"},
+        {"rayClusterConfig": []},
+        [],
+        None,
+    ],
     ids=str,
 )
 async def test_an_undecodable_spec_is_reported_and_the_serving_cluster_is_still_reconciled(

@@ -23,7 +23,10 @@ def report(harness: Harness, count: int, message: str, *, deployments: int = 1) 
     failed: Json = {"status": "DEPLOY_FAILED", "message": message}
     app = {
         **failed,
-        "deployments": {f"Model{each}": {"status": "UNHEALTHY", "message": message} for each in range(deployments)},
+        "deployments": {
+            f"Model{each}": {"status": "UNHEALTHY", "message": message}
+            for each in range(deployments)
+        },
     }
     head: Any = harness.serve.head(f"{harness.active}-head-svc")
     apps = {f"app-{number:05}": {**app, "deployed_app_config": {}} for number in range(count)}
@@ -41,7 +44,9 @@ async def test_many_applications_leave_room_for_the_rest() -> None:
     assert "app-00000" in apps_of(harness)
     assert len(msgspec.json.encode(harness.service)) < LARGEST // 2
     assert "application app-00000 is DEPLOY_FAILED" in harness.message("Ready")
-    notes = [(kind, note) for kind, reason, note in harness.kube.events() if reason == "StatusTruncated"]
+    notes = [
+        (kind, note) for kind, reason, note in harness.kube.events() if reason == "StatusTruncated"
+    ]
     assert len(notes) == 1
     assert notes[0][0] == "Warning"
     writes = len(harness.kube.writes())
@@ -77,6 +82,10 @@ async def test_a_status_that_is_refused_all_the_same_is_reported() -> None:
     harness.kube.faults.append(full)
     report(harness, 1, "no weights")
     await harness.run(10)
-    notes = [note for kind, reason, note in harness.kube.events() if (kind, reason) == ("Warning", "StatusNotWritten")]
+    notes = [
+        note
+        for kind, reason, note in harness.kube.events()
+        if (kind, reason) == ("Warning", "StatusNotWritten")
+    ]
     assert notes == ["The status is not written: etcdserver: request is too large"]
     assert (RAY_SERVICE.kind, NAMESPACE, "demo") in harness.kube.objects

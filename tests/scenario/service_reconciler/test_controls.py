@@ -45,7 +45,10 @@ async def test_a_pause_holds_the_switch_and_no_preparation() -> None:
 
 async def test_a_first_start_is_no_upgrade_to_pause_or_to_abort() -> None:
     harness = await a_running_harness(annotations=held(pause="true", abort="true"))
-    assert (harness.condition("UpgradePaused"), harness.condition("UpgradeAborted")) == (("", ""), ("", ""))
+    assert (harness.condition("UpgradePaused"), harness.condition("UpgradeAborted")) == (
+        ("", ""),
+        ("", ""),
+    )
 
 
 @pytest.mark.parametrize("seconds", [0.25, 1, 2, 3])
@@ -57,7 +60,12 @@ async def test_an_aborted_upgrade_loses_its_cluster_and_begins_no_other(seconds:
     assert harness.pending
     harness.apply(config=GREEN, serve=V2, annotations=held(abort="true"))
     await harness.run(70)
-    assert (harness.clusters, harness.active, harness.selected(), harness.pending) == ([blue], blue, blue, "")
+    assert (harness.clusters, harness.active, harness.selected(), harness.pending) == (
+        [blue],
+        blue,
+        blue,
+        "",
+    )
     assert harness.condition("UpgradeAborted") == ("True", "AbortRequested")
     assert (messages(harness, blue), await is_at_rest(harness)) == ({"v1"}, True)
     harness.apply(config=GREEN, serve=V2)
@@ -98,7 +106,10 @@ async def test_a_config_that_never_runs_is_named_at_the_deadline(policy: str) ->
     assert [each.partition(":")[0] for each in notes] == ["ApplicationNotReady"]
     assert "application app is DEPLOY_FAILED" in notes[0]
     is_over = policy == "Rollback"
-    assert (bool(harness.pending), harness.condition("UpgradeAborted")[0] == "True") == (not is_over, is_over)
+    assert (bool(harness.pending), harness.condition("UpgradeAborted")[0] == "True") == (
+        not is_over,
+        is_over,
+    )
     assert harness.condition("UpgradeStalled")[0] == ("" if is_over else "True")
     assert harness.condition("UpgradePaused")[0] == ("True" if policy == "Pause" else "")
     await harness.run(60)

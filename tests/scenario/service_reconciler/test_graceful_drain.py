@@ -16,7 +16,9 @@ async def an_upgraded_harness(
 ) -> tuple[Harness, str]:
     """Return a harness right after promotion, and its old cluster."""
     harness = Harness()
-    asked = ON | {f"raybus.io/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    asked = ON | {
+        f"raybus.io/{name.replace('_', '-')}": value for name, value in annotations.items()
+    }
     harness.apply(annotations=asked, rayClusterDeletionDelaySeconds=delay)
     await harness.until(harness.is_complete)
     old = harness.active
@@ -50,7 +52,9 @@ async def test_the_old_pods_are_marked_at_once_and_only_they(golden: Golden) -> 
 
 
 def refreshes(harness: Harness, old: str) -> list[str | None]:
-    pods = (harness.kube.objects[(POD.kind, "default", f"{old}-{each}")] for each in ("head", "worker"))
+    pods = (
+        harness.kube.objects[(POD.kind, "default", f"{old}-{each}")] for each in ("head", "worker")
+    )
     return [pod["metadata"]["annotations"].get(labels.DRAIN_REFRESH) for pod in pods]
 
 
@@ -82,7 +86,9 @@ async def test_it_goes_when_the_last_request_is_answered() -> None:
     harness.serve.head(f"{old}-head-svc").ongoing = 0
     await harness.run(2)
     assert old not in harness.clusters
-    assert drain_notes(harness) == [f"RayCluster default/{old} was deleted with 0 requests in flight"]
+    assert drain_notes(harness) == [
+        f"RayCluster default/{old} was deleted with 0 requests in flight"
+    ]
 
 
 async def test_the_cap_ends_it_with_requests_in_flight() -> None:
@@ -132,11 +138,15 @@ async def test_a_pod_that_joins_late_is_marked_too() -> None:
 
 
 async def test_behind_ha_proxy_it_waits_for_requests_that_only_the_replicas_know_of() -> None:
-    draining = Ongoing(replicas=1, has_ha_proxy=True, has_older=True)  # of the head and of the worker, each
+    draining = Ongoing(
+        replicas=1, has_ha_proxy=True, has_older=True
+    )  # of the head and of the worker, each
     harness, old = await an_upgraded_harness(ongoing=draining, drain_timeout="30")
     await harness.run(60)
     assert old not in harness.clusters
-    assert drain_notes(harness) == [f"RayCluster default/{old} was deleted with 2 requests in flight"]
+    assert drain_notes(harness) == [
+        f"RayCluster default/{old} was deleted with 2 requests in flight"
+    ]
 
 
 async def test_it_waits_for_streams_that_only_the_replicas_report_any_more() -> None:
@@ -161,4 +171,7 @@ async def test_behind_ha_proxy_numbers_settle_for_longer() -> None:
 async def test_an_unreadable_time_out_is_reported() -> None:
     harness, _ = await an_upgraded_harness(ongoing=0, drain_timeout="soon")
     (note,) = [note for _, reason, note in harness.kube.events() if reason == "DrainStarted"]
-    assert 'raybus.io/drain-timeout "soon" is neither a duration such as 90s nor a number of seconds' in note
+    assert (
+        'raybus.io/drain-timeout "soon" is neither a duration such as 90s nor a number of seconds'
+        in note
+    )

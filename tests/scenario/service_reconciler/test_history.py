@@ -15,7 +15,9 @@ IMAGES = [f"rayproject/ray:2.5{number}.0" for number in range(2, 10)]
 def records(harness: Harness) -> list[Body]:
     """Return the records of the RayService's specs, oldest first."""
     found = [
-        each for each in harness.kube.all(CONTROLLER_REVISION) if each["metadata"]["name"].startswith("demo-goal-")
+        each
+        for each in harness.kube.all(CONTROLLER_REVISION)
+        if each["metadata"]["name"].startswith("demo-goal-")
     ]
     return sorted(found, key=lambda each: each["revision"])
 
@@ -28,7 +30,9 @@ def images(harness: Harness) -> list[str]:
 
 def asked(harness: Harness, since: int) -> list[str]:
     """Return the verbs of requests about such records."""
-    about = [each for each in harness.kube.requests[since:] if each.kind == CONTROLLER_REVISION.kind]
+    about = [
+        each for each in harness.kube.requests[since:] if each.kind == CONTROLLER_REVISION.kind
+    ]
     return [each.verb for each in about if "goal" in each.name]
 
 
@@ -72,9 +76,9 @@ async def test_a_change_of_the_goal_costs_one_list_and_one_write_and_rest_costs_
 async def test_it_is_recorded_before_the_cluster_is_made() -> None:
     harness = await a_running_harness()
     writes = harness.kube.writes()
-    assert writes.index(f"create ControllerRevision {records(harness)[0]['metadata']['name']}") < next(
-        number for number, each in enumerate(writes) if each.startswith("create RayCluster")
-    )
+    assert writes.index(
+        f"create ControllerRevision {records(harness)[0]['metadata']['name']}"
+    ) < next(number for number, each in enumerate(writes) if each.startswith("create RayCluster"))
 
 
 async def test_what_was_changed_in_place_is_recorded_when_it_is_replaced() -> None:
@@ -94,7 +98,8 @@ async def test_a_spec_that_comes_back_is_the_newest_again() -> None:
     await upgrade(harness, IMAGES[0])
     assert images(harness) == [IMAGES[1], IMAGES[0]]
     assert (
-        records(harness)[1]["metadata"]["annotations"]["raybus.io/replaces"] == records(harness)[0]["metadata"]["name"]
+        records(harness)[1]["metadata"]["annotations"]["raybus.io/replaces"]
+        == records(harness)[0]["metadata"]["name"]
     )
 
 
@@ -128,13 +133,21 @@ async def test_a_refusal_is_reported_and_delays_no_upgrade() -> None:
     harness = await a_running_harness()
 
     def refuse(request: Request) -> errors.RaybusError | None:
-        is_record = request.verb == "create" and request.kind == CONTROLLER_REVISION.kind and "-goal-" in request.name
+        is_record = (
+            request.verb == "create"
+            and request.kind == CONTROLLER_REVISION.kind
+            and "-goal-" in request.name
+        )
         return errors.Forbidden("exceeded quota: few") if is_record else None
 
     harness.kube.faults.append(refuse)
     await upgrade(harness, IMAGES[1])
-    notes = [(kind, note) for kind, reason, note in harness.kube.events() if reason == "SpecNotRecorded"]
-    text = "The spec is not recorded, so 'raybus undo' cannot go back to it later: exceeded quota: few"
+    notes = [
+        (kind, note) for kind, reason, note in harness.kube.events() if reason == "SpecNotRecorded"
+    ]
+    text = (
+        "The spec is not recorded, so 'raybus undo' cannot go back to it later: exceeded quota: few"
+    )
     assert notes == [("Warning", text)]
 
 
@@ -143,7 +156,11 @@ async def test_an_api_server_that_is_away_for_a_moment_costs_no_record() -> None
     left = [errors.Unavailable("no answer"), errors.Unavailable("no answer")]
 
     def fail(request: Request) -> errors.RaybusError | None:
-        is_record = request.verb == "create" and request.kind == CONTROLLER_REVISION.kind and "-goal-" in request.name
+        is_record = (
+            request.verb == "create"
+            and request.kind == CONTROLLER_REVISION.kind
+            and "-goal-" in request.name
+        )
         return left.pop() if is_record and left else None
 
     harness.kube.faults.append(fail)
@@ -157,7 +174,11 @@ async def test_a_refusal_begins_the_count_of_failures_anew() -> None:
     left: list[errors.RaybusError] = [away, away, away, away, refused, away, away, away, away]
 
     def fail(request: Request) -> errors.RaybusError | None:
-        is_record = request.verb == "create" and request.kind == CONTROLLER_REVISION.kind and "-goal-" in request.name
+        is_record = (
+            request.verb == "create"
+            and request.kind == CONTROLLER_REVISION.kind
+            and "-goal-" in request.name
+        )
         return left.pop() if is_record and left else None
 
     harness.kube.faults.append(fail)
@@ -169,7 +190,9 @@ async def test_a_refusal_begins_the_count_of_failures_anew() -> None:
 
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("number", range(1, 7))
-async def test_a_process_that_dies_anywhere_in_a_change_records_each_spec_once(side: str, number: int) -> None:
+async def test_a_process_that_dies_anywhere_in_a_change_records_each_spec_once(
+    side: str, number: int
+) -> None:
     harness = await a_running_harness()
     setattr(harness, f"kill_{side}", harness.writes + number)
     await upgrade(harness, IMAGES[1])
@@ -190,7 +213,10 @@ async def test_records_of_an_earlier_service_of_that_name_are_not_ours() -> None
     harness = Harness()
     marks = {labels.ORIGIN_NAME: NAME, labels.ORIGIN_KIND: "RayService", "raybus.io/record": "goal"}
     owner = [{"kind": "RayService", "name": NAME, "uid": "of-an-earlier-one", "controller": True}]
-    old = {"metadata": {"name": "demo-goal-0", "labels": marks, "ownerReferences": owner}, "revision": 9}
+    old = {
+        "metadata": {"name": "demo-goal-0", "labels": marks, "ownerReferences": owner},
+        "revision": 9,
+    }
     harness.kube.put(CONTROLLER_REVISION, old)
     harness.apply()
     await harness.until(harness.is_complete)

@@ -27,14 +27,17 @@ async def disturbed(environment: Environment, strategy: Json, *, dead: int) -> t
     before = await environment.upgrade("busy", config=GREEN, upgradeStrategy=strategy)
     for number in range(dead):
         environment.apply(f"{DEAD}-{number}", config=a_config(), upgradeStrategy=strategy)
-    await eventually(lambda: environment.silenced == dead, within=60, what="each dead head let somebody wait")
+    await eventually(
+        lambda: environment.silenced == dead, within=60, what="each dead head let somebody wait"
+    )
     return before, await environment.upgrade("busy", config=RED, upgradeStrategy=strategy)
 
 
 @pytest.mark.long
 @pytest.mark.acceptance("rayservice", 89)
 @pytest.mark.parametrize(
-    "strategy", [pytest.param(AT_ONCE, id="upgraded at once"), pytest.param(IN_STEPS, id="upgraded in steps")]
+    "strategy",
+    [pytest.param(AT_ONCE, id="upgraded at once"), pytest.param(IN_STEPS, id="upgraded in steps")],
 )
 def test_89_any_number_of_dead_dashboards_slows_no_other_services_upgrade(strategy: Json) -> None:
     async def scenario() -> None:

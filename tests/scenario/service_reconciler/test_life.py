@@ -22,9 +22,15 @@ async def test_24_an_upgrade_moves_both_services_and_promotes_in_one_status_writ
     assert green != blue
     assert harness.selected() == harness.selected("demo-head-svc") == green
     assert harness.condition("UpgradeInProgress") == ("False", "NoPendingCluster")
-    statuses = [each.body["status"] for each in harness.kube.requests[done:] if each.subresource == "status"]
+    statuses = [
+        each.body["status"] for each in harness.kube.requests[done:] if each.subresource == "status"
+    ]
     promoted = [each for each in statuses if each["activeServiceStatus"]["rayClusterName"] == green]
-    ended = [each for each in statuses if any(held["reason"] == "NoPendingCluster" for held in each["conditions"])]
+    ended = [
+        each
+        for each in statuses
+        if any(held["reason"] == "NoPendingCluster" for held in each["conditions"])
+    ]
     assert promoted == ended
     assert len(harness.serve.head(f"{blue}-head-svc").puts) == 1
     await harness.run(55)
@@ -35,10 +41,20 @@ async def test_24_an_upgrade_moves_both_services_and_promotes_in_one_status_writ
 
 def provisioned(harness: Harness, status: str, **changed: object) -> None:
     """Set the condition RayClusterProvisioned of the active cluster, which has been observed before."""
-    (cluster,) = [each for each in harness.kube.all(RAY_CLUSTER) if each["metadata"]["name"] == harness.active]
+    (cluster,) = [
+        each for each in harness.kube.all(RAY_CLUSTER) if each["metadata"]["name"] == harness.active
+    ]
     reason = "AllPodRunningAndReadyFirstTime" if status == "True" else "RayClusterPodsProvisioning"
-    condition = {"type": "RayClusterProvisioned", "status": status, "reason": reason, "message": "", **changed}
-    held = [each for each in cluster["status"]["conditions"] if each["type"] != "RayClusterProvisioned"]
+    condition = {
+        "type": "RayClusterProvisioned",
+        "status": status,
+        "reason": reason,
+        "message": "",
+        **changed,
+    }
+    held = [
+        each for each in cluster["status"]["conditions"] if each["type"] != "RayClusterProvisioned"
+    ]
     kept = {"lastTransitionTime": "2026-01-01T00:00:00Z", **condition}
     body: Body = {**cluster["status"], "conditions": [*held, kept]}
     harness.kube.set_status(RAY_CLUSTER, NAMESPACE, harness.active, body)

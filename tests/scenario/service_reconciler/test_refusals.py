@@ -16,7 +16,11 @@ def quota(harness: Harness, most: int) -> None:
 
     def fault(request: Request) -> errors.RaybusError | None:
         is_creation = (request.verb, request.kind) == ("create", RAY_CLUSTER.kind)
-        return errors.Forbidden("exceeded quota") if is_creation and len(harness.clusters) >= most else None
+        return (
+            errors.Forbidden("exceeded quota")
+            if is_creation and len(harness.clusters) >= most
+            else None
+        )
 
     harness.kube.faults.append(fault)
 
@@ -30,7 +34,9 @@ async def test_a_quota_that_refuses_a_new_cluster_is_freed_by_the_end_of_an_old_
     assert len(harness.clusters) == 2
     green = harness.active
     harness.apply(config=RED)
-    await harness.until(lambda: harness.is_complete() and harness.active not in {blue, green}, seconds=200)
+    await harness.until(
+        lambda: harness.is_complete() and harness.active not in {blue, green}, seconds=200
+    )
 
 
 async def test_a_config_arrives_although_the_change_of_its_cluster_is_refused() -> None:

@@ -21,20 +21,25 @@ async def live(harness: Harness) -> None:
     await harness.until(harness.is_complete)
     blue = harness.active
     harness.apply(**UPGRADE)
-    await harness.until(lambda: harness.is_complete() and harness.active != blue and len(harness.clusters) == 1)
+    await harness.until(
+        lambda: harness.is_complete() and harness.active != blue and len(harness.clusters) == 1
+    )
 
 
 def check_end(harness: Harness) -> None:
     """Compare with the end of an undisturbed life."""
     created = [
-        each.body["metadata"]["name"] for each in harness.kube.requests if str(each).startswith("create RayCluster")
+        each.body["metadata"]["name"]
+        for each in harness.kube.requests
+        if str(each).startswith("create RayCluster")
     ]
     blue, green = dict.fromkeys(created)
     assert harness.clusters == [green] == [harness.active]
     assert harness.selected() == harness.selected("demo-head-svc") == green
     assert harness.condition("UpgradeInProgress") == ("False", "NoPendingCluster")
     sent = {
-        name: {_message(config) for config in harness.serve.head(f"{name}-head-svc").puts} for name in (blue, green)
+        name: {_message(config) for config in harness.serve.head(f"{name}-head-svc").puts}
+        for name in (blue, green)
     }
     assert sent == {blue: {"v1"}, green: {"v2"}}
 

@@ -24,9 +24,15 @@ def set_endpoints(harness: Harness, ready: list[str], *others: Json, number: int
     """Write an EndpointSlice of the Serve Service in place of the harness, with these pods ready."""
     harness.freezes_endpoints = True
     body: Body = {
-        "metadata": {"name": f"demo-serve-svc-{number}", "labels": {labels.SERVICE_NAME: "demo-serve-svc"}},
+        "metadata": {
+            "name": f"demo-serve-svc-{number}",
+            "labels": {labels.SERVICE_NAME: "demo-serve-svc"},
+        },
         "endpoints": [
-            *({"conditions": {"ready": True}, "targetRef": {"kind": "Pod", "uid": uid}} for uid in ready),
+            *(
+                {"conditions": {"ready": True}, "targetRef": {"kind": "Pod", "uid": uid}}
+                for uid in ready
+            ),
             *others,
         ]
         or None,  # as the API server writes it
@@ -35,7 +41,9 @@ def set_endpoints(harness: Harness, ready: list[str], *others: Json, number: int
 
 
 def head_label(harness: Harness) -> str:
-    return harness.kube.objects[(POD.kind, "default", f"{harness.active}-head")]["metadata"]["labels"][labels.SERVE]
+    return harness.kube.objects[(POD.kind, "default", f"{harness.active}-head")]["metadata"][
+        "labels"
+    ][labels.SERVE]
 
 
 @pytest.mark.acceptance("rayservice", 69)
@@ -67,7 +75,9 @@ async def test_70_a_head_that_lost_its_applications_gets_them_again() -> None:
     assert puts(harness, harness.active) == 2
 
 
-async def test_a_config_of_which_only_the_answer_is_lost_is_no_problem_once_serve_reports_it() -> None:
+async def test_a_config_of_which_only_the_answer_is_lost_is_no_problem_once_serve_reports_it() -> (
+    None
+):
     harness = await a_running_harness()
     harness.serve.next_puts = ["lost"]
     harness.apply(serve=a_serve_config(message="v2"))
@@ -85,7 +95,9 @@ async def test_71_an_application_without_a_name_is_shown_as_default() -> None:
 
 @pytest.mark.acceptance("rayservice", 72)
 @pytest.mark.parametrize("behaviour", ["500", "silent"])
-async def test_72_a_failing_dashboard_changes_nothing_and_recovery_is_seen_within_10_s(behaviour: str) -> None:
+async def test_72_a_failing_dashboard_changes_nothing_and_recovery_is_seen_within_10_s(
+    behaviour: str,
+) -> None:
     harness = await a_running_harness()
     head = harness.serve.head(f"{harness.active}-head-svc")
     shown = harness.status["activeServiceStatus"]["applicationStatuses"]
@@ -131,10 +143,15 @@ async def test_12_with_kubernetes_tokens_every_call_to_a_dashboard_has_an_issued
     assert set(harness.serve.calls) == {("GET", "issued-default-1"), ("PUT", "issued-default-1")}
     await harness.run(3600)
     assert harness.is_ready()
-    assert {token for _, token in harness.serve.calls} == {"issued-default-1", "issued-default-2"}, "before its end"
+    assert {token for _, token in harness.serve.calls} == {
+        "issued-default-1",
+        "issued-default-2",
+    }, "before its end"
 
 
-async def test_a_namespace_without_the_account_for_tokens_is_a_problem_that_names_it_until_it_is_created() -> None:
+async def test_a_namespace_without_the_account_for_tokens_is_a_problem_that_names_it_until_it_is_created() -> (
+    None
+):
     harness = Harness()
     harness.apply(config=a_cluster_config(rayVersion="2.55.0", authOptions=KUBERNETES_TOKENS))
     await harness.run(30)
@@ -158,25 +175,39 @@ async def test_a_changed_secret_is_read_when_the_dashboard_refuses_the_old_token
     assert "RayDashboardUnauthorized" not in harness.reasons()
 
 
-async def test_a_refused_token_is_reported_with_the_remedy_and_without_the_token_and_changes_nothing_else() -> None:
+async def test_a_refused_token_is_reported_with_the_remedy_and_without_the_token_and_changes_nothing_else() -> (
+    None
+):
     harness = await a_harness_with_a_token("c2VjcmV0")
     harness.serve.head(f"{harness.active}-head-svc").expects = "another"
     services, reads = harness.kube.all(SERVICE), len(reads_of_secrets(harness))
     await harness.run(60)
     assert harness.is_ready()
     assert harness.kube.all(SERVICE) == services
-    (note,) = (note for _, reason, note in harness.kube.events() if reason == "RayDashboardUnauthorized")
-    assert f"refuses raybus: Ray read Secret default/{harness.active} when its pods started: restart them" in note
+    (note,) = (
+        note for _, reason, note in harness.kube.events() if reason == "RayDashboardUnauthorized"
+    )
+    assert (
+        f"refuses raybus: Ray read Secret default/{harness.active} when its pods started: restart them"
+        in note
+    )
     assert note.endswith("(403 Forbidden: Forbidden: Invalid authentication token)")
-    assert len(reads_of_secrets(harness)) - reads <= 20, "as often as a dashboard that does not answer is asked"
+    assert len(reads_of_secrets(harness)) - reads <= 20, (
+        "as often as a dashboard that does not answer is asked"
+    )
     assert "secret" not in str([*harness.kube.events(), harness.status]).replace("Secret", "")
 
 
-async def test_a_dashboard_that_asks_for_a_token_that_the_spec_does_not_is_a_problem_that_names_the_field() -> None:
+async def test_a_dashboard_that_asks_for_a_token_that_the_spec_does_not_is_a_problem_that_names_the_field() -> (
+    None
+):
     harness = await a_running_harness()
     harness.serve.head(f"{harness.active}-head-svc").expects = "secret"
     await harness.run(30)
-    assert any("the RayCluster has no authOptions.mode: token (401" in note for _, _, note in harness.kube.events())
+    assert any(
+        "the RayCluster has no authOptions.mode: token (401" in note
+        for _, _, note in harness.kube.events()
+    )
 
 
 def reads_of_secrets(harness: Harness) -> list[Request]:
@@ -188,7 +219,9 @@ async def a_harness_with_a_token(stored: str) -> Harness:
     harness = Harness()
     harness.apply(config=a_cluster_config(authOptions={"mode": "token"}))
     await harness.reconcile()
-    harness.kube.put(SECRET, {"metadata": {"name": harness.pending}, "data": {"auth_token": stored}})
+    harness.kube.put(
+        SECRET, {"metadata": {"name": harness.pending}, "data": {"auth_token": stored}}
+    )
     harness.serve.head(f"{harness.pending}-head-svc").expects = b64decode(stored).decode()
     await harness.until(harness.is_complete)
     return harness
@@ -198,10 +231,16 @@ async def a_harness_with_a_token(stored: str) -> Harness:
 async def test_74_an_excluded_head_is_labelled_false_without_a_question() -> None:
     harness = await a_running_harness(excludeHeadPodFromServeSvc=True)
     await harness.run(30)
-    assert (head_label(harness), harness.serve.checked, harness.status["numServeEndpoints"]) == ("false", [], 1)
+    assert (head_label(harness), harness.serve.checked, harness.status["numServeEndpoints"]) == (
+        "false",
+        [],
+        1,
+    )
 
 
-async def test_excluding_the_head_of_a_running_service_takes_its_label_and_allowing_it_gives_it_back() -> None:
+async def test_excluding_the_head_of_a_running_service_takes_its_label_and_allowing_it_gives_it_back() -> (
+    None
+):
     harness = await a_running_harness()
     await harness.run(6)
     assert head_label(harness) == "true"
@@ -222,15 +261,22 @@ async def test_75_a_proxy_must_fail_twice_and_recovers_at_once() -> None:
     assert head_label(harness) == "true"
     await harness.run(15)
     assert head_label(harness) == "false"
-    notes = [note for _, reason, note in harness.kube.events() if reason == "UpdatedHeadPodServeLabel"]
-    assert notes[-1] == f'Updated the serve label to "false" for the Head Pod default/{harness.active}-head'
+    notes = [
+        note for _, reason, note in harness.kube.events() if reason == "UpdatedHeadPodServeLabel"
+    ]
+    assert (
+        notes[-1]
+        == f'Updated the serve label to "false" for the Head Pod default/{harness.active}-head'
+    )
     head.proxy_is_healthy = True
     await harness.run(6)
     assert head_label(harness) == "true"
 
 
 @pytest.mark.acceptance("rayservice", 76)
-async def test_76_one_pod_in_two_slices_counts_once_and_the_unready_and_nameless_not_at_all() -> None:
+async def test_76_one_pod_in_two_slices_counts_once_and_the_unready_and_nameless_not_at_all() -> (
+    None
+):
     harness = await a_running_harness()
     nameless = {"conditions": {"ready": True}}
     unknown = {"conditions": {}, "targetRef": {"kind": "Pod", "uid": "two"}}
@@ -257,10 +303,18 @@ async def test_77_without_endpoints_the_service_is_not_ready(slices: str) -> Non
 
 BAD_CONFIGS = [
     pytest.param(
-        "applications: [", "cannot be read as YAML: line 2", "FailedToUpdateServeApplications", id="78: no YAML"
+        "applications: [",
+        "cannot be read as YAML: line 2",
+        "FailedToUpdateServeApplications",
+        id="78: no YAML",
     ),
     pytest.param("- a", "must be a mapping", "FailedToUpdateServeApplications", id="no mapping"),
-    pytest.param("apps: []", "Ray refused the Serve config: 400", "FailedToUpdateServeApplications", id="schema"),
+    pytest.param(
+        "apps: []",
+        "Ray refused the Serve config: 400",
+        "FailedToUpdateServeApplications",
+        id="schema",
+    ),
     pytest.param("  ", "spec.serveConfigV2 is empty", "EmptyServeConfig", id="empty"),
     pytest.param(
         a_serve_config(import_path="missing.app:main"),
@@ -273,7 +327,9 @@ BAD_CONFIGS = [
 
 @pytest.mark.acceptance("rayservice", 78)
 @pytest.mark.parametrize(("config", "text", "reason"), BAD_CONFIGS)
-async def test_78_a_bad_config_of_a_new_service_is_reported_within_15_s(config: str, text: str, reason: str) -> None:
+async def test_78_a_bad_config_of_a_new_service_is_reported_within_15_s(
+    config: str, text: str, reason: str
+) -> None:
     harness = Harness()
     harness.apply(serve=config)
     await harness.run(15)
@@ -305,7 +361,9 @@ async def test_78_a_bad_config_in_an_upgrade_is_reported_and_affects_no_other_se
 
 @pytest.mark.acceptance("rayservice", 78)
 @pytest.mark.parametrize(("config", "text", "reason"), BAD_CONFIGS)
-async def test_78_a_bad_config_is_no_hot_loop_and_a_fix_ends_it(config: str, text: str, reason: str) -> None:
+async def test_78_a_bad_config_is_no_hot_loop_and_a_fix_ends_it(
+    config: str, text: str, reason: str
+) -> None:
     harness = await a_running_harness()
     harness.apply(serve=config)
     await harness.run(5)
@@ -335,7 +393,10 @@ async def test_an_image_that_cannot_be_pulled_is_reported_once_whatever_kubelet_
         a_broken_pod(harness, harness.pending, reason=reason)
         await harness.run(2)
     text = f"pod {harness.pending}-head: the image rayproject/ray:2.53.0 cannot be pulled"
-    assert harness.message("UpgradeInProgress") == f"Both active and pending Ray clusters exist: {text}"
+    assert (
+        harness.message("UpgradeInProgress")
+        == f"Both active and pending Ray clusters exist: {text}"
+    )
     assert harness.reasons().count("PodsNotStarting") == 1
 
 
@@ -347,12 +408,18 @@ async def test_no_traffic_moves_before_a_pod_with_replicas_is_ready() -> None:
     green = harness.pending
     await harness.run(1.5)
     key = (POD.kind, "default", f"{green}-worker")
-    status = {**harness.kube.objects[key]["status"], "conditions": [{"type": "Ready", "status": "False"}]}
+    status = {
+        **harness.kube.objects[key]["status"],
+        "conditions": [{"type": "Ready", "status": "False"}],
+    }
     harness.kube.set_status(POD, "default", f"{green}-worker", status)
     await harness.run(20)
     assert harness.selected() == blue
     harness.kube.set_status(
-        POD, "default", f"{green}-worker", {**status, "conditions": [{"type": "Ready", "status": "True"}]}
+        POD,
+        "default",
+        f"{green}-worker",
+        {**status, "conditions": [{"type": "Ready", "status": "True"}]},
     )
     await harness.reconcile()
     assert harness.selected() == green
@@ -420,7 +487,9 @@ async def test_a_record_that_is_refused_is_reported_and_is_no_hot_loop(verb: str
     harness.apply(serve=a_serve_config(message="v2"))
     await harness.run(40)
     notes = [note for _, _, note in harness.kube.events() if "exceeded quota" in note]
-    assert (harness.serve.attempts - attempts, len(notes)) == ((0, 1) if verb == "create" else (1, 1))
+    assert (harness.serve.attempts - attempts, len(notes)) == (
+        (0, 1) if verb == "create" else (1, 1)
+    )
     assert ("cannot be recorded" in harness.message("Ready")) == (verb == "create")
     harness.kube.faults.remove(refuse)
     await harness.run(15)
@@ -429,9 +498,13 @@ async def test_a_record_that_is_refused_is_reported_and_is_no_hot_loop(verb: str
     assert harness.message("Ready") == "Number of serve endpoints is greater than 0"
 
 
-async def test_a_head_that_lost_its_applications_gets_them_again_while_no_record_can_be_written() -> None:
+async def test_a_head_that_lost_its_applications_gets_them_again_while_no_record_can_be_written() -> (
+    None
+):
     harness = await a_running_harness()
-    harness.kube.faults.append(lambda each: errors.Forbidden("no") if each.kind == "ControllerRevision" else None)
+    harness.kube.faults.append(
+        lambda each: errors.Forbidden("no") if each.kind == "ControllerRevision" else None
+    )
     harness.serve.head(f"{harness.active}-head-svc").restart()
     await harness.run(10)
     assert puts(harness, harness.active) == 2

@@ -61,7 +61,9 @@ async def test_94_steps_go_on_in_their_time_when_the_clock_jumps(hours: int) -> 
     await harness.until(lambda: harness.is_complete() and not harness.pending, seconds=300)
 
 
-async def test_a_pending_cluster_that_somebody_deletes_in_mid_upgrade_starts_again_from_nothing() -> None:
+async def test_a_pending_cluster_that_somebody_deletes_in_mid_upgrade_starts_again_from_nothing() -> (
+    None
+):
     strategy = a_strategy(surge=50, step=10, interval=2)
     harness = await a_running_pair(upgradeStrategy=strategy)
     blue = harness.active
@@ -73,7 +75,9 @@ async def test_a_pending_cluster_that_somebody_deletes_in_mid_upgrade_starts_aga
     assert harness.service["spec"]["rayClusterConfig"] != BLUE
 
 
-async def test_a_dashboard_that_answers_for_the_other_cluster_gets_neither_config_nor_capacity() -> None:
+async def test_a_dashboard_that_answers_for_the_other_cluster_gets_neither_config_nor_capacity() -> (
+    None
+):
     strategy = a_strategy(surge=50, step=10, interval=2)
     harness = await a_running_pair(upgradeStrategy=strategy)
     blue, sent = harness.active, len(harness.puts(harness.active))

@@ -16,7 +16,9 @@ TIMEOUT = {"ray.io/initializing-timeout": "10s"}
 
 def own_services(harness: Harness) -> list[str]:
     return [
-        each["metadata"]["name"] for each in harness.kube.all(SERVICE) if each["metadata"]["name"].startswith("demo-")
+        each["metadata"]["name"]
+        for each in harness.kube.all(SERVICE)
+        if each["metadata"]["name"].startswith("demo-")
     ]
 
 
@@ -32,11 +34,16 @@ async def test_79_the_request_to_suspend_is_durable_before_anything_goes() -> No
     harness.apply(suspend=True)
     await harness.until(lambda: harness.condition("Suspended")[0] == "True")
     requests = [
-        each for each in harness.kube.requests[done:] if each.verb not in {"get", "list"} and each.kind != "Event"
+        each
+        for each in harness.kube.requests[done:]
+        if each.verb not in {"get", "list"} and each.kind != "Event"
     ]
     assert str(requests[0]) == "update RayService/status demo"
     first = requests[0].body["status"]
-    assert {each["type"]: (each["status"], each["reason"], each["message"]) for each in first["conditions"]} == {
+    assert {
+        each["type"]: (each["status"], each["reason"], each["message"])
+        for each in first["conditions"]
+    } == {
         "Suspending": ("True", "SuspendRequested", SUSPEND),
         "Ready": ("False", "SuspendInProgress", "RayService is suspending."),
         "UpgradeInProgress": ("False", "SuspendInProgress", "No upgrade in progress."),
@@ -61,7 +68,11 @@ async def test_79_suspended_is_in_every_condition_and_nothing_more_is_done() -> 
     harness.apply(suspend=True)
     await harness.until(lambda: harness.condition("Suspended")[0] == "True")
     assert harness.condition("Suspended") == ("True", "SuspendComplete")
-    assert harness.message("Suspended") == harness.message("Suspending") == "All owned resources have been deleted."
+    assert (
+        harness.message("Suspended")
+        == harness.message("Suspending")
+        == "All owned resources have been deleted."
+    )
     assert harness.message("Ready") == "RayService is suspended."
     for kind in ("Suspending", "Ready", "UpgradeInProgress", "RollbackInProgress"):
         assert harness.condition(kind) == ("False", "SuspendComplete")
@@ -83,7 +94,9 @@ async def test_80_suspend_is_finished_even_when_it_is_taken_back() -> None:
         await harness.run(2)
     assert harness.condition("Suspending") == ("True", "SuspendInProgress")
     assert harness.message("Suspending") == WAITING
-    await harness.kube.patch(RAY_CLUSTER, "default", first, Patch(body={"metadata": {"finalizers": None}}))
+    await harness.kube.patch(
+        RAY_CLUSTER, "default", first, Patch(body={"metadata": {"finalizers": None}})
+    )
     await harness.until(harness.is_complete)
     assert harness.active != first
     assert harness.condition("Suspended") == ("False", "RayServiceResumed")
@@ -192,7 +205,11 @@ async def test_90_three_gauges_describe_each_service_and_vanish_with_it() -> Non
     registry = harness.metrics
     uid = harness.service["metadata"]["uid"]
     labels_of_it = f'name="demo",namespace="default",uid="{uid}"'
-    families = {each.name: each.documentation for each in registry.collect() if each.name.startswith("kuberay_")}
+    families = {
+        each.name: each.documentation
+        for each in registry.collect()
+        if each.name.startswith("kuberay_")
+    }
     assert families == {
         "kuberay_service_info": "Metadata information about RayService custom resources",
         "kuberay_service_condition_ready": "Describes whether the RayService is ready. Ready means users can send "
@@ -200,7 +217,11 @@ async def test_90_three_gauges_describe_each_service_and_vanish_with_it() -> Non
         "kuberay_service_condition_upgrade_in_progress": "Describes whether the RayService is performing a "
         "zero-downtime upgrade.",
     }
-    samples = [line for line in generate_latest(registry).decode().splitlines() if line.startswith("kuberay_")]
+    samples = [
+        line
+        for line in generate_latest(registry).decode().splitlines()
+        if line.startswith("kuberay_")
+    ]
     assert sorted(samples) == [
         f'kuberay_service_condition_ready{{condition="true",{labels_of_it}}} 1.0',
         f'kuberay_service_condition_upgrade_in_progress{{condition="false",{labels_of_it}}} 1.0',
@@ -208,7 +229,9 @@ async def test_90_three_gauges_describe_each_service_and_vanish_with_it() -> Non
     ]
     await harness.kube.delete(RAY_SERVICE, "default", "demo")
     await harness.run(3)
-    left = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    left = [
+        line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")
+    ]
     assert left == []
 
 
@@ -226,5 +249,7 @@ async def test_90_each_gauge_has_one_series_with_the_value_that_holds_now() -> N
     await harness.reconcile()
     assert values("kuberay_service_condition_upgrade_in_progress") == ["true"]
     harness.kube.set_status(RAY_SERVICE, "default", "demo", {})
-    harness.app.cache.put(msgspec.json.decode(msgspec.json.encode(harness.service), type=RayService))
+    harness.app.cache.put(
+        msgspec.json.decode(msgspec.json.encode(harness.service), type=RayService)
+    )
     assert values("kuberay_service_condition_ready") == ["false"]

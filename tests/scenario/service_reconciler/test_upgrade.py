@@ -41,17 +41,25 @@ def a_template(name: str = "ray-worker", **spec: Any) -> Json:
         pytest.param(a_cluster_config(a_group(minReplicas=0)), id="minReplicas"),
         pytest.param(a_cluster_config(a_group(maxReplicas=9)), id="maxReplicas"),
         pytest.param(
-            a_cluster_config(a_group(replicas=5, scaleStrategy={"workersToDelete": ["a"]})), id="workersToDelete"
+            a_cluster_config(a_group(replicas=5, scaleStrategy={"workersToDelete": ["a"]})),
+            id="workersToDelete",
         ),
-        pytest.param(a_cluster_config(a_group(template=a_template(tolerations=[{"key": "gpu"}]))), id="tolerations"),
+        pytest.param(
+            a_cluster_config(a_group(template=a_template(tolerations=[{"key": "gpu"}]))),
+            id="tolerations",
+        ),
         pytest.param(
             a_cluster_config(
-                headGroupSpec={"rayStartParams": {}, "template": a_template("ray-head", tolerations=[{"key": "gpu"}])}
+                headGroupSpec={
+                    "rayStartParams": {},
+                    "template": a_template("ray-head", tolerations=[{"key": "gpu"}]),
+                }
             ),
             id="tolerations of the head",
         ),
         pytest.param(
-            a_cluster_config(a_group(template=a_template(schedulingGates=[{"name": "kueue"}]))), id="schedulingGates"
+            a_cluster_config(a_group(template=a_template(schedulingGates=[{"name": "kueue"}]))),
+            id="schedulingGates",
         ),
         pytest.param(a_cluster_config(suspend=True), id="suspend"),
     ],
@@ -62,7 +70,9 @@ async def test_16_what_the_hash_passes_over_needs_no_cluster(config: Json) -> No
     harness.apply(config=config)
     await harness.run(30)
     assert (harness.pending, cluster(harness, harness.active)) == ("", before)
-    assert harness.kube.writes()[done:] == ["update RayService/status demo"]  # its observedGeneration
+    assert harness.kube.writes()[done:] == [
+        "update RayService/status demo"
+    ]  # its observedGeneration
 
 
 @pytest.mark.acceptance("rayservice", 18)
@@ -72,9 +82,15 @@ async def test_18_an_appended_group_is_added_to_the_active_cluster() -> None:
     harness.apply(config=a_cluster_config(a_group(), a_group("large")))
     await harness.run(5)
     assert (harness.active, harness.pending) == (active, "")
-    assert [each["groupName"] for each in cluster(harness, active)["spec"]["workerGroupSpecs"]] == ["small", "large"]
+    assert [each["groupName"] for each in cluster(harness, active)["spec"]["workerGroupSpecs"]] == [
+        "small",
+        "large",
+    ]
     annotations: Json = cluster(harness, active)["metadata"]["annotations"]
-    assert (annotations[labels.NUM_WORKER_GROUPS], annotations[labels.SPEC_HASH]) == ("2", goal(harness))
+    assert (annotations[labels.NUM_WORKER_GROUPS], annotations[labels.SPEC_HASH]) == (
+        "2",
+        goal(harness),
+    )
     assert "UpdatedRayCluster" in harness.reasons()
 
 
@@ -84,9 +100,13 @@ async def test_18_the_autoscalers_replicas_survive_an_appended_group() -> None:
     stored = cluster(harness, harness.active)
     scaled = {**stored["spec"], "workerGroupSpecs": [a_group(replicas=4)]}
     harness.kube.put(RAY_CLUSTER, {**stored, "spec": scaled})
-    harness.apply(config=a_cluster_config(a_group(), a_group("large"), enableInTreeAutoscaling=True))
+    harness.apply(
+        config=a_cluster_config(a_group(), a_group("large"), enableInTreeAutoscaling=True)
+    )
     await harness.run(5)
-    assert [each["replicas"] for each in cluster(harness, harness.active)["spec"]["workerGroupSpecs"]] == [4, 1]
+    assert [
+        each["replicas"] for each in cluster(harness, harness.active)["spec"]["workerGroupSpecs"]
+    ] == [4, 1]
 
 
 @pytest.mark.acceptance("rayservice", 19)
@@ -104,8 +124,14 @@ async def test_20_another_versions_annotations_are_renewed_and_nothing_else() ->
     harness = await a_running_harness(config=config)
     scaled = {**config, "workerGroupSpecs": [a_group(replicas=4)]}
     stored = {**cluster(harness, harness.active), "spec": scaled}
-    old = {labels.KUBERAY_VERSION: "v1.5.1", labels.SPEC_HASH: "other algorithm", labels.NUM_WORKER_GROUPS: "1"}
-    harness.kube.put(RAY_CLUSTER, {**stored, "metadata": {**stored["metadata"], "annotations": old}})
+    old = {
+        labels.KUBERAY_VERSION: "v1.5.1",
+        labels.SPEC_HASH: "other algorithm",
+        labels.NUM_WORKER_GROUPS: "1",
+    }
+    harness.kube.put(
+        RAY_CLUSTER, {**stored, "metadata": {**stored["metadata"], "annotations": old}}
+    )
     await harness.run(5)
     assert harness.pending == ""
     assert cluster(harness, harness.active)["spec"] == scaled
@@ -120,7 +146,9 @@ async def test_21_a_change_that_comes_with_another_version_is_an_upgrade() -> No
     harness = await a_running_harness()
     stored = cluster(harness, harness.active)
     annotations = {**stored["metadata"]["annotations"], labels.KUBERAY_VERSION: "v1.5.1"}
-    harness.kube.put(RAY_CLUSTER, {**stored, "metadata": {**stored["metadata"], "annotations": annotations}})
+    harness.kube.put(
+        RAY_CLUSTER, {**stored, "metadata": {**stored["metadata"], "annotations": annotations}}
+    )
     harness.apply(config=GREEN)
     await harness.reconcile()
     assert harness.pending
@@ -134,11 +162,15 @@ async def test_22_a_group_appended_in_mid_upgrade_goes_to_the_pending_cluster() 
     harness.apply(config=GREEN)
     await harness.run(1)
     pending = harness.pending
-    harness.apply(config=a_cluster_config(a_group(), a_group("large"), image="rayproject/ray:2.53.0"))
+    harness.apply(
+        config=a_cluster_config(a_group(), a_group("large"), image="rayproject/ray:2.53.0")
+    )
     await harness.run(1)
     assert harness.pending == pending
     assert len(cluster(harness, pending)["spec"]["workerGroupSpecs"]) == 2
-    assert "Updated the pending RayCluster default/" + pending in [note for _, _, note in harness.kube.events()]
+    assert "Updated the pending RayCluster default/" + pending in [
+        note for _, _, note in harness.kube.events()
+    ]
     harness.holds_pods = False
     await harness.until(lambda: harness.is_complete() and harness.active == pending)
 
@@ -156,19 +188,26 @@ async def test_23_a_queues_suspend_survives_an_update_in_place() -> None:
 @pytest.mark.acceptance("rayservice", 24)
 async def test_24_the_trace_of_an_upgrade(golden: Golden) -> None:
     harness = await a_running_harness(rayClusterDeletionDelaySeconds=5)
-    harness.apply(config=GREEN, serve=a_serve_config(message="v2"), rayClusterDeletionDelaySeconds=5)
+    harness.apply(
+        config=GREEN, serve=a_serve_config(message="v2"), rayClusterDeletionDelaySeconds=5
+    )
     await harness.run(20)
     golden.check("service_reconciler/upgrade.txt", trace_of(harness))
 
 
 @pytest.mark.acceptance("rayservice", 25)
-async def test_25_the_active_cluster_keeps_its_serve_config_and_its_applications_are_still_shown() -> None:
+async def test_25_the_active_cluster_keeps_its_serve_config_and_its_applications_are_still_shown() -> (
+    None
+):
     harness = await a_running_harness()
     blue = harness.active
     harness.apply(config=GREEN, serve=a_serve_config(message="v2"))
     await harness.until(lambda: bool(harness.pending))
     while harness.pending:
-        assert harness.status["activeServiceStatus"]["applicationStatuses"]["app"]["status"] == "RUNNING"
+        assert (
+            harness.status["activeServiceStatus"]["applicationStatuses"]["app"]["status"]
+            == "RUNNING"
+        )
         await harness.run(0.25)
     assert len(harness.serve.head(f"{blue}-head-svc").puts) == 1
     green = harness.serve.head(f"{harness.active}-head-svc").puts
@@ -176,7 +215,9 @@ async def test_25_the_active_cluster_keeps_its_serve_config_and_its_applications
 
 
 @pytest.mark.acceptance("rayservice", 25)
-async def test_25_a_restart_in_mid_upgrade_does_not_push_the_new_config_onto_the_old_cluster() -> None:
+async def test_25_a_restart_in_mid_upgrade_does_not_push_the_new_config_onto_the_old_cluster() -> (
+    None
+):
     harness = await a_running_harness()
     blue = harness.serve.head(f"{harness.active}-head-svc")
     harness.holds_pods = True
@@ -185,7 +226,10 @@ async def test_25_a_restart_in_mid_upgrade_does_not_push_the_new_config_onto_the
     harness.restart()
     blue.restart()  # its head lost all, so it must be given its own config again
     await harness.run(10)
-    assert [put["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for put in blue.puts] == ["v1", "v1"]
+    assert [put["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for put in blue.puts] == [
+        "v1",
+        "v1",
+    ]
 
 
 @pytest.mark.acceptance("rayservice", 26)
@@ -213,7 +257,12 @@ async def test_27_a_revert_gives_the_pending_cluster_up() -> None:
     await harness.run(1)
     harness.apply(rayClusterDeletionDelaySeconds=1)
     await harness.run(5)
-    assert (harness.active, harness.pending, harness.selected(), harness.clusters) == (active, "", active, [active])
+    assert (harness.active, harness.pending, harness.selected(), harness.clusters) == (
+        active,
+        "",
+        active,
+        [active],
+    )
     assert harness.condition("UpgradeInProgress") == ("False", "NoPendingCluster")
     assert "UpgradeCancelled" in harness.reasons()
 
@@ -225,7 +274,11 @@ async def test_28_a_pending_cluster_that_never_serves_changes_nothing_for_users(
     harness.holds_pods = True
     harness.apply(config=GREEN)
     await harness.run(600)
-    assert (harness.active, harness.is_ready(), harness.status["serviceStatus"]) == (active, True, "Running")
+    assert (harness.active, harness.is_ready(), harness.status["serviceStatus"]) == (
+        active,
+        True,
+        "Running",
+    )
     assert harness.selected() == harness.selected("demo-head-svc") == active
     assert harness.condition("UpgradeInProgress") == ("True", "BothActivePendingClustersExist")
 
@@ -235,7 +288,9 @@ async def test_28_a_pending_cluster_that_never_serves_changes_nothing_for_users(
     ("delay", "lives", "gone"),
     [pytest.param(10, 10, 15, id="29: ten seconds"), pytest.param(0, 0, 4, id="30: at once")],
 )
-async def test_29_30_the_old_cluster_lives_for_its_delay(delay: int, lives: float, gone: float) -> None:
+async def test_29_30_the_old_cluster_lives_for_its_delay(
+    delay: int, lives: float, gone: float
+) -> None:
     harness = await a_running_harness(rayClusterDeletionDelaySeconds=delay)
     blue = harness.active
     harness.apply(config=GREEN, rayClusterDeletionDelaySeconds=delay)
@@ -275,7 +330,9 @@ async def test_31_without_the_gateway_api_a_whole_life_fails_no_pass_of_either_s
     await harness.kube.delete(RAY_SERVICE, "default", "demo")
     await harness.until(lambda: not harness.kube.all(RAY_SERVICE))
     assert harness.failed == []
-    assert [each for each in harness.kube.writes() if any(kind in each for kind in GATEWAY_API)] == []
+    assert [
+        each for each in harness.kube.writes() if any(kind in each for kind in GATEWAY_API)
+    ] == []
     assert "GatewayAPIMissing" not in harness.reasons()
 
 
@@ -305,7 +362,9 @@ async def test_32_the_users_serve_service_is_the_base() -> None:
 
 def head_with_ports(*ports: Json) -> Json:
     container = {"name": "ray-head", "image": "rayproject/ray:2.52.0", "ports": list(ports)}
-    return a_cluster_config(headGroupSpec={"rayStartParams": {}, "template": {"spec": {"containers": [container]}}})
+    return a_cluster_config(
+        headGroupSpec={"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}
+    )
 
 
 @pytest.mark.acceptance("rayservice", 33)
@@ -313,19 +372,29 @@ async def test_33_a_missing_serve_port_is_reported() -> None:
     harness = Harness()
     harness.apply(config=head_with_ports({"name": "gcs-server", "containerPort": 6379}))
     await harness.run(60)
-    assert harness.status["pendingServiceStatus"]["applicationStatuses"]["app"]["status"] == "RUNNING"
+    assert (
+        harness.status["pendingServiceStatus"]["applicationStatuses"]["app"]["status"] == "RUNNING"
+    )
     text = (
         "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head "
         "container; otherwise, the Kubernetes service for Ray Serve will not be created."
     )
     assert harness.message("Ready") == f"RayService is initializing: {text}"
-    assert [each for each in harness.kube.events() if each[1] == "NoServePort"] == [("Warning", "NoServePort", text)]
-    assert [each for each in harness.kube.writes() if "Service demo" in each and "RayService" not in each] == []
+    assert [each for each in harness.kube.events() if each[1] == "NoServePort"] == [
+        ("Warning", "NoServePort", text)
+    ]
+    assert [
+        each
+        for each in harness.kube.writes()
+        if "Service demo" in each and "RayService" not in each
+    ] == []
 
 
 @pytest.mark.acceptance("rayservice", 34)
 async def test_34_the_serve_port_is_the_head_containers() -> None:
-    harness = await a_running_harness(config=head_with_ports({"name": "serve", "containerPort": 9000}))
+    harness = await a_running_harness(
+        config=head_with_ports({"name": "serve", "containerPort": 9000})
+    )
     assert harness.kube.objects[(SERVICE.kind, "default", "demo-serve-svc")]["spec"]["ports"] == [
         {"name": "serve", "port": 9000}
     ]
@@ -361,11 +430,20 @@ async def test_36_zero_downtime_off_holds_only_for_an_absent_strategy() -> None:
 async def test_37_none_leaves_the_cluster_and_updates_the_serve_config() -> None:
     harness = await a_running_harness(upgradeStrategy={"type": "None"})
     before = cluster(harness, harness.active)
-    harness.apply(config=GREEN, serve=a_serve_config(message="v2"), upgradeStrategy={"type": "None"})
+    harness.apply(
+        config=GREEN, serve=a_serve_config(message="v2"), upgradeStrategy={"type": "None"}
+    )
     await harness.run(30)
-    assert (cluster(harness, harness.active), harness.pending, harness.is_ready()) == (before, "", True)
+    assert (cluster(harness, harness.active), harness.pending, harness.is_ready()) == (
+        before,
+        "",
+        True,
+    )
     sent = harness.serve.head(f"{harness.active}-head-svc").puts
-    assert [put["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for put in sent] == ["v1", "v2"]
+    assert [put["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for put in sent] == [
+        "v1",
+        "v2",
+    ]
 
 
 @pytest.mark.acceptance("rayservice", 38)
@@ -377,7 +455,9 @@ async def test_38_none_creates_a_cluster_when_there_is_none() -> None:
 
 
 @pytest.mark.acceptance("rayservice", 56)
-async def test_56_without_its_gate_the_incremental_type_falls_back_to_one_switch_and_reports_that() -> None:
+async def test_56_without_its_gate_the_incremental_type_falls_back_to_one_switch_and_reports_that() -> (
+    None
+):
     strategy = a_strategy()
     harness = await a_running_harness(
         switches=Config(gates=frozenset()),
@@ -386,7 +466,8 @@ async def test_56_without_its_gate_the_incremental_type_falls_back_to_one_switch
     )
     blue = harness.active
     harness.apply(
-        config=a_cluster_config(image="rayproject/ray:2.53.0", enableInTreeAutoscaling=True), upgradeStrategy=strategy
+        config=a_cluster_config(image="rayproject/ray:2.53.0", enableInTreeAutoscaling=True),
+        upgradeStrategy=strategy,
     )
     await harness.until(lambda: harness.is_complete() and harness.active != blue)
     assert "IncrementalUpgradeDisabled" in harness.reasons()
@@ -409,7 +490,9 @@ async def test_92_a_service_of_another_owner_is_refused() -> None:
 
 
 @pytest.mark.acceptance("rayservice", 92)
-async def test_92_of_two_that_name_one_serve_service_the_second_is_refused_until_it_is_free() -> None:
+async def test_92_of_two_that_name_one_serve_service_the_second_is_refused_until_it_is_free() -> (
+    None
+):
     shared: Json = {"metadata": {"name": "shared"}}
     harness = await a_running_harness(serveService=shared)
     harness.apply(name="second", serveService=shared)
@@ -432,7 +515,12 @@ async def test_93_a_wiped_status_is_rebuilt_without_an_outage() -> None:
     active = harness.active
     harness.kube.set_status(RAY_SERVICE, "default", "demo", {})
     await harness.run(5)
-    assert (harness.active, harness.pending, harness.selected(), harness.clusters) == (active, "", active, [active])
+    assert (harness.active, harness.pending, harness.selected(), harness.clusters) == (
+        active,
+        "",
+        active,
+        [active],
+    )
     assert harness.is_complete()
 
 
@@ -441,7 +529,9 @@ async def test_93_wiped_in_mid_upgrade_both_clusters_are_found_again() -> None:
     harness = await a_running_harness(rayClusterDeletionDelaySeconds=600)
     oldest = harness.active
     harness.apply(config=GREEN, rayClusterDeletionDelaySeconds=600)
-    await harness.until(lambda: harness.is_complete() and harness.active != oldest)  # one is left, waiting for its end
+    await harness.until(
+        lambda: harness.is_complete() and harness.active != oldest
+    )  # one is left, waiting for its end
     active = harness.active
     harness.holds_pods = True
     harness.apply(config=RED, rayClusterDeletionDelaySeconds=600)

@@ -34,14 +34,23 @@ async def an_upgrade(spec: Json, **annotations: str) -> tuple[Harness, str]:
 def annotate(harness: Harness, **annotations: Any) -> None:
     meta = harness.service["metadata"]
     harness.kube.put(
-        RAY_SERVICE, {**harness.service, "metadata": {**meta, "annotations": {**meta["annotations"], **annotations}}}
+        RAY_SERVICE,
+        {
+            **harness.service,
+            "metadata": {**meta, "annotations": {**meta["annotations"], **annotations}},
+        },
     )
 
 
-ASKING: Json = {"gates": [{"webhook": {"url": "https://checks.example.com/a"}}], "preview": {"service": True}}
+ASKING: Json = {
+    "gates": [{"webhook": {"url": "https://checks.example.com/a"}}],
+    "preview": {"service": True},
+}
 
 
-async def an_asking_upgrade(answer: Callable[[Request], Answer], **fields: Any) -> tuple[Harness, str]:
+async def an_asking_upgrade(
+    answer: Callable[[Request], Answer], **fields: Any
+) -> tuple[Harness, str]:
     """Return a service just after a change of its spec, with a policy that asks a webhook, and the cluster that serves."""
     harness = await a_running_harness(config=BLUE)
     blue = harness.active
@@ -56,7 +65,11 @@ async def test_a_webhook_is_asked_once_before_all_traffic_moves() -> None:
     harness, blue = await an_asking_upgrade(lambda _: replies("Pass"))
     await harness.until(lambda: harness.is_complete() and harness.active != blue)
     (question,) = harness.servers.questions
-    assert (question["strategy"], question["weight"], question["activeCluster"]) == ("BlueGreen", 0, blue)
+    assert (question["strategy"], question["weight"], question["activeCluster"]) == (
+        "BlueGreen",
+        0,
+        blue,
+    )
     assert question["addresses"]["pending"] == f"{harness.active}-head-svc.{NAMESPACE}.svc:8000"
 
 
@@ -79,10 +92,14 @@ async def test_the_traffic_stays_without_a_decision_and_a_restart_asks_again(
     await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=100)
 
 
-async def test_a_webhook_that_fails_ends_the_upgrade_and_the_service_stays_also_after_a_restart() -> None:
+async def test_a_webhook_that_fails_ends_the_upgrade_and_the_service_stays_also_after_a_restart() -> (
+    None
+):
     harness, blue = await an_asking_upgrade(lambda _: replies("Fail", "wrong answers"))
     await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"))
-    assert "webhook: checks.example.com answered Fail: wrong answers" in harness.message("UpgradeAborted")
+    assert "webhook: checks.example.com answered Fail: wrong answers" in harness.message(
+        "UpgradeAborted"
+    )
     harness.restart()
     await harness.run(60)
     assert (harness.active, harness.pending, harness.selected()) == (blue, "", blue)
@@ -108,7 +125,12 @@ async def test_a_webhook_that_fails_pauses_the_upgrade_where_the_policy_asks_for
 
 
 QUERYING: Json = {
-    "gates": [{"prometheus": {"address": "http://prom.example.com", "query": "a{b='$pendingCluster'}"}, "max": "0.5"}]
+    "gates": [
+        {
+            "prometheus": {"address": "http://prom.example.com", "query": "a{b='$pendingCluster'}"},
+            "max": "0.5",
+        }
+    ]
 }
 
 
@@ -124,9 +146,13 @@ async def test_a_query_is_put_before_all_traffic_moves() -> None:
 
 async def test_a_query_beyond_its_limit_ends_the_upgrade_by_three_values() -> None:
     harness, blue = await an_asking_upgrade(lambda _: vector("0.6"), **QUERYING)
-    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=100)
+    await harness.until(
+        lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=100
+    )
     assert len(harness.servers.asked) == 3
-    assert "prometheus: 0.6, at most 0.5 allowed, 3 times one after another" in harness.message("UpgradeAborted")
+    assert "prometheus: 0.6, at most 0.5 allowed, 3 times one after another" in harness.message(
+        "UpgradeAborted"
+    )
     await harness.run(60)
     assert (harness.active, harness.selected(), len(harness.servers.asked)) == (blue, blue, 3)
 
@@ -156,7 +182,9 @@ async def test_the_replaced_cluster_stays_whole_for_the_bake_and_is_deleted_afte
     await harness.until(lambda: harness.is_complete() and harness.active != blue)
     await harness.run(280)
     assert blue in harness.clusters
-    annotations = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, blue)]["metadata"]["annotations"]
+    annotations = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, blue)]["metadata"][
+        "annotations"
+    ]
     assert labels.DELETE_AFTER not in annotations
     await harness.until(lambda: blue not in harness.clusters, seconds=200)
 
@@ -171,7 +199,9 @@ async def test_a_revert_during_the_bake_rolls_back_to_the_replaced_cluster() -> 
     await harness.until(lambda: harness.is_complete() and harness.active == blue, seconds=20)
     assert harness.clock.monotonic() - began < 5
     assert set(harness.clusters) <= {blue, green}
-    creations = [each for each in harness.kube.requests if str(each).startswith("create RayCluster")]
+    creations = [
+        each for each in harness.kube.requests if str(each).startswith("create RayCluster")
+    ]
     assert len(creations) == 2
     await harness.until(lambda: green not in harness.clusters, seconds=400)
 
@@ -190,7 +220,9 @@ async def test_without_a_bake_the_replaced_cluster_gets_its_deadline_at_once() -
     harness, blue = await an_upgrade({})
     await harness.until(lambda: harness.is_complete() and harness.active != blue)
     await harness.run(2)
-    annotations = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, blue)]["metadata"]["annotations"]
+    annotations = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, blue)]["metadata"][
+        "annotations"
+    ]
     assert labels.DELETE_AFTER in annotations
 
 
@@ -206,7 +238,9 @@ async def test_a_failed_warm_up_ends_the_upgrade_and_it_is_not_tried_again() -> 
     harness = await a_running_harness(config=BLUE)
     blue = harness.active
     harness.serve.refuses_after = 3
-    harness.kube.put(UPGRADE_POLICY, a_policy(spec={"warmUp": {"requests": 12}}, namespace=NAMESPACE))
+    harness.kube.put(
+        UPGRADE_POLICY, a_policy(spec={"warmUp": {"requests": 12}}, namespace=NAMESPACE)
+    )
     harness.apply(config=GREEN, annotations=FOLLOWS)
     await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"))
     sent = len(harness.serve.requests)
@@ -243,8 +277,9 @@ async def test_without_enough_requests_no_traffic_moves_and_the_cause_is_reporte
     harness, blue = await an_upgrade(PREVIEWED)
     await harness.run(60)
     assert (harness.active, harness.selected()) == (blue, blue)
-    assert "the gates errorRate are not decided yet; no traffic moves until they are" in harness.message(
-        "UpgradeInProgress"
+    assert (
+        "the gates errorRate are not decided yet; no traffic moves until they are"
+        in harness.message("UpgradeInProgress")
     )
     assert harness.condition("UpgradeAborted")[0] != "True"
     preview(harness, 39)
@@ -259,14 +294,21 @@ async def test_requests_that_fail_end_the_upgrade_before_any_user_of_the_service
     harness, blue = await an_upgrade(PREVIEWED)
     await harness.run(20)
     preview(harness, 100, failed=30)
-    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=30)
-    assert "errorRate: 30 of 100 requests failed (30%), at most 1% allowed" in harness.message("UpgradeAborted")
+    await harness.until(
+        lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=30
+    )
+    assert "errorRate: 30 of 100 requests failed (30%), at most 1% allowed" in harness.message(
+        "UpgradeAborted"
+    )
     await harness.run(60)
     assert (harness.active, harness.pending, harness.selected()) == (blue, "", blue)
 
 
 async def test_a_gate_that_compares_needs_requests_of_the_active_cluster_in_the_same_time() -> None:
-    compared: Json = {**WARMED, "gates": [{"metric": "errorRate", "maxIncrease": "50%", "minRequests": 40}]}
+    compared: Json = {
+        **WARMED,
+        "gates": [{"metric": "errorRate", "maxIncrease": "50%", "minRequests": 40}],
+    }
     harness = await a_running_harness(config=BLUE)
     blue = harness.active
     old = harness.serve.head(f"{blue}-head-svc")
@@ -283,13 +325,16 @@ async def test_the_deadline_ends_an_upgrade_without_requests() -> None:
     deadline = {labels.PROGRESS_DEADLINE: "60s", labels.ON_DEADLINE: "Rollback"}
     harness, blue = await an_upgrade(PREVIEWED, **deadline)
     await harness.until(
-        lambda: harness.condition("UpgradeAborted") == ("True", "ProgressDeadlineExceeded"), seconds=150
+        lambda: harness.condition("UpgradeAborted") == ("True", "ProgressDeadlineExceeded"),
+        seconds=150,
     )
     assert "the gates errorRate are not decided yet" in harness.message("UpgradeAborted")
     assert harness.selected() == blue
 
 
-async def test_a_metric_of_a_cluster_that_gets_no_request_before_the_switch_decides_nothing() -> None:
+async def test_a_metric_of_a_cluster_that_gets_no_request_before_the_switch_decides_nothing() -> (
+    None
+):
     harness, blue = await an_upgrade({"gates": [ERRORS]})
     await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=60)
 

@@ -68,7 +68,10 @@ def run(seeds: range, jobs: int) -> int:
             for law, text in result.found.items():
                 print(f"seed {result.draw.seed}: BROKEN {law}: {text[:200]}", flush=True)
             if len(results) % 100 == 0:
-                print(f"{len(results)} of {len(seeds)} upgrades, {time.monotonic() - began:.0f} s", flush=True)
+                print(
+                    f"{len(results)} of {len(seeds)} upgrades, {time.monotonic() - began:.0f} s",
+                    flush=True,
+                )
     print(_table(results, time.monotonic() - began))
     return 1 if any(each.found for each in results) else 0
 
@@ -85,14 +88,19 @@ def _table(results: list[Result], seconds: float) -> str:
         f"{seconds:.0f} s",
         f"{'law':<12}{'seeds':>6}  which",
     ]
-    lines += [f"{law:<12}{len(which):>6}  {', '.join(map(str, which[:SHOWN]))}" for law, which in sorted(seeds.items())]
+    lines += [
+        f"{law:<12}{len(which):>6}  {', '.join(map(str, which[:SHOWN]))}"
+        for law, which in sorted(seeds.items())
+    ]
     lines.append(f"broken: {', '.join(sorted(seeds))}" if seeds else "no law broken")
     return "\n".join(lines)
 
 
 def main() -> int:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int)
     parser.add_argument("--draw", help="a draw as JSON, in place of a seed")
     parser.add_argument("--shrink", action="store_true")
@@ -108,7 +116,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets must not differ between two runs
+    if (
+        os.environ.get("PYTHONHASHSEED") != "0"
+    ):  # the order of sets must not differ between two runs
         os.execve(  # noqa: S606
             sys.executable,
             [sys.executable, "-m", "scenario.simulation", *sys.argv[1:]],

@@ -97,10 +97,14 @@ class Boundaries:
         self._schedule = schedule
         self._caller = caller
 
-    async def write(self, what: str, carry_out: Callable[[], Awaitable[T]], *, may_be_late: bool = False) -> T:
+    async def write(
+        self, what: str, carry_out: Callable[[], Awaitable[T]], *, may_be_late: bool = False
+    ) -> T:
         """Carry out one write."""
         strike = self._schedule.fate(self._caller, what)
-        fate, seconds, down = (strike.fate, strike.seconds, strike.down) if strike is not None else (None, 0.0, 0.0)
+        fate, seconds, down = (
+            (strike.fate, strike.seconds, strike.down) if strike is not None else (None, 0.0, 0.0)
+        )
         if fate is Fate.STOP_BEFORE:
             await self._schedule.stop(self._caller, seconds, f"before {what}")
         else:
@@ -154,22 +158,38 @@ class GatedKube:
         return await self._kube.get(resource, namespace, name)
 
     async def list(
-        self, resource: Resource, namespace: str | None, *, label_selector: str = "", limit: int | None = None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        label_selector: str = "",
+        limit: int | None = None,
     ) -> bytes:
-        return await self._kube.list(resource, namespace, label_selector=label_selector, limit=limit)
+        return await self._kube.list(
+            resource, namespace, label_selector=label_selector, limit=limit
+        )
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
-        return await self._at.write(f"create {resource.kind}", lambda: self._kube.create(resource, namespace, body))
+        return await self._at.write(
+            f"create {resource.kind}", lambda: self._kube.create(resource, namespace, body)
+        )
 
     async def replace(
-        self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Body,
+        *,
+        subresource: str | None = None,
     ) -> bytes:
         return await self._at.write(
             f"replace {resource.kind}",
             lambda: self._kube.replace(resource, namespace, body, subresource=subresource),
         )
 
-    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> bytes:
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, patch: Patch
+    ) -> bytes:
         return await self._at.write(
             f"patch {resource.kind}", lambda: self._kube.patch(resource, namespace, name, patch)
         )
@@ -188,10 +208,14 @@ class GatedKube:
             lambda: self._kube.delete(resource, namespace, name, uid=uid, version=version),
         )
 
-    async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
+    async def delete_collection(
+        self, resource: Resource, namespace: str, *, label_selector: str
+    ) -> bytes:
         return await self._at.write(
             f"delete {resource.kind}",
-            lambda: self._kube.delete_collection(resource, namespace, label_selector=label_selector),
+            lambda: self._kube.delete_collection(
+                resource, namespace, label_selector=label_selector
+            ),
         )
 
     async def request_token(self, namespace: str, account: str, *, seconds: int) -> bytes:
@@ -206,7 +230,13 @@ class GatedServe:
         self._at = boundaries
 
     async def request(
-        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+        self,
+        target: Target,
+        path: str,
+        *,
+        most: int,
+        config: Json | None = None,
+        seconds: float | None = None,
     ) -> bytes:
         async def call() -> bytes:
             return await self._serve.request(target, path, most=most, config=config)

@@ -47,7 +47,10 @@ POLICIES: Final[dict[str, tuple[Any, ...]]] = {
     "autoPromote": (True, True, False),
     "bake": ("0s", "10s", "40s"),
     "warmUp": ({"requests": 5, "path": "/warm"},),
-    "mirror": ({"percent": 10, "duration": "8s"}, {"percent": 100, "duration": "1s", "methods": ["GET", "POST"]}),
+    "mirror": (
+        {"percent": 10, "duration": "8s"},
+        {"percent": 100, "duration": "1s", "methods": ["GET", "POST"]},
+    ),
     "preview": ({"service": True, "header": {"name": "x-version", "value": "next"}},),
 }
 """Fields of an UpgradePolicy, each drawn by itself."""
@@ -115,14 +118,21 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
             *(f"{key}={value}" for key, value in self.annotations.items()),
             *([f"policy {self.policy}"] if self.policy is not None else []),
             *(f"edited after {each.after:g} s: {each.spec}" for each in self.edits),
-            *(f"{name} {', '.join(each.answers)} of {each.seconds:g} s" for name, each in self.sources.items()),
+            *(
+                f"{name} {', '.join(each.answers)} of {each.seconds:g} s"
+                for name, each in self.sources.items()
+            ),
             *([f"pauses end after {self.resumes:g} s"] if self.resumes is not None else []),
             *(["a route of the user"] if self.has_own_route else []),
             *(["another service on it"] if self.has_other_service else []),
             *(["autoscaled"] if self.is_autoscaled else []),
             f"clusters start in {self.starts:g} s",
             f"stops {self.stops:g} up to {self.longest_stop:g} s",
-            *([f"Serve config edited {self.edit_before:g} s before"] if self.edit_before is not None else []),
+            *(
+                [f"Serve config edited {self.edit_before:g} s before"]
+                if self.edit_before is not None
+                else []
+            ),
             *map(str, self.strikes),
             *map(str, self.happenings),
             *([f"strategy before: {self.first_kind}"] if self.first_kind else []),
@@ -137,7 +147,9 @@ def of(seed: int, faults: dict[str, bool], points: tuple[str, ...]) -> Draw:
     kind = rng.choice([STEPS] * 8 + ["NewCluster", "NewCluster", "None"])
     setting = _setting(rng, seed, kind)
     in_steps = kind == STEPS
-    annotations = {name: rng.choice(values) for name, values in ANNOTATIONS.items() if rng.random() < 0.15}
+    annotations = {
+        name: rng.choice(values) for name, values in ANNOTATIONS.items() if rng.random() < 0.15
+    }
     has_route = in_steps and rng.random() < 0.2
     if has_route:
         annotations["raybus.io/http-route"] = "mine"
@@ -179,7 +191,9 @@ def without(draw: Draw) -> Iterator[Draw]:
     for field in ("annotations", "policy", "sources"):
         parts: Json = getattr(draw, field) or {}
         for name in parts:
-            yield replace(draw, **{field: {key: value for key, value in parts.items() if key != name}})
+            yield replace(
+                draw, **{field: {key: value for key, value in parts.items() if key != name}}
+            )
     if draw.edit_before is not None:
         yield replace(draw, edit_before=None)
     if draw.stops:
@@ -212,7 +226,9 @@ def _sources(rng: random.Random) -> dict[str, Turns]:
 
 def _with_edits(policy: Json | None, rng: random.Random) -> Json | None:
     """Return a policy of which the edits apply at once, or one without them."""
-    return {**policy, "applyEdits": "AtOnce"} if policy is not None and rng.random() < 0.7 else policy
+    return (
+        {**policy, "applyEdits": "AtOnce"} if policy is not None and rng.random() < 0.7 else policy
+    )
 
 
 def _edits(rng: random.Random) -> Iterator[Edit]:
@@ -220,9 +236,14 @@ def _edits(rng: random.Random) -> Iterator[Edit]:
     after = 0.0
     for _ in range(rng.choice([0, 1, 2, 4])):
         after += rng.choice([0.5, 3.0, rng.uniform(0.0, 30.0)])
-        spec: Json = {name: rng.choice(values) for name, values in POLICIES.items() if rng.random() < 0.5}
+        spec: Json = {
+            name: rng.choice(values) for name, values in POLICIES.items() if rng.random() < 0.5
+        }
         spec["applyEdits"] = rng.choice(["AtOnce", "AtOnce", "AtOnce", "NextUpgrade"])
-        yield Edit(after=round(after, 2), spec={**spec, "steps": [{"weight": 7}]} if rng.random() < 0.15 else spec)
+        yield Edit(
+            after=round(after, 2),
+            spec={**spec, "steps": [{"weight": 7}]} if rng.random() < 0.15 else spec,
+        )
 
 
 def _setting(rng: random.Random, seed: int, kind: str) -> Setting:
@@ -232,7 +253,12 @@ def _setting(rng: random.Random, seed: int, kind: str) -> Setting:
     if step and 100 / step * interval > 1300:
         interval = 10 if step >= 10 else 1
     return Setting(
-        surge=surge, step=step, interval=interval, kind=kind, seed=seed, slow=rng.choice([0.0, 0.5, 1.0, 2.0])
+        surge=surge,
+        step=step,
+        interval=interval,
+        kind=kind,
+        seed=seed,
+        slow=rng.choice([0.0, 0.5, 1.0, 2.0]),
     )
 
 
@@ -240,11 +266,17 @@ def _strikes(rng: random.Random, *, in_steps: bool) -> Iterator[Strike]:
     most = 60 if in_steps else 20
     for write in sorted(rng.sample(range(1, most), k=rng.choice([0, 1, 2, 4]))):
         fate = rng.choice(list(Fate))
-        seconds = rng.choice([0.0, 1.0, 3.0, 12.0]) if "STOP" in fate.name else rng.uniform(3.0, 30.0)
-        yield Strike(write=write, fate=fate, seconds=round(seconds, 2), down=rng.choice([0.0, 1.0, 6.0]))
+        seconds = (
+            rng.choice([0.0, 1.0, 3.0, 12.0]) if "STOP" in fate.name else rng.uniform(3.0, 30.0)
+        )
+        yield Strike(
+            write=write, fate=fate, seconds=round(seconds, 2), down=rng.choice([0.0, 1.0, 6.0])
+        )
 
 
-def _happenings(rng: random.Random, names: list[str], points: tuple[str, ...]) -> Iterator[Happening]:
+def _happenings(
+    rng: random.Random, names: list[str], points: tuple[str, ...]
+) -> Iterator[Happening]:
     for _ in range(rng.choice([0, 1, 1, 2, 3])):
         yield Happening(
             fault=rng.choice(names),

@@ -66,7 +66,10 @@ def _annotate(**values: str | None) -> Do:
 def _options(surge: int, step: int, interval: int) -> Do:
     def act(sim: Interleaved) -> None:
         sim.surge, sim.may_hurry = max(sim.surge, surge), not (surge and step)
-        spec = {**sim.service["spec"], "upgradeStrategy": a_strategy(surge=surge, step=step, interval=interval)}
+        spec = {
+            **sim.service["spec"],
+            "upgradeStrategy": a_strategy(surge=surge, step=step, interval=interval),
+        }
         sim.kube.put(RAY_SERVICE, {**sim.service, "spec": spec})
 
     return _do(act)
@@ -98,7 +101,9 @@ def _edit_and_change(sim: Interleaved) -> None:
 
 def _refuse(kind: str, problem: type[errors.RaybusError], *, part: str = "") -> Do:
     def refused(request: Request) -> errors.RaybusError | None:
-        is_meant = request.kind == kind and (not part or part in str(request.body) or part == request.subresource)
+        is_meant = request.kind == kind and (
+            not part or part in str(request.body) or part == request.subresource
+        )
         return problem(f'admission webhook "deny.example" denied {request}') if is_meant else None
 
     def act(sim: Interleaved) -> None:
@@ -124,7 +129,11 @@ def _skew(name: str, seconds: float) -> Do:
 
 def _wipe_rules(sim: Interleaved) -> None:
     body = sim.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, OWN_ROUTE))
-    if body is not None and labels.HTTP_ROUTE in sim.annotations_now and not sim.draw.has_other_service:
+    if (
+        body is not None
+        and labels.HTTP_ROUTE in sim.annotations_now
+        and not sim.draw.has_other_service
+    ):
         rules = [{"matches": [{"path": {"type": "PathPrefix", "value": "/"}}]}]
         sim.kube.put(HTTP_ROUTE, {**body, "spec": {**body["spec"], "rules": rules}})
 
@@ -159,10 +168,23 @@ def _sicknesses() -> list[Fault]:
 def _wishes() -> list[Fault]:
     no = {"pause": None, "abort": None, "promote": None}
     return [
-        Fault(name="paused", begin=_annotate(pause="true"), end=_annotate(pause=None), seconds=20.0),
-        Fault(name="aborted", begin=_annotate(abort="true"), end=_annotate(abort=None), seconds=60.0),
-        Fault(name="promoted by hand", begin=_annotate(promote="true"), end=_annotate(promote=None), seconds=90.0),
-        Fault(name="paused, then promoted", begin=_annotate(pause="true", promote="true"), end=_annotate(**no)),
+        Fault(
+            name="paused", begin=_annotate(pause="true"), end=_annotate(pause=None), seconds=20.0
+        ),
+        Fault(
+            name="aborted", begin=_annotate(abort="true"), end=_annotate(abort=None), seconds=60.0
+        ),
+        Fault(
+            name="promoted by hand",
+            begin=_annotate(promote="true"),
+            end=_annotate(promote=None),
+            seconds=90.0,
+        ),
+        Fault(
+            name="paused, then promoted",
+            begin=_annotate(pause="true", promote="true"),
+            end=_annotate(**no),
+        ),
         Fault(
             name="allowed to lack 20 percent",
             begin=_annotate(max_unavailable_percent="20"),
@@ -186,15 +208,44 @@ def _wishes() -> list[Fault]:
         Fault(name="no route named any more", begin=_annotate(http_route=None), needs_steps=True),
         Fault(name="strategy NewCluster and Serve config edited", begin=_do(_edit_and_change)),
         Fault(name="Serve config edited", begin=_do(_edit_serve)),
-        Fault(name="no step", begin=_options(50, 0, 1), end=_do(_as_set), seconds=20.0, needs_steps=True),
+        Fault(
+            name="no step",
+            begin=_options(50, 0, 1),
+            end=_do(_as_set),
+            seconds=20.0,
+            needs_steps=True,
+        ),
         Fault(name="all at once", begin=_options(100, 100, 1), needs_steps=True),
         Fault(
-            name="an interval of 600 s", begin=_options(50, 25, 600), end=_do(_as_set), needs_steps=True, seconds=90.0
+            name="an interval of 600 s",
+            begin=_options(50, 25, 600),
+            end=_do(_as_set),
+            needs_steps=True,
+            seconds=90.0,
         ),
-        Fault(name="an invalid edit", begin=_options(50, 25, 0), end=_do(_as_set), needs_steps=True, seconds=90.0),
-        Fault(name="a step of 101", begin=_options(100, 101, 1), end=_do(_as_set), needs_steps=True, seconds=30.0),
-        Fault(name="strategy NewCluster for a while", begin=_kind("NewCluster"), end=_do(_as_set), seconds=20.0),
-        Fault(name="strategy None for a while", begin=_kind("None"), end=_do(_as_set), seconds=20.0),
+        Fault(
+            name="an invalid edit",
+            begin=_options(50, 25, 0),
+            end=_do(_as_set),
+            needs_steps=True,
+            seconds=90.0,
+        ),
+        Fault(
+            name="a step of 101",
+            begin=_options(100, 101, 1),
+            end=_do(_as_set),
+            needs_steps=True,
+            seconds=30.0,
+        ),
+        Fault(
+            name="strategy NewCluster for a while",
+            begin=_kind("NewCluster"),
+            end=_do(_as_set),
+            seconds=20.0,
+        ),
+        Fault(
+            name="strategy None for a while", begin=_kind("None"), end=_do(_as_set), seconds=20.0
+        ),
         Fault(name="the user's tool empties the rules", begin=_do(_wipe_rules), needs_steps=True),
     ]
 
@@ -210,7 +261,9 @@ def _surroundings() -> list[Fault]:
     }
     for name, kind in kinds.items():
         begin = _refuse(kind, errors.Rejected)
-        found.append(Fault(name=f"writes of {name} refused", begin=begin, end=_do(_accept), seconds=30.0))
+        found.append(
+            Fault(name=f"writes of {name} refused", begin=begin, end=_do(_accept), seconds=30.0)
+        )
     receipt = _refuse(RAY_SERVICE.kind, errors.Rejected, part=labels.UPGRADE_RECEIPT)
     status = _refuse(RAY_SERVICE.kind, errors.Forbidden, part="status")
     found += [
@@ -226,8 +279,18 @@ def _surroundings() -> list[Fault]:
                 seconds=20.0,
                 needs_steps=True,
             ),
-            Fault(name=f"the clock of {name} 4 s ahead", begin=_skew(name, 4.0), end=_skew(name, 0.0), seconds=90.0),
-            Fault(name=f"the clock of {name} 4 s behind", begin=_skew(name, -4.0), end=_skew(name, 0.0), seconds=90.0),
+            Fault(
+                name=f"the clock of {name} 4 s ahead",
+                begin=_skew(name, 4.0),
+                end=_skew(name, 0.0),
+                seconds=90.0,
+            ),
+            Fault(
+                name=f"the clock of {name} 4 s behind",
+                begin=_skew(name, -4.0),
+                end=_skew(name, 0.0),
+                seconds=90.0,
+            ),
         ]
     return found
 

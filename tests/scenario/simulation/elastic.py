@@ -129,7 +129,9 @@ class ElasticHead(ModelHead):
         for deployment in answer["deployments"].values():
             deployment["target_num_replicas"] = self._wanted()
             if self.is_autoscaled:
-                deployment["deployment_config"] = {"autoscaling_config": {"min_replicas": LEAST, "max_replicas": MOST}}
+                deployment["deployment_config"] = {
+                    "autoscaling_config": {"min_replicas": LEAST, "max_replicas": MOST}
+                }
             if self.app_state is not None:
                 deployment["replicas"] = []
         return answer
@@ -155,7 +157,9 @@ class ElasticServe(ModelServe):
 
     def head(self, service: str) -> ElasticHead:
         if service not in self.models:
-            self.models[service] = self.heads[service] = ElasticHead(self._clock_of_model, self._slowness)
+            self.models[service] = self.heads[service] = ElasticHead(
+                self._clock_of_model, self._slowness
+            )
         found = self.models[service]
         assert isinstance(found, ElasticHead)
         found.lookback = self.lookback

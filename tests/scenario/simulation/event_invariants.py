@@ -52,7 +52,11 @@ class _Past:
             self.splits.append(split)
 
     def showed(self, split: Numbers) -> None:
-        later = [index for index, each in enumerate(self.splits) if each == split and index >= self._shown]
+        later = [
+            index
+            for index, each in enumerate(self.splits)
+            if each == split and index >= self._shown
+        ]
         self._shown = later[0] if later else self._shown
 
     def overtook(self) -> None:
@@ -67,7 +71,10 @@ def _happened(changes: list[Change]) -> Iterator[tuple[Pair, list[Numbers]]]:
         if change.kind == RAY_SERVICE.kind and not change.is_gone:
             service = ray_service.decode(change.body)
             status = service.status
-            now = (status.active_service_status.ray_cluster_name, status.pending_service_status.ray_cluster_name)
+            now = (
+                status.active_service_status.ray_cluster_name,
+                status.pending_service_status.ray_cluster_name,
+            )
             if all(now):
                 shown = _numbers(traffic_record.of_status(service).clusters, now)
                 found.setdefault(now, _Past()).showed(shown)
@@ -113,7 +120,9 @@ def _names(
 
 def _steps(events: list[CloudEvent[Data]], happened: list[Numbers]) -> Iterator[str]:
     """Every split of the record is published, in order."""
-    steps = [each.data for each in events if isinstance(each.data, CapacityChanged | TrafficShifted)]
+    steps = [
+        each.data for each in events if isinstance(each.data, CapacityChanged | TrafficShifted)
+    ]
     published = [AT_FIRST, *(upgrade_laws.numbers(each.after) for each in steps)]
     rest = iter(published)
     missing = [each for each in happened if not any(each == one for one in rest)]

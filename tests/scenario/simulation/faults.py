@@ -79,7 +79,12 @@ def _ray() -> list[Fault]:
         healthy = _head(role, behaviour="ok", app_state=None)
         is_pending = role == "pending"
         found += [
-            Fault(name=f"{role} dashboard answers 500", begin=_head(role, behaviour="500"), end=healthy, stalls="500"),
+            Fault(
+                name=f"{role} dashboard answers 500",
+                begin=_head(role, behaviour="500"),
+                end=healthy,
+                stalls="500",
+            ),
             Fault(
                 name=f"{role} dashboard hangs",
                 begin=_head(role, behaviour="silent"),
@@ -230,13 +235,22 @@ def _machines() -> list[Fault]:
     for name in ("service", "traffic"):
         found += [
             Fault(name=f"{name} receives late", begin=_lag(name, 3.0), end=_lag(name, 0.0)),
-            Fault(name=f"{name} is down", begin=_down(name, is_down=True), end=_down(name, is_down=False)),
+            Fault(
+                name=f"{name} is down",
+                begin=_down(name, is_down=True),
+                end=_down(name, is_down=False),
+            ),
         ]
     return [
         *found,
         Fault(name="writes meet conflicts", begin=_refuse(errors.Conflict), end=_accept),
         Fault(name="the API server fails", begin=_refuse(errors.Unavailable), end=_accept),
-        Fault(name="answers are lost", begin=_answers(are_lost=True), end=_answers(are_lost=False), seconds=4.0),
+        Fault(
+            name="answers are lost",
+            begin=_answers(are_lost=True),
+            end=_answers(are_lost=False),
+            seconds=4.0,
+        ),
         Fault(name="the clock jumps back", begin=_jump(-1)),
         Fault(name="the clock jumps forward", begin=_jump(1)),
         Fault(name="pending cluster deleted by hand", begin=_lose("pending")),
@@ -302,9 +316,18 @@ def _users() -> list[Fault]:
             needs_steps=True,
             stalls="must both be greater than 0",
         ),
-        Fault(name="strategy becomes NewCluster", begin=_change_strategy("NewCluster"), needs_steps=True),
+        Fault(
+            name="strategy becomes NewCluster",
+            begin=_change_strategy("NewCluster"),
+            needs_steps=True,
+        ),
         Fault(name="strategy becomes None", begin=_change_strategy("None")),
-        Fault(name="suspended and resumed", begin=_suspend(is_on=True), end=_suspend(is_on=False), seconds=10.0),
+        Fault(
+            name="suspended and resumed",
+            begin=_suspend(is_on=True),
+            end=_suspend(is_on=False),
+            seconds=10.0,
+        ),
         Fault(name="service deleted", begin=_delete_service),
     ]
 

@@ -20,11 +20,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """What it broke."""
 
 
-def _happens(fault: str, point: str, *, after: float = 0.0, seconds: float | None = None) -> Happening:
+def _happens(
+    fault: str, point: str, *, after: float = 0.0, seconds: float | None = None
+) -> Happening:
     return Happening(fault=fault, point=point, after=after, seconds=seconds)
 
 
-def _case(name: str, law: str, *happenings: Happening, setting: Setting | None = None, **fields: object) -> Case:
+def _case(
+    name: str, law: str, *happenings: Happening, setting: Setting | None = None, **fields: object
+) -> Case:
     draw = Draw(seed=0, setting=setting or Setting(), happenings=happenings)
     return Case(name=name, law=law, draw=msgspec.structs.replace(draw, **fields))
 
@@ -52,7 +56,13 @@ CASES: Final = (
         setting=Setting(surge=50, step=25, interval=4),
         has_own_route=True,
     ),
-    _case("F.5", "foreign", has_own_route=True, has_other_service=True, annotations={"raybus.io/http-route": "mine"}),
+    _case(
+        "F.5",
+        "foreign",
+        has_own_route=True,
+        has_other_service=True,
+        annotations={"raybus.io/http-route": "mine"},
+    ),
     _case(
         "F.7",
         "deleted",
@@ -62,7 +72,12 @@ CASES: Final = (
         starts=90.0,
         rests=100.0,
     ),
-    _case("F.8", "overload", _happens("active pods die", "half", after=1.0, seconds=60.0), setting=SLOW),
+    _case(
+        "F.8",
+        "overload",
+        _happens("active pods die", "half", after=1.0, seconds=60.0),
+        setting=SLOW,
+    ),
     _case(
         "F.9",
         "overload",
@@ -76,7 +91,9 @@ CASES: Final = (
         setting=Setting(surge=20, step=5, interval=10),
         annotations={"raybus.io/progress-deadline": "120", "raybus.io/on-deadline": "Rollback"},
     ),
-    _case("F.11", "starved", setting=Setting(surge=75, step=25, interval=5), annotations=UNAVAILABLE),
+    _case(
+        "F.11", "starved", setting=Setting(surge=75, step=25, interval=5), annotations=UNAVAILABLE
+    ),
     _case(
         "F.12",
         "alone",

@@ -134,7 +134,16 @@ class Sources:
         self.proven_bad |= {cluster} if is_bad else set()
         return ANSWERS[source][answer]()
 
-    def unmet(self, gate: Json, cluster: str, weight: int, since: float, answered: Count, *, in_steps: bool) -> bool:
+    def unmet(
+        self,
+        gate: Json,
+        cluster: str,
+        weight: int,
+        since: float,
+        answered: Count,
+        *,
+        in_steps: bool,
+    ) -> bool:
         """Return whether a cluster has not met a gate at a weight that it has had since then; `answered` counts from then on.
 
         A window of requests begins and ends up to a read late, so one with good requests may be good whatever came before and after.
@@ -145,6 +154,8 @@ class Sources:
             return held is None or held.answer != "good" or (weight > 0 and held.at < since)
         if "prometheus" in gate:
             held = self.values.get(cluster)
-            oldest = max(since if weight else 0.0, self.clock.monotonic() - prometheus.FRESH - LONGEST_PASS)
+            oldest = max(
+                since if weight else 0.0, self.clock.monotonic() - prometheus.FRESH - LONGEST_PASS
+            )
             return not is_first and (held is None or held.answer != "good" or held.at < oldest)
         return not is_first and (answered.all < gate["minRequests"] or answered.well <= 0)

@@ -161,7 +161,9 @@ class Interleaved(Sim):
         super().__init__(draw.setting)
         self.sources.clock = self.clock
         self.serve = ElasticServe(self.clock, self.slowness)
-        waits = max((each.seconds for each in draw.strikes if "STOP" in each.fate.name), default=0.0)
+        waits = max(
+            (each.seconds for each in draw.strikes if "STOP" in each.fate.name), default=0.0
+        )
         self.serve.lookback = 0.75 + 3 * draw.longest_stop + waits
         self.serve.on_put.append(self._count_put)
         if draw.has_own_route:
@@ -194,7 +196,9 @@ class Interleaved(Sim):
                 outbound=self.sources,
             )
         else:
-            self.traffic = traffic.assemble(kube, serve, clock=clock, instance="test", outbound=self.sources)
+            self.traffic = traffic.assemble(
+                kube, serve, clock=clock, instance="test", outbound=self.sources
+            )
         self._failures[name] = 0
         process.received = 0
         process.due = self.clock.monotonic()
@@ -218,9 +222,13 @@ class Interleaved(Sim):
     def _start_pass(self, process: Process) -> None:
         process.due = None
         now = self.wall_clocks[process.name].now()
-        reconcile = cast("Any", (self.app if process.name == "service" else self.traffic).reconciler)
+        reconcile = cast(
+            "Any", (self.app if process.name == "service" else self.traffic).reconciler
+        )
         task = asyncio.get_running_loop().create_task(reconcile(self.key, now))
-        self._running[process.name] = Running(task=task, began=now, caller=self._lives[process.name])
+        self._running[process.name] = Running(
+            task=task, began=now, caller=self._lives[process.name]
+        )
 
     def _reap(self) -> None:
         """Take the results of passes that have ended."""
@@ -261,7 +269,11 @@ class Interleaved(Sim):
     async def stop(self, caller: Caller, seconds: float, where: str) -> None:
         self._check_alive(caller)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._parked.append(Parked(caller=caller, until=self.clock.monotonic() + seconds, future=future, where=where))
+        self._parked.append(
+            Parked(
+                caller=caller, until=self.clock.monotonic() + seconds, future=future, where=where
+            )
+        )
         await future
         self._check_alive(caller)
 
@@ -307,7 +319,12 @@ class Interleaved(Sim):
                 self.notes.clear()
 
     async def _step(self, ends: float) -> None:
-        others = [self._gateway_moves, self.clusters_move_on, self.endpoints_follow, self._ray_moves]
+        others = [
+            self._gateway_moves,
+            self.clusters_move_on,
+            self.endpoints_follow,
+            self._ray_moves,
+        ]
         self.gateway.seconds = self.slowness.draw()
         self.rng.shuffle(others)
         for each in others:
@@ -323,10 +340,18 @@ class Interleaved(Sim):
     def _idle(self) -> float:
         """Return how far the clock may move: nobody is due before."""
         now = self.clock.monotonic()
-        moments = [each.due for each in self.processes.values() if each.due is not None and not each.is_down]
+        moments = [
+            each.due
+            for each in self.processes.values()
+            if each.due is not None and not each.is_down
+        ]
         moments += [each.until for each in self._parked]
         moments += [each.at for each in self._late]
-        is_busy = any(each.lag for each in self.processes.values()) or self.pending or len(self.clusters) != 1
+        is_busy = (
+            any(each.lag for each in self.processes.values())
+            or self.pending
+            or len(self.clusters) != 1
+        )
         nearest = min(moments, default=now + IDLE) - now
         return min(IDLE if not is_busy else 2 * TICK, max(TICK, nearest))
 
@@ -380,7 +405,9 @@ class Interleaved(Sim):
                 await each.carry_out()
             except errors.RaybusError:
                 continue
-            changed = {name: target for name, target in was.items() if self.model(name).target != target}
+            changed = {
+                name: target for name, target in was.items() if self.model(name).target != target
+            }
             self._surprised_at |= dict.fromkeys(changed, now)
             self._targets_before = changed | self._targets_before
 
@@ -404,7 +431,11 @@ class Interleaved(Sim):
     def annotations(self) -> dict[str, str]:
         """Return what the user wants now."""
         service = self.kube.objects.get((RAY_SERVICE.kind, NAMESPACE, NAME))
-        return dict(self.draw.annotations) if service is None else service["metadata"].get("annotations", {})
+        return (
+            dict(self.draw.annotations)
+            if service is None
+            else service["metadata"].get("annotations", {})
+        )
 
     def annotate(self, **values: str | None) -> None:
         """Set or remove annotations of ours, as `kubectl annotate` does; underscores stand for hyphens."""
@@ -415,7 +446,9 @@ class Interleaved(Sim):
             held.pop(key, None)
             if value is not None:
                 held[key] = value
-        self.kube.put(RAY_SERVICE, {**service, "metadata": {**service["metadata"], "annotations": held}})
+        self.kube.put(
+            RAY_SERVICE, {**service, "metadata": {**service["metadata"], "annotations": held}}
+        )
 
     def set_pods(self, cluster: str, *, are_ready: bool) -> None:
         """Let a cluster's worker die with its replicas, or come back."""
@@ -446,15 +479,23 @@ class Interleaved(Sim):
         return {} if route is None else _own(route)
 
     def _bring_route(self) -> None:
-        self.kube.put(GATEWAY, {"metadata": {"name": "shared"}, "spec": {"gatewayClassName": "fast"}})
+        self.kube.put(
+            GATEWAY, {"metadata": {"name": "shared"}, "spec": {"gatewayClassName": "fast"}}
+        )
         rule: Json = {"matches": [{"path": {"type": "PathPrefix", "value": "/"}}]}
         if self.draw.has_other_service:
             rule["backendRefs"] = [{"name": f"{OTHER_NAME}{SERVE}", "port": 8000, "weight": 1}]
             self.kube.put(
                 SERVICE,
                 {
-                    "metadata": {"name": f"{OTHER_NAME}{SERVE}", "labels": {labels.ORIGIN_NAME: OTHER_NAME}},
-                    "spec": {"selector": {labels.CLUSTER: "other"}, "ports": [{"name": "serve", "port": 8000}]},
+                    "metadata": {
+                        "name": f"{OTHER_NAME}{SERVE}",
+                        "labels": {labels.ORIGIN_NAME: OTHER_NAME},
+                    },
+                    "spec": {
+                        "selector": {labels.CLUSTER: "other"},
+                        "ports": [{"name": "serve", "port": 8000}],
+                    },
                 },
             )
         rules: list[Json] = [rule, {"matches": [{"path": {"type": "PathPrefix", "value": "/b"}}]}]
@@ -462,7 +503,11 @@ class Interleaved(Sim):
             rules = rules[:1]
         spec = {"parentRefs": [{"name": "shared"}], "rules": rules}
         self.kube.put(
-            HTTP_ROUTE, {"metadata": {"name": OWN_ROUTE, "annotations": {"raybus.io/rayservice": NAME}}, "spec": spec}
+            HTTP_ROUTE,
+            {
+                "metadata": {"name": OWN_ROUTE, "annotations": {"raybus.io/rayservice": NAME}},
+                "spec": spec,
+            },
         )
 
     def _gateway_moves(self) -> None:
@@ -483,7 +528,9 @@ class Interleaved(Sim):
         pending = self.pending if self._has_service else ""
         for name in self.clusters:
             head = self.model(name)
-            head.share = weights.get(name, 0) if weights else (100 if name in {selected, self.active} else 0)
+            head.share = (
+                weights.get(name, 0) if weights else (100 if name in {selected, self.active} else 0)
+            )
             if head.share:
                 head.ongoing_until = now + DRAINS
             self._answer(head, is_new=name == pending)
@@ -518,7 +565,10 @@ class Interleaved(Sim):
 
     def overrule(self) -> None:
         """Let the user promote an upgrade that a gate ended."""
-        if any(self.condition(each) == ("True", "GateFailed") for each in ("UpgradePaused", "UpgradeAborted")):
+        if any(
+            self.condition(each) == ("True", "GateFailed")
+            for each in ("UpgradePaused", "UpgradeAborted")
+        ):
             self.log("user: promotes what failed")
             self.annotate(promote="true")
 
@@ -537,7 +587,9 @@ class Interleaved(Sim):
         """Yield what the upgrade lacks at its weight by the policy that it follows; nothing right after an edit of that, or where the user promotes."""
         (cluster, weight), since, before = self._weighed
         text, policy_at = self._policy_at
-        is_known = self._has_service and bool(text) and self.clock.monotonic() - policy_at >= LONGEST_PASS
+        is_known = (
+            self._has_service and bool(text) and self.clock.monotonic() - policy_at >= LONGEST_PASS
+        )
         if not is_known or labels.PROMOTE in self.annotations_now:
             return
         spec, in_steps = msgspec.json.decode(text)["spec"], self.view.capacities[1] is not None
@@ -555,9 +607,13 @@ class Interleaved(Sim):
             if self.sources.unmet(gate, cluster, weight, since, answered, in_steps=in_steps):
                 yield f"{gate} at {weight} percent"
         is_last = not in_steps or weight == rules.WHOLE
-        pauses = "pause" in steps.get(weight, {}) if in_steps else "pause" in steps.get(rules.WHOLE, {})
+        pauses = (
+            "pause" in steps.get(weight, {}) if in_steps else "pause" in steps.get(rules.WHOLE, {})
+        )
         if pauses or (is_last and not spec.get("autoPromote", True)):
-            approved, _, percent = self.annotations_now.get(labels.APPROVED_STEP, "").rpartition("/")
+            approved, _, percent = self.annotations_now.get(labels.APPROVED_STEP, "").rpartition(
+                "/"
+            )
             if approved != cluster or int(percent) < (weight if in_steps else rules.WHOLE):
                 yield f"an approval at {weight} percent"
 
@@ -569,14 +625,28 @@ class Interleaved(Sim):
             self._policy_at = policy, now if self._policy_at[0] else -LONGEST_PASS
         at = pending, self.weights.get(pending, 0)
         in_steps = self._has_service and self.view.capacities[1] is not None
-        if at != self._weighed[0] and (self.weights or not in_steps):  # without its route for a while it keeps its step
+        if at != self._weighed[0] and (
+            self.weights or not in_steps
+        ):  # without its route for a while it keeps its step
             head = self.model(pending) if pending in self.clusters else None
             # in steps those that Ray has exported by then; all of a cluster that has no traffic yet count before it gets all at once
-            counted = Count() if head is None or not in_steps else Count(all=head.shown.all, well=head.shown.well)
+            counted = (
+                Count()
+                if head is None or not in_steps
+                else Count(all=head.shown.all, well=head.shown.well)
+            )
             self._weighed = at, now, counted
-        if self._has_service and self._is_failed() and self.status.get("observedGeneration") == self.generation:
+        if (
+            self._has_service
+            and self._is_failed()
+            and self.status.get("observedGeneration") == self.generation
+        ):
             spec: Json = msgspec.json.decode(policy)["spec"] if policy else {}
-            first = self._failed_for.setdefault(pending, self.generation) if pending else self.generation
+            first = (
+                self._failed_for.setdefault(pending, self.generation)
+                if pending
+                else self.generation
+            )
             if first == self.generation:  # a later spec has an upgrade of its own
                 self._failed_at.setdefault(self.generation, spec.get("onFailure", "Rollback"))
 
@@ -587,13 +657,21 @@ class Interleaved(Sim):
     # --- laws ----------------------------------------------------------------------------------------------------------
 
     def moment(self) -> Moment:
-        return msgspec.structs.replace(super().moment(), carries={name: self._carries(name) for name in self.clusters})
+        return msgspec.structs.replace(
+            super().moment(), carries={name: self._carries(name) for name in self.clusters}
+        )
 
     def check(self, actor: str, *, by_hand: bool = False) -> None:
         after = self.moment()
         stamp = self.state(actor)
-        restored = {name for name, target in self._targets_before.items() if self.model(name).target <= target}
-        self._targets_before = {name: at for name, at in self._targets_before.items() if name not in restored}
+        restored = {
+            name
+            for name, target in self._targets_before.items()
+            if self.model(name).target <= target
+        }
+        self._targets_before = {
+            name: at for name, at in self._targets_before.items() if name not in restored
+        }
         if not by_hand and self.counts_from is not None:
             for law, text in laws.of_a_change(self._moment, after, self._stamp, stamp):
                 self.break_law(law, text.split()[0], text)
@@ -609,7 +687,9 @@ class Interleaved(Sim):
         has_service = (RAY_SERVICE.kind, NAMESPACE, NAME) in self.kube.objects
         names = sorted(clusters | set(self.weights))
         pods = {
-            name: self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {}).get("status", {}).get("phase")
+            name: self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {})
+            .get("status", {})
+            .get("phase")
             for name in names
         }
         return State(
@@ -618,13 +698,25 @@ class Interleaved(Sim):
             route=self.weights if self.route is not None else None,
             effective=[dict(each) for each in self._effective_of.values()],
             carries={name: self._carries(name) for name in names},
-            targets={name: self.model(name).target for name in names if name in clusters and self.model(name).puts},
+            targets={
+                name: self.model(name).target
+                for name in names
+                if name in clusters and self.model(name).puts
+            },
             targets_before=dict(self._targets_before),
-            surprised=frozenset(name for name, at in self._surprised_at.items() if now - at <= OBSERVED),
-            missing=frozenset(name for name in names if name not in clusters or pods[name] == "Failed"),
+            surprised=frozenset(
+                name for name, at in self._surprised_at.items() if now - at <= OBSERVED
+            ),
+            missing=frozenset(
+                name for name in names if name not in clusters or pods[name] == "Failed"
+            ),
             silent=frozenset(name for name in clusters if self.model(name).behaviour != "ok"),
             autoscaled=frozenset(name for name in clusters if self.model(name).is_autoscaled),
-            follows={name: self.model(name).follows for name in clusters if self.model(name).is_autoscaled},
+            follows={
+                name: self.model(name).follows
+                for name in clusters
+                if self.model(name).is_autoscaled
+            },
             in_steps=has_service and self.view.capacities[1] is not None,
             active=self.active if has_service else "",
             is_alone=has_service and self.is_complete() and len(clusters) == 1,
@@ -672,7 +764,11 @@ class Interleaved(Sim):
             return None
         uids = {each["targetRef"]["uid"] for each in slices["endpoints"]}
         pods = self.kube.all(POD)
-        return frozenset(each["metadata"]["labels"][labels.CLUSTER] for each in pods if each["metadata"]["uid"] in uids)
+        return frozenset(
+            each["metadata"]["labels"][labels.CLUSTER]
+            for each in pods
+            if each["metadata"]["uid"] in uids
+        )
 
     def _deadline(self) -> float:
         text = self.annotations_now.get(labels.PROGRESS_DEADLINE, "600")
@@ -681,7 +777,11 @@ class Interleaved(Sim):
     def _carries(self, name: str) -> int:
         if (RAY_CLUSTER.kind, NAMESPACE, name) not in self.kube.objects:
             return 0
-        phase = self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {}).get("status", {}).get("phase")
+        phase = (
+            self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {})
+            .get("status", {})
+            .get("phase")
+        )
         return self.model(name).carries if phase == "Running" else 0
 
     def _allowance(self, now: float) -> int:
@@ -695,7 +795,9 @@ class Interleaved(Sim):
         if route is None:
             return ()
         refs = [ref for rule in route["spec"]["rules"] for ref in rule.get("backendRefs", [])]
-        return tuple((ref["name"], ref["weight"]) for ref in refs if ref["name"].startswith(OTHER_NAME))
+        return tuple(
+            (ref["name"], ref["weight"]) for ref in refs if ref["name"].startswith(OTHER_NAME)
+        )
 
     def _passed(self, seconds: float) -> None:
         """Let laws count what lasts."""
@@ -706,13 +808,20 @@ class Interleaved(Sim):
         if self.condition("UpgradeStalled")[0] == "True" if not stamp.is_going else False:
             self.has_stalled = True
         are_well = self._are_well()
-        for law, subject, text in laws.of_time(self.timers, stamp, seconds, is_excused=not are_well):
+        for law, subject, text in laws.of_time(
+            self.timers, stamp, seconds, is_excused=not are_well
+        ):
             self.break_law(law, subject, text)
-        for law, subject, text in laws.of_serving(self.timers, stamp, seconds, is_excused=not self._may_serve()):
+        for law, subject, text in laws.of_serving(
+            self.timers, stamp, seconds, is_excused=not self._may_serve()
+        ):
             self.break_law(law, subject, text)
         others = dict(self._versions()) if not stamp.is_going else {}
         for name, text in others.items():
-            if self.timers.lasts(("version", name), seconds, holds=True, is_excused=not are_well) > laws.STABLE_AFTER:
+            if (
+                self.timers.lasts(("version", name), seconds, holds=True, is_excused=not are_well)
+                > laws.STABLE_AFTER
+            ):
                 self.break_law("version", name, text)
         self.timers.keep("version", set(others))
         self._count_hot(now)
@@ -722,7 +831,9 @@ class Interleaved(Sim):
         for name in self.clusters:
             carries, is_ready = self._carries(name) > 0, self._has_ready_head(name)
             self._were_ready |= {name} if carries and is_ready else set()
-            is_down = name in self._were_ready and not (is_ready and (carries or not self.model(name).target))
+            is_down = name in self._were_ready and not (
+                is_ready and (carries or not self.model(name).target)
+            )
             if self.model(name).is_sick or is_down:
                 self._sick_at[name] = self.clock.monotonic()
 
@@ -756,7 +867,12 @@ class Interleaved(Sim):
         """
         for name in self.clusters:
             head = self.model(name)
-            if not head.puts or head.behaviour != "ok" or head.has_forgotten or not self._has_ready_head(name):
+            if (
+                not head.puts
+                or head.behaviour != "ok"
+                or head.has_forgotten
+                or not self._has_ready_head(name)
+            ):
                 continue
             recorded = self._recorded(name)
             runs = _config(head.puts[-1])
@@ -774,13 +890,23 @@ class Interleaved(Sim):
             if each["metadata"]["labels"].get(revision.RECORD) == revision.SERVE_CONFIG
             and each["metadata"]["ownerReferences"][0]["uid"] == uid
         ]
-        newest_first = sorted(held, key=lambda each: (each.revision, each.metadata.name), reverse=True)
+        newest_first = sorted(
+            held, key=lambda each: (each.revision, each.metadata.name), reverse=True
+        )
         possible = revision.open_ones(newest_first)
-        return {_read(each.data.serve_config) for each in possible if each.outcome is not Outcome.REFUSED}
+        return {
+            _read(each.data.serve_config)
+            for each in possible
+            if each.outcome is not Outcome.REFUSED
+        }
 
     def _note_names(self) -> None:
         """When a cluster is named pending, remember what the active one may be given until the end."""
-        if (RAY_SERVICE.kind, NAMESPACE, NAME) not in self.kube.objects or self.pending == self._pending_seen:
+        if (
+            RAY_SERVICE.kind,
+            NAMESPACE,
+            NAME,
+        ) not in self.kube.objects or self.pending == self._pending_seen:
             return
         self._pending_seen = self.pending
         self._goals_seen = len(self.goals)
@@ -801,7 +927,12 @@ class Interleaved(Sim):
 
     def _judge_config(self, cluster: str) -> None:
         allowed = self.complete_configs.get(cluster)
-        if allowed is None or not self._is_reconciling or cluster != self.active or not self.pending:
+        if (
+            allowed is None
+            or not self._is_reconciling
+            or cluster != self.active
+            or not self.pending
+        ):
             return
         new = _config(self.model(cluster).puts[-1])
         if new not in allowed | self._reverted_configs(cluster):
@@ -817,7 +948,9 @@ class Interleaved(Sim):
         if self.view.capacities[1] is not None:
             return frozenset()
         held = _image(self.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, cluster)]["spec"])
-        return frozenset(_read(serve) for image, serve in self.goals[self._goals_seen :] if image == held)
+        return frozenset(
+            _read(serve) for image, serve in self.goals[self._goals_seen :] if image == held
+        )
 
     def _fail(self, request: Request) -> errors.RaybusError | None:
         problem = super()._fail(request)
@@ -837,7 +970,9 @@ class Interleaved(Sim):
         for name, times in self._puts_at.items():
             times[:] = [each for each in times if now - each <= laws.WINDOW]
             if len(times) > laws.MOST_PUTS:
-                self.break_law("hot", name, f"{name} got {len(times)} PUTs within {laws.WINDOW:g} s")
+                self.break_law(
+                    "hot", name, f"{name} got {len(times)} PUTs within {laws.WINDOW:g} s"
+                )
             if len(times) > 3 * laws.MOST_PUTS:
                 raise NeverRests
 
@@ -872,13 +1007,19 @@ def _own(route: Body) -> dict[str, int]:
 
 def _is_accepted(route: Body) -> bool:
     parents = route.get("status", {}).get("parents", [])
-    held = [each for parent in parents for each in parent["conditions"] if each["type"] == "Accepted"]
+    held = [
+        each for parent in parents for each in parent["conditions"] if each["type"] == "Accepted"
+    ]
     generation = route["metadata"]["generation"]
-    return any(each["status"] == "True" and each["observedGeneration"] == generation for each in held)
+    return any(
+        each["status"] == "True" and each["observedGeneration"] == generation for each in held
+    )
 
 
 def _config(put: Json) -> str:
-    return msgspec.json.encode({key: value for key, value in put.items() if key != "target_capacity"}).decode()
+    return msgspec.json.encode(
+        {key: value for key, value in put.items() if key != "target_capacity"}
+    ).decode()
 
 
 def _image(config: Json) -> str:

@@ -124,7 +124,9 @@ def of_a_change(before: Moment, after: Moment, old: State, new: State) -> Iterat
         return
     for law, rule in _RULES.items():
         is_blind = law == "surge" and new.surprised
-        for text in rule(before, after) if (law not in IN_STEPS or old.in_steps) and not is_blind else ():
+        for text in (
+            rule(before, after) if (law not in IN_STEPS or old.in_steps) and not is_blind else ()
+        ):
             yield law, text
     yield from (("growth", text) for text in growth(before, after, new))
     yield from (("parity", text) for text in parity(before, after, new))
@@ -135,7 +137,9 @@ def of_a_change(before: Moment, after: Moment, old: State, new: State) -> Iterat
     yield from (("silence", text) for text in silence(before, after, old, new))
 
 
-def of_time(timers: Timers, state: State, seconds: float, *, is_excused: bool) -> Iterator[tuple[str, str, str]]:
+def of_time(
+    timers: Timers, state: State, seconds: float, *, is_excused: bool
+) -> Iterator[tuple[str, str, str]]:
     """Yield law, subject and text of what has lasted too long."""
     if state.is_going:
         return
@@ -157,11 +161,18 @@ def of_time(timers: Timers, state: State, seconds: float, *, is_excused: bool) -
             state.is_awaited[0],
             f"{state.is_awaited[0]} of another RayService is not on the route any more",
         )
-    yield from _lasting(timers, "returned", dict(_returning(state)), RETURNS, seconds, is_excused=is_excused)
-    yield from _lasting(timers, "starved", dict(_short(state)), SHEDS_REPLICAS, seconds, is_excused=is_excused)
+    yield from _lasting(
+        timers, "returned", dict(_returning(state)), RETURNS, seconds, is_excused=is_excused
+    )
+    yield from _lasting(
+        timers, "starved", dict(_short(state)), SHEDS_REPLICAS, seconds, is_excused=is_excused
+    )
     target = state.targets.get(state.active, 100)
     is_less = state.is_alone and target != rules.WHOLE
-    if timers.lasts(("alone", state.active), seconds, holds=is_less, is_excused=is_excused) > STABLE_AFTER:
+    if (
+        timers.lasts(("alone", state.active), seconds, holds=is_less, is_excused=is_excused)
+        > STABLE_AFTER
+    ):
         yield "alone", state.active, f"{state.active} is alone and has a capacity of {target}"
     reached = sum(state.targets.get(name, 0) for name in state.plain or ())
     least = rules.WHOLE - state.allowance
@@ -175,7 +186,13 @@ def of_time(timers: Timers, state: State, seconds: float, *, is_excused: bool) -
 
 
 def _lasting(
-    timers: Timers, law: str, found: dict[str, str], limit: float, seconds: float, *, is_excused: bool
+    timers: Timers,
+    law: str,
+    found: dict[str, str],
+    limit: float,
+    seconds: float,
+    *,
+    is_excused: bool,
 ) -> Iterator[tuple[str, str, str]]:
     for name, text in found.items():
         if timers.lasts((law, name), seconds, holds=True, is_excused=is_excused) > limit:
@@ -183,10 +200,15 @@ def _lasting(
     timers.keep(law, set(found))
 
 
-def of_serving(timers: Timers, state: State, seconds: float, *, is_excused: bool) -> Iterator[tuple[str, str, str]]:
+def of_serving(
+    timers: Timers, state: State, seconds: float, *, is_excused: bool
+) -> Iterator[tuple[str, str, str]]:
     """Yield clusters that are not given a Serve config, whatever is wrong with routes and Gateways."""
     for name in sorted(state.unserved if not state.is_going else ()):
-        if timers.lasts(("unserved", name), seconds, holds=True, is_excused=is_excused) > STABLE_AFTER:
+        if (
+            timers.lasts(("unserved", name), seconds, holds=True, is_excused=is_excused)
+            > STABLE_AFTER
+        ):
             yield "unserved", name, f"{name} has a ready head and gets no Serve config"
     timers.keep("unserved", set(state.unserved))
 
@@ -198,10 +220,14 @@ def overloaded(state: State) -> Iterator[tuple[str, str, float]]:
         is_lost = carries == 0 or name in state.missing
         if weight <= (0 if is_lost else carries + state.allowance + SLACK):
             continue
-        if (name in state.autoscaled and not is_lost) or (name in state.silent and name not in state.missing):
+        if (name in state.autoscaled and not is_lost) or (
+            name in state.silent and name not in state.missing
+        ):
             continue
         others = [each for each in state.route or {} if each != name and each not in state.silent]
-        spare = sum(max(0, state.carries.get(each, 0) - (state.route or {})[each]) for each in others)
+        spare = sum(
+            max(0, state.carries.get(each, 0) - (state.route or {})[each]) for each in others
+        )
         limit = SHEDS if name in state.missing else SHEDS_REPLICAS
         text = f"{name} gets {weight} and carries {carries}, while {spare} are to spare elsewhere"
         if spare > SLACK:
@@ -218,9 +244,15 @@ def growth(before: Moment, after: Moment, new: State) -> Iterator[str]:
     if after.weights is None or before.weights is None:
         return
     for name, weight in after.weights.items():
-        others = [each for each in (after.active, after.pending) if each != name and after.capacities.get(each, 0) > 0]
+        others = [
+            each
+            for each in (after.active, after.pending)
+            if each != name and after.capacities.get(each, 0) > 0
+        ]
         seen = after.seen_ready.get(name, 0)
-        is_more = weight > before.weights.get(name, 0) and weight * (100 - new.allowance) // 100 > seen
+        is_more = (
+            weight > before.weights.get(name, 0) and weight * (100 - new.allowance) // 100 > seen
+        )
         if is_more and any(new.carries.get(each, 0) for each in others):
             yield f"{name} gets {weight} percent and was seen ready for {seen}"
 
@@ -238,10 +270,14 @@ def parity(before: Moment, after: Moment, new: State) -> Iterator[str]:
         return
     for name, weight in after.weights.items():
         others = [each for each in (after.active, after.pending) if each and each != name]
-        are_whole = all(new.carries.get(each, 0) + SLACK >= before.weights.get(each, 0) > 0 for each in others)
+        are_whole = all(
+            new.carries.get(each, 0) + SLACK >= before.weights.get(each, 0) > 0 for each in others
+        )
         had = before.weights.get(name, 0)
         follows = (
-            (new.follows.get(name, rules.WHOLE) + 1) * rules.WHOLE // max(1, rules.WHOLE - _rounded(rules.WHOLE - had))
+            (new.follows.get(name, rules.WHOLE) + 1)
+            * rules.WHOLE
+            // max(1, rules.WHOLE - _rounded(rules.WHOLE - had))
         )
         is_more = weight > had and weight * (100 - new.allowance) // 100 > follows
         if is_more and others and are_whole and not new.silent.intersection(others):
@@ -269,9 +305,15 @@ def starved(old: State, new: State, *, sick: frozenset[str]) -> Iterator[str]:
 def _short(state: State) -> Iterator[tuple[str, str]]:
     """Yield clusters with less capacity than their share, less the allowance in proportion, where another one could carry some."""
     for name, target in state.targets.items():
-        share = max([(state.route or {}).get(name, 0), *(each.get(name, 0) for each in state.effective)])
+        share = max(
+            [(state.route or {}).get(name, 0), *(each.get(name, 0) for each in state.effective)]
+        )
         others_carry = any(carries for each, carries in state.carries.items() if each != name)
-        if target < share * (100 - state.allowance) // 100 and name not in state.missing and others_carry:
+        if (
+            target < share * (100 - state.allowance) // 100
+            and name not in state.missing
+            and others_carry
+        ):
             yield name, f"{name} has a capacity of {target} while it is sent {share} percent"
 
 
@@ -331,11 +373,18 @@ def _forward(before: Moment, after: Moment, old: State, new: State) -> str | Non
         return f"{name} gets {now} percent after {was}"
     had, has = before.capacities.get(before.active, 0), after.capacities.get(before.active, 0)
     is_abandoned = was == now == rules.WHOLE and has < old.targets_before.get(before.active, had)
-    return f"{before.active} shrinks from {had} to {has} percent with all traffic at {name}" if is_abandoned else None
+    return (
+        f"{before.active} shrinks from {had} to {has} percent with all traffic at {name}"
+        if is_abandoned
+        else None
+    )
 
 
 def _is_excused(before: Moment, after: Moment, new: State) -> bool:
-    is_gone = before.active not in after.clusters or before.active in before.sick | after.sick | new.missing
+    is_gone = (
+        before.active not in after.clusters
+        or before.active in before.sick | after.sick | new.missing
+    )
     return is_gone or before.active in new.surprised
 
 
@@ -343,8 +392,17 @@ def _returning(state: State) -> Iterator[tuple[str, str]]:
     """Yield clusters that keep traffic after a gate ended the upgrade to them, where the active one has room for it."""
     room = state.carries.get(state.active, 0) - (state.route or {}).get(state.active, 0)
     for name, weight in (state.route or {}).items():
-        if state.in_steps and state.ended_by == "Rollback" and name != state.active and weight and room > SLACK:
-            yield name, f"{name} keeps {weight} percent after a gate failed, and {state.active} has room for {room}"
+        if (
+            state.in_steps
+            and state.ended_by == "Rollback"
+            and name != state.active
+            and weight
+            and room > SLACK
+        ):
+            yield (
+                name,
+                f"{name} keeps {weight} percent after a gate failed, and {state.active} has room for {room}",
+            )
 
 
 _RULES: Final[dict[str, Callable[[Moment, Moment], Iterator[str]]]] = {

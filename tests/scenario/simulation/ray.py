@@ -58,7 +58,9 @@ class ModelHead(FakeHead):
     @property
     def seen_ready(self) -> int:
         """Return the highest ready capacity that it reported lately."""
-        return max((percent for at, percent in self.answers[-8:] if self.now - at <= LOOKBACK), default=0)
+        return max(
+            (percent for at, percent in self.answers[-8:] if self.now - at <= LOOKBACK), default=0
+        )
 
     def restart(self) -> None:
         super().restart()
@@ -101,7 +103,12 @@ class ModelHead(FakeHead):
         ]
         # With more than one replica running Serve calls an application RUNNING that is far from its target.
         status = "RUNNING" if done else "DEPLOYING"
-        deployment = {"status": "HEALTHY", "message": "", "target_num_replicas": wanted, "replicas": replicas}
+        deployment = {
+            "status": "HEALTHY",
+            "message": "",
+            "target_num_replicas": wanted,
+            "replicas": replicas,
+        }
         return {"status": status, "message": "", "deployments": {"Model": deployment}}
 
     def _ready(self, answer: Json) -> int:
@@ -125,7 +132,9 @@ class ModelServe(FakeServe):
 
     def head(self, service: str) -> ModelHead:
         if service not in self.models:
-            self.models[service] = self.heads[service] = ModelHead(self._clock_of_model, self._slowness)
+            self.models[service] = self.heads[service] = ModelHead(
+                self._clock_of_model, self._slowness
+            )
         return self.models[service]
 
     def forget(self, service: str) -> None:

@@ -97,7 +97,9 @@ def stall(sim: Sim) -> str:
     text = sim.message("UpgradeInProgress")
     if text.startswith(BOTH) and text not in {BOTH, BOTH + "."}:
         texts.append(text)
-    warnings = [f"{reason}: {note}" for kind, reason, note in sim.kube.events() if kind == "Warning"]
+    warnings = [
+        f"{reason}: {note}" for kind, reason, note in sim.kube.events() if kind == "Warning"
+    ]
     texts += warnings[-1:] if sim.pending else []
     return "; ".join(texts)
 
@@ -107,8 +109,13 @@ def _end(sim: Sim) -> End | None:
         return End(ending=Ending.GONE) if not sim.clusters else None
     if not sim.is_complete() or sim.is_going:
         return None
-    asked, held = _image(sim.service["spec"]["rayClusterConfig"]), _image(sim.kube.objects[_key(sim.active)]["spec"])
-    follows = sim.setting.kind != "None" and sim.service["spec"]["upgradeStrategy"]["type"] != "None"
+    asked, held = (
+        _image(sim.service["spec"]["rayClusterConfig"]),
+        _image(sim.kube.objects[_key(sim.active)]["spec"]),
+    )
+    follows = (
+        sim.setting.kind != "None" and sim.service["spec"]["upgradeStrategy"]["type"] != "None"
+    )
     if asked != held and follows:
         return None
     return End(ending=Ending.PROMOTED if sim.active != sim.first else Ending.ROLLED_BACK)

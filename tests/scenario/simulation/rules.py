@@ -81,18 +81,36 @@ def steps(before: Moment, after: Moment) -> Iterator[str]:
     Exception: the active cluster is sick or does not exist, so that the traffic goes where it is served.
     """
     name = after.pending
-    if not after.steps or not name or name != before.pending or before.weights is None or after.weights is None:
+    if (
+        not after.steps
+        or not name
+        or name != before.pending
+        or before.weights is None
+        or after.weights is None
+    ):
         return
     old, new = before.weights.get(name, 0), after.weights.get(name, 0)
-    limit = max(min((each for each in steps if each > old), default=WHOLE) for steps in (after.steps, *after.former))
+    limit = max(
+        min((each for each in steps if each > old), default=WHOLE)
+        for steps in (after.steps, *after.former)
+    )
     if new > limit and after.active in after.clusters and not {after.active, name} & after.sick:
         yield f"{name} gets {new} percent after {old}, and the next step of its policy is {limit}"
 
 
 def edited(before: Moment, after: Moment) -> Iterator[str]:
     """An upgrade keeps the policy that it began with, unless the edits of that one apply at once."""
-    is_same = bool(before.pending) and before.pending == after.pending and before.pending in after.clusters
-    if is_same and before.policy and after.policy != before.policy and '"applyEdits":"AtOnce"' not in before.policy:
+    is_same = (
+        bool(before.pending)
+        and before.pending == after.pending
+        and before.pending in after.clusters
+    )
+    if (
+        is_same
+        and before.policy
+        and after.policy != before.policy
+        and '"applyEdits":"AtOnce"' not in before.policy
+    ):
         yield f"{after.pending} follows another policy than its upgrade began with"
 
 
@@ -102,7 +120,13 @@ def kept(before: Moment, after: Moment) -> Iterator[str]:
     Exception: the Gateway's user or another service writes the route.
     """
     name = after.pending
-    if not after.policy or not name or name != before.pending or before.weights is None or after.weights is None:
+    if (
+        not after.policy
+        or not name
+        or name != before.pending
+        or before.weights is None
+        or after.weights is None
+    ):
         return
     had = before.weights.get(name, 0)
     has_lost_replicas = after.carries.get(name, had) < had
@@ -129,7 +153,11 @@ def _growth(before: Moment, after: Moment) -> Iterator[str]:
         return
     for name, weight in after.weights.items():
         grows = weight > before.weights.get(name, 0)
-        others = [each for each in (after.active, after.pending) if each != name and after.capacities.get(each, 0) > 0]
+        others = [
+            each
+            for each in (after.active, after.pending)
+            if each != name and after.capacities.get(each, 0) > 0
+        ]
         if grows and others and weight > after.seen_ready.get(name, 0):
             yield f"{name} gets {weight} percent and was seen ready for {after.seen_ready.get(name, 0)}"
 
@@ -198,7 +226,9 @@ def promoted(before: Moment, after: Moment) -> Iterator[str]:
         return
     if before.active not in after.clusters or before.active in after.sick:
         return
-    has_all = after.weights.get(after.active) == WHOLE and before.capacities.get(before.active, 0) == 0
+    has_all = (
+        after.weights.get(after.active) == WHOLE and before.capacities.get(before.active, 0) == 0
+    )
     if not has_all:
         held = f"weights {after.weights}, capacities {before.capacities}"
         yield f"{after.active} was promoted too early: {held}"

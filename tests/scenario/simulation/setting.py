@@ -33,5 +33,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         return 100.0 + (100 / self.step + 200 / self.surge) * (self.interval + 1 + 3 * self.slow)
 
     def __str__(self) -> str:
-        steps = f"{self.surge}/{self.step}/{self.interval}" if self.strategy.get("clusterUpgradeOptions") else self.kind
+        steps = (
+            f"{self.surge}/{self.step}/{self.interval}"
+            if self.strategy.get("clusterUpgradeOptions")
+            else self.kind
+        )
         return f"{steps} slow {self.slow:g} seed {self.seed}"

@@ -108,10 +108,17 @@ class Sim(Pair):
         """Begin a new process: it knows what the watcher has published, and remembers nothing."""
         if process.name == "service":
             self.app = services.assemble(
-                self.kube, self.serve, self.config, clock=self.clock, instance="test", bus=self.events
+                self.kube,
+                self.serve,
+                self.config,
+                clock=self.clock,
+                instance="test",
+                bus=self.events,
             )
         else:
-            self.traffic = traffic.assemble(self.kube, self.serve, clock=self.clock, instance="test")
+            self.traffic = traffic.assemble(
+                self.kube, self.serve, clock=self.clock, instance="test"
+            )
         process.received = 0
         process.due = self.clock.monotonic()
         self._receive(process)
@@ -119,7 +126,11 @@ class Sim(Pair):
     def _receive(self, process: Process) -> None:
         """Let a process receive what happened long enough ago, in order."""
         horizon = self.clock.monotonic() - process.lag
-        app, kinds = (self.app, services.KINDS) if process.name == "service" else (self.traffic, TRAFFIC_KINDS)
+        app, kinds = (
+            (self.app, services.KINDS)
+            if process.name == "service"
+            else (self.traffic, TRAFFIC_KINDS)
+        )
         while process.received < len(self.changes) and self.changes[process.received].at <= horizon:
             change = self.changes[process.received]
             process.received += 1
@@ -129,7 +140,9 @@ class Sim(Pair):
             obj = msgspec.json.decode(change.body, type=view)
             if change.is_gone:
                 meta = obj.metadata
-                app.cache.remove(view, meta.namespace, meta.name, version=int(meta.resource_version))
+                app.cache.remove(
+                    view, meta.namespace, meta.name, version=int(meta.resource_version)
+                )
             else:
                 app.cache.put(obj, partition=0)
             process.due = self.clock.monotonic()
@@ -144,7 +157,9 @@ class Sim(Pair):
         self._is_reconciling, self._actor = True, process.name
         now = self.clock.now()
         try:
-            again = await (self.app if process.name == "service" else self.traffic).reconciler(self.key, now)
+            again = await (self.app if process.name == "service" else self.traffic).reconciler(
+                self.key, now
+            )
         except Killed:
             self.log(f"{process.name} dies")
             self.begin(process)
@@ -205,7 +220,11 @@ class Sim(Pair):
 
     @property
     def _gateway_is_well(self) -> bool:
-        return self.gateway.is_programmed and self.gateway.accepts_routes and not self.gateway.is_asleep
+        return (
+            self.gateway.is_programmed
+            and self.gateway.accepts_routes
+            and not self.gateway.is_asleep
+        )
 
     def _let_pass(self) -> None:
         """Count what lasts."""
@@ -213,12 +232,18 @@ class Sim(Pair):
         for name in self.clusters:
             if self._has_ready_head(name):
                 self._were_ready.add(name)
-            if self.model(name).is_sick or (name in self._were_ready and not self._has_ready_head(name)):
+            if self.model(name).is_sick or (
+                name in self._were_ready and not self._has_ready_head(name)
+            ):
                 self._sick_at[name] = now
-        are_all_up = self.refusal is None and not any(each.lag or each.is_down for each in self.processes.values())
+        are_all_up = self.refusal is None and not any(
+            each.lag or each.is_down for each in self.processes.values()
+        )
         for name in self.weights:
             is_gone = name not in self.clusters
-            self._gone_for[name] = self._gone_for.get(name, 0.0) + TICK * are_all_up if is_gone else 0.0
+            self._gone_for[name] = (
+                self._gone_for.get(name, 0.0) + TICK * are_all_up if is_gone else 0.0
+            )
         self.check("time passes")
 
     def _has_ready_head(self, name: str) -> bool:
@@ -235,7 +260,10 @@ class Sim(Pair):
         """Apply a spec with the setting's strategy; the applications differ with the clusters."""
         fields.setdefault("upgradeStrategy", self.setting.strategy)
         fields.setdefault(
-            "serve", a_serve_config(message=config["headGroupSpec"]["template"]["spec"]["containers"][0]["image"])
+            "serve",
+            a_serve_config(
+                message=config["headGroupSpec"]["template"]["spec"]["containers"][0]["image"]
+            ),
         )
         fields.setdefault("rayClusterDeletionDelaySeconds", 0)
         fields.setdefault("annotations", self.setting.annotations)
@@ -256,16 +284,25 @@ class Sim(Pair):
         if is_ready:
             self._become_ready(cluster)
             return
-        lost = {"type": "HeadPodReady", "status": "False", "reason": "ContainersNotReady", "message": ""}
+        lost = {
+            "type": "HeadPodReady",
+            "status": "False",
+            "reason": "ContainersNotReady",
+            "message": "",
+        }
         when = {"lastTransitionTime": rfc3339(self.clock.now())}
-        self.kube.set_status(RAY_CLUSTER, NAMESPACE, cluster, {"state": "", "conditions": [{**lost, **when}]})
+        self.kube.set_status(
+            RAY_CLUSTER, NAMESPACE, cluster, {"state": "", "conditions": [{**lost, **when}]}
+        )
 
     def remove(self, resource: Resource, name: str) -> None:
         """Let a user delete an object, as `kubectl delete` does."""
         body = self.kube.objects.get((resource.kind, NAMESPACE, name))
         if body is not None and body["metadata"].get("finalizers"):
             stamp = rfc3339(self.clock.now())
-            self.kube.put(resource, {**body, "metadata": {**body["metadata"], "deletionTimestamp": stamp}})
+            self.kube.put(
+                resource, {**body, "metadata": {**body["metadata"], "deletionTimestamp": stamp}}
+            )
         elif body is not None:
             self.kube.finish_deletion(resource, NAMESPACE, name)
 
@@ -278,7 +315,9 @@ class Sim(Pair):
         now = self.clock.monotonic()
         has_service = (RAY_SERVICE.kind, NAMESPACE, NAME) in self.kube.objects
         going = {
-            each["metadata"]["name"] for each in self.kube.all(RAY_CLUSTER) if "deletionTimestamp" in each["metadata"]
+            each["metadata"]["name"]
+            for each in self.kube.all(RAY_CLUSTER)
+            if "deletionTimestamp" in each["metadata"]
         }
         clusters = frozenset(self.clusters) - going
         puts = {name: self.model(name).puts[-1] for name in clusters if self.model(name).puts}
@@ -310,16 +349,25 @@ class Sim(Pair):
     @property
     def has_failed(self) -> bool:
         """Return whether the route has on record that a gate ended the upgrade that is on."""
-        text = (self.route or {}).get("metadata", {}).get("annotations", {}).get(traffic_record.ANNOTATION)
+        text = (
+            (self.route or {})
+            .get("metadata", {})
+            .get("annotations", {})
+            .get(traffic_record.ANNOTATION)
+        )
         record = annotation_record.decode(text, Record) if text else None
-        held = None if record is None else traffic_record.upgrade_of(record, self.active, self.pending)
+        held = (
+            None if record is None else traffic_record.upgrade_of(record, self.active, self.pending)
+        )
         return held is not None and bool(held.failed)
 
     @property
     def policy(self) -> str:
         """Return the record of the policy that the upgrade follows; empty without one."""
         body = self.kube.objects.get((RAY_CLUSTER.kind, NAMESPACE, self.pending), {})
-        text: str = body.get("metadata", {}).get("annotations", {}).get(labels.UPGRADE_POLICY_RECORD, "")
+        text: str = (
+            body.get("metadata", {}).get("annotations", {}).get(labels.UPGRADE_POLICY_RECORD, "")
+        )
         if text:
             self.former.setdefault(self.pending, {})[self.steps] = None
         return text
@@ -331,7 +379,9 @@ class Sim(Pair):
         record = body.get("metadata", {}).get("annotations", {}).get(labels.UPGRADE_POLICY_RECORD)
         if record is None or labels.PROMOTE in self.service["metadata"].get("annotations", {}):
             return ()
-        return tuple(each["weight"] for each in msgspec.json.decode(record)["spec"].get("steps", []))
+        return tuple(
+            each["weight"] for each in msgspec.json.decode(record)["spec"].get("steps", [])
+        )
 
     def check(self, actor: str, *, by_hand: bool = False) -> None:
         """Hold the harness against the rules, after a change."""
@@ -378,7 +428,10 @@ class Sim(Pair):
     def _log_conditions(self) -> None:
         if (RAY_SERVICE.kind, NAMESPACE, NAME) not in self.kube.objects:
             return
-        held = {each["type"]: f"{each['status']}, {each['message']}" for each in self.status.get("conditions", [])}
+        held = {
+            each["type"]: f"{each['status']}, {each['message']}"
+            for each in self.status.get("conditions", [])
+        }
         for kind in sorted(held.keys() | self._logged_conditions.keys()):
             if held.get(kind) != self._logged_conditions.get(kind):
                 self.log(f"  {kind}: {held.get(kind, 'is not there any more')}")
@@ -388,11 +441,15 @@ class Sim(Pair):
 
     def _changed(self, kind: str, body: Body, is_gone: bool) -> None:
         at = self.clock.monotonic()
-        self.changes.append(Change(at=at, kind=kind, body=msgspec.json.encode(body), is_gone=is_gone))
+        self.changes.append(
+            Change(at=at, kind=kind, body=msgspec.json.encode(body), is_gone=is_gone)
+        )
         if kind == RAY_CLUSTER.kind and is_gone:
             self.serve.forget(f"{body['metadata']['name']}-head-svc")
         if kind in WATCHED:
-            self.check(self._actor if self._is_reconciling else "others", by_hand=not self._is_reconciling)
+            self.check(
+                self._actor if self._is_reconciling else "others", by_hand=not self._is_reconciling
+            )
         if not self._is_reconciling:
             return
         if self.loses_answers and not is_gone:
@@ -402,7 +459,9 @@ class Sim(Pair):
     def _count_put(self, what: str) -> None:
         super()._count_put(what)
         if what.startswith("after"):
-            self.check(self._actor if self._is_reconciling else "others", by_hand=not self._is_reconciling)
+            self.check(
+                self._actor if self._is_reconciling else "others", by_hand=not self._is_reconciling
+            )
             if self.loses_answers:
                 raise errors.Unavailable("the connection was lost")
 
@@ -418,11 +477,17 @@ class Sim(Pair):
 
 
 def _config(put: Json) -> str:
-    return msgspec.json.encode({key: value for key, value in put.items() if key != "target_capacity"}).decode()
+    return msgspec.json.encode(
+        {key: value for key, value in put.items() if key != "target_capacity"}
+    ).decode()
 
 
 def _is_accepted(route: Body) -> bool:
     parents = route.get("status", {}).get("parents", [])
-    held = [each for parent in parents for each in parent["conditions"] if each["type"] == "Accepted"]
+    held = [
+        each for parent in parents for each in parent["conditions"] if each["type"] == "Accepted"
+    ]
     generation = route["metadata"]["generation"]
-    return any(each["status"] == "True" and each["observedGeneration"] == generation for each in held)
+    return any(
+        each["status"] == "True" and each["observedGeneration"] == generation for each in held
+    )

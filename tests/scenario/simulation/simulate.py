@@ -215,7 +215,10 @@ def _left(sim: Interleaved, *, in_steps: bool) -> list[str]:
 
 
 def _state(sim: Interleaved) -> str:
-    conditions = [f"{each['type']} {each['status']}: {each['message']}" for each in sim.status.get("conditions", [])]
+    conditions = [
+        f"{each['type']} {each['status']}: {each['message']}"
+        for each in sim.status.get("conditions", [])
+    ]
     targets = {name: sim.model(name).target for name in sim.clusters}
     return f"active {sim.active}, pending {sim.pending or '-'}, clusters {targets}, weights {sim.weights}; {'; '.join(conditions)}"
 

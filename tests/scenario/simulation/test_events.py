@@ -26,12 +26,18 @@ PUBLISHED = {"NewClusterWithIncrementalUpgrade": 13, "NewCluster": 5}
 
 def deaths(kind: str, *, every: int) -> list[tuple[str, str, int]]:
     """Return before and after which event a process dies."""
-    cases = [(kind, side, number) for number in range(1, PUBLISHED[kind] + 1) for side in ("before", "after")]
+    cases = [
+        (kind, side, number)
+        for number in range(1, PUBLISHED[kind] + 1)
+        for side in ("before", "after")
+    ]
     return cases[::every]
 
 
 @pytest.mark.acceptance("rayservice", 53)
-@pytest.mark.parametrize(("kind", "side", "number"), [*deaths(KINDS[0], every=5), *deaths(KINDS[1], every=3)])
+@pytest.mark.parametrize(
+    ("kind", "side", "number"), [*deaths(KINDS[0], every=5), *deaths(KINDS[1], every=3)]
+)
 async def test_a_death_around_an_event_loses_none(kind: str, side: str, number: int) -> None:
     sim = await begun(Setting(kind=kind))
     sim.kill_at_publish = (side, number)
@@ -89,7 +95,9 @@ def _invents(monkeypatch: pytest.MonkeyPatch) -> None:
         for each in honest(*args, **kwargs):
             count.append(1)
             if isinstance(each.data, Paused):
-                data = msgspec.structs.replace(each.data, message=f"{each.data.message}-{len(count)}")
+                data = msgspec.structs.replace(
+                    each.data, message=f"{each.data.message}-{len(count)}"
+                )
                 yield msgspec.structs.replace(each, data=data)
             else:
                 yield each

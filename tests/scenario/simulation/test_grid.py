@@ -37,7 +37,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     side: str = ""
 
     def __str__(self) -> str:
-        what = f"{self.fault} at {self.point}" if self.fault else f"a death {self.side} write {self.write}"
+        what = (
+            f"{self.fault} at {self.point}"
+            if self.fault
+            else f"a death {self.side} write {self.write}"
+        )
         return f"{what}, {self.setting}"
 
 
@@ -47,7 +51,11 @@ def a_setting(what: str, number: int, seed: int, kind: str) -> Setting:
         surge, step = SETTINGS[number % len(SETTINGS)]
         return Setting(surge=surge, step=step, kind=kind)
     rng = random.Random(f"{what} {seed}")
-    surge = rng.choice([5, 10, 20, 30, 50, 60, 75, 100]) if seed > 1 else SETTINGS[number % len(SETTINGS)][0]
+    surge = (
+        rng.choice([5, 10, 20, 30, 50, 60, 75, 100])
+        if seed > 1
+        else SETTINGS[number % len(SETTINGS)][0]
+    )
     least = max(1, surge // 4)
     return Setting(
         surge=surge,
@@ -116,14 +124,20 @@ async def test_a_death_around_a_write_only_delays(death: Case) -> None:
     check(sim, end, {Ending.PROMOTED}, str(death))
 
 
-@pytest.mark.parametrize("fault", [each for each in FAULTS.values() if each.stalls], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "fault", [each for each in FAULTS.values() if each.stalls], ids=lambda each: each.name
+)
 @pytest.mark.parametrize("point", ["configured", "half"])
 async def test_what_lasts_for_ever_has_a_name(fault: Fault, point: str) -> None:
-    sim = await simulated(Setting(annotations={"raybus.io/progress-deadline": "20"}), fault, point, for_ever=True)
+    sim = await simulated(
+        Setting(annotations={"raybus.io/progress-deadline": "20"}), fault, point, for_ever=True
+    )
     end = await end_of(sim, within=60)
     expected = {Ending.PROMOTED} if fault.name.startswith("active") else {Ending.STALLED}
     check(sim, end, expected, f"{fault.name} at {point}")
-    assert end.ending is Ending.PROMOTED or fault.stalls in end.named, f"{end.named}\n{sim.rendered()}"
+    assert end.ending is Ending.PROMOTED or fault.stalls in end.named, (
+        f"{end.named}\n{sim.rendered()}"
+    )
 
 
 async def test_without_an_upgrade_strategy_the_first_cluster_stays() -> None:

@@ -75,7 +75,12 @@ def test_a_state_that_is_well_breaks_nothing_however_long_it_lasts() -> None:
 @pytest.mark.parametrize(
     ("seconds", "values", "law"),
     [
-        pytest.param(6, {"carries": {"blue": 100}, "missing": frozenset({"green"})}, "overload", id="a dead cluster"),
+        pytest.param(
+            6,
+            {"carries": {"blue": 100}, "missing": frozenset({"green"})},
+            "overload",
+            id="a dead cluster",
+        ),
         pytest.param(12, {"carries": {"blue": 100}}, "overload", id="no replica runs"),
         pytest.param(
             22,
@@ -83,15 +88,29 @@ def test_a_state_that_is_well_breaks_nothing_however_long_it_lasts() -> None:
             "overload",
             id="the other one could grow",
         ),
-        pytest.param(200, {"carries": {"blue": 100}}, "endless", id="for long, and no stall is reported"),
-        pytest.param(12, {"targets": {"blue": 40, "green": 50}}, "starved", id="less capacity than its share"),
-        pytest.param(21, {"is_alone": True, "targets": {"blue": 80}}, "alone", id="alone with less than all"),
-        pytest.param(9, {"targets": {"blue": 50, "green": 50}}, "plain", id="clients of the plain Service"),
-        pytest.param(21, {"unserved": frozenset({"blue"})}, "unserved", id="a head without applications"),
-        pytest.param(1, {"is_awaited": ("demo-small", 1)}, "foreign", id="another service's backend"),
+        pytest.param(
+            200, {"carries": {"blue": 100}}, "endless", id="for long, and no stall is reported"
+        ),
+        pytest.param(
+            12, {"targets": {"blue": 40, "green": 50}}, "starved", id="less capacity than its share"
+        ),
+        pytest.param(
+            21, {"is_alone": True, "targets": {"blue": 80}}, "alone", id="alone with less than all"
+        ),
+        pytest.param(
+            9, {"targets": {"blue": 50, "green": 50}}, "plain", id="clients of the plain Service"
+        ),
+        pytest.param(
+            21, {"unserved": frozenset({"blue"})}, "unserved", id="a head without applications"
+        ),
+        pytest.param(
+            1, {"is_awaited": ("demo-small", 1)}, "foreign", id="another service's backend"
+        ),
     ],
 )
-def test_what_must_not_last_is_named_once_it_does(seconds: int, values: dict[str, Any], law: str) -> None:
+def test_what_must_not_last_is_named_once_it_does(
+    seconds: int, values: dict[str, Any], law: str
+) -> None:
     assert law in lasting(seconds, **values)
     assert seconds == 1 or law not in lasting(seconds * 0.6, **values)
 
@@ -100,7 +119,9 @@ def test_what_must_not_last_is_named_once_it_does(seconds: int, values: dict[str
     "values",
     [
         pytest.param({"carries": {"blue": 0, "green": 0}}, id="nobody can carry"),
-        pytest.param({"carries": {"blue": 100}, "silent": frozenset({"green"})}, id="nobody can see it"),
+        pytest.param(
+            {"carries": {"blue": 100}, "silent": frozenset({"green"})}, id="nobody can see it"
+        ),
         pytest.param({"carries": {"blue": 100, "green": 46}}, id="one replica less"),
         pytest.param({"targets": {"blue": 80, "green": 50}, "is_alone": False}, id="an upgrade"),
         pytest.param({"carries": {"blue": 100}, "is_going": True}, id="the RayService goes"),
@@ -122,7 +143,10 @@ def test_a_moment_that_is_excused_is_not_counted_and_what_ends_begins_anew() -> 
     ("after", "moment", "law"),
     [
         pytest.param(
-            {"targets": {"blue": 40, "green": 50}}, {"capacities": {"blue": 40, "green": 50}}, "starved", id="shrinks"
+            {"targets": {"blue": 40, "green": 50}},
+            {"capacities": {"blue": 40, "green": 50}},
+            "starved",
+            id="shrinks",
         ),
         pytest.param(
             {"route": {"blue": 40, "green": 60}},
@@ -144,7 +168,9 @@ def test_a_moment_that_is_excused_is_not_counted_and_what_ends_begins_anew() -> 
         ),
         pytest.param({}, {"weights": {"blue": 40, "green": 50}}, "sum", id="a share is lost"),
         pytest.param({}, {"clusters": frozenset({"blue"})}, "deleted", id="deleted with traffic"),
-        pytest.param({}, {"clusters": MOMENT.clusters | {"red"}}, "created", id="a cluster that nobody named"),
+        pytest.param(
+            {}, {"clusters": MOMENT.clusters | {"red"}}, "created", id="a cluster that nobody named"
+        ),
     ],
 )
 def test_a_bad_write_is_named(after: dict[str, Any], moment: dict[str, Any], law: str) -> None:
@@ -153,7 +179,9 @@ def test_a_bad_write_is_named(after: dict[str, Any], moment: dict[str, Any], law
 
 def test_an_allowance_is_shared_in_proportion_to_traffic() -> None:
     targets = {"targets": {"blue": 40, "green": 50}}
-    assert "starved" not in changing({"allowance": 20}, targets, capacities={"blue": 40, "green": 50})
+    assert "starved" not in changing(
+        {"allowance": 20}, targets, capacities={"blue": 40, "green": 50}
+    )
     assert "starved" in changing({"allowance": 10}, targets, capacities={"blue": 40, "green": 50})
 
 
@@ -195,7 +223,10 @@ def test_what_ray_applied_late_may_be_undone_but_no_more_taken_away() -> None:
 
     def shrinking(to: int, **targets_before: int) -> set[str]:
         old = msgspec.structs.replace(
-            WELL, in_steps=True, unmet=("an approval at 100 percent",), targets_before=targets_before
+            WELL,
+            in_steps=True,
+            unmet=("an approval at 100 percent",),
+            targets_before=targets_before,
         )
         after = msgspec.structs.replace(before, capacities={**given, "blue": to})
         return {law for law, _ in laws.of_a_change(before, after, old, old)}
@@ -207,7 +238,11 @@ def test_what_ray_applied_late_may_be_undone_but_no_more_taken_away() -> None:
 
 def test_a_drain_that_is_cut_short_is_named() -> None:
     served = {"effective": [{"green": 100}], "in_flight": frozenset({"blue"})}
-    gone = {"clusters": frozenset({"green"}), "weights": {"green": 100}, "effective": {"green": 100}}
+    gone = {
+        "clusters": frozenset({"green"}),
+        "weights": {"green": 100},
+        "effective": {"green": 100},
+    }
     assert "deleted" in changing(served, {}, **gone)
     assert "deleted" not in changing({**served, "in_flight": frozenset()}, {}, **gone)
 
@@ -275,7 +310,9 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         (_impatient, "deleted"),
     ],
 )
-async def test_services_that_do_wrong_are_caught(sabotaged: Any, law: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_services_that_do_wrong_are_caught(
+    sabotaged: Any, law: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sabotaged(monkeypatch)
     dies = Happening(fault="no room for pending replicas", point="first capacity", seconds=5.0)
     result = await simulate.run(Draw(seed=3, setting=Setting(slow=1.0, seed=1), happenings=(dies,)))
@@ -300,7 +337,9 @@ async def test_services_without_a_guard_break_the_law_of_its_case(
 
 
 LONG: Json = {"steps": [{"weight": 50, "hold": "60s"}, {"weight": 100}], "applyEdits": "AtOnce"}
-EDITED: Final = Edit(after=20.0, spec={"steps": [{"weight": 20}, {"weight": 60, "hold": "20s"}, {"weight": 100}]})
+EDITED: Final = Edit(
+    after=20.0, spec={"steps": [{"weight": 20}, {"weight": 60, "hold": "20s"}, {"weight": 100}]}
+)
 
 
 def _without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,8 +357,17 @@ def _back_to_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take all traffic from a weight that an edit left without a step."""
     honest = progression.of
 
-    def of(observed: Any, found: UpgradePolicy, policy: Policy, pending: Side, *args: Any, **kwargs: Any) -> Any:
-        is_removed = pending.weight > 0 and all(each.weight != pending.weight for each in found.steps)
+    def of(
+        observed: Any,
+        found: UpgradePolicy,
+        policy: Policy,
+        pending: Side,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        is_removed = pending.weight > 0 and all(
+            each.weight != pending.weight for each in found.steps
+        )
         progress = honest(observed, found, policy, pending, *args, **kwargs)
         return msgspec.structs.replace(progress, leaves=True) if is_removed else progress
 
@@ -363,9 +411,10 @@ async def test_the_laws_of_policies_name_what_breaks_them(
     if sabotaged is not None:
         sabotaged(monkeypatch)
     result = await simulate.run(_an_edited_upgrade(applyEdits=applied))
-    assert law in {*(each.partition(" ")[0] for each in result.found), *([""] if not result.found else [])}, (
-        result.found
-    )
+    assert law in {
+        *(each.partition(" ")[0] for each in result.found),
+        *([""] if not result.found else []),
+    }, result.found
 
 
 # --- gates --------------------------------------------------------------------------------------------------------------
@@ -376,7 +425,9 @@ TWO: Final[Json] = {"steps": [{"weight": 10, "hold": "5s"}, {"weight": 100}], "b
 PAUSED: Final[list[Json]] = [{"weight": 10, "pause": {}}, {"weight": 100}]
 
 
-def _a_gated_upgrade(*gates: str, kind: str = STEPS, resumes: float | None = None, **sources: Turns) -> Draw:
+def _a_gated_upgrade(
+    *gates: str, kind: str = STEPS, resumes: float | None = None, **sources: Turns
+) -> Draw:
     policy = {**TWO, "preview": {"service": True}, "gates": [GATES[each] for each in gates]}
     return Draw(
         seed=3,
@@ -399,11 +450,18 @@ def _with_outcome(monkeypatch: pytest.MonkeyPatch, was: Outcome, becomes: Outcom
     def changed(honest: Any) -> Any:
         def result(*args: Any, **kwargs: Any) -> Result:
             found: Result = honest(*args, **kwargs)
-            return msgspec.structs.replace(found, outcome=becomes) if found.outcome is was else found
+            return (
+                msgspec.structs.replace(found, outcome=becomes) if found.outcome is was else found
+            )
 
         return result
 
-    for module, name in ((gates, "evaluate"), (gates, "unanswered"), (webhook, "result"), (prometheus, "result")):
+    for module, name in (
+        (gates, "evaluate"),
+        (gates, "unanswered"),
+        (webhook, "result"),
+        (prometheus, "result"),
+    ):
         monkeypatch.setattr(module, name, changed(getattr(module, name)))
 
 
@@ -466,15 +524,35 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 GATED: Final = (
-    (_silence_passes, "gated", _a_gated_upgrade("webhook", kind="NewCluster", webhook=_turns("wait"))),
-    (_silence_passes, "gated", _a_gated_upgrade("prometheus", kind="NewCluster", prometheus=_turns("nan"))),
+    (
+        _silence_passes,
+        "gated",
+        _a_gated_upgrade("webhook", kind="NewCluster", webhook=_turns("wait")),
+    ),
+    (
+        _silence_passes,
+        "gated",
+        _a_gated_upgrade("prometheus", kind="NewCluster", prometheus=_turns("nan")),
+    ),
     (_silence_passes, "gated", _a_gated_upgrade("webhook", webhook=_turns("silent"))),
     (_silence_passes, "gated", _a_gated_upgrade("webhook", webhook=_turns("garbage"))),
     (_silence_passes, "gated", _a_gated_upgrade("prometheus", prometheus=_turns("none"))),
     (_silence_passes, "gated", _a_gated_upgrade("errors", metrics=_turns("none"))),
-    (_silence_fails, "silence", _a_gated_upgrade("webhook", kind="NewCluster", webhook=_turns("error"))),
-    (_silence_passes, "gated", _a_gated_upgrade("errors", kind="NewCluster", metrics=_turns("none"))),
-    (_without_failures, "gated", _a_gated_upgrade("errors", kind="NewCluster", metrics=_turns("bad"))),
+    (
+        _silence_fails,
+        "silence",
+        _a_gated_upgrade("webhook", kind="NewCluster", webhook=_turns("error")),
+    ),
+    (
+        _silence_passes,
+        "gated",
+        _a_gated_upgrade("errors", kind="NewCluster", metrics=_turns("none")),
+    ),
+    (
+        _without_failures,
+        "gated",
+        _a_gated_upgrade("errors", kind="NewCluster", metrics=_turns("bad")),
+    ),
     (_silence_fails, "silence", _a_gated_upgrade("webhook", webhook=_turns("wait"))),
     (_silence_fails, "silence", _a_gated_upgrade("prometheus", prometheus=_turns("none"))),
     (_silence_fails, "silence", _a_gated_upgrade("more errors")),
@@ -502,5 +580,7 @@ async def test_the_law_of_pauses_names_what_moves_without_an_approval(
 ) -> None:
     paused = _a_gated_upgrade(kind=kind, resumes=30.0)
     _without_pauses(monkeypatch)
-    result = await simulate.run(msgspec.structs.replace(paused, policy={"steps": PAUSED, "autoPromote": False}))
+    result = await simulate.run(
+        msgspec.structs.replace(paused, policy={"steps": PAUSED, "autoPromote": False})
+    )
     assert {each.partition(" ")[0] for each in result.found} == {"gated"}, result.found

@@ -33,19 +33,45 @@ def a_turn(*, before: dict[str, Any] | None = None, **after: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("after", "expected"),
     [
-        pytest.param({"weights": {"blue": 75, "green": 20}}, "do not sum to 100", id="a share is lost"),
-        pytest.param({"weights": {"blue": 50, "green": 50}}, "seen ready for 40", id="more than was seen"),
-        pytest.param({"capacities": {"blue": 100, "green": 75}}, "175 percent exceed", id="more than the surge"),
-        pytest.param({"capacities": {"blue": 50, "green": 50}}, "sends it 75", id="capacity before traffic"),
         pytest.param(
-            {"clusters": frozenset({"blue"}), "gone_for": {"green": 9.0}}, "is gone for 9 s", id="a weight on nothing"
+            {"weights": {"blue": 75, "green": 20}}, "do not sum to 100", id="a share is lost"
         ),
         pytest.param(
-            {"configs": {"blue": "v2", "green": "v2"}}, "changed in an upgrade", id="the config of the active one"
+            {"weights": {"blue": 50, "green": 50}}, "seen ready for 40", id="more than was seen"
         ),
-        pytest.param({"clusters": BEFORE.clusters | {"red"}}, "red was created", id="a cluster that nobody named"),
-        pytest.param({"active": "green", "pending": ""}, "promoted too early", id="promoted with traffic left"),
-        pytest.param({"clusters": frozenset({"green"})}, "deleted while the Gateway", id="deleted with traffic"),
+        pytest.param(
+            {"capacities": {"blue": 100, "green": 75}},
+            "175 percent exceed",
+            id="more than the surge",
+        ),
+        pytest.param(
+            {"capacities": {"blue": 50, "green": 50}}, "sends it 75", id="capacity before traffic"
+        ),
+        pytest.param(
+            {"clusters": frozenset({"blue"}), "gone_for": {"green": 9.0}},
+            "is gone for 9 s",
+            id="a weight on nothing",
+        ),
+        pytest.param(
+            {"configs": {"blue": "v2", "green": "v2"}},
+            "changed in an upgrade",
+            id="the config of the active one",
+        ),
+        pytest.param(
+            {"clusters": BEFORE.clusters | {"red"}},
+            "red was created",
+            id="a cluster that nobody named",
+        ),
+        pytest.param(
+            {"active": "green", "pending": ""},
+            "promoted too early",
+            id="promoted with traffic left",
+        ),
+        pytest.param(
+            {"clusters": frozenset({"green"})},
+            "deleted while the Gateway",
+            id="deleted with traffic",
+        ),
     ],
 )
 def test_a_bad_turn_is_named(after: dict[str, Any], expected: str) -> None:
@@ -55,8 +81,14 @@ def test_a_bad_turn_is_named(after: dict[str, Any], expected: str) -> None:
 @pytest.mark.parametrize(
     ("after", "expected"),
     [
-        pytest.param({"selected": "green"}, "was seen ready for 40", id="the Service moves too early"),
-        pytest.param({"clusters": frozenset({"green"})}, "while the Serve Service selects it", id="deleted in service"),
+        pytest.param(
+            {"selected": "green"}, "was seen ready for 40", id="the Service moves too early"
+        ),
+        pytest.param(
+            {"clusters": frozenset({"green"})},
+            "while the Serve Service selects it",
+            id="deleted in service",
+        ),
     ],
 )
 def test_a_bad_turn_without_a_route_is_named(after: dict[str, Any], expected: str) -> None:
@@ -68,7 +100,11 @@ def test_a_bad_turn_without_a_route_is_named(after: dict[str, Any], expected: st
     ("before", "after"),
     [
         pytest.param({}, {"weights": {"blue": 65, "green": 35}}, id="a step onto what was seen"),
-        pytest.param({"sick": frozenset({"green"})}, {"capacities": {"blue": 100, "green": 50}}, id="nothing moves"),
+        pytest.param(
+            {"sick": frozenset({"green"})},
+            {"capacities": {"blue": 100, "green": 50}},
+            id="nothing moves",
+        ),
         pytest.param(
             {"sick": frozenset({"green"}), "capacities": {"blue": 50, "green": 100}},
             {"capacities": {"blue": 100, "green": 100}},
@@ -80,9 +116,15 @@ def test_a_bad_turn_without_a_route_is_named(after: dict[str, Any], expected: st
             id="a rollback under options that allow no step",
         ),
         pytest.param(
-            {"capacities": {"blue": 100}}, {"weights": {"blue": 100, "green": 0}}, id="nobody else has a capacity"
+            {"capacities": {"blue": 100}},
+            {"weights": {"blue": 100, "green": 0}},
+            id="nobody else has a capacity",
         ),
-        pytest.param({}, {"weights": {"blue": 50, "green": 40}, "is_going": True}, id="the RayService is deleted"),
+        pytest.param(
+            {},
+            {"weights": {"blue": 50, "green": 40}, "is_going": True},
+            id="the RayService is deleted",
+        ),
         pytest.param(
             {"weights": {"blue": 0, "green": 100}, "capacities": {"blue": 0, "green": 100}},
             {"active": "green", "pending": ""},

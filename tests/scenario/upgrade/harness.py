@@ -28,7 +28,9 @@ GATEWAY_API = frozenset({GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind})
 def a_config(image: str = "rayproject/ray:2.52.0", *groups: Json) -> Json:
     """Return a cluster that Ray's autoscaler scales."""
     return a_cluster_config(
-        *(groups or (a_group(replicas=3, minReplicas=0),)), image=image, enableInTreeAutoscaling=True
+        *(groups or (a_group(replicas=3, minReplicas=0),)),
+        image=image,
+        enableInTreeAutoscaling=True,
     )
 
 
@@ -82,7 +84,9 @@ class Pair(Harness):
 
     def restart_traffic(self) -> None:
         """Begin a new traffic-manager."""
-        self.traffic = traffic.assemble(self.kube, self.serve, clock=self.clock, instance="test", outbound=self.servers)
+        self.traffic = traffic.assemble(
+            self.kube, self.serve, clock=self.clock, instance="test", outbound=self.servers
+        )
         for (kind, _, _), body in self.kube.objects.items():
             self._give(kind, body)
         self._traffic_next = self.clock.now()
@@ -93,7 +97,11 @@ class Pair(Harness):
             if not self.is_service_down and not self.is_bus_silent:
                 await super().reconcile()
             self._note()
-            if self.is_traffic_down or self._traffic_next is None or self._traffic_next > self.clock.now():
+            if (
+                self.is_traffic_down
+                or self._traffic_next is None
+                or self._traffic_next > self.clock.now()
+            ):
                 return
             await self._reconcile_traffic()
             self._note()
@@ -122,7 +130,9 @@ class Pair(Harness):
         finally:
             self._is_reconciling = False
         if again is not None:
-            self._traffic_next = again if self._traffic_next is None else min(again, self._traffic_next)
+            self._traffic_next = (
+                again if self._traffic_next is None else min(again, self._traffic_next)
+            )
 
     async def run(self, seconds: float) -> None:
         for _ in range(round(seconds / TICK)):
@@ -192,7 +202,9 @@ class Pair(Harness):
         clusters = self.clusters
         self._gone = {name: self._gone.get(name, now) for name in weights if name not in clusters}
         for name, since in self._gone.items():
-            assert weights[name] == 0 or now - since <= 1, f"{name} is gone and gets {weights[name]} percent"
+            assert weights[name] == 0 or now - since <= 1, (
+                f"{name} is gone and gets {weights[name]} percent"
+            )
 
     def _refuse_gateways(self, request: Request) -> errors.RaybusError | None:
         return errors.NotFound("page not found") if request.kind in self.unknown_kinds else None
@@ -206,7 +218,9 @@ class Pair(Harness):
             meta = body["metadata"]
             if is_gone:
                 version = int(meta["resourceVersion"])
-                self.traffic.cache.remove(KINDS[kind], meta["namespace"], meta["name"], version=version)
+                self.traffic.cache.remove(
+                    KINDS[kind], meta["namespace"], meta["name"], version=version
+                )
             else:
                 self._give(kind, body)
             self._traffic_next = self.clock.now()
@@ -223,7 +237,9 @@ class Pair(Harness):
 
     def _give(self, kind: str, body: Body) -> None:
         if kind in KINDS and not self._is_withheld(kind, body):
-            self.traffic.cache.put(msgspec.json.decode(msgspec.json.encode(body), type=KINDS[kind]), partition=0)
+            self.traffic.cache.put(
+                msgspec.json.decode(msgspec.json.encode(body), type=KINDS[kind]), partition=0
+            )
 
 
 def weights_of(route: Body, *, rule: int = 0) -> dict[str, int]:

@@ -19,7 +19,10 @@ async def at_weight(weight: int, strategy: Json = FAST) -> Pair:
 
 
 def of_class(name: str) -> Json:
-    return {**FAST, "clusterUpgradeOptions": {**FAST["clusterUpgradeOptions"], "gatewayClassName": name}}
+    return {
+        **FAST,
+        "clusterUpgradeOptions": {**FAST["clusterUpgradeOptions"], "gatewayClassName": name},
+    }
 
 
 async def until_green(harness: Pair) -> None:
@@ -57,7 +60,16 @@ async def test_a_deleted_service_gets_no_route_before_the_watch_reports_its_dele
             await harness.kube.delete(HTTP_ROUTE, NAMESPACE, f"{NAME}-httproute")
         await harness.reconcile()
     assert harness.route is None
-    assert len([each for each in harness.kube.requests if (each.verb, each.kind) == ("create", "HTTPRoute")]) <= 1
+    assert (
+        len(
+            [
+                each
+                for each in harness.kube.requests
+                if (each.verb, each.kind) == ("create", "HTTPRoute")
+            ]
+        )
+        <= 1
+    )
 
 
 @pytest.mark.parametrize("trouble", ["is_programmed", "accepts_routes"])
@@ -101,7 +113,9 @@ async def test_definitions_that_go_in_mid_upgrade_and_come_back() -> None:
     await until_green(harness)
 
 
-async def test_a_rollback_while_the_definitions_are_gone_waits_and_ends_when_they_are_back() -> None:
+async def test_a_rollback_while_the_definitions_are_gone_waits_and_ends_when_they_are_back() -> (
+    None
+):
     harness = await at_weight(50)
     blue = harness.active
     await harness.kube.delete(HTTP_ROUTE, "default", "demo-httproute")
@@ -114,7 +128,9 @@ async def test_a_rollback_while_the_definitions_are_gone_waits_and_ends_when_the
     await harness.run(20)
     assert harness.active == blue
     harness.unknown_kinds.clear()
-    await harness.until(lambda: harness.is_complete() and harness.weights == {blue: 100}, seconds=100)
+    await harness.until(
+        lambda: harness.is_complete() and harness.weights == {blue: 100}, seconds=100
+    )
 
 
 async def test_options_that_change_in_mid_upgrade_hold_from_the_next_step() -> None:
@@ -127,7 +143,9 @@ async def test_options_that_become_invalid_in_mid_upgrade_hold_it() -> None:
     harness = await at_weight(25)
     harness.apply(config=GREEN, upgradeStrategy=a_strategy(surge=5, step=25))
     await harness.run(20)
-    assert "stepSizePercent must be less than or equal to maxSurgePercent" in harness.message("Ready")
+    assert "stepSizePercent must be less than or equal to maxSurgePercent" in harness.message(
+        "Ready"
+    )
     held = harness.weights
     before = len(harness.kube.writes())
     await harness.run(30)

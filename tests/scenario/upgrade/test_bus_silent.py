@@ -27,14 +27,19 @@ async def test_nothing_grows_and_nothing_is_sent_while_the_bus_is_silent() -> No
     harness.apply(config=GREEN, upgradeStrategy=steps)
     await harness.until(lambda: 0 < (harness.view.weights[1] or 0) < 60, seconds=60)
     silence(harness)
-    writes, puts = len(harness.kube.writes()), sum(len(harness.puts(each)) for each in harness.clusters)
+    writes, puts = (
+        len(harness.kube.writes()),
+        sum(len(harness.puts(each)) for each in harness.clusters),
+    )
     weights = harness.weights
     await harness.run(60)
     assert (len(harness.kube.writes()), harness.weights) == (writes, weights)
     assert sum(len(harness.puts(each)) for each in harness.clusters) == puts
     harness.is_bus_silent = False
     harness.restart()
-    await harness.until(lambda: harness.is_complete() and harness.weights.get(harness.active) == 100, seconds=100)
+    await harness.until(
+        lambda: harness.is_complete() and harness.weights.get(harness.active) == 100, seconds=100
+    )
 
 
 async def test_what_shed_stays_there_until_the_bus_is_back_and_the_upgrade_goes_on_then() -> None:
@@ -48,7 +53,9 @@ async def test_what_shed_stays_there_until_the_bus_is_back_and_the_upgrade_goes_
     assert harness.weights == {blue: 100, green: 0}
 
 
-async def test_a_route_that_changed_while_the_bus_is_silent_is_read_anew_and_not_overwritten() -> None:
+async def test_a_route_that_changed_while_the_bus_is_silent_is_read_anew_and_not_overwritten() -> (
+    None
+):
     harness = await halfway()
     green = harness.pending
     silence(harness)
@@ -69,7 +76,9 @@ async def test_a_service_without_an_upgrade_costs_no_request_while_the_bus_is_si
     assert len(harness.kube.requests) == before
 
 
-async def test_a_pending_cluster_that_is_deleted_while_the_bus_is_silent_gets_nothing_any_more() -> None:
+async def test_a_pending_cluster_that_is_deleted_while_the_bus_is_silent_gets_nothing_any_more() -> (
+    None
+):
     harness = await halfway()
     blue, green = harness.active, harness.pending
     silence(harness)

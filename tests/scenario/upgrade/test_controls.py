@@ -25,10 +25,15 @@ def annotate(harness: Pair, **annotations: str) -> None:
     """Set the annotations of the service, and nothing else."""
     spec: Json = harness.service["spec"]
     given: dict[str, Any] = {
-        key: value for key, value in spec.items() if key not in {"rayClusterConfig", "serveConfigV2"}
+        key: value
+        for key, value in spec.items()
+        if key not in {"rayClusterConfig", "serveConfigV2"}
     }
     harness.apply(
-        config=spec["rayClusterConfig"], serve=spec["serveConfigV2"], annotations=held(**annotations), **given
+        config=spec["rayClusterConfig"],
+        serve=spec["serveConfigV2"],
+        annotations=held(**annotations),
+        **given,
     )
 
 
@@ -41,7 +46,10 @@ async def at_weight(weight: int, *, strategy: Json = STEPS, **annotations: str) 
 
 
 def messages(harness: Pair, cluster: str) -> set[str]:
-    return {each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for each in harness.puts(cluster)}
+    return {
+        each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"]
+        for each in harness.puts(cluster)
+    }
 
 
 async def is_at_rest(harness: Pair, *, seconds: float = 30) -> bool:
@@ -66,7 +74,10 @@ async def test_a_paused_upgrade_stays_where_it_is_and_goes_on_from_there(weight:
     await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=60)
     assert (harness.weights, blue in harness.weights) == ({green: 100}, False)
     assert harness.condition("UpgradePaused") == ("", "")
-    assert (harness.reasons().count("UpgradePaused"), harness.reasons().count("UpgradeResumed")) == (1, 1)
+    assert (
+        harness.reasons().count("UpgradePaused"),
+        harness.reasons().count("UpgradeResumed"),
+    ) == (1, 1)
 
 
 async def test_a_pause_in_the_last_moment_holds_the_promotion() -> None:
@@ -140,7 +151,10 @@ async def test_an_abort_that_is_taken_away_lets_the_upgrade_begin_again() -> Non
     await harness.until(harness.is_complete, seconds=60)
     annotate(harness)
     await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=90)
-    assert (harness.condition("UpgradeAborted"), messages(harness, harness.active)) == (("", ""), {"v2"})
+    assert (harness.condition("UpgradeAborted"), messages(harness, harness.active)) == (
+        ("", ""),
+        {"v2"},
+    )
 
 
 async def test_an_abort_of_one_generation_is_void_for_the_next() -> None:
@@ -180,7 +194,9 @@ async def test_an_abort_holds_before_an_upgrade_begins_and_where_there_is_none_i
 @pytest.mark.long
 @pytest.mark.parametrize("write", one_of(3, range(1, 17, 3)))
 @pytest.mark.parametrize("side", ["kill_before", "kill_after"])
-async def test_a_death_around_any_write_of_an_abort_changes_nothing_but_the_time(side: str, write: int) -> None:
+async def test_a_death_around_any_write_of_an_abort_changes_nothing_but_the_time(
+    side: str, write: int
+) -> None:
     harness = await at_weight(50)
     blue = harness.active
     harness.writes = 0
@@ -250,7 +266,9 @@ async def test_a_value_that_cannot_be_meant_is_reported_once_and_the_default_hol
 @pytest.mark.long
 @pytest.mark.parametrize("hours", [2, -2])
 @pytest.mark.parametrize("moment", one_of(3, [3.0, 0.5, 6.0]))
-async def test_a_clock_that_is_set_neither_stops_an_upgrade_nor_counts_as_time(hours: int, moment: float) -> None:
+async def test_a_clock_that_is_set_neither_stops_an_upgrade_nor_counts_as_time(
+    hours: int, moment: float
+) -> None:
     harness = await a_running_pair(upgradeStrategy=STEPS)
     blue = harness.active
     annotations = held(progress_deadline="30", on_deadline="Rollback")
@@ -261,7 +279,9 @@ async def test_a_clock_that_is_set_neither_stops_an_upgrade_nor_counts_as_time(h
     assert "UpgradeStalled" not in harness.reasons()
 
 
-async def test_a_lost_pending_cluster_is_made_again_while_the_upgrade_is_paused_and_gets_nothing() -> None:
+async def test_a_lost_pending_cluster_is_made_again_while_the_upgrade_is_paused_and_gets_nothing() -> (
+    None
+):
     harness = await at_weight(50)
     annotate(harness, pause="true")
     await harness.run(2)

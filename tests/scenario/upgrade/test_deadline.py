@@ -33,13 +33,20 @@ def pods_that_wait(harness: Pair, status: Json) -> None:
 
 
 def no_room(harness: Pair) -> None:
-    full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
+    full = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/3 nodes are available",
+    }
     pods_that_wait(harness, {"phase": "Pending", "conditions": [full]})
 
 
 def no_image(harness: Pair) -> None:
     waiting: Json = {"waiting": {"reason": "ImagePullBackOff", "message": "back-off"}}
-    pods_that_wait(harness, {"phase": "Pending", "containerStatuses": [{"name": "ray-head", "state": waiting}]})
+    pods_that_wait(
+        harness, {"phase": "Pending", "containerStatuses": [{"name": "ray-head", "state": waiting}]}
+    )
 
 
 def no_quota(harness: Pair) -> None:
@@ -49,7 +56,11 @@ def no_quota(harness: Pair) -> None:
     def move_on() -> None:
         honest()
         name = harness.pending
-        if not name or (RAY_CLUSTER.kind, "default", name) not in harness.kube.objects or not harness.holds_pods:
+        if (
+            not name
+            or (RAY_CLUSTER.kind, "default", name) not in harness.kube.objects
+            or not harness.holds_pods
+        ):
             return
         condition = {
             "type": "ReplicaFailure",
@@ -85,7 +96,9 @@ def fix(harness: Pair) -> None:
 
 
 CAUSES = [
-    pytest.param("InsufficientCapacity", no_room, "cannot be placed on a node: 0/3 nodes are available"),
+    pytest.param(
+        "InsufficientCapacity", no_room, "cannot be placed on a node: 0/3 nodes are available"
+    ),
     pytest.param("ImagePullFailed", no_image, "cannot be pulled"),
     pytest.param("QuotaExceeded", no_quota, "exceeded quota: gpus"),
     pytest.param("GatewayNotReady", no_gateway, "Gateway default/demo-gateway is not Programmed"),
@@ -111,16 +124,24 @@ async def test_with_wait_the_cause_is_named_and_a_corrected_upgrade_continues(
     harness = await stalled(cause, fault, policy="Wait")
     green = harness.pending
     assert harness.condition("UpgradeStalled") == ("True", cause)
-    assert harness.message("UpgradeStalled").startswith("No progress for 20s (raybus.io/progress-deadline): ")
+    assert harness.message("UpgradeStalled").startswith(
+        "No progress for 20s (raybus.io/progress-deadline): "
+    )
     assert text in harness.message("UpgradeStalled")
     assert await is_at_rest(harness)
     fix(harness)
     if cause == "ApplicationNotReady":
         harness.apply(
-            config=GREEN, serve=V2, upgradeStrategy=STEPS, annotations=held(progress_deadline="20", on_deadline="Wait")
+            config=GREEN,
+            serve=V2,
+            upgradeStrategy=STEPS,
+            annotations=held(progress_deadline="20", on_deadline="Wait"),
         )
     await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=60)
-    assert (harness.condition("UpgradeStalled"), harness.reasons().count("UpgradeStalled")) == (("", ""), 1)
+    assert (harness.condition("UpgradeStalled"), harness.reasons().count("UpgradeStalled")) == (
+        ("", ""),
+        1,
+    )
 
 
 async def test_an_abort_ends_a_stall_and_the_spec_before_it_needs_no_cluster() -> None:
@@ -130,13 +151,21 @@ async def test_an_abort_ends_a_stall_and_the_spec_before_it_needs_no_cluster() -
     await harness.until(harness.is_complete, seconds=60)
     assert harness.condition("UpgradeAborted") == ("True", "AbortRequested")
     assert harness.condition("UpgradeStalled") == ("", "")
-    harness.apply(upgradeStrategy=STEPS, annotations=held(progress_deadline="20", on_deadline="Wait"))
+    harness.apply(
+        upgradeStrategy=STEPS, annotations=held(progress_deadline="20", on_deadline="Wait")
+    )
     await harness.run(30)
-    assert (harness.active, harness.pending, harness.condition("UpgradeAborted")) == (blue, "", ("", ""))
+    assert (harness.active, harness.pending, harness.condition("UpgradeAborted")) == (
+        blue,
+        "",
+        ("", ""),
+    )
 
 
 @pytest.mark.parametrize(("cause", "fault", "text"), CAUSES)
-async def test_with_rollback_the_service_returns_and_tries_no_more(cause: str, fault: Fault, text: str) -> None:
+async def test_with_rollback_the_service_returns_and_tries_no_more(
+    cause: str, fault: Fault, text: str
+) -> None:
     harness = await stalled(cause, fault, policy="Rollback")
     await harness.until(harness.is_complete, seconds=60)
     blue = harness.active
@@ -144,20 +173,32 @@ async def test_with_rollback_the_service_returns_and_tries_no_more(cause: str, f
     assert text in harness.message("UpgradeAborted")
     await harness.run(70)
     harness.restart()
-    assert (harness.clusters, harness.weights, await is_at_rest(harness)) == ([blue], {blue: 100}, True)
+    assert (harness.clusters, harness.weights, await is_at_rest(harness)) == (
+        [blue],
+        {blue: 100},
+        True,
+    )
     assert messages(harness, blue) == {"v1"}
-    assert (harness.reasons().count("UpgradeStalled"), harness.reasons().count("UpgradeAborted")) == (1, 1)
+    assert (
+        harness.reasons().count("UpgradeStalled"),
+        harness.reasons().count("UpgradeAborted"),
+    ) == (1, 1)
 
 
 @pytest.mark.parametrize(("cause", "fault", "text"), CAUSES[:1] + CAUSES[3:4])
-async def test_with_pause_nothing_moves_until_the_annotation_changes(cause: str, fault: Fault, text: str) -> None:
+async def test_with_pause_nothing_moves_until_the_annotation_changes(
+    cause: str, fault: Fault, text: str
+) -> None:
     harness = await stalled(cause, fault, policy="Pause")
     green = harness.pending
     assert text in harness.message("UpgradeStalled")
     fix(harness)
     await harness.run(60)
     assert harness.condition("UpgradePaused") == ("True", "ProgressDeadlineExceeded")
-    assert (harness.view.weights, harness.condition("UpgradeStalled")) == ((100, 0), ("True", cause))
+    assert (harness.view.weights, harness.condition("UpgradeStalled")) == (
+        (100, 0),
+        ("True", cause),
+    )
     annotate(harness, progress_deadline="20", on_deadline="Wait")
     await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=60)
 
@@ -187,7 +228,10 @@ async def test_another_spec_is_tried_although_the_one_before_was_rolled_back() -
     await harness.until(harness.is_complete, seconds=60)
     blue = harness.active
     harness.apply(
-        config=RED, serve=V2, upgradeStrategy=STEPS, annotations=held(progress_deadline="20", on_deadline="Rollback")
+        config=RED,
+        serve=V2,
+        upgradeStrategy=STEPS,
+        annotations=held(progress_deadline="20", on_deadline="Rollback"),
     )
     await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=60)
     assert harness.condition("UpgradeAborted") == ("", "")
@@ -211,7 +255,9 @@ async def test_an_upgrade_that_stalls_half_way_rolls_back_as_far_as_it_came() ->
     await harness.until(lambda: harness.view.weights[1] == 50, seconds=60)
     harness.serve.head(f"{harness.pending}-head-svc").deploy_seconds = 10_000
     await harness.until(lambda: "UpgradeAborted" in harness.reasons(), seconds=60)
-    assert harness.message("UpgradeAborted").count("replicas") + harness.message("UpgradeAborted").count("DEPLOYING")
+    assert harness.message("UpgradeAborted").count("replicas") + harness.message(
+        "UpgradeAborted"
+    ).count("DEPLOYING")
     await harness.until(harness.is_complete, seconds=60)
     assert (harness.active, harness.weights) == (blue, {blue: 100})
 
@@ -221,7 +267,9 @@ async def test_a_stalled_upgrade_is_reconciled_ever_less_often() -> None:
     await harness.run(240)
     gets, written = harness.serve.head(f"{harness.pending}-head-svc").gets, len(harness.written)
     await harness.run(100)
-    assert harness.serve.head(f"{harness.pending}-head-svc").gets - gets <= 60, "two services, each every 5 s"
+    assert harness.serve.head(f"{harness.pending}-head-svc").gets - gets <= 60, (
+        "two services, each every 5 s"
+    )
     assert len(harness.written) == written
 
 

@@ -8,7 +8,14 @@ from common import errors, labels
 from common.api.opaque import Json
 from common.kube.resources import RAY_CLUSTER
 from common.observability import tracing
-from common.upgrade.events import Aborted, CapacityChanged, Failed, RolledBack, Started, TrafficShifted
+from common.upgrade.events import (
+    Aborted,
+    CapacityChanged,
+    Failed,
+    RolledBack,
+    Started,
+    TrafficShifted,
+)
 from scenario.upgrade.harness import BLUE, GREEN, RED, Pair
 from support.builders.ray_service import NAMESPACE, a_group, a_serve_config, a_strategy
 from support.upgrade_events import TRACE
@@ -28,12 +35,21 @@ async def a_service(strategy: Json, **fields: Any) -> Pair:
     harness = Pair()
     fields.setdefault("rayClusterDeletionDelaySeconds", 0)
     harness.apply(config=BLUE, upgradeStrategy=strategy, **fields)
-    await harness.until(lambda: harness.is_complete() and (bool(harness.weights) or strategy is not STEPS))
+    await harness.until(
+        lambda: harness.is_complete() and (bool(harness.weights) or strategy is not STEPS)
+    )
     await harness.run(2)
     return harness
 
 
-def ask(harness: Pair, config: Json, strategy: Json = STEPS, *, annotations: Json | None = None, **fields: Any) -> None:
+def ask(
+    harness: Pair,
+    config: Json,
+    strategy: Json = STEPS,
+    *,
+    annotations: Json | None = None,
+    **fields: Any,
+) -> None:
     """Change the spec; annotations of ours are given without their prefix."""
     fields.setdefault("rayClusterDeletionDelaySeconds", 0)
     annotations = {f"raybus.io/{name}": value for name, value in (annotations or {}).items()}
@@ -43,7 +59,9 @@ def ask(harness: Pair, config: Json, strategy: Json = STEPS, *, annotations: Jso
 async def until_over(harness: Pair, *, seconds: float = 150) -> None:
     """Let time pass until nothing is left of what was begun just now."""
     await harness.run(0.5)
-    await harness.until(lambda: harness.is_complete() and len(harness.clusters) == 1, seconds=seconds)
+    await harness.until(
+        lambda: harness.is_complete() and len(harness.clusters) == 1, seconds=seconds
+    )
     await harness.run(2)
 
 
@@ -74,7 +92,11 @@ async def test_an_upgrade_from_its_beginning_to_its_end(strategy: Json) -> None:
     assert kinds(harness) == [*BEGIN, *(["+>++>+"] if strategy is STEPS else []), *END]
     started = the(harness, "started")
     assert isinstance(started, Started)
-    assert (started.reason, started.strategy, started.generation) == ("SpecChanged", strategy["type"], 2)
+    assert (started.reason, started.strategy, started.generation) == (
+        "SpecChanged",
+        strategy["type"],
+        2,
+    )
     assert the(harness, "cluster-created").cluster == harness.active == started.upgrade.new
     assert the(harness, "completed").receipt.seconds.draining >= 2
     body = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, harness.active)]
@@ -87,11 +109,22 @@ async def test_each_step_reports_the_value_before_and_after() -> None:
     await until_over(harness)
     steps = [each.event.data for each in harness.events.unique() if each.kind in MOVES]
     parts = [
-        (each.after.old.capacity_percent, each.after.old.traffic_percent, each.after.new.capacity_percent)
+        (
+            each.after.old.capacity_percent,
+            each.after.old.traffic_percent,
+            each.after.new.capacity_percent,
+        )
         for each in steps
         if isinstance(each, CapacityChanged | TrafficShifted)
     ]
-    assert parts == [(100, 100, 50), (100, 50, 50), (50, 50, 50), (50, 50, 100), (50, 0, 100), (0, 0, 100)]
+    assert parts == [
+        (100, 100, 50),
+        (100, 50, 50),
+        (50, 50, 50),
+        (50, 50, 100),
+        (50, 0, 100),
+        (0, 0, 100),
+    ]
 
 
 async def test_what_changes_in_place_is_no_upgrade() -> None:
@@ -109,12 +142,17 @@ async def test_what_changes_in_place_is_no_upgrade() -> None:
 
 @pytest.mark.parametrize(
     ("weight", "outcome"),
-    [pytest.param(50, "RolledBack", id="traffic had moved"), pytest.param(0, "Cancelled", id="none had moved")],
+    [
+        pytest.param(50, "RolledBack", id="traffic had moved"),
+        pytest.param(0, "Cancelled", id="none had moved"),
+    ],
 )
 async def test_a_spec_that_is_reverted(weight: int, outcome: str) -> None:
     harness = await a_service(STEPS)
     ask(harness, GREEN)
-    await harness.until(lambda: bool(harness.pending) and harness.view.weights[1] == weight, seconds=60)
+    await harness.until(
+        lambda: bool(harness.pending) and harness.view.weights[1] == weight, seconds=60
+    )
     blue = harness.active
     ask(harness, BLUE)
     await until_over(harness)
@@ -140,7 +178,9 @@ async def test_a_spec_that_is_reverted_before_the_switch() -> None:
 async def test_a_third_spec_ends_one_upgrade_and_begins_another(strategy: Json) -> None:
     harness = await a_service(strategy)
     ask(harness, GREEN, strategy)
-    await harness.until(lambda: bool(harness.pending) and (strategy is BLUE_GREEN or harness.view.weights[1] == 50))
+    await harness.until(
+        lambda: bool(harness.pending) and (strategy is BLUE_GREEN or harness.view.weights[1] == 50)
+    )
     ask(harness, RED, strategy)
     await until_over(harness)
     found = kinds(harness)
@@ -154,12 +194,18 @@ async def test_a_third_spec_ends_one_upgrade_and_begins_another(strategy: Json) 
 async def test_an_abort(strategy: Json) -> None:
     harness = await a_service(strategy)
     ask(harness, GREEN, strategy)
-    await harness.until(lambda: bool(harness.pending) and (strategy is BLUE_GREEN or harness.view.weights[1] == 50))
+    await harness.until(
+        lambda: bool(harness.pending) and (strategy is BLUE_GREEN or harness.view.weights[1] == 50)
+    )
     ask(harness, GREEN, strategy, annotations={"abort": "true"})
     await until_over(harness)
     event = the(harness, "aborted")
     assert isinstance(event, Aborted)
-    assert (event.reason, event.over, the(harness, "rolled-back").outcome) == ("AbortRequested", False, "Aborted")
+    assert (event.reason, event.over, the(harness, "rolled-back").outcome) == (
+        "AbortRequested",
+        False,
+        "Aborted",
+    )
     assert kinds(harness)[-1] == "rolled-back"
 
 
@@ -173,7 +219,10 @@ async def test_each_pause_and_its_end() -> None:
         ask(harness, GREEN)
         await harness.run(0.25)
     await until_over(harness)
-    assert [each for each in harness.events.kinds() if each in {"paused", "resumed"}] == ["paused", "resumed"] * 3
+    assert [each for each in harness.events.kinds() if each in {"paused", "resumed"}] == [
+        "paused",
+        "resumed",
+    ] * 3
     assert kinds(harness)[-3:] == END
 
 
@@ -196,7 +245,9 @@ async def test_a_stall_and_the_pause_at_the_deadline() -> None:
 async def test_a_first_cluster_that_does_not_become_ready_in_time() -> None:
     harness = Pair()
     harness.holds_pods = True
-    harness.apply(config=BLUE, upgradeStrategy=BLUE_GREEN, annotations={"ray.io/initializing-timeout": "5s"})
+    harness.apply(
+        config=BLUE, upgradeStrategy=BLUE_GREEN, annotations={"ray.io/initializing-timeout": "5s"}
+    )
     await harness.run(8)
     assert kinds(harness) == ["failed"]
     event = the(harness, "failed")
@@ -259,7 +310,11 @@ async def test_refusals_lose_events_and_stop_no_upgrade() -> None:
     harness.events.on_publish.append(refuse)
     ask(harness, GREEN, BLUE_GREEN)
     await until_over(harness)
-    lost = [note for kind, reason, note in harness.kube.events() if (kind, reason) == ("Warning", "UpgradeEventLost")]
+    lost = [
+        note
+        for kind, reason, note in harness.kube.events()
+        if (kind, reason) == ("Warning", "UpgradeEventLost")
+    ]
     assert len(lost) == len([*BEGIN, *END])
     assert all("maximum message size exceeded" in each for each in lost)
 

@@ -40,7 +40,10 @@ def forge(harness: Pair, **roles: str) -> None:
     """Write names of clusters into the status, as any writer of `rayservices/status` can."""
     status = copy.deepcopy(harness.status)
     for role, name in roles.items():
-        status[f"{role}ServiceStatus"] = {**status.get(f"{role}ServiceStatus", {}), "rayClusterName": name}
+        status[f"{role}ServiceStatus"] = {
+            **status.get(f"{role}ServiceStatus", {}),
+            "rayClusterName": name,
+        }
     harness.kube.set_status(RAY_SERVICE, NAMESPACE, NAME, status)
 
 
@@ -48,10 +51,19 @@ def held(harness: Pair, name: str) -> Json:
     """Return what there is of a cluster that raybus could have changed."""
     body = harness.kube.objects[RAY_CLUSTER.kind, NAMESPACE, name]
     meta: Json = body["metadata"]
-    around = [key for key in harness.kube.objects if key[2].startswith(name) and key[0] not in {"Event", "Pod"}]
+    around = [
+        key
+        for key in harness.kube.objects
+        if key[2].startswith(name) and key[0] not in {"Event", "Pod"}
+    ]
     return {
         "spec": body["spec"],
-        "marks": [meta.get("labels"), meta.get("annotations"), meta.get("finalizers"), meta.get("deletionTimestamp")],
+        "marks": [
+            meta.get("labels"),
+            meta.get("annotations"),
+            meta.get("finalizers"),
+            meta.get("deletionTimestamp"),
+        ],
         "around": sorted(around),
         "configs": len(harness.puts(name)),
     }
@@ -60,7 +72,9 @@ def held(harness: Pair, name: str) -> Json:
 @pytest.mark.parametrize("strategy", ["NewCluster", "in steps"])
 @pytest.mark.parametrize("roles", [("active",), ("pending",), ("active", "pending")], ids="+".join)
 @pytest.mark.parametrize("victim", [STANDALONE, SHOP])
-async def test_a_cluster_of_somebody_else_is_not_touched(strategy: str, roles: tuple[str, ...], victim: str) -> None:
+async def test_a_cluster_of_somebody_else_is_not_touched(
+    strategy: str, roles: tuple[str, ...], victim: str
+) -> None:
     fields: Json = {"upgradeStrategy": FAST if strategy == "in steps" else {"type": "NewCluster"}}
     harness = await a_shared_namespace()
     harness.apply(**fields)
@@ -87,7 +101,9 @@ async def test_a_forged_name_in_mid_upgrade_costs_the_author_his_upgrade_alone()
     assert held(harness, STANDALONE) == before
 
 
-@pytest.mark.parametrize("name", ["../../tenant-b/rayclusters/prod", "-a", "A", "a" * 254, "x/y", "\u202e"])
+@pytest.mark.parametrize(
+    "name", ["../../tenant-b/rayclusters/prod", "-a", "A", "a" * 254, "x/y", "\u202e"]
+)
 async def test_a_name_that_no_cluster_can_have_is_dropped(name: str) -> None:
     harness = await a_running_pair()
     own = harness.active
@@ -121,10 +137,16 @@ async def test_a_record_that_names_a_foreign_cluster_gives_it_nothing() -> None:
     harness = await a_shared_namespace()
     route = harness.kube.objects[HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-httproute"]
     forged = {STANDALONE: {"capacity": 100, "weight": 100, "movedAt": None}}
-    text = msgspec.json.encode({"version": 1, "clusters": forged, "changedAt": "2199-01-01T00:00:00Z"}).decode()
+    text = msgspec.json.encode(
+        {"version": 1, "clusters": forged, "changedAt": "2199-01-01T00:00:00Z"}
+    ).decode()
     before = held(harness, STANDALONE)
     harness.kube.put(
-        HTTP_ROUTE, {**route, "metadata": {**route["metadata"], "annotations": {traffic_record.ANNOTATION: text}}}
+        HTTP_ROUTE,
+        {
+            **route,
+            "metadata": {**route["metadata"], "annotations": {traffic_record.ANNOTATION: text}},
+        },
     )
     await harness.run(20)
     assert held(harness, STANDALONE) == before
@@ -133,7 +155,9 @@ async def test_a_record_that_names_a_foreign_cluster_gives_it_nothing() -> None:
 
 async def test_a_status_makes_no_backend_of_somebody_elses_service_ours() -> None:
     foreign: Json = {"name": "shop-serve-svc", "port": 8000, "weight": 30}
-    harness = await a_pair(a_route(a_rule(backendRefs=[foreign, {"name": "demo-serve-svc", "port": 8000}])))
+    harness = await a_pair(
+        a_route(a_rule(backendRefs=[foreign, {"name": "demo-serve-svc", "port": 8000}]))
+    )
     own = harness.active
     harness.is_service_down = True
     forge(harness, pending=SHOP)
@@ -144,4 +168,7 @@ async def test_a_status_makes_no_backend_of_somebody_elses_service_ours() -> Non
     harness.restart_service()
     await harness.run(30)
     assert foreign in mine(harness)["spec"]["rules"][0]["backendRefs"]
-    assert (harness.active, labels.ORIGIN_NAME in mine(harness)["metadata"]["labels"]) == (own, True)
+    assert (harness.active, labels.ORIGIN_NAME in mine(harness)["metadata"]["labels"]) == (
+        own,
+        True,
+    )

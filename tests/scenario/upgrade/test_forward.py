@@ -32,7 +32,9 @@ async def test_39_a_new_service_has_a_gateway_a_route_and_no_serve_service_of_it
     harness.apply()
     await harness.until(lambda: harness.is_complete() and bool(harness.weights), seconds=20)
     listener = {"name": "http", "protocol": "HTTP", "port": 80}
-    assert [each["spec"] for each in harness.gateways] == [{"gatewayClassName": "fast", "listeners": [listener]}]
+    assert [each["spec"] for each in harness.gateways] == [
+        {"gatewayClassName": "fast", "listeners": [listener]}
+    ]
     assert harness.weights == {harness.active: 100}
     assert (SERVICE.kind, "default", "demo-serve-svc") not in harness.kube.objects
     assert harness.capacities(harness.active) == [100]
@@ -42,8 +44,12 @@ async def test_39_a_new_service_has_a_gateway_a_route_and_no_serve_service_of_it
 async def test_40_the_pending_cluster_starts_at_its_least_and_without_capacity() -> None:
     harness = await a_running_pair()
     harness.apply(config=GREEN)
-    await harness.until(lambda: bool(harness.pending) and bool(harness.puts(harness.pending)), seconds=20)
-    groups = harness.kube.objects[(RAY_CLUSTER.kind, "default", harness.pending)]["spec"]["workerGroupSpecs"]
+    await harness.until(
+        lambda: bool(harness.pending) and bool(harness.puts(harness.pending)), seconds=20
+    )
+    groups = harness.kube.objects[(RAY_CLUSTER.kind, "default", harness.pending)]["spec"][
+        "workerGroupSpecs"
+    ]
     assert ["replicas" in each for each in groups] == [False]
     assert harness.capacities(harness.pending)[0] == 0
 
@@ -59,12 +65,16 @@ async def test_40_the_pending_cluster_starts_at_its_least_and_without_capacity()
         pytest.param(50, 25, 2, id="large steps"),
     ],
 )
-async def test_41_to_44_the_trace_of_an_upgrade(surge: int, step: int, interval: int, golden: Golden) -> None:
+async def test_41_to_44_the_trace_of_an_upgrade(
+    surge: int, step: int, interval: int, golden: Golden
+) -> None:
     strategy = a_strategy(surge=surge, step=step, interval=interval)
     harness = await a_running_pair(upgradeStrategy=strategy)
     start = harness.clock.monotonic()
     await upgraded(harness, upgradeStrategy=strategy)
-    golden.check(f"traffic_manager/forward-{surge}-{step}-{interval}.txt", trace_of(harness, since=start))
+    golden.check(
+        f"traffic_manager/forward-{surge}-{step}-{interval}.txt", trace_of(harness, since=start)
+    )
 
 
 @pytest.mark.acceptance("rayservice", 41)
@@ -77,7 +87,9 @@ async def test_41_each_capacity_is_sent_once() -> None:
 
 @pytest.mark.acceptance("rayservice", 45)
 @pytest.mark.parametrize(("surge", "step"), [(0, 0), (20, 0)])
-async def test_45_a_stalled_upgrade_is_reported_and_nothing_is_repeated(surge: int, step: int) -> None:
+async def test_45_a_stalled_upgrade_is_reported_and_nothing_is_repeated(
+    surge: int, step: int
+) -> None:
     strategy = a_strategy(surge=surge, step=step, interval=1)
     harness = await a_running_pair(upgradeStrategy=strategy)
     harness.apply(config=GREEN, upgradeStrategy=strategy)
@@ -87,7 +99,9 @@ async def test_45_a_stalled_upgrade_is_reported_and_nothing_is_repeated(surge: i
     assert harness.reasons().count("UpgradeCannotProgress") == 1
 
 
-def answering_with(harness: Pair, cluster: str, change: Callable[[Json], Json]) -> Callable[[], None]:
+def answering_with(
+    harness: Pair, cluster: str, change: Callable[[Json], Json]
+) -> Callable[[], None]:
     """Let a cluster's Serve answer something else than it is; return what ends that."""
     head = harness.serve.head(f"{cluster}-head-svc")
     honest = head.details
@@ -105,9 +119,13 @@ def weights_seen(harness: Pair) -> set[int | None]:
 
 
 @pytest.mark.acceptance("rayservice", 46)
-async def test_46_an_application_that_deploys_in_mid_upgrade_stops_the_weights_until_it_runs() -> None:
+async def test_46_an_application_that_deploys_in_mid_upgrade_stops_the_weights_until_it_runs() -> (
+    None
+):
     def deploying(answer: Json) -> Json:
-        apps = {name: {**app, "status": "DEPLOYING"} for name, app in answer["applications"].items()}
+        apps = {
+            name: {**app, "status": "DEPLOYING"} for name, app in answer["applications"].items()
+        }
         return {**answer, "applications": apps}
 
     harness = await a_running_pair()
@@ -132,7 +150,11 @@ async def test_47_traffic_waits_until_serve_reports_the_target_capacity_that_it_
 
     def old(answer: Json) -> Json:
         app: Json = {"status": "RUNNING", "message": "", "deployments": {"Model": idle}}
-        return {**answer, "target_capacity": 0, "applications": dict.fromkeys(answer["applications"], app)}
+        return {
+            **answer,
+            "target_capacity": 0,
+            "applications": dict.fromkeys(answer["applications"], app),
+        }
 
     end = answering_with(harness, harness.pending, old)
     harness.trace.clear()
@@ -164,8 +186,9 @@ async def test_49_a_gateway_that_is_not_programmed_holds_the_upgrade_and_is_name
     harness.apply(config=GREEN)
     await harness.run(30)
     assert (harness.view.capacities, harness.view.weights) == ((100, 0), (100, 0))
-    assert "waiting: Gateway default/demo-gateway is not Programmed (AddressNotAssigned)" in harness.message(
-        "UpgradeInProgress"
+    assert (
+        "waiting: Gateway default/demo-gateway is not Programmed (AddressNotAssigned)"
+        in harness.message("UpgradeInProgress")
     )
     assert harness.reasons().count("GatewayNotReady") == 1
     harness.gateway.is_programmed = True
@@ -215,7 +238,9 @@ async def test_54_an_hour_at_rest_costs_no_write_no_event_and_few_reads() -> Non
     head = harness.serve.head(f"{harness.active}-head-svc")
     requests, gets, puts = len(harness.kube.requests), head.gets, harness.serve.attempts
     await harness.run(3600)
-    assert [str(each) for each in harness.kube.requests[requests:] if each.verb not in {"get", "list"}] == []
+    assert [
+        str(each) for each in harness.kube.requests[requests:] if each.verb not in {"get", "list"}
+    ] == []
     assert harness.serve.attempts == puts
     assert len(harness.kube.requests) - requests <= 3600 / 60
     assert head.gets - gets <= 2 * 3600 / 4.5 + 2
@@ -228,7 +253,12 @@ async def test_55_what_users_added_to_the_route_stays() -> None:
     rule = {**route["spec"]["rules"][0], "timeouts": {"request": "30s"}}
     meta = {**route["metadata"], "annotations": {**route["metadata"]["annotations"], "mine": "1"}}
     harness.kube.put(
-        HTTP_ROUTE, {**route, "metadata": meta, "spec": {**route["spec"], "hostnames": ["a.example"], "rules": [rule]}}
+        HTTP_ROUTE,
+        {
+            **route,
+            "metadata": meta,
+            "spec": {**route["spec"], "hostnames": ["a.example"], "rules": [rule]},
+        },
     )
     await upgraded(harness, upgradeStrategy=FAST)
     held = harness.kube.objects[(HTTP_ROUTE.kind, "default", "demo-httproute")]
@@ -247,7 +277,9 @@ async def test_56_without_the_gate_nothing_is_made() -> None:
 
 
 @pytest.mark.acceptance("rayservice", 57)
-async def test_57_a_service_may_change_to_steps_together_with_its_spec_and_its_serve_service_works_throughout() -> None:
+async def test_57_a_service_may_change_to_steps_together_with_its_spec_and_its_serve_service_works_throughout() -> (
+    None
+):
     harness = Pair()
     harness.apply(**BEFORE)
     await harness.until(harness.is_complete, seconds=20)
@@ -258,7 +290,14 @@ async def test_57_a_service_may_change_to_steps_together_with_its_spec_and_its_s
         await harness.run(0.25)
         reached = clusters_behind(harness, "demo-serve-svc")
         assert reached
-        assert sum(harness.capacities(name)[-1] if name == green else 100 for name in reached if harness.puts(name)) > 0
+        assert (
+            sum(
+                harness.capacities(name)[-1] if name == green else 100
+                for name in reached
+                if harness.puts(name)
+            )
+            > 0
+        )
         if harness.is_complete() and harness.active == green:
             break
     assert harness.capacities(green) == [0, 20, 40, 60, 80, 100]
@@ -271,7 +310,9 @@ def clusters_behind(harness: Pair, service: str) -> set[str]:
     found = harness.kube.objects[(ENDPOINT_SLICE.kind, "default", f"{service}-1")]
     uids = {each["targetRef"]["uid"] for each in found["endpoints"]}
     return {
-        pod["metadata"]["labels"]["ray.io/cluster"] for pod in harness.kube.all(POD) if pod["metadata"]["uid"] in uids
+        pod["metadata"]["labels"]["ray.io/cluster"]
+        for pod in harness.kube.all(POD)
+        if pod["metadata"]["uid"] in uids
     }
 
 
@@ -286,7 +327,11 @@ async def test_58_a_service_that_leaves_the_steps_in_mid_upgrade_finishes_as_it_
     for _ in range(4 * 300):
         await harness.run(0.25)
         shares.append(harness.weights[green])
-        assert not [name for name, weight in harness.weights.items() if weight and name not in harness.clusters]
+        assert not [
+            name
+            for name, weight in harness.weights.items()
+            if weight and name not in harness.clusters
+        ]
         if harness.clusters == [green]:
             break
     assert shares == sorted(shares)  # one move after the other, and none back
@@ -304,7 +349,9 @@ async def test_without_the_gateway_api_the_service_serves_and_reports_what_is_mi
     assert "GatewayAPIMissing" in harness.reasons()
     harness.apply(config=GREEN)
     await harness.run(60)
-    assert harness.message("UpgradeInProgress").endswith("does not exist (is the Gateway API installed?)")
+    assert harness.message("UpgradeInProgress").endswith(
+        "does not exist (is the Gateway API installed?)"
+    )
     assert harness.capacities(harness.active) == [100]
     harness.unknown_kinds.clear()
     await harness.until(lambda: harness.weights.get(harness.pending) == 5, seconds=60)
@@ -329,10 +376,18 @@ def message_of(config: Json) -> str:
 async def test_each_event_names_the_service_that_acts() -> None:
     harness = await a_running_pair()
     await upgraded(harness, upgradeStrategy=FAST)
-    written = [each.body for each in harness.kube.requests if (each.verb, each.kind) == ("create", "Event")]
+    written = [
+        each.body for each in harness.kube.requests if (each.verb, each.kind) == ("create", "Event")
+    ]
     acting: dict[str, set[str]] = {}
     for each in written:
         acting.setdefault(each["reportingController"], set()).add(each["reason"])
     assert set(acting) == {"raybus.io/service-reconciler", "raybus.io/traffic-manager"}
-    assert "CreatedRayCluster" in acting["raybus.io/service-reconciler"] - acting["raybus.io/traffic-manager"]
-    assert "UpdatedHTTPRoute" in acting["raybus.io/traffic-manager"] - acting["raybus.io/service-reconciler"]
+    assert (
+        "CreatedRayCluster"
+        in acting["raybus.io/service-reconciler"] - acting["raybus.io/traffic-manager"]
+    )
+    assert (
+        "UpdatedHTTPRoute"
+        in acting["raybus.io/traffic-manager"] - acting["raybus.io/service-reconciler"]
+    )

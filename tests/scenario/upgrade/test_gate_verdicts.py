@@ -17,7 +17,11 @@ CONDITION = "UpgradeGatesPassed"
 
 
 def evaluated(harness: Pair) -> list[GateEvaluated]:
-    return [each.event.data for each in harness.events.unique() if isinstance(each.event.data, GateEvaluated)]
+    return [
+        each.event.data
+        for each in harness.events.unique()
+        if isinstance(each.event.data, GateEvaluated)
+    ]
 
 
 def receipt(harness: Pair) -> Receipt:
@@ -29,7 +33,11 @@ def repetitions_differ(harness: Pair) -> list[str]:
     """Return the ids of events that were published twice with different content."""
     first: dict[str, Any] = {}
     for each in harness.events.sent:
-        body: Json = {key: value for key, value in msgspec.json.decode(each.payload).items() if key != "traceparent"}
+        body: Json = {
+            key: value
+            for key, value in msgspec.json.decode(each.payload).items()
+            if key != "traceparent"
+        }
         first.setdefault(each.event.id, body)
         if first[each.event.id] != body:
             return [each.event.id]
@@ -37,7 +45,13 @@ def repetitions_differ(harness: Pair) -> list[str]:
 
 
 def writes(harness: Pair, kind: str) -> int:
-    return len([each for each in harness.kube.requests if each.kind == kind and each.verb in {"patch", "replace"}])
+    return len(
+        [
+            each
+            for each in harness.kube.requests
+            if each.kind == kind and each.verb in {"patch", "replace"}
+        ]
+    )
 
 
 async def ended(harness: Pair) -> None:
@@ -73,7 +87,9 @@ async def test_each_verdict_is_an_upgrade_event_an_event_and_a_line_of_the_recei
     assert all(each.requests >= 100 and each.value == 0 and each.limit == 0.01 for each in found)
     assert repetitions_differ(harness) == []
     notes = [note for _, reason, note in harness.kube.events() if reason == "GatePassed"]
-    assert [note.partition(":")[0] for note in notes] == [f"Gate passed at {each} percent" for each in (10, 50, 100)]
+    assert [note.partition(":")[0] for note in notes] == [
+        f"Gate passed at {each} percent" for each in (10, 50, 100)
+    ]
     held = receipt(harness)
     assert (held.old, held.new) == (blue, green)
     assert [(each.weight, [gate.outcome for gate in each.gates]) for each in held.gated_steps] == [
@@ -114,7 +130,9 @@ async def test_a_step_that_waits_for_requests_reports_that_once() -> None:
     await harness.run(600)
     harness.restart()
     await harness.run(60)
-    assert [(each.outcome, each.traffic_percent) for each in evaluated(harness)] == [("Inconclusive", 10)]
+    assert [(each.outcome, each.traffic_percent) for each in evaluated(harness)] == [
+        ("Inconclusive", 10)
+    ]
     assert harness.reasons().count("GateInconclusive") == 1
     assert harness.condition(CONDITION) == ("Unknown", "GateInconclusive")
     assert repetitions_differ(harness) == []
@@ -133,7 +151,11 @@ async def test_a_failure_is_published_before_the_traffic_that_it_moves() -> None
     assert (failed.outcome, failed.traffic_percent, failed.gate) == ("Fail", 10, "errorRate")
     assert failed.value is not None
     assert failed.value > 0.1
-    moved = [each for each in data if isinstance(each, TrafficShifted) and each.after.new.traffic_percent == 0]
+    moved = [
+        each
+        for each in data
+        if isinstance(each, TrafficShifted) and each.after.new.traffic_percent == 0
+    ]
     aborted = [each for each in data if isinstance(each, Aborted)]
     assert data.index(failed) < data.index(moved[0]) < data.index(aborted[0])
     (step,) = receipt(harness).gated_steps
@@ -144,7 +166,9 @@ async def test_a_failure_is_published_before_the_traffic_that_it_moves() -> None
 async def test_the_condition_of_a_failed_gate_holds_until_the_upgrade_is_over() -> None:
     harness, traffic = await an_upgrade({**GATED, "onFailure": "Pause"})
     traffic.failing[harness.pending] = 0.2
-    await harness.until(lambda: harness.condition(CONDITION) == ("False", "GateFailed"), seconds=100)
+    await harness.until(
+        lambda: harness.condition(CONDITION) == ("False", "GateFailed"), seconds=100
+    )
     assert "errorRate: " in harness.message(CONDITION)
     await harness.run(30)
     assert harness.condition(CONDITION) == ("False", "GateFailed")
@@ -158,10 +182,16 @@ async def counted(spec: Json, **traffic_rate: float) -> tuple[int, int, float]:
     began = harness.clock.monotonic()
     await ended(harness)
     spent = harness.clock.monotonic() - began
-    return writes(harness, HTTP_ROUTE.kind) - before[0], writes(harness, RAY_SERVICE.kind) - before[1], spent
+    return (
+        writes(harness, HTTP_ROUTE.kind) - before[0],
+        writes(harness, RAY_SERVICE.kind) - before[1],
+        spent,
+    )
 
 
-async def test_gates_that_pass_within_their_steps_cost_one_write_of_the_route_for_each_outcome() -> None:
+async def test_gates_that_pass_within_their_steps_cost_one_write_of_the_route_for_each_outcome() -> (
+    None
+):
     plain, gated = await counted(CANARY), await counted(GATED)
     steps, first = 3, 1
     assert gated[0] - plain[0] <= steps + first + 1
@@ -177,7 +207,9 @@ async def test_a_step_without_requests_writes_nothing() -> None:
     traffic.rate = 0
     await at_weight(harness, 10)
     await harness.run(40)
-    held = harness.kube.objects[(HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-httproute")]["metadata"]["resourceVersion"]
+    held = harness.kube.objects[(HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-httproute")]["metadata"][
+        "resourceVersion"
+    ]
     await harness.run(300)
     route = harness.kube.objects[(HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-httproute")]
     assert route["metadata"]["resourceVersion"] == held

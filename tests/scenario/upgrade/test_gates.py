@@ -16,7 +16,9 @@ from support.builders.ray_service import a_serve_config, a_strategy
 ON, OFF = BETA, BETA - {Gate.INCREMENTAL_UPGRADE}
 FAST = a_strategy(surge=100, step=50, interval=1)
 FLIPS = pytest.mark.parametrize(
-    ("first", "then"), [(ON, OFF), (OFF, ON), (ON, ON), (OFF, OFF)], ids=["on-off", "off-on", "on", "off"]
+    ("first", "then"),
+    [(ON, OFF), (OFF, ON), (ON, ON), (OFF, OFF)],
+    ids=["on-off", "off-on", "on", "off"],
 )
 
 
@@ -51,7 +53,9 @@ def moves_in_steps(harness: Pair) -> bool:
 
 
 @FLIPS
-async def test_with_one_cluster_a_changed_config_is_sent_whatever_the_gates(first: Gates, then: Gates) -> None:
+async def test_with_one_cluster_a_changed_config_is_sent_whatever_the_gates(
+    first: Gates, then: Gates
+) -> None:
     harness = await a_pair(first)
     assert moves_in_steps(harness) == (first is ON)
     assert bool(harness.kube.all(HTTP_ROUTE)) == bool(harness.kube.all(GATEWAY)) == (first is ON)
@@ -61,14 +65,18 @@ async def test_with_one_cluster_a_changed_config_is_sent_whatever_the_gates(firs
 
 
 @FLIPS
-async def test_an_upgrade_ends_as_it_began_and_the_next_config_is_sent(first: Gates, then: Gates) -> None:
+async def test_an_upgrade_ends_as_it_began_and_the_next_config_is_sent(
+    first: Gates, then: Gates
+) -> None:
     harness = await a_pair(first)
     blue = harness.active
     harness.apply(config=GREEN, upgradeStrategy=FAST)
     if first is ON:
         await harness.until(lambda: (harness.view.weights[1] or 0) == 50, seconds=30)
     else:
-        await harness.until(lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=30)
+        await harness.until(
+            lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=30
+        )
     green = harness.pending
     switch(harness, then)
     await harness.run(0.25)
@@ -80,7 +88,9 @@ async def test_an_upgrade_ends_as_it_began_and_the_next_config_is_sent(first: Ga
 
 
 @FLIPS
-async def test_an_upgrade_after_the_change_follows_the_gate_of_service_reconciler(first: Gates, then: Gates) -> None:
+async def test_an_upgrade_after_the_change_follows_the_gate_of_service_reconciler(
+    first: Gates, then: Gates
+) -> None:
     harness = await a_pair(first)
     switch(harness, then)
     await harness.run(5)

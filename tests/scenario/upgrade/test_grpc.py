@@ -14,7 +14,10 @@ def with_grpc(config: Json, *, port: int = 9000) -> Json:
     """Return the cluster with a port for gRPC calls."""
     head = config["headGroupSpec"]
     container = head["template"]["spec"]["containers"][0]
-    ports = [{"name": "serve", "containerPort": 8000}, {"name": "serve-grpc", "containerPort": port}]
+    ports = [
+        {"name": "serve", "containerPort": 8000},
+        {"name": "serve-grpc", "containerPort": port},
+    ]
     spec = {"containers": [{**container, "ports": ports}]}
     return {**config, "headGroupSpec": {**head, "template": {"spec": spec}}}
 
@@ -37,10 +40,18 @@ def listeners(harness: Pair) -> list[tuple[str, int]]:
 @pytest.mark.acceptance("rayservice", 87)
 async def test_87_grpc_calls_have_a_route_and_a_listener_of_their_own() -> None:
     harness = await a_grpc_pair()
-    backend = {"name": f"{harness.active}-serve-svc", "namespace": "default", "port": 9000, "weight": 100}
+    backend = {
+        "name": f"{harness.active}-serve-svc",
+        "namespace": "default",
+        "port": 9000,
+        "weight": 100,
+    }
     parent = {"name": "demo-gateway", "namespace": "default", "sectionName": "grpc"}
     assert harness.grpc_route is not None
-    assert harness.grpc_route["spec"] == {"parentRefs": [parent], "rules": [{"backendRefs": [backend]}]}
+    assert harness.grpc_route["spec"] == {
+        "parentRefs": [parent],
+        "rules": [{"backendRefs": [backend]}],
+    }
     kinds = [{"group": "gateway.networking.k8s.io", "kind": "GRPCRoute"}]
     assert harness.gateways[0]["spec"]["listeners"] == [
         {"name": "http", "protocol": "HTTP", "port": 80},
@@ -129,7 +140,10 @@ async def test_a_grpc_route_that_somebody_deletes_or_changes_comes_back() -> Non
     await harness.run(0.5)
     assert harness.grpc_route is not None
     assert listeners(harness) == [("http", 80), ("grpc", 9000)]
-    spec: Json = {**harness.grpc_route["spec"], "rules": [{"matches": [{"method": {"service": "a.B"}}]}]}
+    spec: Json = {
+        **harness.grpc_route["spec"],
+        "rules": [{"matches": [{"method": {"service": "a.B"}}]}],
+    }
     harness.kube.put(GRPC_ROUTE, {**harness.grpc_route, "spec": spec})
     await harness.run(0.5)
     assert weights_of(harness.grpc_route) == {harness.active: 100}

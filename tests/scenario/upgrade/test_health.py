@@ -39,7 +39,11 @@ def _worker_killed(harness: Pair, name: str) -> None:
 
 
 def _worker_back(harness: Pair, name: str) -> None:
-    ready = {"phase": "Running", "podIP": f"ip-{name}-worker", "conditions": [{"type": "Ready", "status": "True"}]}
+    ready = {
+        "phase": "Running",
+        "podIP": f"ip-{name}-worker",
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
     harness.kube.set_status(POD, NAMESPACE, f"{name}-worker", ready)
 
 
@@ -62,7 +66,12 @@ BLOWS = {
 
 
 async def expect_shed(
-    harness: Pair, blow: Blow, victim: str, *, is_back: bool, before: Callable[[Pair], None] = lambda _: None
+    harness: Pair,
+    blow: Blow,
+    victim: str,
+    *,
+    is_back: bool,
+    before: Callable[[Pair], None] = lambda _: None,
 ) -> None:
     """Expect that a blow to one cluster, at half of the traffic, leaves all of it to the other within the limit; `before` precedes the blow."""
     blue, green = harness.active, harness.pending
@@ -89,7 +98,11 @@ async def test_a_cluster_that_cannot_carry_its_share_loses_it_within_5_s(
 @pytest.mark.parametrize("victim", ["active", "pending"])
 async def test_it_does_so_while_service_reconciler_is_away(victim: str) -> None:
     harness = await halfway()
-    name, other = (harness.active, harness.pending) if victim == "active" else (harness.pending, harness.active)
+    name, other = (
+        (harness.active, harness.pending)
+        if victim == "active"
+        else (harness.pending, harness.active)
+    )
     harness.is_service_down = True
     _worker_killed(harness, name)
     await harness.run(LIMIT)
@@ -99,15 +112,27 @@ async def test_it_does_so_while_service_reconciler_is_away(victim: str) -> None:
 @pytest.mark.parametrize("victim", ["active", "pending"])
 async def test_an_invalid_spec_guards_what_serves_all_the_same(victim: str) -> None:
     harness = await halfway()
-    name, other = (harness.active, harness.pending) if victim == "active" else (harness.pending, harness.active)
-    harness.apply(config=GREEN, upgradeStrategy=a_strategy(surge=20, step=50), serve=a_serve_config(message="v2"))
+    name, other = (
+        (harness.active, harness.pending)
+        if victim == "active"
+        else (harness.pending, harness.active)
+    )
+    harness.apply(
+        config=GREEN,
+        upgradeStrategy=a_strategy(surge=20, step=50),
+        serve=a_serve_config(message="v2"),
+    )
     await harness.run(2)
-    assert "stepSizePercent must be less than or equal to maxSurgePercent" in harness.message("Ready")
+    assert "stepSizePercent must be less than or equal to maxSurgePercent" in harness.message(
+        "Ready"
+    )
     _worker_killed(harness, name)
     await harness.run(LIMIT)
     assert harness.weights == {name: 0, other: 100}
     await harness.run(60)
-    assert harness.weights == {name: 0, other: 100}, "nothing but guards acts on a spec that nobody has taken in"
+    assert harness.weights == {name: 0, other: 100}, (
+        "nothing but guards acts on a spec that nobody has taken in"
+    )
 
 
 @pytest.mark.parametrize("victim", ["active", "pending"])
@@ -163,7 +188,9 @@ async def test_a_canary_that_flaps_stalls_and_is_rolled_back() -> None:
         bad += harness.weights.get(green, 0) > 0
         if green in harness.clusters:
             _worker_back(harness, green)
-        await harness.until(lambda: harness.weights.get(green, 0) == 5 or not harness.pending, seconds=60)
+        await harness.until(
+            lambda: harness.weights.get(green, 0) == 5 or not harness.pending, seconds=60
+        )
         if not harness.pending:
             break
     assert (harness.active, harness.pending, harness.weights[blue]) == (blue, "", 100)
@@ -183,12 +210,16 @@ async def test_a_rollback_cuts_no_cluster_that_the_accepted_route_sends_to(sleep
     harness.apply(config=BLUE, upgradeStrategy=paused)
     await harness.run(sleep)
     assert harness.weights == {blue: 100, green: 0}, "the route asks for all"
-    assert harness.capacities(green)[-1] >= 50, "and the Gateway sends one half to the old place still"
+    assert harness.capacities(green)[-1] >= 50, (
+        "and the Gateway sends one half to the old place still"
+    )
     harness.gateway.is_asleep = False
     await harness.until(lambda: harness.is_complete() and harness.active == blue, seconds=30)
 
 
-async def test_an_active_cluster_that_is_deleted_in_a_rollback_leaves_the_traffic_to_the_serving_cluster() -> None:
+async def test_an_active_cluster_that_is_deleted_in_a_rollback_leaves_the_traffic_to_the_serving_cluster() -> (
+    None
+):
     harness = await halfway()
     blue, green = harness.active, harness.pending
     harness.apply(config=BLUE, upgradeStrategy=FULL)

@@ -19,7 +19,10 @@ WRITES = 54
 OWN = {labels.HTTP_ROUTE: "mine"}
 LET = {labels.ROUTE_PERMITS: "demo"}
 OTHER: Json = {"name": "other", "port": 80, "weight": 7}
-FILTER: Json = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": [{"name": "x", "value": "1"}]}}
+FILTER: Json = {
+    "type": "RequestHeaderModifier",
+    "requestHeaderModifier": {"set": [{"name": "x", "value": "1"}]},
+}
 
 
 def a_rule(path: str = "/", **fields: Any) -> Json:
@@ -40,7 +43,10 @@ def a_route(*rules: Json, **spec: Any) -> Body:
 
 
 def a_gateway() -> Body:
-    return {"metadata": {"name": "shared", "namespace": "infra"}, "spec": {"gatewayClassName": "fast"}}
+    return {
+        "metadata": {"name": "shared", "namespace": "infra"},
+        "spec": {"gatewayClassName": "fast"},
+    }
 
 
 async def a_pair(route: Body | None, *, is_sharded: bool = False) -> Pair:
@@ -90,11 +96,20 @@ async def test_an_upgrade_writes_our_backends_and_nothing_else(*, is_sharded: bo
 
 async def test_other_rules_and_other_backends_keep_what_they_have() -> None:
     foreign = a_rule("/docs", backendRefs=[{"name": "docs", "port": 80, "weight": 3}])
-    shared = a_rule("/api", backendRefs=[OTHER, {"name": "demo-serve-svc", "port": 8000, "filters": [FILTER]}])
-    redirect = a_rule("/old", filters=[{"type": "RequestRedirect", "requestRedirect": {"hostname": "b.example"}}])
+    shared = a_rule(
+        "/api", backendRefs=[OTHER, {"name": "demo-serve-svc", "port": 8000, "filters": [FILTER]}]
+    )
+    redirect = a_rule(
+        "/old", filters=[{"type": "RequestRedirect", "requestRedirect": {"hostname": "b.example"}}]
+    )
     harness = await a_pair(a_route(foreign, shared, redirect))
     rules = mine(harness)["spec"]["rules"]
-    ours = {"name": f"{harness.active}-serve-svc", "namespace": "default", "port": 8000, "weight": 100}
+    ours = {
+        "name": f"{harness.active}-serve-svc",
+        "namespace": "default",
+        "port": 8000,
+        "weight": 100,
+    }
     assert [rules[0], rules[2]] == [foreign, redirect]
     assert rules[1]["backendRefs"] == [OTHER, {**ours, "filters": [FILTER]}]
 
@@ -103,33 +118,46 @@ async def test_other_rules_and_other_backends_keep_what_they_have() -> None:
     ("rules", "ours"),
     [
         pytest.param([a_rule("/a"), a_rule("/b")], [0, 1], id="every rule without backends"),
-        pytest.param([a_rule("/a", backendRefs=[OTHER]), a_rule("/b")], [1], id="only rules without backends"),
+        pytest.param(
+            [a_rule("/a", backendRefs=[OTHER]), a_rule("/b")], [1], id="only rules without backends"
+        ),
         pytest.param([a_rule("/", backendRefs=[OTHER])], [0], id="the only rule, beside others"),
     ],
 )
 async def test_which_rules_send_to_us(rules: list[Json], ours: list[int]) -> None:
     harness = await a_pair(a_route(*rules))
     held = mine(harness)
-    found = [index for index in range(len(rules)) if weights_of(held, rule=index).get(harness.active) == 100]
+    found = [
+        index
+        for index in range(len(rules))
+        if weights_of(held, rule=index).get(harness.active) == 100
+    ]
     assert found == ours
 
 
 @pytest.mark.parametrize(
     "rules",
     [
-        pytest.param([a_rule("/a", backendRefs=[OTHER]), a_rule("/b", backendRefs=[OTHER])], id="all are taken"),
+        pytest.param(
+            [a_rule("/a", backendRefs=[OTHER]), a_rule("/b", backendRefs=[OTHER])],
+            id="all are taken",
+        ),
         pytest.param([a_rule("/a", filters=[{"type": "RequestRedirect"}])], id="a redirect"),
     ],
 )
 @pytest.mark.parametrize("is_sharded", one_of(2, [True, False]))
-async def test_a_route_without_a_rule_for_us_is_named_and_left_alone(rules: list[Json], *, is_sharded: bool) -> None:
+async def test_a_route_without_a_rule_for_us_is_named_and_left_alone(
+    rules: list[Json], *, is_sharded: bool
+) -> None:
     harness = await a_pair(a_route(*rules), is_sharded=is_sharded)
     upgrade(harness)
     await harness.run(20)
     assert mine(harness)["spec"]["rules"] == rules
     assert "has no rule for this service" in harness.message("UpgradeInProgress")
     assert harness.reasons().count("HTTPRouteNotReady") == 1
-    harness.kube.put(HTTP_ROUTE, {**mine(harness), "spec": {**mine(harness)["spec"], "rules": [a_rule()]}})
+    harness.kube.put(
+        HTTP_ROUTE, {**mine(harness), "spec": {**mine(harness)["spec"], "rules": [a_rule()]}}
+    )
     await harness.until(lambda: weights_of(mine(harness)).get(harness.pending) == 25, seconds=30)
 
 
@@ -160,7 +188,9 @@ async def test_a_missing_route_is_named_and_taken_when_it_comes(*, is_sharded: b
 
 
 @pytest.mark.parametrize("is_sharded", one_of(2, [True, False]))
-async def test_a_gateway_of_the_users_that_is_not_programmed_holds_the_upgrade(*, is_sharded: bool) -> None:
+async def test_a_gateway_of_the_users_that_is_not_programmed_holds_the_upgrade(
+    *, is_sharded: bool
+) -> None:
     harness = await a_pair(a_route(), is_sharded=is_sharded)
     harness.gateway.is_programmed = False
     harness.gateway.forget()
@@ -178,7 +208,10 @@ async def test_a_gateway_of_the_users_that_is_not_programmed_holds_the_upgrade(*
 async def test_a_foreign_change_of_our_backends_is_corrected_and_the_rest_is_kept() -> None:
     harness = await a_pair(a_route())
     held = copy.deepcopy(mine(harness))
-    held["spec"]["rules"][0]["backendRefs"] = [OTHER, {**held["spec"]["rules"][0]["backendRefs"][0], "weight": 1}]
+    held["spec"]["rules"][0]["backendRefs"] = [
+        OTHER,
+        {**held["spec"]["rules"][0]["backendRefs"][0], "weight": 1},
+    ]
     held["spec"]["hostnames"] = ["b.example"]
     harness.kube.put(HTTP_ROUTE, held)
     await harness.run(1)
@@ -198,7 +231,10 @@ async def test_the_users_route_outlives_the_service_without_our_backends(what: s
     assert harness.clusters == []
     after = mine(harness)
     assert after["spec"] == before["spec"]
-    assert (after["metadata"]["labels"], after["metadata"]["annotations"]) == ({"team": "a"}, {"mine": "1", **LET})
+    assert (after["metadata"]["labels"], after["metadata"]["annotations"]) == (
+        {"team": "a"},
+        {"mine": "1", **LET},
+    )
 
 
 @pytest.mark.parametrize("write", one_of(6, range(1, WRITES, 3)))
@@ -229,7 +265,9 @@ async def test_a_service_that_moves_to_a_users_route_keeps_its_old_one_in_step()
 
 
 @pytest.mark.parametrize("takes_back", ["the spec", "the name"])
-async def test_a_name_of_no_route_in_mid_upgrade_holds_it_and_the_way_back_is_open(takes_back: str) -> None:
+async def test_a_name_of_no_route_in_mid_upgrade_holds_it_and_the_way_back_is_open(
+    takes_back: str,
+) -> None:
     harness = Pair()
     harness.apply(upgradeStrategy=FAST)
     await harness.until(lambda: harness.is_complete() and bool(harness.weights), seconds=20)
@@ -247,10 +285,14 @@ async def test_a_name_of_no_route_in_mid_upgrade_holds_it_and_the_way_back_is_op
         await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=100)
     else:
         harness.apply(annotations=OWN, upgradeStrategy=FAST)
-        await harness.until(lambda: harness.is_complete() and harness.weights == {blue: 100}, seconds=100)
+        await harness.until(
+            lambda: harness.is_complete() and harness.weights == {blue: 100}, seconds=100
+        )
 
 
-async def test_a_service_that_comes_back_from_a_users_route_gives_it_back_once_its_own_is_taken() -> None:
+async def test_a_service_that_comes_back_from_a_users_route_gives_it_back_once_its_own_is_taken() -> (
+    None
+):
     harness = await a_pair(a_route())
     harness.gateway.is_asleep = True
     harness.apply(upgradeStrategy=FAST)

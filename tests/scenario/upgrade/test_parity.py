@@ -34,7 +34,9 @@ async def test_traffic_follows_the_replicas_and_they_follow_the_traffic() -> Non
     for _ in range(200):
         share = harness.weights.get(green, 0)
         replicas = head.autoscaled or 1
-        assert share * BLUE_REPLICAS / 100 <= max(replicas + 1, replicas * 1.25), "never far more than what runs"
+        assert share * BLUE_REPLICAS / 100 <= max(replicas + 1, replicas * 1.25), (
+            "never far more than what runs"
+        )
         head.autoscaled = max(replicas, math.ceil(BLUE_REPLICAS * share / 100))
         await harness.run(2)
         if harness.is_complete() and harness.active == green:
@@ -55,7 +57,9 @@ async def test_a_silent_dashboard_sends_all_of_the_traffic_to_no_single_replica(
     await harness.until(lambda: harness.weights.get(green, 0) == 4, seconds=30)
     harness.serve.head(f"{blue}-head-svc").behaviour = "silent"
     await harness.run(60)
-    assert harness.weights == {blue: 96, green: 4}, "fifty replicas may still serve, and one cannot do their work"
+    assert harness.weights == {blue: 96, green: 4}, (
+        "fifty replicas may still serve, and one cannot do their work"
+    )
     for role in ("head", "worker"):
         harness.kube.set_status(POD, NAMESPACE, f"{blue}-{role}", {"phase": "Failed"})
     await harness.run(5)
@@ -95,7 +99,9 @@ async def test_a_step_that_waits_for_replicas_reports_it_once_and_only_while_it_
 
 async def test_an_upgrade_that_stalls_for_want_of_replicas_names_them() -> None:
     harness, _ = await an_autoscaled_upgrade(**{labels.PROGRESS_DEADLINE: "60s"})
-    await harness.until(lambda: harness.condition("UpgradeStalled") == ("True", "InsufficientReplicas"), seconds=120)
+    await harness.until(
+        lambda: harness.condition("UpgradeStalled") == ("True", "InsufficientReplicas"), seconds=120
+    )
     assert WAITS in harness.message("UpgradeStalled")
 
 

@@ -21,15 +21,22 @@ def selector(harness: Pair) -> dict[str, str]:
 def reached(harness: Pair) -> set[str]:
     """Return the clusters of which the Service selects a ready pod."""
     wanted = selector(harness).items()
-    ready = [each for each in harness.kube.all(POD) if each.get("status", {}).get("phase") == "Running"]
+    ready = [
+        each for each in harness.kube.all(POD) if each.get("status", {}).get("phase") == "Running"
+    ]
     return {
-        each["metadata"]["labels"][labels.CLUSTER] for each in ready if wanted <= each["metadata"]["labels"].items()
+        each["metadata"]["labels"][labels.CLUSTER]
+        for each in ready
+        if wanted <= each["metadata"]["labels"].items()
     }
 
 
 def capacity(harness: Pair) -> float:
     """Return the capacity, in percent, that the Service's clients reach."""
-    found = (harness.serve.head(f"{each}-head-svc").details()["target_capacity"] for each in reached(harness))
+    found = (
+        harness.serve.head(f"{each}-head-svc").details()["target_capacity"]
+        for each in reached(harness)
+    )
     return sum(100 if each is None else each for each in found)
 
 
@@ -58,12 +65,17 @@ async def test_an_upgrade_in_steps_takes_nothing_from_its_clients() -> None:
     harness = await a_former_blue_green()
     blue = harness.active
     harness.apply(
-        config=GREEN, serve=a_serve_config(message="v2"), upgradeStrategy=STEPS, rayClusterDeletionDelaySeconds=5
+        config=GREEN,
+        serve=a_serve_config(message="v2"),
+        upgradeStrategy=STEPS,
+        rayClusterDeletionDelaySeconds=5,
     )
     assert await watched(harness, lambda: blue not in harness.clusters) >= 100
     assert selector(harness) == {labels.CLUSTER: harness.active, labels.SERVE: "true"}
     await harness.run(2)
-    assert not [each for each in harness.kube.all(POD) if labels.SERVES in each["metadata"]["labels"]]
+    assert not [
+        each for each in harness.kube.all(POD) if labels.SERVES in each["metadata"]["labels"]
+    ]
 
 
 async def test_a_rollback_takes_nothing_from_them() -> None:
@@ -104,7 +116,9 @@ async def test_where_pods_cannot_be_labelled_the_active_cluster_stays_selected()
     blue = harness.active
 
     def refuse(request: Request) -> errors.RaybusError | None:
-        held: Json = request.body.get("metadata", {}).get("labels", {}) if request.verb == "patch" else {}
+        held: Json = (
+            request.body.get("metadata", {}).get("labels", {}) if request.verb == "patch" else {}
+        )
         return errors.Rejected("denied") if labels.SERVES in held else None
 
     harness.kube.faults.append(refuse)

@@ -27,7 +27,10 @@ from support.fakes.kube import Request
 from support.fakes.webhook import replies
 
 ONCE: Json = {"applyEdits": "AtOnce"}
-HOUR: Json = {**ONCE, "steps": [{"weight": 10, "hold": "1h"}, {"weight": 50, "hold": "10s"}, {"weight": 100}]}
+HOUR: Json = {
+    **ONCE,
+    "steps": [{"weight": 10, "hold": "1h"}, {"weight": 50, "hold": "10s"}, {"weight": 100}],
+}
 
 
 def edit(harness: Pair, spec: Json) -> None:
@@ -37,7 +40,9 @@ def edit(harness: Pair, spec: Json) -> None:
 def followed(harness: Pair, cluster: str | None = None) -> Json:
     """Return the spec that the upgrade follows."""
     body = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, cluster or harness.pending)]
-    return msgspec.json.decode(body["metadata"]["annotations"][labels.UPGRADE_POLICY_RECORD])["spec"]
+    return msgspec.json.decode(body["metadata"]["annotations"][labels.UPGRADE_POLICY_RECORD])[
+        "spec"
+    ]
 
 
 async def is_followed(harness: Pair, spec: Json) -> None:
@@ -48,13 +53,17 @@ async def test_an_edit_of_the_steps_holds_at_once_and_a_shorter_hold_ends() -> N
     harness, _ = await an_upgrade(HOUR)
     await at_weight(harness, 10)
     await harness.run(60)
-    edit(harness, {**ONCE, "steps": [{"weight": 10, "hold": "30s"}, {"weight": 20}, {"weight": 100}]})
+    edit(
+        harness, {**ONCE, "steps": [{"weight": 10, "hold": "30s"}, {"weight": 20}, {"weight": 100}]}
+    )
     await at_weight(harness, 20, seconds=15)
     await harness.until(harness.is_complete, seconds=60)
     assert [each for each in moves(harness) if each][:3] == [10, 20, 100]
 
 
-@pytest.mark.parametrize("steps", [[{"weight": 5}, {"weight": 100}], [{"weight": 60, "hold": "1h"}, {"weight": 100}]])
+@pytest.mark.parametrize(
+    "steps", [[{"weight": 5}, {"weight": 100}], [{"weight": 60, "hold": "1h"}, {"weight": 100}]]
+)
 async def test_no_edit_takes_traffic_back_and_the_gates_must_hold_at_a_weight_that_is_no_step_any_more(
     steps: list[Json],
 ) -> None:
@@ -65,15 +74,25 @@ async def test_no_edit_takes_traffic_back_and_the_gates_must_hold_at_a_weight_th
     edit(harness, following)
     await is_followed(harness, following)
     await harness.run(60)
-    assert harness.weights[harness.pending] == 50, "the gates are not decided at the weight that is served"
+    assert harness.weights[harness.pending] == 50, (
+        "the gates are not decided at the weight that is served"
+    )
     traffic.rate = 50
-    await at_weight(harness, max(steps[0]["weight"], 60) if steps[0]["weight"] > 50 else 100, seconds=60)
+    await at_weight(
+        harness, max(steps[0]["weight"], 60) if steps[0]["weight"] > 50 else 100, seconds=60
+    )
     weights = [each for each in moves(harness) if each]
     assert weights == sorted(weights)
 
 
-async def test_a_move_that_capacity_cuts_short_goes_on_to_the_step_it_was_for_after_an_edit() -> None:
-    narrow = {"steps": [{"weight": 60, "hold": "30s"}, {"weight": 100}], **ONCE, "gates": GATED["gates"]}
+async def test_a_move_that_capacity_cuts_short_goes_on_to_the_step_it_was_for_after_an_edit() -> (
+    None
+):
+    narrow = {
+        "steps": [{"weight": 60, "hold": "30s"}, {"weight": 100}],
+        **ONCE,
+        "gates": GATED["gates"],
+    }
     harness, traffic = await an_upgrade(narrow, strategy=a_strategy(surge=20, step=20, interval=1))
     await harness.until(lambda: 0 < harness.weights.get(harness.pending, 0) < 60, seconds=60)
     traffic.rate = 0.5
@@ -83,9 +102,13 @@ async def test_a_move_that_capacity_cuts_short_goes_on_to_the_step_it_was_for_af
         **body["metadata"]["annotations"],
         labels.UPGRADE_POLICY_RECORD: recorded("careful", "", 2, following),
     }
-    harness.kube.put(RAY_CLUSTER, {**body, "metadata": {**body["metadata"], "annotations": annotations}})
+    harness.kube.put(
+        RAY_CLUSTER, {**body, "metadata": {**body["metadata"], "annotations": annotations}}
+    )
     await harness.run(60)
-    assert max(each or 0 for each in moves(harness)) == 60, "nothing passes by the step that the move was for"
+    assert max(each or 0 for each in moves(harness)) == 60, (
+        "nothing passes by the step that the move was for"
+    )
 
 
 async def test_a_gate_that_an_edit_adds_ends_the_upgrade_by_the_requests_of_the_step() -> None:
@@ -95,18 +118,24 @@ async def test_a_gate_that_an_edit_adds_ends_the_upgrade_by_the_requests_of_the_
     await at_weight(harness, 10)
     await harness.run(60)
     edit(harness, {**HOUR, "gates": GATED["gates"]})
-    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60)
+    await harness.until(
+        lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60
+    )
     assert harness.weights[blue] == 100
 
 
 @pytest.mark.parametrize("following", [{}, {"gates": []}, {"onFailure": "Rollback"}])
-async def test_an_upgrade_that_failed_a_gate_keeps_the_policy_that_it_failed_by(following: Json) -> None:
+async def test_an_upgrade_that_failed_a_gate_keeps_the_policy_that_it_failed_by(
+    following: Json,
+) -> None:
     """Else an edit of `onFailure` would take all traffic back."""
     harness, traffic = await an_upgrade({**GATED, **ONCE, "onFailure": "Pause"})
     green = harness.pending
     await at_weight(harness, 10)
     traffic.failing[green] = 0.2
-    await harness.until(lambda: harness.condition("UpgradePaused") == ("True", "GateFailed"), seconds=60)
+    await harness.until(
+        lambda: harness.condition("UpgradePaused") == ("True", "GateFailed"), seconds=60
+    )
     edit(harness, {**GATED, **ONCE, **following})
     await harness.run(60)
     assert harness.weights[green] == 10
@@ -125,15 +154,22 @@ async def test_a_gate_that_waits_for_good_can_be_removed() -> None:
 
 
 async def test_a_pause_that_an_edit_removes_ends_and_one_that_it_adds_holds() -> None:
-    harness, _ = await an_upgrade({**ONCE, "steps": [{"weight": 25, "pause": {}}, {"weight": 50}, {"weight": 100}]})
+    harness, _ = await an_upgrade(
+        {**ONCE, "steps": [{"weight": 25, "pause": {}}, {"weight": 50}, {"weight": 100}]}
+    )
     await at_weight(harness, 25)
     edit(harness, {**ONCE, "steps": [{"weight": 25}, {"weight": 50, "pause": {}}, {"weight": 100}]})
     await at_weight(harness, 50, seconds=15)
     await harness.run(60)
     assert harness.weights[harness.pending] == 50
-    edit(harness, {**ONCE, "steps": [{"weight": 25}, {"weight": 50}, {"weight": 100}], "autoPromote": False})
+    edit(
+        harness,
+        {**ONCE, "steps": [{"weight": 25}, {"weight": 50}, {"weight": 100}], "autoPromote": False},
+    )
     await at_weight(harness, 100, seconds=15)
-    await harness.until(lambda: harness.condition("UpgradePaused") == ("True", "PausedByPolicy"), seconds=20)
+    await harness.until(
+        lambda: harness.condition("UpgradePaused") == ("True", "PausedByPolicy"), seconds=20
+    )
     edit(harness, ONCE)
     await harness.until(harness.is_complete, seconds=30)
 
@@ -212,7 +248,9 @@ async def test_a_policy_that_was_deleted_or_made_anew_leaves_the_upgrade_alone()
     await at_weight(harness, 10)
     await harness.kube.delete(UPGRADE_POLICY, NAMESPACE, "careful")
     await harness.run(30)
-    body = a_policy(spec={**ONCE, "steps": [{"weight": 100}]}, namespace=NAMESPACE, uid="another", generation=9)
+    body = a_policy(
+        spec={**ONCE, "steps": [{"weight": 100}]}, namespace=NAMESPACE, uid="another", generation=9
+    )
     harness.kube.put(UPGRADE_POLICY, body)
     await harness.run(30)
     assert followed(harness) == HOUR
@@ -222,11 +260,16 @@ async def test_a_policy_that_was_deleted_or_made_anew_leaves_the_upgrade_alone()
 async def test_the_policy_that_the_upgrade_follows_decides_whether_an_edit_holds() -> None:
     harness, _ = await an_upgrade({**HOUR, "applyEdits": "NextUpgrade"})
     await at_weight(harness, 10)
-    reads = len([each for each in harness.kube.requests if str(each).startswith("get UpgradePolicy")])
+    reads = len(
+        [each for each in harness.kube.requests if str(each).startswith("get UpgradePolicy")]
+    )
     edit(harness, {**ONCE, "steps": [{"weight": 100}]})
     await harness.run(60)
     assert harness.weights[harness.pending] == 10
-    assert len([each for each in harness.kube.requests if str(each).startswith("get UpgradePolicy")]) == reads
+    assert (
+        len([each for each in harness.kube.requests if str(each).startswith("get UpgradePolicy")])
+        == reads
+    )
 
 
 async def test_an_edit_that_ends_edits_at_once_is_the_last_one() -> None:
@@ -245,12 +288,18 @@ async def test_reads_of_the_policy_are_few_and_a_read_that_fails_changes_nothing
     await at_weight(harness, 10)
     before = len(harness.kube.requests)
     await harness.run(100)
-    reads = [each for each in harness.kube.requests[before:] if str(each).startswith("get UpgradePolicy")]
+    reads = [
+        each for each in harness.kube.requests[before:] if str(each).startswith("get UpgradePolicy")
+    ]
     assert 8 <= len(reads) <= 11
     is_refused = True
 
     def refuse(request: Request) -> errors.RaybusError | None:
-        return errors.Unavailable("no answer") if request.kind == UPGRADE_POLICY.kind and is_refused else None
+        return (
+            errors.Unavailable("no answer")
+            if request.kind == UPGRADE_POLICY.kind and is_refused
+            else None
+        )
 
     harness.kube.faults.append(refuse)
     edit(harness, {**ONCE, "steps": [{"weight": 20}, {"weight": 100}]})
@@ -273,7 +322,9 @@ async def test_a_refused_write_of_the_edit_is_made_again_and_a_restart_loses_non
         return None
 
     harness.kube.faults.append(refuse)
-    edit(harness, {**ONCE, "steps": [{"weight": 10, "hold": "1h"}, {"weight": 20}, {"weight": 100}]})
+    edit(
+        harness, {**ONCE, "steps": [{"weight": 10, "hold": "1h"}, {"weight": 20}, {"weight": 100}]}
+    )
     await harness.until(lambda: bool(refused), seconds=15)
     harness.restart()
     await harness.run(12)
@@ -287,7 +338,10 @@ async def test_an_edited_webhook_is_asked_and_one_that_stays_is_not_asked_again(
     key = base64.b64encode(f"whsec_{base64.b64encode(b'k' * 32).decode()}".encode()).decode()
     first, second = ({"webhook": {"url": f"https://checks.example.com/{each}"}} for each in "ab")
     harness, _ = await an_upgrade({**HOUR, "gates": [first]})
-    harness.kube.put(SECRET, {"metadata": {"name": webhook.SECRET_NAME, "namespace": NAMESPACE}, "data": {"key": key}})
+    harness.kube.put(
+        SECRET,
+        {"metadata": {"name": webhook.SECRET_NAME, "namespace": NAMESPACE}, "data": {"key": key}},
+    )
     harness.servers.answer = lambda _: replies("Pass")
     await at_weight(harness, 10)
     await harness.run(10)
@@ -306,7 +360,9 @@ async def test_an_edit_in_a_rollback_changes_nothing() -> None:
     await at_weight(harness, 10)
     body = harness.service
     annotations = {**body["metadata"]["annotations"], labels.ABORT: "true"}
-    harness.kube.put(RAY_SERVICE, {**body, "metadata": {**body["metadata"], "annotations": annotations}})
+    harness.kube.put(
+        RAY_SERVICE, {**body, "metadata": {**body["metadata"], "annotations": annotations}}
+    )
     edit(harness, {**ONCE, "steps": [{"weight": 100}]})
     await harness.run(15)
     cluster = harness.kube.objects.get((RAY_CLUSTER.kind, NAMESPACE, green))
@@ -315,7 +371,9 @@ async def test_an_edit_in_a_rollback_changes_nothing() -> None:
 
 
 async def test_a_weight_that_is_no_step_any_more_has_the_hold_of_the_last_step_below_it() -> None:
-    harness, _ = await an_upgrade({**ONCE, "steps": [{"weight": 50, "hold": "1h"}, {"weight": 100}]})
+    harness, _ = await an_upgrade(
+        {**ONCE, "steps": [{"weight": 50, "hold": "1h"}, {"weight": 100}]}
+    )
     began = await at_weight(harness, 50)
     edit(harness, {**ONCE, "steps": [{"weight": 5, "hold": "40s"}, {"weight": 100}]})
     end = await at_weight(harness, 100)

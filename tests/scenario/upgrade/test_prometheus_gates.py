@@ -17,7 +17,10 @@ from support.fakes.prometheus import vector
 from support.fakes.webhook import silent
 
 QUERY: Final[Json] = {
-    "prometheus": {"address": "http://prom.example.com:9090", "query": 'errors{cluster="$pendingCluster"}'},
+    "prometheus": {
+        "address": "http://prom.example.com:9090",
+        "query": 'errors{cluster="$pendingCluster"}',
+    },
     "max": "0.5",
 }
 ASKING: Final[Json] = {
@@ -47,7 +50,9 @@ async def test_a_query_is_put_at_each_step_and_not_before_the_first_traffic() ->
     await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=150)
     asked = {parse_qs(urlsplit(each.url).query)["query"][0] for each in harness.servers.asked}
     assert asked == {f'errors{{cluster="{pending}"}}'}
-    assert 6 <= len(harness.servers.asked) <= 8  # at 0, 15, 30, 45 and 60 s of the first step, and at the two others
+    assert (
+        6 <= len(harness.servers.asked) <= 8
+    )  # at 0, 15, 30, 45 and 60 s of the first step, and at the two others
     assert {each for each in moves(harness) if each} >= {10, 50, 100}
 
 
@@ -65,8 +70,12 @@ async def test_one_value_beyond_the_limit_rolls_nothing_back_and_three_do() -> N
     harness.servers.answer = lambda _: vector("0.7")
     await harness.run(25)
     assert harness.weights[blue] == 90
-    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=40)
-    assert "prometheus: 0.7, at most 0.5 allowed, 3 times one after another" in harness.message("UpgradeAborted")
+    await harness.until(
+        lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=40
+    )
+    assert "prometheus: 0.7, at most 0.5 allowed, 3 times one after another" in harness.message(
+        "UpgradeAborted"
+    )
     assert harness.weights[blue] == 100
     assert [each for each in moves(harness) if each] == [10]
 
@@ -107,6 +116,7 @@ async def test_an_upgrade_does_not_begin_with_a_prometheus_that_may_not_be_asked
     apply(harness, config=GREEN)
     await harness.run(10)
     assert harness.clusters == [blue]
-    assert "spec.gates[0].prometheus.address: http://prom.example.com:9090 is not a server" in harness.message(
-        "UpgradePaused"
+    assert (
+        "spec.gates[0].prometheus.address: http://prom.example.com:9090 is not a server"
+        in harness.message("UpgradePaused")
     )

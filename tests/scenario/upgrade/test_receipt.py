@@ -44,7 +44,11 @@ async def test_an_upgrade_in_steps() -> None:
     harness, blue, green = await upgraded(FAST)
     found = receipt(harness)
     assert (found["from"], found["to"], found["outcome"]) == (blue, green, "Promoted")
-    assert (found["peakSurgePercent"], found["lowestCapacityPercent"], found["requestsCut"]) == (50, 100, 0)
+    assert (found["peakSurgePercent"], found["lowestCapacityPercent"], found["requestsCut"]) == (
+        50,
+        100,
+        0,
+    )
     assert found["seconds"]["shifting"] >= 6
     assert found["seconds"]["draining"] in {22, 23}
     (note,) = notes(harness)
@@ -62,7 +66,9 @@ async def test_missing_capacity_is_reported() -> None:
     harness = await a_running_pair(annotations=allowed, upgradeStrategy=strategy, **FIELDS)
     blue = harness.active
     harness.apply(config=GREEN, annotations=allowed, upgradeStrategy=strategy, **FIELDS)
-    await harness.until(lambda: harness.active != blue and harness.clusters == [harness.active], seconds=200)
+    await harness.until(
+        lambda: harness.active != blue and harness.clusters == [harness.active], seconds=200
+    )
     found = receipt(harness)
     assert (found["peakSurgePercent"], found["lowestCapacityPercent"]) == (0, 80)
 
@@ -71,7 +77,11 @@ async def test_blue_green() -> None:
     harness, blue, green = await upgraded(BLUE_GREEN)
     found = receipt(harness)
     assert (found["from"], found["to"], found["outcome"]) == (blue, green, "Promoted")
-    assert (found["peakSurgePercent"], found["lowestCapacityPercent"], found["requestsCut"]) == (100, 100, None)
+    assert (found["peakSurgePercent"], found["lowestCapacityPercent"], found["requestsCut"]) == (
+        100,
+        100,
+        None,
+    )
     assert found["seconds"]["shifting"] == 0
 
 
@@ -80,7 +90,9 @@ async def test_an_upgrade_that_times_out_has_one_too(weight: int, outcome: str) 
     harness = await a_running_pair(upgradeStrategy=FAST, **FIELDS)
     blue = harness.active
     harness.apply(config=GREEN, upgradeStrategy=FAST, **FIELDS)
-    await harness.until(lambda: bool(harness.pending) and harness.view.weights[1] == weight, seconds=60)
+    await harness.until(
+        lambda: bool(harness.pending) and harness.view.weights[1] == weight, seconds=60
+    )
     await harness.run(0.5)
     green = harness.pending
     harness.apply(config=BLUE, upgradeStrategy=FAST, **FIELDS)
@@ -119,8 +131,13 @@ async def test_the_next_cluster_does_not_inherit_it() -> None:
     harness, _, green = await upgraded(FAST)
     held = harness.service["metadata"]["annotations"]
     harness.apply(config=RED, annotations=held, upgradeStrategy=FAST, **FIELDS)
-    await harness.until(lambda: harness.active != green and bool(harness.active) and harness.is_complete(), seconds=100)
-    made = harness.kube.objects[(RAY_CLUSTER.kind, "default", harness.active)]["metadata"]["annotations"]
+    await harness.until(
+        lambda: harness.active != green and bool(harness.active) and harness.is_complete(),
+        seconds=100,
+    )
+    made = harness.kube.objects[(RAY_CLUSTER.kind, "default", harness.active)]["metadata"][
+        "annotations"
+    ]
     assert labels.UPGRADE_RECEIPT not in made
 
 

@@ -41,14 +41,20 @@ def hold_to_sixteen(harness: Pair) -> list[str]:
         if all(len(each.get("backendRefs", [])) <= MOST for each in rules):
             return None
         seen.append(str(request))
-        return errors.Rejected("spec.rules[0].backendRefs: Too many: 17: must have at most 16 items")
+        return errors.Rejected(
+            "spec.rules[0].backendRefs: Too many: 17: must have at most 16 items"
+        )
 
     harness.kube.faults.append(fault)
     return seen
 
 
-@pytest.mark.parametrize("kinds", [(GATEWAY.kind,), (HTTP_ROUTE.kind,), (GATEWAY.kind, HTTP_ROUTE.kind)])
-async def test_a_new_service_gets_its_config_while_its_routing_is_refused(kinds: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "kinds", [(GATEWAY.kind,), (HTTP_ROUTE.kind,), (GATEWAY.kind, HTTP_ROUTE.kind)]
+)
+async def test_a_new_service_gets_its_config_while_its_routing_is_refused(
+    kinds: tuple[str, ...],
+) -> None:
     harness = Pair()
     refuse_kinds(harness, *kinds)
     harness.apply(upgradeStrategy=FAST)
@@ -57,7 +63,9 @@ async def test_a_new_service_gets_its_config_while_its_routing_is_refused(kinds:
     assert any(reason.startswith("FailedToCreate") for reason in harness.reasons())
 
 
-async def test_a_head_that_lost_its_applications_is_given_them_again_while_a_gateway_is_refused() -> None:
+async def test_a_head_that_lost_its_applications_is_given_them_again_while_a_gateway_is_refused() -> (
+    None
+):
     harness = await a_running_pair(upgradeStrategy=FAST)
     blue = harness.active
     await harness.kube.delete(GATEWAY, NAMESPACE, "demo-gateway")
@@ -73,7 +81,10 @@ async def test_an_edit_of_the_config_arrives_while_the_route_cannot_be_written()
     blue = harness.active
     held = harness.kube.objects[HTTP_ROUTE.kind, NAMESPACE, "demo-httproute"]
     refuse_kinds(harness, HTTP_ROUTE.kind)
-    rule = {**held["spec"]["rules"][0], "matches": [{"path": {"type": "PathPrefix", "value": "/x"}}]}
+    rule = {
+        **held["spec"]["rules"][0],
+        "matches": [{"path": {"type": "PathPrefix", "value": "/x"}}],
+    }
     harness.kube.put(HTTP_ROUTE, {**held, "spec": {**held["spec"], "rules": [rule]}})
     await harness.run(3)
     before = len(harness.puts(blue))
@@ -94,7 +105,10 @@ async def test_a_rule_without_room_is_named_before_the_api_server_is_asked(other
     await harness.run(8)
     blue = harness.active
     if others == MOST:
-        assert "has 16 other backends in spec.rules[0], and RayService needs room for 1" in harness.message("Ready")
+        assert (
+            "has 16 other backends in spec.rules[0], and RayService needs room for 1"
+            in harness.message("Ready")
+        )
     else:
         assert weights_of(mine(harness))[blue] == 100
     upgrade(harness)
@@ -115,7 +129,12 @@ async def test_a_rule_without_room_is_named_before_the_api_server_is_asked(other
 async def test_no_traffic_moves_to_a_cluster_without_its_service() -> None:
     harness = await a_running_pair(upgradeStrategy=FAST)
     blue = harness.active
-    refuse(harness, lambda each: each.kind == SERVICE.kind and each.name != f"{blue}-serve-svc" and _is_serve(each))
+    refuse(
+        harness,
+        lambda each: (
+            each.kind == SERVICE.kind and each.name != f"{blue}-serve-svc" and _is_serve(each)
+        ),
+    )
     harness.apply(config=GREEN, upgradeStrategy=FAST)
     await harness.run(40)
     assert harness.weights[blue] == 100
@@ -127,7 +146,10 @@ async def test_a_route_of_an_earlier_strategy_stays_where_it_is_while_the_servic
 ):
     harness = await a_running_pair(upgradeStrategy=FAST)
     blue = harness.active
-    refuse(harness, lambda each: each.kind == SERVICE.kind and each.verb == "create" and _is_serve(each))
+    refuse(
+        harness,
+        lambda each: each.kind == SERVICE.kind and each.verb == "create" and _is_serve(each),
+    )
     new = {"type": "NewCluster"}
     harness.apply(upgradeStrategy=new)
     await harness.run(3)
@@ -136,7 +158,9 @@ async def test_a_route_of_an_earlier_strategy_stays_where_it_is_while_the_servic
     assert harness.weights == {blue: 100}
 
 
-async def test_traffic_rolls_back_although_the_service_of_the_pending_cluster_cannot_be_created_again() -> None:
+async def test_traffic_rolls_back_although_the_service_of_the_pending_cluster_cannot_be_created_again() -> (
+    None
+):
     harness = await a_running_pair(upgradeStrategy=FAST)
     blue = harness.active
     harness.apply(config=GREEN, upgradeStrategy=FAST)

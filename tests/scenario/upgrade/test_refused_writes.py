@@ -18,7 +18,9 @@ REFUSED = errors.Rejected('admission webhook "policy.example.com" denied the req
 FAILING = errors.Unavailable('failed calling webhook "policy.example.com": timeout')
 
 
-def refuse(harness: Pair, matches: Callable[[Request], bool], problem: errors.RaybusError = REFUSED) -> list[Request]:
+def refuse(
+    harness: Pair, matches: Callable[[Request], bool], problem: errors.RaybusError = REFUSED
+) -> list[Request]:
     """Refuse some writes from now on; return those that were tried."""
     tried: list[Request] = []
 
@@ -34,7 +36,11 @@ def refuse(harness: Pair, matches: Callable[[Request], bool], problem: errors.Ra
 
 def annotates(kind: str, name: str) -> Callable[[Request], bool]:
     def matches(request: Request) -> bool:
-        held: Json = request.body.get("metadata", {}).get("annotations", {}) if request.verb == "patch" else {}
+        held: Json = (
+            request.body.get("metadata", {}).get("annotations", {})
+            if request.verb == "patch"
+            else {}
+        )
         return request.kind == kind and request.verb == "patch" and name in held
 
     return matches
@@ -55,18 +61,25 @@ async def test_a_receipt_that_is_refused_keeps_no_cluster(problem: errors.Raybus
     assert len(tried) <= 2
     [(kind, note)] = events_of(harness, "ReceiptNotWritten")
     assert kind == "Warning"
-    assert f"The receipt of the upgrade from {blue} to {harness.active} is not written: {problem}" in note
+    assert (
+        f"The receipt of the upgrade from {blue} to {harness.active} is not written: {problem}"
+        in note
+    )
     assert events_of(harness, "UpgradeReceipt") == []
 
 
-async def test_the_receipts_of_two_clusters_that_cannot_be_deleted_do_not_replace_each_other() -> None:
+async def test_the_receipts_of_two_clusters_that_cannot_be_deleted_do_not_replace_each_other() -> (
+    None
+):
     harness = Pair()
     harness.apply(upgradeStrategy=BLUE_GREEN, rayClusterDeletionDelaySeconds=20)
     await harness.until(harness.is_complete)
     for config in (GREEN, RED):
         before = harness.active
         harness.apply(config=config, upgradeStrategy=BLUE_GREEN, rayClusterDeletionDelaySeconds=20)
-        await harness.until(lambda before=before: harness.is_complete() and harness.active != before, seconds=60)
+        await harness.until(
+            lambda before=before: harness.is_complete() and harness.active != before, seconds=60
+        )
     refuse(harness, lambda request: (request.verb, request.kind) == ("delete", "RayCluster"))
     await harness.until(lambda: len(events_of(harness, "UpgradeReceipt")) == 2, seconds=60)
     version = harness.service["metadata"]["resourceVersion"]
@@ -104,21 +117,33 @@ async def test_a_quota_that_the_old_cluster_fills_is_not_waited_for_by_its_delet
     blue = harness.active
     full = errors.Forbidden("exceeded quota: rayclusters")
     refuse(
-        harness, lambda each: (each.verb, each.kind) == ("create", "RayCluster") and len(harness.clusters) >= 2, full
+        harness,
+        lambda each: (
+            (each.verb, each.kind) == ("create", "RayCluster") and len(harness.clusters) >= 2
+        ),
+        full,
     )
     harness.apply(config=GREEN, upgradeStrategy=FAST, rayClusterDeletionDelaySeconds=5)
     await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=60)
     green = harness.active
     harness.apply(config=RED, upgradeStrategy=FAST, rayClusterDeletionDelaySeconds=5)
-    await harness.until(lambda: harness.is_complete() and harness.active not in {blue, green}, seconds=120)
+    await harness.until(
+        lambda: harness.is_complete() and harness.active not in {blue, green}, seconds=120
+    )
     assert blue not in harness.clusters
 
 
 @pytest.mark.parametrize("problem", [REFUSED, FAILING], ids=["denied", "failing"])
-async def test_a_spec_that_cannot_be_recorded_prevents_no_cluster(problem: errors.RaybusError) -> None:
+async def test_a_spec_that_cannot_be_recorded_prevents_no_cluster(
+    problem: errors.RaybusError,
+) -> None:
     harness = await a_running_pair(upgradeStrategy=FAST)
     blue = harness.active
-    refuse(harness, lambda each: each.kind == "ControllerRevision" and "-goal-" in (each.name or ""), problem)
+    refuse(
+        harness,
+        lambda each: each.kind == "ControllerRevision" and "-goal-" in (each.name or ""),
+        problem,
+    )
     harness.apply(config=GREEN, upgradeStrategy=FAST)
     await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=60)
     assert events_of(harness, "SpecNotRecorded")
@@ -129,7 +154,8 @@ async def test_a_cluster_that_cannot_grow_gets_its_config_and_its_status_all_the
     refuse(harness, lambda each: (each.verb, each.kind) == ("patch", "RayCluster"))
     before = harness.status["observedGeneration"]
     harness.apply(
-        config={**BLUE, "workerGroupSpecs": [*BLUE["workerGroupSpecs"], a_group("more")]}, upgradeStrategy=FAST
+        config={**BLUE, "workerGroupSpecs": [*BLUE["workerGroupSpecs"], a_group("more")]},
+        upgradeStrategy=FAST,
     )
     await harness.run(5)
     assert harness.status["observedGeneration"] > before
@@ -144,7 +170,10 @@ async def test_a_deadline_that_cannot_be_written_is_reported() -> None:
     await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=60)
     await harness.run(5)
     [(kind, note)] = events_of(harness, "FailedToUpdateRayCluster")
-    assert (kind, note.startswith(f"Failed to update the old RayCluster default/{blue}: ")) == ("Warning", True)
+    assert (kind, note.startswith(f"Failed to update the old RayCluster default/{blue}: ")) == (
+        "Warning",
+        True,
+    )
     assert blue in [each["metadata"]["name"] for each in harness.kube.all(RAY_CLUSTER)]
 
 

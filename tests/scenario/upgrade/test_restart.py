@@ -19,7 +19,10 @@ async def an_upgrade(*, before: int | None = None, after: int | None = None) -> 
     harness.writes = 0
     harness.kill_before, harness.kill_after = before, after
     harness.apply(
-        config=GREEN, serve=a_serve_config(message="v2"), upgradeStrategy=FAST, rayClusterDeletionDelaySeconds=0
+        config=GREEN,
+        serve=a_serve_config(message="v2"),
+        upgradeStrategy=FAST,
+        rayClusterDeletionDelaySeconds=0,
     )
     await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=90)
     await harness.until(lambda: len(harness.clusters) == 1, seconds=20)
@@ -32,19 +35,32 @@ async def test_an_undisturbed_upgrade_has_no_more_writes_than_the_test_below_dis
 
 
 def messages(harness: Pair, cluster: str) -> set[str]:
-    return {each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for each in harness.puts(cluster)}
+    return {
+        each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"]
+        for each in harness.puts(cluster)
+    }
 
 
 @pytest.mark.acceptance("rayservice", 53)
 @pytest.mark.parametrize("write", one_of(4, range(1, WRITES, 4)))
 @pytest.mark.parametrize("side", ["before", "after"])
-async def test_53_a_death_around_any_write_changes_nothing_but_the_time(side: str, write: int) -> None:
+async def test_53_a_death_around_any_write_changes_nothing_but_the_time(
+    side: str, write: int
+) -> None:
     harness = await an_upgrade(**{side: write})
     green = harness.active
-    assert (harness.clusters, harness.weights, harness.selected("demo-head-svc")) == ([green], {green: 100}, green)
+    assert (harness.clusters, harness.weights, harness.selected("demo-head-svc")) == (
+        [green],
+        {green: 100},
+        green,
+    )
     created = [each for each in harness.kube.writes() if each.startswith("create RayCluster")]
     assert len(set(created)) == 2
-    old = next(name for name in (each.removeprefix("create RayCluster ") for each in created) if name != green)
+    old = next(
+        name
+        for name in (each.removeprefix("create RayCluster ") for each in created)
+        if name != green
+    )
     assert (messages(harness, old), messages(harness, green)) == ({"v1"}, {"v2"})
     assert harness.capacities(green)[-1] == 100
 

@@ -32,14 +32,19 @@ async def test_59_a_reverted_spec_takes_everything_back(golden: Golden) -> None:
     harness.apply(config=BLUE)
     await harness.run(0.25)
     assert harness.condition("RollbackInProgress") == ("True", "DesiredClusterSpecChanged")
-    assert harness.message("RollbackInProgress") == "Goal state reverted to original cluster, rolling back."
+    assert (
+        harness.message("RollbackInProgress")
+        == "Goal state reverted to original cluster, rolling back."
+    )
     await harness.until(harness.is_complete, seconds=300)
     golden.check("traffic_manager/back-20-5-10.txt", trace_of(harness, since=start))
     assert (harness.active, harness.condition("RollbackInProgress")) == (blue, ("", ""))
     assert harness.condition("UpgradeInProgress") == ("False", "NoPendingCluster")
     await harness.run(70)
     assert (harness.clusters, harness.weights) == ([blue], {blue: 100})
-    assert {each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for each in harness.puts(blue)} == {"v1"}
+    assert {
+        each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for each in harness.puts(blue)
+    } == {"v1"}
     assert green not in harness.clusters
 
 
@@ -58,18 +63,26 @@ async def test_60_a_rollback_is_cancelled_by_the_pending_spec() -> None:
 
 @pytest.mark.long
 @pytest.mark.acceptance("rayservice", 61)
-async def test_61_a_third_spec_rolls_back_first_and_its_config_never_meets_the_first_cluster() -> None:
+async def test_61_a_third_spec_rolls_back_first_and_its_config_never_meets_the_first_cluster() -> (
+    None
+):
     harness = await at_weight(50)
     blue, green = harness.active, harness.pending
     harness.apply(config=RED, serve=RED_CONFIG)
     await harness.run(0.25)
-    assert harness.message("RollbackInProgress") == "Goal state changed mid-upgrade, rolling back to original cluster."
+    assert (
+        harness.message("RollbackInProgress")
+        == "Goal state changed mid-upgrade, rolling back to original cluster."
+    )
     await harness.until(lambda: harness.pending not in {green, ""}, seconds=300)
     red = harness.pending
     assert harness.active == blue
     await harness.until(lambda: harness.is_complete() and harness.active == red, seconds=500)
     messages = {
-        name: {each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for each in harness.puts(name)}
+        name: {
+            each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"]
+            for each in harness.puts(name)
+        }
         for name in (blue, green, red)
     }
     assert messages == {blue: {"v1"}, green: {"v2"}, red: {"v3"}}
@@ -81,9 +94,16 @@ async def test_63_a_rollback_does_not_wait_for_a_pending_cluster_without_a_ready
     harness.apply(config=GREEN, serve=GREEN_CONFIG)
     await harness.until(lambda: harness.view.capacities == (80, 40), seconds=100)
     blue, green = harness.active, harness.pending
-    lost = {"type": "HeadPodReady", "status": "False", "reason": "ContainersNotReady", "message": ""}
+    lost = {
+        "type": "HeadPodReady",
+        "status": "False",
+        "reason": "ContainersNotReady",
+        "message": "",
+    }
     when = {"lastTransitionTime": rfc3339(harness.clock.now())}
-    harness.kube.set_status(RAY_CLUSTER, "default", green, {"state": "", "conditions": [{**lost, **when}]})
+    harness.kube.set_status(
+        RAY_CLUSTER, "default", green, {"state": "", "conditions": [{**lost, **when}]}
+    )
     harness.apply(config=BLUE)
     await harness.until(lambda: harness.weights.get(blue) == 100, seconds=10)
     assert harness.capacities(blue)[-1] == 100
@@ -113,7 +133,9 @@ async def test_62_capacity_stays_above_traffic_on_the_way_back() -> None:
 
     def note(*_: object) -> None:
         if harness.pending == pair[1]:
-            seen.append(({name: harness.capacities(name)[-1] for name in pair}, dict(harness.weights)))
+            seen.append(
+                ({name: harness.capacities(name)[-1] for name in pair}, dict(harness.weights))
+            )
 
     harness.serve.on_put.append(note)
     harness.kube.on_change.append(note)
@@ -210,7 +232,12 @@ async def test_82_suspend_takes_all_away_and_resume_starts_anew() -> None:
     harness = await at_weight(30)
     harness.apply(config=GREEN, suspend=True)
     await harness.run(10)
-    assert (harness.condition("Suspended")[0], harness.clusters, harness.gateways, harness.route) == (
+    assert (
+        harness.condition("Suspended")[0],
+        harness.clusters,
+        harness.gateways,
+        harness.route,
+    ) == (
         "True",
         [],
         [],

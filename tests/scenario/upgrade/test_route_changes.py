@@ -86,7 +86,9 @@ async def a_pair_at(weight: int, *names: str | None) -> Pair:
         pytest.param(["mine"], "No Such/Route", id="the user's to a name that cannot be one"),
     ],
 )
-async def test_a_new_route_begins_with_the_weights_that_hold(before: list[str | None], after: str | None) -> None:
+async def test_a_new_route_begins_with_the_weights_that_hold(
+    before: list[str | None], after: str | None
+) -> None:
     harness = await a_pair_at(75, *before)
     blue, green = harness.active, harness.pending
     assert harness.view.capacities == (LEAST_CAPACITY, 100)
@@ -127,7 +129,8 @@ async def test_a_route_that_follows_and_cannot_be_written_is_not_trusted_later()
     held = harness.kube.objects[HTTP_ROUTE.kind, NAMESPACE, OURS]
     harness.is_traffic_down = True
     harness.kube.put(
-        HTTP_ROUTE, {**held, "metadata": {**held["metadata"], "annotations": stale["metadata"]["annotations"]}}
+        HTTP_ROUTE,
+        {**held, "metadata": {**held["metadata"], "annotations": stale["metadata"]["annotations"]}},
     )
     harness.is_traffic_down = False
     name_route(harness, None, config=GREEN)

@@ -32,7 +32,9 @@ def sync(harness: Pair) -> None:
     harness.kube.put(HTTP_ROUTE, held)
 
 
-async def test_the_manager_that_replaced_our_backends_is_reported_and_they_are_written_again_at_once() -> None:
+async def test_the_manager_that_replaced_our_backends_is_reported_and_they_are_written_again_at_once() -> (
+    None
+):
     harness = await a_pair(a_route())
     sync(harness)
     await harness.reconcile()
@@ -40,7 +42,11 @@ async def test_the_manager_that_replaced_our_backends_is_reported_and_they_are_w
     await harness.run(10)
     text = f"field manager {TOOL} replaced spec.rules"
     assert text in harness.message("Ready")
-    assert [note for _, reason, note in harness.kube.events() if reason == "HTTPRouteOverwritten" and text in note]
+    assert [
+        note
+        for _, reason, note in harness.kube.events()
+        if reason == "HTTPRouteOverwritten" and text in note
+    ]
     assert harness.reasons().count("HTTPRouteOverwritten") == 1
     before = len(harness.kube.writes())
     await harness.run(60)
@@ -66,7 +72,12 @@ async def test_a_tool_that_answers_each_write_with_its_own_meets_a_back_off() ->
 
     def answer(kind: str, body: Body, is_gone: bool) -> None:
         nonlocal count
-        if kind == HTTP_ROUTE.kind and not is_gone and weights_of(body) and body["metadata"]["name"] == "mine":
+        if (
+            kind == HTTP_ROUTE.kind
+            and not is_gone
+            and weights_of(body)
+            and body["metadata"]["name"] == "mine"
+        ):
             count += 1
             sync(harness)
 
@@ -79,7 +90,9 @@ async def test_a_tool_that_answers_each_write_with_its_own_meets_a_back_off() ->
 async def test_a_rule_that_its_user_adds_is_no_overwriting() -> None:
     harness = await a_pair(a_route())
     held = copy.deepcopy(mine(harness))
-    held["spec"]["rules"].append(a_rule("/v2", backendRefs=[{"name": "demo-serve-svc", "port": 8000}]))
+    held["spec"]["rules"].append(
+        a_rule("/v2", backendRefs=[{"name": "demo-serve-svc", "port": 8000}])
+    )
     harness.kube.put(HTTP_ROUTE, held)
     await harness.run(5)
     assert weights_of(mine(harness), rule=1) == {harness.active: 100}
@@ -91,7 +104,12 @@ def answers_each_write(harness: Pair) -> list[float]:
     moments: list[float] = []
 
     def answer(kind: str, body: Body, is_gone: bool) -> None:
-        if kind == HTTP_ROUTE.kind and not is_gone and weights_of(body) and body["metadata"]["name"] == "mine":
+        if (
+            kind == HTTP_ROUTE.kind
+            and not is_gone
+            and weights_of(body)
+            and body["metadata"]["name"] == "mine"
+        ):
             moments.append(harness.clock.monotonic())
             sync(harness)
 
@@ -105,7 +123,11 @@ async def test_a_shed_does_not_wait_for_the_back_off(victim: str) -> None:
     harness.apply(config=GREEN, annotations=OWN, upgradeStrategy=FULL)
     await harness.until(lambda: harness.view.weights == (50, 50), seconds=700)
     await harness.run(10)
-    name, other = (harness.active, harness.pending) if victim == "active" else (harness.pending, harness.active)
+    name, other = (
+        (harness.active, harness.pending)
+        if victim == "active"
+        else (harness.pending, harness.active)
+    )
     moments = answers_each_write(harness)
     sync(harness)
     await harness.until(lambda: len(moments) > 1 and moments[-1] - moments[-2] > 3, seconds=60)

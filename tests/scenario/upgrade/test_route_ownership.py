@@ -10,7 +10,16 @@ from common.api.opaque import Body, Json
 from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
 from common.upgrade.traffic_record import ANNOTATION
 from scenario.upgrade.harness import GREEN, Pair, weights_of
-from scenario.upgrade.test_own_route import FAST, OWN, a_gateway, a_pair, a_route, a_rule, mine, upgrade
+from scenario.upgrade.test_own_route import (
+    FAST,
+    OWN,
+    a_gateway,
+    a_pair,
+    a_route,
+    a_rule,
+    mine,
+    upgrade,
+)
 from support.builders.ray_service import NAMESPACE
 
 SIBLING: Json = {"name": "demo-small-serve-svc", "port": 8000, "weight": 30}
@@ -23,12 +32,22 @@ def held_by(harness: Pair, kind: str, name: str) -> Body:
 
 
 def owned_by(name: str, uid: str) -> list[Json]:
-    return [{"apiVersion": "ray.io/v1", "kind": "RayService", "name": name, "uid": uid, "controller": True}]
+    return [
+        {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayService",
+            "name": name,
+            "uid": uid,
+            "controller": True,
+        }
+    ]
 
 
 @pytest.mark.parametrize("what", ["an upgrade", "the end of the service", "a suspend"])
 async def test_the_backend_of_another_service_with_our_name_as_its_prefix_stays(what: str) -> None:
-    harness = await a_pair(a_route(a_rule(backendRefs=[SIBLING, {"name": "demo-serve-svc", "port": 8000}])))
+    harness = await a_pair(
+        a_route(a_rule(backendRefs=[SIBLING, {"name": "demo-serve-svc", "port": 8000}]))
+    )
     blue = harness.active
     assert weights_of(mine(harness)) == {"demo-small": 30, blue: 100}
     if what == "an upgrade":
@@ -56,14 +75,21 @@ async def test_backends_of_clusters_that_are_gone_are_known_by_the_record() -> N
 
 
 @pytest.mark.parametrize("is_sharded", [True, False])
-async def test_the_route_that_raybus_made_for_another_service_is_refused(*, is_sharded: bool) -> None:
+async def test_the_route_that_raybus_made_for_another_service_is_refused(
+    *, is_sharded: bool
+) -> None:
     harness = Pair()
     harness.is_sharded = is_sharded
     harness.kube.put(GATEWAY, a_gateway())
-    route = a_route(a_rule(backendRefs=[{"name": "shop-abcde-serve-svc", "port": 8000, "weight": 100}]))
+    route = a_route(
+        a_rule(backendRefs=[{"name": "shop-abcde-serve-svc", "port": 8000, "weight": 100}])
+    )
     route["metadata"] = {
         "name": "shop-httproute",
-        "annotations": {ANNOTATION: '{"clusters":{"shop-abcde":{"capacity":100,"weight":100}}}', OPT_IN: "demo"},
+        "annotations": {
+            ANNOTATION: '{"clusters":{"shop-abcde":{"capacity":100,"weight":100}}}',
+            OPT_IN: "demo",
+        },
         "ownerReferences": owned_by("shop", "shop-uid"),
     }
     harness.kube.put(HTTP_ROUTE, copy.deepcopy(route))
@@ -71,8 +97,13 @@ async def test_the_route_that_raybus_made_for_another_service_is_refused(*, is_s
     await harness.until(harness.is_complete, seconds=20)
     await harness.run(10)
     after = held_by(harness, HTTP_ROUTE.kind, "shop-httproute")
-    assert (after["spec"], after["metadata"]["annotations"]) == (route["spec"], route["metadata"]["annotations"])
-    assert "HTTPRoute default/shop-httproute is owned by RayService shop" in harness.message("Ready")
+    assert (after["spec"], after["metadata"]["annotations"]) == (
+        route["spec"],
+        route["metadata"]["annotations"],
+    )
+    assert "HTTPRoute default/shop-httproute is owned by RayService shop" in harness.message(
+        "Ready"
+    )
     assert harness.reasons().count("HTTPRouteNotPermitted") == 1
     before = len(harness.kube.writes())
     await harness.run(60)
@@ -84,7 +115,10 @@ async def test_the_route_that_raybus_made_for_another_service_is_refused(*, is_s
     [
         (None, "kubectl annotate httproute mine -n default raybus.io/rayservice=demo"),
         ("", "kubectl annotate httproute mine -n default raybus.io/rayservice=demo --overwrite"),
-        ("demo2, shop", "kubectl annotate httproute mine -n default raybus.io/rayservice=demo2,shop,demo --overwrite"),
+        (
+            "demo2, shop",
+            "kubectl annotate httproute mine -n default raybus.io/rayservice=demo2,shop,demo --overwrite",
+        ),
     ],
 )
 @pytest.mark.parametrize("is_sharded", [True, False])
@@ -98,14 +132,20 @@ async def test_a_route_without_the_consent_of_its_owner_is_left_alone_and_the_co
     harness = await a_pair(copy.deepcopy(route), is_sharded=is_sharded)
     await harness.run(8)
     after = mine(harness)
-    assert (after["spec"], after["metadata"]["annotations"]) == (route["spec"], route["metadata"]["annotations"])
+    assert (after["spec"], after["metadata"]["annotations"]) == (
+        route["spec"],
+        route["metadata"]["annotations"],
+    )
     assert after["metadata"]["labels"] == {"team": "a"}
     assert command in harness.message("Ready")
     assert harness.reasons().count("HTTPRouteNotPermitted") == 1
     before = len(harness.kube.writes())
     await harness.run(60)
     assert len(harness.kube.writes()) == before
-    meta = {**after["metadata"], "annotations": {**after["metadata"]["annotations"], OPT_IN: "shop,demo"}}
+    meta = {
+        **after["metadata"],
+        "annotations": {**after["metadata"]["annotations"], OPT_IN: "shop,demo"},
+    }
     harness.kube.put(HTTP_ROUTE, {**after, "metadata": meta})
     await harness.until(lambda: weights_of(mine(harness)).get(harness.active) == 100, seconds=10)
 
@@ -126,7 +166,9 @@ async def test_an_owner_that_revokes_the_permission_keeps_the_route_as_it_is() -
     assert weights_of(mine(harness)) == {}, "what is ours is taken out all the same"
 
 
-@pytest.mark.parametrize(("kind", "name"), [(HTTP_ROUTE, "demo-httproute"), (GATEWAY, "demo-gateway")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(HTTP_ROUTE, "demo-httproute"), (GATEWAY, "demo-gateway")]
+)
 @pytest.mark.parametrize("is_sharded", [True, False])
 async def test_an_object_of_somebody_else_under_the_name_of_ours_is_left_alone(
     kind: Any, name: str, *, is_sharded: bool
@@ -135,14 +177,20 @@ async def test_an_object_of_somebody_else_under_the_name_of_ours_is_left_alone(
     harness.is_sharded = is_sharded
     theirs: Body = a_route(a_rule("/shop"))
     if kind is GATEWAY:
-        theirs = {"metadata": {}, "spec": {"gatewayClassName": "slow", "listeners": [{"name": "web", "port": 81}]}}
+        theirs = {
+            "metadata": {},
+            "spec": {"gatewayClassName": "slow", "listeners": [{"name": "web", "port": 81}]},
+        }
     theirs["metadata"] = {"name": name}
     harness.kube.put(kind, copy.deepcopy(theirs))
     harness.apply(upgradeStrategy=FAST)
     await harness.until(harness.is_complete, seconds=20)
     await harness.run(10)
     assert held_by(harness, kind.kind, name)["spec"] == theirs["spec"]
-    assert f"{kind.kind} default/{name} exists and is not owned by RayService demo" in harness.message("Ready")
+    assert (
+        f"{kind.kind} default/{name} exists and is not owned by RayService demo"
+        in harness.message("Ready")
+    )
     before = len(harness.kube.writes())
     await harness.run(60)
     assert len(harness.kube.writes()) == before

@@ -21,7 +21,10 @@ NEW_CLUSTER = {"type": "NewCluster"}
 
 def messages(harness: Pair, cluster: str) -> list[str]:
     """Return the version of each config that Ray took, in order."""
-    return [each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for each in harness.puts(cluster)]
+    return [
+        each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"]
+        for each in harness.puts(cluster)
+    ]
 
 
 def deployed(harness: Pair, cluster: str) -> str:
@@ -32,14 +35,20 @@ def refuse_records(harness: Pair, *verbs: str) -> Callable[[], None]:
     """Let an admission webhook refuse to write ControllerRevisions; return what ends that."""
 
     def refuse(request: Request) -> errors.RaybusError | None:
-        is_refused = request.kind == CONTROLLER_REVISION.kind and request.verb in verbs and "-goal-" not in request.name
+        is_refused = (
+            request.kind == CONTROLLER_REVISION.kind
+            and request.verb in verbs
+            and "-goal-" not in request.name
+        )
         return errors.Forbidden("admission webhook denied the request") if is_refused else None
 
     harness.kube.faults.append(refuse)
     return lambda: harness.kube.faults.remove(refuse)
 
 
-def die_around_the_next_put(harness: Pair, side: str, *, then: Callable[[], None] = lambda: None) -> None:
+def die_around_the_next_put(
+    harness: Pair, side: str, *, then: Callable[[], None] = lambda: None
+) -> None:
     """Let the process that sends the next config die before or after it, and something happen at that moment."""
 
     def die(what: str) -> None:
@@ -69,7 +78,9 @@ async def test_a_record_that_is_refused_costs_few_puts_and_one_event(verb: str) 
     assert harness.serve.attempts - attempts <= 2
 
 
-async def test_a_config_that_cannot_be_recorded_is_reported_in_a_condition_until_it_is_sent() -> None:
+async def test_a_config_that_cannot_be_recorded_is_reported_in_a_condition_until_it_is_sent() -> (
+    None
+):
     harness = await a_running_pair(upgradeStrategy=FAST)
     allow = refuse_records(harness, "create")
     harness.apply(serve=V2, upgradeStrategy=FAST)
@@ -82,14 +93,18 @@ async def test_a_config_that_cannot_be_recorded_is_reported_in_a_condition_until
 
 async def test_a_cluster_that_is_to_keep_its_config_is_not_reported_without_one() -> None:
     harness = await a_running_pair(upgradeStrategy=FAST)
-    harness.apply(config=GREEN, serve=V2, upgradeStrategy=FAST, annotations={"raybus.io/abort": "true"})
+    harness.apply(
+        config=GREEN, serve=V2, upgradeStrategy=FAST, annotations={"raybus.io/abort": "true"}
+    )
     await harness.run(30)
     assert harness.condition("UpgradeAborted")[0] == "True"
     assert "does not have the Serve config" not in str(harness.status["conditions"])
 
 
 @pytest.mark.parametrize("side", ["put", "after put"])
-async def test_the_active_cluster_keeps_what_ray_took_when_the_process_died_around_the_put(side: str) -> None:
+async def test_the_active_cluster_keeps_what_ray_took_when_the_process_died_around_the_put(
+    side: str,
+) -> None:
     harness = await a_running_pair(upgradeStrategy=FAST)
     blue = harness.active
 
@@ -149,7 +164,9 @@ def during_the_next_put(harness: Pair, happens: Callable[[], Awaitable[None]]) -
 
 
 @pytest.mark.parametrize("number", range(10))
-async def test_two_writers_around_a_change_of_strategy_end_with_the_newest_config(number: int) -> None:
+async def test_two_writers_around_a_change_of_strategy_end_with_the_newest_config(
+    number: int,
+) -> None:
     """traffic-manager is about to PUT v2 when the strategy changes; service-reconciler sends v3 meanwhile."""
     harness = await a_running_pair(upgradeStrategy=FAST)
     blue = harness.active
@@ -160,7 +177,9 @@ async def test_two_writers_around_a_change_of_strategy_end_with_the_newest_confi
         assert deployed(harness, blue) == "v3"
 
     during_the_next_put(harness, change_strategy)
-    harness.apply(serve=a_serve_config(message="v2", import_path=f"model{number}:app"), upgradeStrategy=FAST)
+    harness.apply(
+        serve=a_serve_config(message="v2", import_path=f"model{number}:app"), upgradeStrategy=FAST
+    )
     await harness.reconcile()
     assert messages(harness, blue)[1:] == ["v3", "v2"]
     await harness.run(8)
@@ -178,7 +197,9 @@ async def test_a_writer_that_decided_before_another_one_wrote_sends_nothing() ->
         harness.kube.faults.remove(overtake)
         body = {**request.body, "data": {**request.body["data"], "serveConfigV2": V3}}
         harness.kube.put(CONTROLLER_REVISION, body)
-        harness.serve.head(f"{blue}-head-svc").deploy({**serve_config.to_json(V3), "target_capacity": 100})
+        harness.serve.head(f"{blue}-head-svc").deploy(
+            {**serve_config.to_json(V3), "target_capacity": 100}
+        )
         harness.apply(serve=V3, upgradeStrategy=FAST)
         return None
 
@@ -198,7 +219,10 @@ async def test_a_config_that_somebody_else_sends_each_time_is_not_fought_without
     harness = await a_running_pair(upgradeStrategy=FAST)
     blue = harness.active
     head = harness.serve.head(f"{blue}-head-svc")
-    foreign = {"applications": [{"name": "app", "import_path": "foreign:app"}], "target_capacity": 100}
+    foreign = {
+        "applications": [{"name": "app", "import_path": "foreign:app"}],
+        "target_capacity": 100,
+    }
     attempts = harness.serve.attempts
     for _ in range(240):
         if head.puts[-1] != foreign:
@@ -207,7 +231,9 @@ async def test_a_config_that_somebody_else_sends_each_time_is_not_fought_without
     assert 2 <= harness.serve.attempts - attempts <= 8
 
 
-async def test_a_config_that_ray_reports_in_another_form_is_sent_again_twice_and_then_known() -> None:
+async def test_a_config_that_ray_reports_in_another_form_is_sent_again_twice_and_then_known() -> (
+    None
+):
     harness = await a_running_pair(upgradeStrategy=FAST)
     blue = harness.active
     head = harness.serve.head(f"{blue}-head-svc")
@@ -217,7 +243,9 @@ async def test_a_config_that_ray_reports_in_another_form_is_sent_again_twice_and
     assert harness.serve.attempts - attempts <= 2
 
 
-async def test_a_head_that_lost_its_applications_in_the_middle_of_a_put_gets_what_was_asked_for() -> None:
+async def test_a_head_that_lost_its_applications_in_the_middle_of_a_put_gets_what_was_asked_for() -> (
+    None
+):
     harness = await a_running_pair(upgradeStrategy=FAST)
     blue = harness.active
     head = harness.serve.head(f"{blue}-head-svc")
@@ -241,7 +269,9 @@ async def test_a_record_of_the_last_release_counts_as_accepted() -> None:
             continue
         await harness.kube.delete(CONTROLLER_REVISION, "default", each["metadata"]["name"])
         meta = {key: each["metadata"][key] for key in ("labels", "ownerReferences")}
-        harness.kube.put(CONTROLLER_REVISION, {**each, "metadata": {**meta, "name": f"{blue}-serve-0123456789"}})
+        harness.kube.put(
+            CONTROLLER_REVISION, {**each, "metadata": {**meta, "name": f"{blue}-serve-0123456789"}}
+        )
     harness.restart()
     puts = len(harness.puts(blue))
     await harness.run(20)

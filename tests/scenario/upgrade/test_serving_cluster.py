@@ -10,7 +10,9 @@ SLOW = a_strategy(surge=50, step=50, interval=600)
 
 
 def annotations_of(harness: Pair, cluster: str) -> dict[str, str]:
-    return harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, cluster)]["metadata"].get("annotations", {})
+    return harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, cluster)]["metadata"].get(
+        "annotations", {}
+    )
 
 
 async def at_half() -> Pair:
@@ -30,7 +32,9 @@ async def test_a_reverted_goal_does_not_drop_the_pending_cluster_that_alone_serv
     await harness.run(2)
     assert (harness.active, harness.weights.get(green)) == (green, 100)
     assert labels.DELETE_AFTER not in annotations_of(harness, green)
-    await harness.until(lambda: harness.is_complete() and harness.active not in {blue, green}, seconds=1300)
+    await harness.until(
+        lambda: harness.is_complete() and harness.active not in {blue, green}, seconds=1300
+    )
     assert green in harness.clusters
     await harness.run(130)
     assert harness.clusters == [harness.active]
@@ -46,14 +50,18 @@ async def test_a_third_spec_does_not_drop_it_either_and_follows_as_an_upgrade_fr
     assert harness.pending not in {"", blue, green}
 
 
-async def test_the_drain_clock_starts_when_the_gateway_has_accepted_a_route_without_the_cluster() -> None:
+async def test_the_drain_clock_starts_when_the_gateway_has_accepted_a_route_without_the_cluster() -> (
+    None
+):
     harness = await at_half()
     blue, green = harness.active, harness.pending
     harness.serve.head(f"{green}-head-svc").ongoing = 7
 
     def sleeps(put: str) -> None:
         """Let the Gateway follow the way back, and not the route without the old cluster."""
-        harness.gateway.is_asleep |= put == f"after put {green}-head-svc" and harness.capacities(green)[-1] == 0
+        harness.gateway.is_asleep |= (
+            put == f"after put {green}-head-svc" and harness.capacities(green)[-1] == 0
+        )
 
     harness.serve.on_put.append(sleeps)
     fast = a_strategy(surge=50, step=50, interval=1)
@@ -86,7 +94,9 @@ async def test_requests_that_come_back_stop_the_clock() -> None:
     [rule] = route["spec"]["rules"]
     [ref] = rule["backendRefs"]
     both = [{**ref, "weight": 60}, {**ref, "name": f"{blue}-serve-svc", "weight": 40}]
-    harness.kube.put(HTTP_ROUTE, {**route, "spec": {**route["spec"], "rules": [{**rule, "backendRefs": both}]}})
+    harness.kube.put(
+        HTTP_ROUTE, {**route, "spec": {**route["spec"], "rules": [{**rule, "backendRefs": both}]}}
+    )
     await harness.run(100)
     assert not {labels.DELETE_AFTER, labels.DRAINING_SINCE} & set(annotations_of(harness, blue))
     harness.is_traffic_down = False

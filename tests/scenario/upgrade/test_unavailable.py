@@ -45,10 +45,13 @@ async def test_it_rolls_back_by_the_same_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "step"), [({labels.MAX_UNAVAILABLE: "4"}, 5), ({labels.MAX_UNAVAILABLE: "all"}, 5), ({}, 5)]
+    ("annotations", "step"),
+    [({labels.MAX_UNAVAILABLE: "4"}, 5), ({labels.MAX_UNAVAILABLE: "all"}, 5), ({}, 5)],
 )
 async def test_a_step_beyond_what_may_be_missing_is_refused(annotations: Json, step: int) -> None:
     harness = Pair()
     harness.apply(annotations=annotations, upgradeStrategy=a_strategy(surge=0, step=step))
     await harness.run(5)
-    assert "stepSizePercent must be less than or equal to maxSurgePercent" in harness.message("Ready")
+    assert "stepSizePercent must be less than or equal to maxSurgePercent" in harness.message(
+        "Ready"
+    )

@@ -27,7 +27,9 @@ async def test_a_rollback_follows_what_serve_reports_of_the_active_cluster() -> 
     assert "ServeConfigUnknown" not in harness.reasons()
 
 
-async def test_a_rollback_without_a_known_config_is_reported_and_a_roll_forward_is_possible() -> None:
+async def test_a_rollback_without_a_known_config_is_reported_and_a_roll_forward_is_possible() -> (
+    None
+):
     harness = await taken_over(reports=False)
     green = harness.pending
     harness.apply(config=BLUE, upgradeStrategy=STEPS)

@@ -13,7 +13,9 @@ from support.builders.ray_service import NAME, NAMESPACE, a_serve_config, a_stra
 from support.builders.upgrade_policy import a_policy
 from support.fakes.kube import Request
 
-CANARY: Json = {"steps": [{"weight": 10, "hold": "20s"}, {"weight": 50, "hold": "10s"}, {"weight": 100}]}
+CANARY: Json = {
+    "steps": [{"weight": 10, "hold": "20s"}, {"weight": 50, "hold": "10s"}, {"weight": 100}]
+}
 GATED: Json = {**CANARY, "gates": [{"metric": "errorRate", "max": "1%", "minRequests": 100}]}
 GROWTH: Json = {"metric": "errorRate", "maxIncrease": "30%", "minRequests": 100}
 FOLLOWS: Json = {labels.UPGRADE_POLICY: "careful"}
@@ -52,17 +54,31 @@ async def an_upgrade(
     harness.kube.put(UPGRADE_POLICY, a_policy(spec=spec, namespace=NAMESPACE))
     traffic = Traffic(harness)
     apply(harness, config=GREEN, strategy=strategy, annotations={**FOLLOWS, **(annotations or {})})
-    await harness.until(lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20)
+    await harness.until(
+        lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20
+    )
     return harness, traffic
 
 
-def apply(harness: Pair, *, config: Json, annotations: Json | None = None, strategy: Json = WHOLE_SURGE) -> None:
-    harness.apply(config=config, upgradeStrategy=strategy, annotations=FOLLOWS if annotations is None else annotations)
+def apply(
+    harness: Pair, *, config: Json, annotations: Json | None = None, strategy: Json = WHOLE_SURGE
+) -> None:
+    harness.apply(
+        config=config,
+        upgradeStrategy=strategy,
+        annotations=FOLLOWS if annotations is None else annotations,
+    )
 
 
 def annotate(harness: Pair, **annotations: Any) -> None:
     body = harness.service
-    body = {**body, "metadata": {**body["metadata"], "annotations": {**body["metadata"]["annotations"], **annotations}}}
+    body = {
+        **body,
+        "metadata": {
+            **body["metadata"],
+            "annotations": {**body["metadata"]["annotations"], **annotations},
+        },
+    }
     harness.kube.put(RAY_SERVICE, body)
 
 
@@ -92,8 +108,12 @@ async def test_without_a_policy_nothing_is_recorded_and_the_steps_are_those_of_t
     harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
     harness.kube.put(UPGRADE_POLICY, a_policy(spec=CANARY, namespace=NAMESPACE))
     apply(harness, config=GREEN, annotations={})
-    await harness.until(lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20)
-    annotations = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, harness.pending)]["metadata"]["annotations"]
+    await harness.until(
+        lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20
+    )
+    annotations = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, harness.pending)]["metadata"][
+        "annotations"
+    ]
     assert labels.UPGRADE_POLICY_RECORD not in annotations
     await harness.until(harness.is_complete)
     assert 10 not in moves(harness)
@@ -101,7 +121,9 @@ async def test_without_a_policy_nothing_is_recorded_and_the_steps_are_those_of_t
 
 async def test_the_default_of_the_namespace_holds_for_a_service_that_names_none() -> None:
     harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
-    default = a_policy(spec=CANARY, namespace=NAMESPACE, annotations={labels.DEFAULT_POLICY: "true"})
+    default = a_policy(
+        spec=CANARY, namespace=NAMESPACE, annotations={labels.DEFAULT_POLICY: "true"}
+    )
     harness.kube.put(UPGRADE_POLICY, default)
     apply(harness, config=GREEN, annotations={})
     await at_weight(harness, 10)
@@ -124,7 +146,10 @@ async def test_among_too_many_policies_no_default_is_searched_and_the_upgrade_wa
 async def test_an_upgrade_follows_the_policy_that_it_began_with() -> None:
     harness, _ = await an_upgrade(CANARY)
     await at_weight(harness, 10)
-    harness.kube.put(UPGRADE_POLICY, a_policy(spec={"steps": [{"weight": 77}, {"weight": 100}]}, namespace=NAMESPACE))
+    harness.kube.put(
+        UPGRADE_POLICY,
+        a_policy(spec={"steps": [{"weight": 77}, {"weight": 100}]}, namespace=NAMESPACE),
+    )
     await harness.until(harness.is_complete, seconds=120)
     assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
 
@@ -147,7 +172,9 @@ async def test_a_step_pauses_until_its_user_lets_the_upgrade_go_on_even_across_a
 
 async def test_a_pause_does_not_count_against_the_deadline() -> None:
     strict = {labels.PROGRESS_DEADLINE: "20s", labels.ON_DEADLINE: "Rollback"}
-    harness, _ = await an_upgrade({"steps": [{"weight": 25, "pause": {}}, {"weight": 100}]}, annotations=strict)
+    harness, _ = await an_upgrade(
+        {"steps": [{"weight": 25, "pause": {}}, {"weight": 100}]}, annotations=strict
+    )
     await at_weight(harness, 25)
     await harness.run(60)
     assert harness.weights[harness.pending] == 25
@@ -174,7 +201,9 @@ async def test_a_step_waits_for_requests_and_the_deadline_reports_it() -> None:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-async def test_a_bad_version_is_taken_back_at_once_and_is_not_tried_again(*, is_killed: bool) -> None:
+async def test_a_bad_version_is_taken_back_at_once_and_is_not_tried_again(
+    *, is_killed: bool
+) -> None:
     harness, traffic = await an_upgrade(GATED)
     blue, green = harness.active, harness.pending
     traffic.failing[green] = 0.2
@@ -200,19 +229,26 @@ async def test_a_corrected_version_is_tried_after_a_bad_one() -> None:
     harness.trace.clear()
     apply(harness, config=RED)
     await harness.run(2)
-    await harness.until(lambda: harness.is_complete() and harness.condition("UpgradeAborted")[0] != "True", seconds=300)
+    await harness.until(
+        lambda: harness.is_complete() and harness.condition("UpgradeAborted")[0] != "True",
+        seconds=300,
+    )
     assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
 
 
 @pytest.mark.parametrize("later", [0, 1, 2, 30])
-async def test_a_serve_config_that_corrects_a_bad_version_is_tried_in_a_new_cluster(later: float) -> None:
+async def test_a_serve_config_that_corrects_a_bad_version_is_tried_in_a_new_cluster(
+    later: float,
+) -> None:
     harness, traffic = await an_upgrade(GATED)
     green = harness.pending
     traffic.failing[green] = 0.2
     await harness.until(lambda: harness.condition("UpgradeAborted")[0] == "True", seconds=100)
     await harness.run(later)
     serve = a_serve_config(message="corrected")
-    harness.apply(config=GREEN, serveConfigV2=serve, upgradeStrategy=WHOLE_SURGE, annotations=FOLLOWS)
+    harness.apply(
+        config=GREEN, serveConfigV2=serve, upgradeStrategy=WHOLE_SURGE, annotations=FOLLOWS
+    )
     await harness.until(lambda: bool(harness.pending) and harness.pending != green, seconds=60)
     assert harness.weights.get(green, 0) == 0
     harness.trace.clear()
@@ -220,11 +256,15 @@ async def test_a_serve_config_that_corrects_a_bad_version_is_tried_in_a_new_clus
     assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
 
 
-async def test_what_a_pod_answers_to_a_warm_up_is_recorded_within_the_bounds_of_the_record() -> None:
+async def test_what_a_pod_answers_to_a_warm_up_is_recorded_within_the_bounds_of_the_record() -> (
+    None
+):
     harness, traffic = await an_upgrade({**CANARY, "warmUp": {"requests": 5}})
     green = harness.pending
     harness.serve.refuses_after, harness.serve.refusal = 0, "500 \x1b[31m" + "x" * 3000
-    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60)
+    await harness.until(
+        lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60
+    )
     assert traffic.sent.get(green, 0) == 0
     assert "\x1b" not in harness.message("UpgradeAborted")
     assert len(harness.message("UpgradeAborted")) < 1200
@@ -233,7 +273,9 @@ async def test_what_a_pod_answers_to_a_warm_up_is_recorded_within_the_bounds_of_
 async def test_a_corrected_version_follows_the_policy_after_a_failed_warm_up() -> None:
     harness, _ = await an_upgrade({**CANARY, "warmUp": {"requests": 10}})
     harness.serve.refuses_after = 0
-    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60)
+    await harness.until(
+        lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60
+    )
     await harness.run(30)
     harness.serve.refuses_after = None
     harness.trace.clear()
@@ -268,12 +310,16 @@ async def test_a_third_spec_follows_the_policy_too(weight: int) -> None:
     assert [each for each in moves(harness) if each][:3] == [10, 50, 100]
 
 
-async def test_a_failed_gate_pauses_where_the_policy_wants_that_and_an_abort_takes_the_version_back() -> None:
+async def test_a_failed_gate_pauses_where_the_policy_wants_that_and_an_abort_takes_the_version_back() -> (
+    None
+):
     harness, traffic = await an_upgrade({**GATED, "onFailure": "Pause"})
     blue, green = harness.active, harness.pending
     traffic.failing[green] = 0.2
     await at_weight(harness, 10)
-    await harness.until(lambda: harness.condition("UpgradePaused") == ("True", "GateFailed"), seconds=60)
+    await harness.until(
+        lambda: harness.condition("UpgradePaused") == ("True", "GateFailed"), seconds=60
+    )
     harness.restart()
     await harness.run(30)
     assert harness.weights == {blue: 90, green: 10}
@@ -285,12 +331,16 @@ async def test_promote_ignores_the_gates() -> None:
     harness, traffic = await an_upgrade({**GATED, "onFailure": "Pause"})
     green = harness.pending
     traffic.failing[green] = 0.2
-    await harness.until(lambda: harness.condition("UpgradePaused") == ("True", "GateFailed"), seconds=100)
+    await harness.until(
+        lambda: harness.condition("UpgradePaused") == ("True", "GateFailed"), seconds=100
+    )
     annotate(harness, **{labels.PROMOTE: "true"})
     await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=60)
 
 
-async def test_the_old_cluster_keeps_its_capacity_during_the_bake_and_a_revert_moves_all_traffic_in_one_write() -> None:
+async def test_the_old_cluster_keeps_its_capacity_during_the_bake_and_a_revert_moves_all_traffic_in_one_write() -> (
+    None
+):
     harness, _ = await an_upgrade({**CANARY, "bake": "60s"})
     blue, green = harness.active, harness.pending
     baked = await at_weight(harness, 100)
@@ -301,7 +351,9 @@ async def test_the_old_cluster_keeps_its_capacity_during_the_bake_and_a_revert_m
     apply(harness, config=BLUE)
     await harness.until(lambda: harness.weights.get(blue) == 100, seconds=5)
     assert harness.clock.monotonic() - baked < 50
-    assert [view.weights for _, view in harness.trace if view.weights[1] not in {0, 100, None}] == []
+    assert [
+        view.weights for _, view in harness.trace if view.weights[1] not in {0, 100, None}
+    ] == []
     await harness.until(harness.is_complete)
     assert harness.active == blue
 
@@ -337,7 +389,9 @@ async def test_a_gate_by_growth_holds_without_traffic_of_the_active_cluster_and_
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-async def test_a_gate_by_growth_takes_a_version_back_that_fails_during_the_bake(*, is_killed: bool) -> None:
+async def test_a_gate_by_growth_takes_a_version_back_that_fails_during_the_bake(
+    *, is_killed: bool
+) -> None:
     harness, traffic = await an_upgrade({**CANARY, "gates": [GROWTH], "bake": "300s"})
     blue, green = harness.active, harness.pending
     await at_weight(harness, 100, seconds=200)
@@ -348,7 +402,9 @@ async def test_a_gate_by_growth_takes_a_version_back_that_fails_during_the_bake(
     await harness.until(lambda: harness.weights.get(blue) == 100, seconds=40)
 
 
-async def test_errors_that_begin_late_in_a_long_bake_are_not_hidden_by_the_requests_before_them() -> None:
+async def test_errors_that_begin_late_in_a_long_bake_are_not_hidden_by_the_requests_before_them() -> (
+    None
+):
     harness, traffic = await an_upgrade({**GATED, "bake": "2h"})
     blue, green = harness.active, harness.pending
     traffic.rate = 1000
@@ -357,7 +413,9 @@ async def test_errors_that_begin_late_in_a_long_bake_are_not_hidden_by_the_reque
     traffic.failing[green] = 0.05
     began = harness.clock.monotonic()
     await harness.until(lambda: harness.weights.get(blue) == 100, seconds=60)
-    assert harness.clock.monotonic() - began < 30, "with the whole bake as one window it takes 100 s"
+    assert harness.clock.monotonic() - began < 30, (
+        "with the whole bake as one window it takes 100 s"
+    )
 
 
 @pytest.mark.parametrize(
@@ -367,7 +425,9 @@ async def test_errors_that_begin_late_in_a_long_bake_are_not_hidden_by_the_reque
         (a_policy(spec={"steps": [{"weight": 10}]}, namespace=NAMESPACE), "spec.steps[0].weight"),
     ],
 )
-async def test_an_upgrade_waits_for_the_policy_that_it_is_to_follow(body: Json | None, text: str) -> None:
+async def test_an_upgrade_waits_for_the_policy_that_it_is_to_follow(
+    body: Json | None, text: str
+) -> None:
     harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
     if body is not None:
         harness.kube.put(UPGRADE_POLICY, body)
@@ -383,30 +443,50 @@ async def test_an_upgrade_waits_for_the_policy_that_it_is_to_follow(body: Json |
 
 def accepted(harness: Pair) -> Json | None:
     """Return the condition Accepted of the policy."""
-    found = harness.kube.objects[(UPGRADE_POLICY.kind, NAMESPACE, "careful")].get("status", {}).get("conditions", [])
+    found = (
+        harness.kube.objects[(UPGRADE_POLICY.kind, NAMESPACE, "careful")]
+        .get("status", {})
+        .get("conditions", [])
+    )
     return next((each for each in found if each["type"] == "Accepted"), None)
 
 
 async def test_a_policy_reports_whether_an_upgrade_can_follow_it() -> None:
     harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
-    harness.kube.put(UPGRADE_POLICY, a_policy(spec={"steps": [{"weight": 10}]}, namespace=NAMESPACE, generation=3))
+    harness.kube.put(
+        UPGRADE_POLICY,
+        a_policy(spec={"steps": [{"weight": 10}]}, namespace=NAMESPACE, generation=3),
+    )
     assert accepted(harness) is None
     apply(harness, config=GREEN)
     await harness.run(20)
     found = accepted(harness)
     assert found is not None
-    assert (found["status"], found["reason"], found["observedGeneration"]) == ("False", "Invalid", 3)
+    assert (found["status"], found["reason"], found["observedGeneration"]) == (
+        "False",
+        "Invalid",
+        3,
+    )
     assert "spec.steps[0].weight" in found["message"]
     written = [each for each in harness.kube.writes() if "UpgradePolicy" in each]
     assert len(written) == 1, written
     body = a_policy(spec=CANARY, namespace=NAMESPACE, generation=4)
     body["status"] = {"conditions": [found, {**found, "type": "Else", "message": "another's"}]}
     harness.kube.put(UPGRADE_POLICY, body)
-    await harness.until(lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20)
+    await harness.until(
+        lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20
+    )
     held = accepted(harness)
     assert held is not None
     assert (held["status"], held["reason"], held["observedGeneration"]) == ("True", "Accepted", 4)
-    assert len(harness.kube.objects[(UPGRADE_POLICY.kind, NAMESPACE, "careful")]["status"]["conditions"]) == 2
+    assert (
+        len(
+            harness.kube.objects[(UPGRADE_POLICY.kind, NAMESPACE, "careful")]["status"][
+                "conditions"
+            ]
+        )
+        == 2
+    )
 
 
 async def test_an_upgrade_does_not_wait_for_the_status_of_its_policy() -> None:
@@ -419,15 +499,23 @@ async def test_an_upgrade_does_not_wait_for_the_status_of_its_policy() -> None:
 
     harness.kube.faults.append(refuse)
     apply(harness, config=GREEN)
-    await harness.until(lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20)
+    await harness.until(
+        lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20
+    )
     assert accepted(harness) is None
 
 
-async def test_a_forged_record_on_a_cluster_or_in_the_annotations_of_a_service_is_no_policy() -> None:
-    forged = {labels.UPGRADE_POLICY_RECORD: '{"name":"x","spec":{"steps":[{"weight":100,"hold":"168h"}]}}'}
+async def test_a_forged_record_on_a_cluster_or_in_the_annotations_of_a_service_is_no_policy() -> (
+    None
+):
+    forged = {
+        labels.UPGRADE_POLICY_RECORD: '{"name":"x","spec":{"steps":[{"weight":100,"hold":"168h"}]}}'
+    }
     harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE, annotations=forged)
     apply(harness, config=GREEN, annotations=forged)
-    await harness.until(lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20)
+    await harness.until(
+        lambda: bool(harness.pending) and harness.pending in harness.clusters, seconds=20
+    )
     await harness.until(harness.is_complete, seconds=60)
     body = harness.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, harness.active)]
     assert labels.UPGRADE_POLICY_RECORD not in body["metadata"]["annotations"]
@@ -435,7 +523,9 @@ async def test_a_forged_record_on_a_cluster_or_in_the_annotations_of_a_service_i
 
 
 async def test_the_pending_cluster_is_warmed_up_before_its_first_traffic() -> None:
-    harness, _ = await an_upgrade({**CANARY, "warmUp": {"requests": 30, "path": "/warm", "concurrency": 4}})
+    harness, _ = await an_upgrade(
+        {**CANARY, "warmUp": {"requests": 30, "path": "/warm", "concurrency": 4}}
+    )
     green = harness.pending
     await at_weight(harness, 10)
     assert len(harness.serve.requests) == 30
@@ -449,7 +539,9 @@ async def test_a_failed_warm_up_ends_the_upgrade_before_any_traffic() -> None:
     harness, traffic = await an_upgrade({**CANARY, "warmUp": {"requests": 30}})
     blue, green = harness.active, harness.pending
     harness.serve.refuses_after = 10
-    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60)
+    await harness.until(
+        lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60
+    )
     await harness.run(60)
     assert (harness.active, harness.pending) == (blue, "")
     assert traffic.sent.get(green, 0) == 0
@@ -477,11 +569,15 @@ async def test_a_bad_version_is_taken_back_to_an_active_cluster_with_a_silent_da
     traffic.failing[green] = 0.2
     await harness.until(lambda: harness.weights.get(blue) == 100, seconds=60)
     await harness.run(30)
-    assert harness.weights[blue] == 100, "a failed version gets no traffic for the silence of a dashboard"
+    assert harness.weights[blue] == 100, (
+        "a failed version gets no traffic for the silence of a dashboard"
+    )
     assert max(each or 0 for each in moves(harness)) == 10
 
 
-async def test_an_active_cluster_without_ready_endpoints_leaves_all_traffic_whatever_the_steps() -> None:
+async def test_an_active_cluster_without_ready_endpoints_leaves_all_traffic_whatever_the_steps() -> (
+    None
+):
     harness, _ = await an_upgrade(GATED)
     blue, green = harness.active, harness.pending
     await at_weight(harness, 10)
@@ -489,7 +585,9 @@ async def test_an_active_cluster_without_ready_endpoints_leaves_all_traffic_what
     await harness.until(lambda: harness.weights.get(green) == 100, seconds=5)
 
 
-PREVIEW: Json = {"preview": {"service": True, "header": {"name": "x-raybus-version", "value": "next"}}}
+PREVIEW: Json = {
+    "preview": {"service": True, "header": {"name": "x-raybus-version", "value": "next"}}
+}
 MIRROR: Json = {"mirror": {"percent": 10, "duration": "30s"}}
 
 
@@ -502,7 +600,9 @@ def preview_service(harness: Pair) -> Json | None:
 
 
 async def test_a_preview_reaches_the_pending_cluster_until_the_promotion() -> None:
-    harness, _ = await an_upgrade({**PREVIEW, "steps": [{"weight": 25, "pause": {}}, {"weight": 100}]})
+    harness, _ = await an_upgrade(
+        {**PREVIEW, "steps": [{"weight": 25, "pause": {}}, {"weight": 100}]}
+    )
     green = harness.pending
     await at_weight(harness, 25)
     found, service = route(harness, "preview"), preview_service(harness)
@@ -525,17 +625,23 @@ async def test_a_preview_reaches_the_pending_cluster_until_the_promotion() -> No
 
 @pytest.mark.parametrize("end", [{labels.ABORT: "true"}, None])
 async def test_a_preview_ends_with_an_abort_and_with_a_suspend(end: Json | None) -> None:
-    harness, _ = await an_upgrade({**PREVIEW, "steps": [{"weight": 25, "pause": {}}, {"weight": 100}]})
+    harness, _ = await an_upgrade(
+        {**PREVIEW, "steps": [{"weight": 25, "pause": {}}, {"weight": 100}]}
+    )
     await at_weight(harness, 25)
     assert route(harness, "preview") is not None
     if end is not None:
         annotate(harness, **end)
     else:
         harness.apply(config=GREEN, upgradeStrategy=WHOLE_SURGE, annotations=FOLLOWS, suspend=True)
-    await harness.until(lambda: route(harness, "preview") is None and preview_service(harness) is None, seconds=60)
+    await harness.until(
+        lambda: route(harness, "preview") is None and preview_service(harness) is None, seconds=60
+    )
 
 
-async def test_requests_are_mirrored_before_the_first_traffic_and_for_the_duration_of_the_policy() -> None:
+async def test_requests_are_mirrored_before_the_first_traffic_and_for_the_duration_of_the_policy() -> (
+    None
+):
     harness, traffic = await an_upgrade({**CANARY, **MIRROR})
     blue, green = harness.active, harness.pending
     await harness.until(lambda: route(harness, "mirror") is not None)
@@ -554,7 +660,11 @@ async def test_requests_are_mirrored_before_the_first_traffic_and_for_the_durati
     assert 29 <= harness.clock.monotonic() - began < 40
     assert route(harness, "mirror") is None
     await harness.until(harness.is_complete, seconds=100)
-    created = [each for each in harness.kube.requests if str(each) == f"create HTTPRoute {NAME}-mirror-httproute"]
+    created = [
+        each
+        for each in harness.kube.requests
+        if str(each) == f"create HTTPRoute {NAME}-mirror-httproute"
+    ]
     assert len(created) == 1
 
 

@@ -39,18 +39,26 @@ def at(weight: int, answer: Answer) -> Callable[[Request], Answer]:
     """Return a webhook that answers so at a weight, and else Pass."""
 
     def answered(request: Request) -> Answer:
-        return answer if f'"weight":{weight},' in (request.body or b"").decode() else replies("Pass")
+        return (
+            answer if f'"weight":{weight},' in (request.body or b"").decode() else replies("Pass")
+        )
 
     return answered
 
 
-async def test_a_webhook_that_passes_is_asked_once_before_the_traffic_and_once_at_each_step() -> None:
+async def test_a_webhook_that_passes_is_asked_once_before_the_traffic_and_once_at_each_step() -> (
+    None
+):
     harness = await an_upgrade()
     blue = harness.active
     await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=100)
     assert [each["weight"] for each in harness.servers.questions] == [0, 10, 50, 100]
     first = harness.servers.questions[0]
-    assert (first["service"], first["activeCluster"], first["pendingCluster"]) == (NAME, blue, harness.active)
+    assert (first["service"], first["activeCluster"], first["pendingCluster"]) == (
+        NAME,
+        blue,
+        harness.active,
+    )
 
 
 async def test_no_traffic_moves_before_the_webhook_has_answered() -> None:
@@ -69,7 +77,9 @@ async def test_a_webhook_that_fails_before_the_traffic_ends_the_upgrade_without_
     blue = harness.active
     harness.servers.answer = lambda _: replies("Fail", "the model refuses the smoke test")
     await harness.until(lambda: harness.condition("UpgradeAborted")[0] == "True", seconds=60)
-    assert "checks.example.com answered Fail: the model refuses the smoke test" in harness.message("UpgradeAborted")
+    assert "checks.example.com answered Fail: the model refuses the smoke test" in harness.message(
+        "UpgradeAborted"
+    )
     assert harness.active == blue
     assert set(moves(harness)) <= {None, 0}
 
@@ -78,7 +88,9 @@ async def test_a_webhook_that_fails_at_a_step_has_all_traffic_back_in_one_write(
     harness = await an_upgrade()
     blue = harness.active
     harness.servers.answer = at(50, replies("Fail", "p99 is worse"))
-    await harness.until(lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60)
+    await harness.until(
+        lambda: harness.condition("UpgradeAborted") == ("True", "GateFailed"), seconds=60
+    )
     assert [each for each in moves(harness) if each] == [10, 50]
     assert harness.weights[blue] == 100
 
@@ -115,8 +127,9 @@ async def test_an_upgrade_does_not_begin_with_a_server_that_may_not_be_asked() -
     await harness.run(10)
     assert harness.clusters == [blue]
     assert harness.condition("UpgradePaused") == ("True", "InvalidUpgradePolicy")
-    assert "spec.gates[0].webhook.url: https://checks.example.com:443 is not a server" in harness.message(
-        "UpgradePaused"
+    assert (
+        "spec.gates[0].webhook.url: https://checks.example.com:443 is not a server"
+        in harness.message("UpgradePaused")
     )
     harness.servers.allowed = None
     await harness.until(lambda: len(harness.clusters) == 2, seconds=60)
@@ -126,6 +139,10 @@ async def test_promote_asks_nobody_and_an_aborted_upgrade_neither() -> None:
     harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
     harness.kube.put(UPGRADE_POLICY, a_policy(spec=ASKING, namespace=NAMESPACE))
     harness.servers.answer = silent
-    harness.apply(config=GREEN, upgradeStrategy=WHOLE_SURGE, annotations={**FOLLOWS, "raybus.io/promote": "true"})
+    harness.apply(
+        config=GREEN,
+        upgradeStrategy=WHOLE_SURGE,
+        annotations={**FOLLOWS, "raybus.io/promote": "true"},
+    )
     await harness.until(harness.is_complete, seconds=100)
     assert harness.servers.asked == []

@@ -70,14 +70,18 @@ async def test_without_the_gate() -> None:
 async def test_with_an_abort(strategy: Any) -> None:
     harness = await in_the_middle()
     blue = harness.active
-    harness.apply(config=GREEN, annotations={**ALLOWED, labels.ABORT: "true"}, upgradeStrategy=strategy)
+    harness.apply(
+        config=GREEN, annotations={**ALLOWED, labels.ABORT: "true"}, upgradeStrategy=strategy
+    )
     await ended(harness, active=blue)
 
 
 async def test_with_a_promotion() -> None:
     harness = await in_the_middle()
     green = harness.pending
-    harness.apply(config=GREEN, annotations={**ALLOWED, labels.PROMOTE: "true"}, upgradeStrategy=FULL)
+    harness.apply(
+        config=GREEN, annotations={**ALLOWED, labels.PROMOTE: "true"}, upgradeStrategy=FULL
+    )
     await ended(harness, active=green)
 
 
@@ -109,4 +113,7 @@ async def test_a_cluster_that_lacks_capacity_gets_it_while_another_is_on_its_way
     await harness.run(20)
     assert harness.pending
     assert capacity(harness) == 100
-    assert {each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"] for each in harness.puts(green)} == {"v1"}
+    assert {
+        each["applications"][0]["runtime_env"]["env_vars"]["MESSAGE"]
+        for each in harness.puts(green)
+    } == {"v1"}

@@ -49,12 +49,16 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let what was collected be written down."""
-    parser.addoption("--acceptance", metavar="FILE", help="write to FILE which acceptance cases the tests prove")
+    parser.addoption(
+        "--acceptance", metavar="FILE", help="write to FILE which acceptance cases the tests prove"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the mark known."""
-    config.addinivalue_line("markers", 'acceptance(specification, *numbers): cases proven, as in ("raycluster", 85)')
+    config.addinivalue_line(
+        "markers", 'acceptance(specification, *numbers): cases proven, as in ("raycluster", 85)'
+    )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -91,7 +95,9 @@ def page(specification: str, evidence: Iterable[Evidence]) -> str:
         if each.specification == specification:
             by_number.setdefault(each.number, []).append(each)
     if unknown := sorted(by_number.keys() - {case.number for case in known}):
-        raise AssertionError(f"{specification} has no case {unknown[0]}: {by_number[unknown[0]][0].test} names it")
+        raise AssertionError(
+            f"{specification} has no case {unknown[0]}: {by_number[unknown[0]][0].test} names it"
+        )
     lines = [*_head(specification, known, by_number), *(_row(case, by_number) for case in known)]
     return "\n".join(lines if specification != MUTATED else _with_mutants(lines, known)) + "\n"
 
@@ -99,17 +105,28 @@ def page(specification: str, evidence: Iterable[Evidence]) -> str:
 def _with_mutants(lines: list[str], known: tuple[Case, ...]) -> list[str]:
     """Add the column of the mutants that tests were seen to fail of."""
     killed = {str(each.case): each.what for each in TABLE}
-    cells = {"case": "mutant", **{str(case.number): killed.get(str(case.number), "") for case in known}}
+    cells = {
+        "case": "mutant",
+        **{str(case.number): killed.get(str(case.number), "") for case in known},
+    }
     found: list[str] = []
     for line in lines:
         first = line.removeprefix("| ").partition(" |")[0]
         is_row = line.startswith("| ") and first in cells
-        found.append(f"{line} {cells[first]} |" if is_row else f"{line}---|" if line.startswith("|---") else line)
+        found.append(
+            f"{line} {cells[first]} |"
+            if is_row
+            else f"{line}---|"
+            if line.startswith("|---")
+            else line
+        )
     note = "A mutant is a change of the code that makes the case's test fail; `make mutants TABLE=1` runs them again."
     return [*found[:6], note, "", *found[6:]]
 
 
-def _head(specification: str, known: tuple[Case, ...], by_number: Mapping[int, list[Evidence]]) -> list[str]:
+def _head(
+    specification: str, known: tuple[Case, ...], by_number: Mapping[int, list[Evidence]]
+) -> list[str]:
     proven = sum(bool(by_number[case.number]) for case in known)
     left_out = sum(bool(case.excuse) and not by_number[case.number] for case in known)
     section = SPECIFICATIONS[specification]

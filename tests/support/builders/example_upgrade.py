@@ -8,7 +8,9 @@ from common.upgrade import events as ue
 from common.upgrade.events import Data, Event
 from support.upgrade_events import EXAMPLES, START, UPGRADE, a_split
 
-COMPLETED = next(number for number, (_, data) in enumerate(EXAMPLES, start=1) if isinstance(data, ue.Completed))
+COMPLETED = next(
+    number for number, (_, data) in enumerate(EXAMPLES, start=1) if isinstance(data, ue.Completed)
+)
 
 
 def an_example_upgrade(name: str = "greeter", *, namespace: str = "default") -> list[Event]:
@@ -19,12 +21,16 @@ def an_example_upgrade(name: str = "greeter", *, namespace: str = "default") -> 
 def a_retreat(name: str = "greeter", *, namespace: str = "default") -> list[Event]:
     """Return the end of an upgrade that came to nothing, and of one that never became ready."""
     before, after = a_split((100, 95), (20, 5)), a_split((100, 100), (20, 0))
-    back = ue.TrafficShifted(upgrade=UPGRADE, direction=ue.Direction.BACK, before=before, after=after)
+    back = ue.TrafficShifted(
+        upgrade=UPGRADE, direction=ue.Direction.BACK, before=before, after=after
+    )
     aborted, *others = EXAMPLES[COMPLETED:]
     return _published(namespace, name, "demo-other", [aborted, (105, back), *others])
 
 
-def _published(namespace: str, name: str, new: str, reported: list[tuple[float, Data]]) -> list[Event]:
+def _published(
+    namespace: str, name: str, new: str, reported: list[tuple[float, Data]]
+) -> list[Event]:
     """Return examples for another RayService."""
     upgrade = ue.upgrade(f"uid of {namespace}/{name}", UPGRADE.old, new)
     return [

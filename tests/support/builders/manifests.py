@@ -3,9 +3,15 @@
 from typing import Any
 
 
-def a_ray_cluster(name: str = "demo", *, service: str | None = None, ballast: str = "") -> dict[str, Any]:
+def a_ray_cluster(
+    name: str = "demo", *, service: str | None = None, ballast: str = ""
+) -> dict[str, Any]:
     """Return a RayCluster that our CRD takes; `ballast` makes it as large as you like."""
-    origin = {"ray.io/originated-from-cr-name": service, "ray.io/originated-from-crd": "RayService"} if service else {}
+    origin = (
+        {"ray.io/originated-from-cr-name": service, "ray.io/originated-from-crd": "RayService"}
+        if service
+        else {}
+    )
     container: dict[str, Any] = {"name": "ray-head", "image": "example.org/ray:1"}
     if ballast:
         container["env"] = [{"name": "BALLAST", "value": ballast}]
@@ -13,7 +19,12 @@ def a_ray_cluster(name: str = "demo", *, service: str | None = None, ballast: st
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
         "metadata": {"name": name, "labels": origin},
-        "spec": {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}},
+        "spec": {
+            "headGroupSpec": {
+                "rayStartParams": {},
+                "template": {"spec": {"containers": [container]}},
+            }
+        },
     }
 
 
@@ -22,6 +33,12 @@ def a_pod(name: str = "demo-head", *, cluster: str = "demo") -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": {"ray.io/cluster": cluster, "ray.io/node-type": "worker"}},
-        "spec": {"containers": [{"name": "ray", "image": "example.org/ray:1"}], "nodeName": "nowhere"},
+        "metadata": {
+            "name": name,
+            "labels": {"ray.io/cluster": cluster, "ray.io/node-type": "worker"},
+        },
+        "spec": {
+            "containers": [{"name": "ray", "image": "example.org/ray:1"}],
+            "nodeName": "nowhere",
+        },
     }

@@ -24,7 +24,13 @@ def a_state(kind: str, body: bytes) -> State:
 def a_tombstone(kind: str, body: bytes, *, moved_to: Place | None = None) -> Gone:
     """Return the message that an object is gone in a state, or stands elsewhere."""
     state = a_state(kind, body)
-    return Gone(kind=kind, namespace=state.namespace, name=state.name, version=state.version, moved_to=moved_to)
+    return Gone(
+        kind=kind,
+        namespace=state.namespace,
+        name=state.name,
+        version=state.version,
+        moved_to=moved_to,
+    )
 
 
 def a_quarantine(kind: str, body: bytes, why: str) -> Quarantined:

@@ -55,7 +55,9 @@ def a_pod(
         marks[labels.REPLICA_INDEX] = str(index)
     if replica is not None:
         marks[labels.REPLICA_NAME] = replica
-    condition = PodCondition(type="Ready", status=ready or "", reason=ready_reason, message=ready_message)
+    condition = PodCondition(
+        type="Ready", status=ready or "", reason=ready_reason, message=ready_message
+    )
     return Pod(
         metadata=ObjectMeta(
             name=name,
@@ -102,14 +104,23 @@ def a_head_service(**spec: Any) -> Service:
         "cluster_ip": "None",
         "ports": [ServicePort(name="client", port=10001, target_port=10001)],
     }
-    return Service(metadata=ObjectMeta(name="c-head-svc", namespace="ns"), spec=ServiceSpec(**{**defaults, **spec}))
+    return Service(
+        metadata=ObjectMeta(name="c-head-svc", namespace="ns"),
+        spec=ServiceSpec(**{**defaults, **spec}),
+    )
 
 
 def an_observation(*pods: Pod, cluster: RayCluster | None = None, **fields: Any) -> Observed:
     """Build what a reconcile has observed: a cluster, these pods and its head Service."""
-    defaults: dict[str, Any] = {"cluster": cluster or a_ray_cluster(), "config": Config(), "now": NOW}
+    defaults: dict[str, Any] = {
+        "cluster": cluster or a_ray_cluster(),
+        "config": Config(),
+        "now": NOW,
+    }
     defaults["head_services"] = (a_head_service(),)
-    return Observed(**{**defaults, **fields}, pods=tuple(sorted(pods, key=lambda pod: pod.metadata.name)))
+    return Observed(
+        **{**defaults, **fields}, pods=tuple(sorted(pods, key=lambda pod: pod.metadata.name))
+    )
 
 
 def actions_of(plan: ClusterPlan | Continue) -> list[Action]:

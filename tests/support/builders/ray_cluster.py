@@ -35,7 +35,10 @@ def a_template(
 
 def a_head(*, template: Json | None = None, **fields: Any) -> Json:
     """Build a `headGroupSpec`."""
-    return {"template": template if template is not None else a_template(a_container("ray-head")), **_camel(fields)}
+    return {
+        "template": template if template is not None else a_template(a_container("ray-head")),
+        **_camel(fields),
+    }
 
 
 def a_group(name: str = "g", *, template: Json | None = None, **fields: Any) -> Json:
@@ -61,7 +64,13 @@ def a_ray_cluster(
     **spec: Any,
 ) -> RayCluster:
     """Build a RayCluster as it is read; `metadata` adds to or replaces name, namespace, uid and generation."""
-    default_metadata = {"name": name, "namespace": "ns", "uid": "uid-of-c", "generation": 1, "resourceVersion": "1"}
+    default_metadata = {
+        "name": name,
+        "namespace": "ns",
+        "uid": "uid-of-c",
+        "generation": 1,
+        "resourceVersion": "1",
+    }
     return ray_cluster.decode(
         {
             "apiVersion": "ray.io/v1",

@@ -13,7 +13,9 @@ def head_of(cluster: RayCluster, config: Config | None = None) -> Body:
     return head_pod.build(cluster, config or Config(), name="c-head-abcde")
 
 
-def worker_of(cluster: RayCluster, config: Config | None = None, replica: ReplicaIndex | None = None) -> Body:
+def worker_of(
+    cluster: RayCluster, config: Config | None = None, replica: ReplicaIndex | None = None
+) -> Body:
     """Build a worker pod of the cluster's first group."""
     return worker_pod.build(
         cluster,
@@ -31,7 +33,10 @@ def ray_container_of(pod: Body) -> Json:
 
 def env_of(container: Json) -> dict[str, str]:
     """Return name to value, the last one of a name; what comes from elsewhere is shown by its JSON."""
-    return {env["name"]: env["value"] if "value" in env else str(env["valueFrom"]) for env in container.get("env", [])}
+    return {
+        env["name"]: env["value"] if "value" in env else str(env["valueFrom"])
+        for env in container.get("env", [])
+    }
 
 
 def ray_start_of(pod: Body) -> str:

@@ -43,9 +43,15 @@ def a_cluster_config(*groups: Json, image: str = "rayproject/ray:2.52.0", **fiel
     }
 
 
-def a_strategy(*, surge: int | None = 20, step: int = 5, interval: int = 10, gateway_class: str = "fast") -> Json:
+def a_strategy(
+    *, surge: int | None = 20, step: int = 5, interval: int = 10, gateway_class: str = "fast"
+) -> Json:
     """Return an upgrade strategy with traffic in steps, `interval` seconds apart."""
-    options: Json = {"stepSizePercent": step, "intervalSeconds": interval, "gatewayClassName": gateway_class}
+    options: Json = {
+        "stepSizePercent": step,
+        "intervalSeconds": interval,
+        "gatewayClassName": gateway_class,
+    }
     if surge is not None:
         options["maxSurgePercent"] = surge
     return {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options}
@@ -63,7 +69,12 @@ def a_ray_service(
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayService",
-        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations or {}, "labels": {"team": "a"}},
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "annotations": annotations or {},
+            "labels": {"team": "a"},
+        },
         "spec": {
             "serveConfigV2": a_serve_config() if serve is None else serve,
             "rayClusterConfig": config or a_cluster_config(),

@@ -36,7 +36,9 @@ def ago(seconds: float) -> str:
 
 def a_config(image: str = OLD_IMAGE, *groups: Json, **fields: Any) -> Json:
     """Return a cluster with the autoscaler, a port for Serve, and requests for resources."""
-    config = a_cluster_config(*(groups or (a_gpu_group(),)), image=image, enableInTreeAutoscaling=True, **fields)
+    config = a_cluster_config(
+        *(groups or (a_gpu_group(),)), image=image, enableInTreeAutoscaling=True, **fields
+    )
     head: Json = config["headGroupSpec"]["template"]["spec"]["containers"][0]
     head |= {
         "ports": [{"name": "serve", "containerPort": 8000}],
@@ -54,7 +56,9 @@ def a_gpu_group(name: str = "gpu", *, replicas: int = 4, **fields: Any) -> Json:
     return group
 
 
-def a_condition(kind: str, status: str = "True", *, reason: str = "Any", message: str = "", since: float = 60) -> Json:
+def a_condition(
+    kind: str, status: str = "True", *, reason: str = "Any", message: str = "", since: float = 60
+) -> Json:
     """Return a condition."""
     return {
         "type": kind,
@@ -66,13 +70,19 @@ def a_condition(kind: str, status: str = "True", *, reason: str = "Any", message
     }
 
 
-READY = a_condition("Ready", reason="NonZeroServeEndpoints", message="Number of serve endpoints is greater than 0")
+READY = a_condition(
+    "Ready", reason="NonZeroServeEndpoints", message="Number of serve endpoints is greater than 0"
+)
 UPGRADING = a_condition(
-    "UpgradeInProgress", reason="BothActivePendingClustersExist", message="Both active and pending Ray clusters exist"
+    "UpgradeInProgress",
+    reason="BothActivePendingClustersExist",
+    message="Both active and pending Ray clusters exist",
 )
 
 
-def a_side(name: str, *, capacity: int | None = None, weight: int | None = None, moved: float | None = None) -> Json:
+def a_side(
+    name: str, *, capacity: int | None = None, weight: int | None = None, moved: float | None = None
+) -> Json:
     """Return one cluster's part of the status; `moved` is the age of its last change of traffic, in seconds."""
     side: Json = {"rayClusterName": name, "rayClusterStatus": {}}
     side["applicationStatuses"] = {"app": {"status": "RUNNING", "serveDeploymentStatuses": {}}}
@@ -115,7 +125,9 @@ def a_service(
     return body
 
 
-def a_cluster(name: str, config: Json, *, age: float = 7200, ready: bool = True, **status: Any) -> Body:
+def a_cluster(
+    name: str, config: Json, *, age: float = 7200, ready: bool = True, **status: Any
+) -> Body:
     """Return a RayCluster of the RayService, stamped as made from this config."""
     goal = ray_service.decode(a_ray_service(config=config))
     marks = {"ray.io/originated-from-cr-name": "demo", "ray.io/originated-from-crd": "RayService"}
@@ -136,11 +148,25 @@ def a_cluster(name: str, config: Json, *, age: float = 7200, ready: bool = True,
     }
 
 
-def a_pod(cluster: str, group: str, number: int = 0, *, ready: bool = True, age: float = 7000, **status: Any) -> Body:
+def a_pod(
+    cluster: str,
+    group: str,
+    number: int = 0,
+    *,
+    ready: bool = True,
+    age: float = 7000,
+    **status: Any,
+) -> Body:
     """Return a pod of a cluster; the group `head` is the head's."""
     kind = "head" if group == "head" else "worker"
     name = f"{cluster}-head-aaaaa" if group == "head" else f"{cluster}-{group}-worker-{number:05d}"
-    conditions = [{"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": ago(age - 20)}]
+    conditions = [
+        {
+            "type": "Ready",
+            "status": "True" if ready else "False",
+            "lastTransitionTime": ago(age - 20),
+        }
+    ]
     held: Json = {"phase": "Running" if ready else "Pending", "conditions": conditions, **status}
     return {
         "metadata": {
@@ -156,7 +182,12 @@ def a_pod(cluster: str, group: str, number: int = 0, *, ready: bool = True, age:
 
 
 def an_event(
-    reason: str, note: str, *, about: tuple[str, str] = ("RayService", "demo"), kind: str = "Normal", at: float = 5
+    reason: str,
+    note: str,
+    *,
+    about: tuple[str, str] = ("RayService", "demo"),
+    kind: str = "Normal",
+    at: float = 5,
 ) -> Body:
     """Return an Event that happened so many seconds ago."""
     return {
@@ -187,14 +218,19 @@ def a_goal(config: Json, serve_config: str, number: int, *, replaces: int | None
     """Return the record of a spec that the RayService had; `replaces` is the number of the previous spec."""
     service = ray_service.decode(a_service(config=config, serve=serve_config))
     spec = goal_revision.asked_of(service)
-    body = goal_revision.build(service.metadata, spec, number, replaces=f"goal-{replaces}" if replaces else "")
+    body = goal_revision.build(
+        service.metadata, spec, number, replaces=f"goal-{replaces}" if replaces else ""
+    )
     body["metadata"] |= {"name": f"goal-{number}", "creationTimestamp": ago(7000 / number)}
     return body
 
 
 def a_selector_service(cluster: str, name: str = "demo-serve-svc") -> Body:
     """Return a Service that selects a cluster."""
-    spec = {"selector": {"ray.io/cluster": cluster, "ray.io/serve": "true"}, "ports": [{"name": "serve", "port": 8000}]}
+    spec = {
+        "selector": {"ray.io/cluster": cluster, "ray.io/serve": "true"},
+        "ports": [{"name": "serve", "port": 8000}],
+    }
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
@@ -234,7 +270,9 @@ def a_snapshot(
         services=_read(services, Service),
         serve={name: msgspec.convert(each, ServeDetails) for name, each in (serve or {}).items()},
         quotas=_read(quotas, Quota),
-        route=None if route is None else msgspec.json.decode(msgspec.json.encode(route), type=HttpRoute),
+        route=None
+        if route is None
+        else msgspec.json.decode(msgspec.json.encode(route), type=HttpRoute),
         unseen=unseen,
         **fields,
     )
@@ -259,12 +297,20 @@ def at_rest(**fields: Any) -> Snapshot:
         "revisions": [a_revision(BLUE, service["spec"]["serveConfigV2"])],
         "services": [a_selector_service(BLUE), a_selector_service(BLUE, "demo-head-svc")],
         "serve": {BLUE: serving(target=2, running=2)},
-        "events": [an_event("UpdatedServeApplications", f"Serve config sent to RayCluster default/{BLUE}", at=7000)],
+        "events": [
+            an_event(
+                "UpdatedServeApplications",
+                f"Serve config sent to RayCluster default/{BLUE}",
+                at=7000,
+            )
+        ],
     }
     return a_snapshot(service, **{**defaults, **fields})
 
 
-def in_steps(*conditions: Json, weight: int = 30, annotations: dict[str, str] | None = None, **fields: Any) -> Snapshot:
+def in_steps(
+    *conditions: Json, weight: int = 30, annotations: dict[str, str] | None = None, **fields: Any
+) -> Snapshot:
     """Return a snapshot of an upgrade in steps; the new cluster has this much of the traffic."""
     old, new = a_config(), a_config(NEW_IMAGE)
     service = a_service(
@@ -290,50 +336,81 @@ def in_steps(*conditions: Json, weight: int = 30, annotations: dict[str, str] | 
             BLUE: serving(target=2, running=2, capacity=100 - weight + 20),
             GREEN: serving(target=1, running=1, capacity=weight),
         },
-        "events": [an_event("TrafficMoved", f"{100 - weight}/{weight}: 10 percent of the traffic move", at=12)],
+        "events": [
+            an_event(
+                "TrafficMoved", f"{100 - weight}/{weight}: 10 percent of the traffic move", at=12
+            )
+        ],
     }
     return a_snapshot(service, **{**defaults, **fields})
 
 
-def a_state(outcome: str = "Pass", text: str = "", *, waits: bool = False, requests: int = 412) -> State:
+def a_state(
+    outcome: str = "Pass", text: str = "", *, waits: bool = False, requests: int = 412
+) -> State:
     """Return a gate at the present weight."""
     moved = NOW - timedelta(seconds=12)
     title = text.partition(":")[0] or "errorRate"
-    found = State(gate=title, outcome=outcome, at=moved, waits=waits, requests=requests, limit=0.01, text=text)
+    found = State(
+        gate=title, outcome=outcome, at=moved, waits=waits, requests=requests, limit=0.01, text=text
+    )
     return msgspec.structs.replace(found, value=0.002 if requests else None)
 
 
 PASSED: Final = a_state(text="errorRate: 1 of 412 requests failed (0.243%), at most 1% allowed")
-LACKING: Final = a_state("Inconclusive", "timeToFirstTokenP95: 44 of 100 requests observed", waits=True, requests=44)
+LACKING: Final = a_state(
+    "Inconclusive", "timeToFirstTokenP95: 44 of 100 requests observed", waits=True, requests=44
+)
 
 
-def gated(*states: State, steps: tuple[Step, ...] = (), weight: int = 10, **fields: Any) -> Snapshot:
+def gated(
+    *states: State, steps: tuple[Step, ...] = (), weight: int = 10, **fields: Any
+) -> Snapshot:
     """Return a snapshot of an upgrade in steps with an UpgradePolicy: 10, 50, 100 %, each with these gates."""
     serve = {BLUE: serving(target=2, running=2), GREEN: serving(target=2, running=2)}
     snapshot = in_steps(weight=weight, serve=serve, **fields)
     moved = NOW - timedelta(seconds=12)
     current = Current(
-        weight=weight, since=moved, written_at=NOW - timedelta(seconds=4), gates=states or (PASSED, LACKING)
+        weight=weight,
+        since=moved,
+        written_at=NOW - timedelta(seconds=4),
+        gates=states or (PASSED, LACKING),
     )
-    upgrade = Upgrade(old=BLUE, new=GREEN, began_at=NOW - timedelta(seconds=200), most=120, least=100, gates=current)
+    upgrade = Upgrade(
+        old=BLUE,
+        new=GREEN,
+        began_at=NOW - timedelta(seconds=200),
+        most=120,
+        least=100,
+        gates=current,
+    )
     upgrade = msgspec.structs.replace(upgrade, steps=steps) if steps else upgrade
     shares = {
         BLUE: Share(capacity=100, weight=100 - weight, moved_at=moved),
         GREEN: Share(capacity=100, weight=weight, moved_at=moved),
     }
     text = msgspec.json.encode(Record(clusters=shares, changed_at=moved, upgrade=upgrade)).decode()
-    meta: Json = {"name": "demo-httproute", "namespace": "default", "annotations": {traffic_record.ANNOTATION: text}}
+    meta: Json = {
+        "name": "demo-httproute",
+        "namespace": "default",
+        "annotations": {traffic_record.ANNOTATION: text},
+    }
     meta["ownerReferences"] = owner.reference(snapshot.service.metadata)
     route = msgspec.json.decode(msgspec.json.encode({"metadata": meta, "spec": {}}), type=HttpRoute)
     spec: Json = {"steps": [{"weight": 10, "hold": "30s"}, {"weight": 50}, {"weight": 100}]}
-    policy = {labels.UPGRADE_POLICY_RECORD: upgrade_policy.recorded("careful", "", 1, spec), labels.UPGRADE_FROM: BLUE}
+    policy = {
+        labels.UPGRADE_POLICY_RECORD: upgrade_policy.recorded("careful", "", 1, spec),
+        labels.UPGRADE_FROM: BLUE,
+    }
     blue, green = a_cluster(BLUE, a_config()), a_cluster(GREEN, a_config(NEW_IMAGE), age=200)
     green["metadata"]["annotations"] |= policy
     clusters_ = tuple(ray_cluster.decode(each) for each in (blue, green))
     return msgspec.structs.replace(snapshot, route=route, clusters=clusters_)
 
 
-def with_spec(service: RayService, spec: msgspec.Raw, *, generation: int | None = None) -> RayService:
+def with_spec(
+    service: RayService, spec: msgspec.Raw, *, generation: int | None = None
+) -> RayService:
     """Return a RayService with another spec and the status that it has."""
     meta = service.metadata
     if generation is not None:

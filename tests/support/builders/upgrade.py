@@ -29,7 +29,9 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def a_condition(kind: str, *, seconds: float = 0, status: str = "True", reason: str = "Any", message: str = "") -> Json:
+def a_condition(
+    kind: str, *, seconds: float = 0, status: str = "True", reason: str = "Any", message: str = ""
+) -> Json:
     """Return a condition as the status has it."""
     return {
         "type": kind,
@@ -49,7 +51,9 @@ def a_pod(*conditions: Json, restarts: int = 0, **status: Any) -> Pod:
     return msgspec.convert({"metadata": meta, "status": held}, Pod)
 
 
-def a_view(name: str, *conditions: Json, pods: tuple[Pod, ...] = (), details: Json | None = None) -> ClusterView:
+def a_view(
+    name: str, *conditions: Json, pods: tuple[Pod, ...] = (), details: Json | None = None
+) -> ClusterView:
     """Return a cluster of the goal, or of another spec if it is blue; with details its head is ready."""
     image = "rayproject/ray:2.52.0" if name == "blue" else "rayproject/ray:2.53.0"
     goal = ray_service.decode(a_ray_service(config=a_cluster_config(image=image)))
@@ -59,7 +63,9 @@ def a_view(name: str, *conditions: Json, pods: tuple[Pod, ...] = (), details: Js
         "spec": goal.raw_cluster_config,
         "status": {"conditions": conditions_now},
     }
-    reading = Reading() if details is None else Reading(details=msgspec.convert(details, ServeDetails))
+    reading = (
+        Reading() if details is None else Reading(details=msgspec.convert(details, ServeDetails))
+    )
     return ClusterView(cluster=ray_cluster.decode(body), pods=pods, serve=reading)
 
 
@@ -74,7 +80,9 @@ def an_upgrade(
 ) -> Observed:
     """Return an observation; `moved` and `changed` are the times of the last change of the traffic record, in seconds."""
     config = a_cluster_config(image="rayproject/ray:2.53.0")
-    body = a_ray_service(config=config, annotations=annotations, upgradeStrategy=a_strategy(interval=interval))
+    body = a_ray_service(
+        config=config, annotations=annotations, upgradeStrategy=a_strategy(interval=interval)
+    )
     body["metadata"] |= {"generation": GENERATION, "uid": UID}
     body["status"] = {
         "activeServiceStatus": {"rayClusterName": "blue", "targetCapacity": 100},
@@ -82,7 +90,9 @@ def an_upgrade(
         "conditions": [a_condition("UpgradeInProgress"), *conditions],
     }
     shares = {name: Share(capacity=50, weight=50, moved_at=at(moved)) for name in ("blue", "green")}
-    record = msgspec.json.encode(Record(clusters=shares, changed_at=at(changed), upgrade=upgrade)).decode()
+    record = msgspec.json.encode(
+        Record(clusters=shares, changed_at=at(changed), upgrade=upgrade)
+    ).decode()
     meta = {**_owned("demo-httproute"), "annotations": {traffic_record.ANNOTATION: record}}
     route = {"metadata": meta, "spec": {"parentRefs": [{"name": "demo-gateway"}]}}
     defaults: dict[str, Any] = {
@@ -99,12 +109,20 @@ def an_upgrade(
 
 def _owned(name: str) -> Json:
     """Return the metadata of an object that belongs to the RayService."""
-    reference = {"apiVersion": "ray.io/v1", "kind": "RayService", "name": "demo", "uid": UID, "controller": True}
+    reference = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "name": "demo",
+        "uid": UID,
+        "controller": True,
+    }
     return {"name": name, "namespace": "default", "ownerReferences": [reference]}
 
 
 def _gateway() -> Gateway:
-    conditions_now = [{**a_condition(kind), "observedGeneration": 1} for kind in ("Accepted", "Programmed")]
+    conditions_now = [
+        {**a_condition(kind), "observedGeneration": 1} for kind in ("Accepted", "Programmed")
+    ]
     body = {
         "metadata": {**_owned("demo-gateway"), "generation": 1},
         "status": {"conditions": conditions_now},

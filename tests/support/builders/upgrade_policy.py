@@ -80,12 +80,20 @@ LEGAL: Final[dict[str, Json]] = {
     "one request": {"gates": [{**GATE, "minRequests": 1}]},
     "a webhook": {"gates": [WEBHOOK]},
     "two webhooks": {"gates": [WEBHOOK, GATE, {"webhook": {"url": "http://10.1.2.3:8080"}}]},
-    "a webhook at an address of IPv6": {"gates": [{"webhook": {"url": "https://[2001:db8::1]:8443/a?b=c&d=%20"}}]},
+    "a webhook at an address of IPv6": {
+        "gates": [{"webhook": {"url": "https://[2001:db8::1]:8443/a?b=c&d=%20"}}]
+    },
     "the longest address": {"gates": [{"webhook": {"url": "https://a.example/" + "a" * 482}}]},
     "a query": {"gates": [PROMETHEUS]},
-    "two queries": {"gates": [PROMETHEUS, GATE, {"prometheus": PROMETHEUS["prometheus"], "max": "-0.5"}]},
-    "every placeholder": _prometheus(query="f('$namespace', '$service', '$activeCluster', '$pendingCluster')"),
-    "dollar signs": _prometheus(query="""label_replace(up{a=~"b$", c=~"$$x$"}, "a", "$1${2}", "b", "(.*)") > 5$"""),
+    "two queries": {
+        "gates": [PROMETHEUS, GATE, {"prometheus": PROMETHEUS["prometheus"], "max": "-0.5"}]
+    },
+    "every placeholder": _prometheus(
+        query="f('$namespace', '$service', '$activeCluster', '$pendingCluster')"
+    ),
+    "dollar signs": _prometheus(
+        query="""label_replace(up{a=~"b$", c=~"$$x$"}, "a", "$1${2}", "b", "(.*)") > 5$"""
+    ),
     "a query of two lines": _prometheus(query="sum(\n\tup\n)"),
     "the longest query": _prometheus(query="a" * 1000),
     "a Prometheus below a path": _prometheus(address="https://a.example:9090/prometheus/"),
@@ -122,8 +130,14 @@ ILLEGAL: Final[dict[str, tuple[Json, str]]] = {
     "11 gates": ({"gates": [GATE] * 11}, "spec.gates"),
     "a webhook and a metric": ({"gates": [{**GATE, **WEBHOOK}]}, "spec.gates[0]"),
     "a webhook with a limit": ({"gates": [{**WEBHOOK, "max": "1%"}]}, "spec.gates[0].max"),
-    "a webhook with a quantile": ({"gates": [{**WEBHOOK, "quantile": 0.5}]}, "spec.gates[0].quantile"),
-    "a webhook with requests": ({"gates": [{**WEBHOOK, "minRequests": 5}]}, "spec.gates[0].minRequests"),
+    "a webhook with a quantile": (
+        {"gates": [{**WEBHOOK, "quantile": 0.5}]},
+        "spec.gates[0].quantile",
+    ),
+    "a webhook with requests": (
+        {"gates": [{**WEBHOOK, "minRequests": 5}]},
+        "spec.gates[0].minRequests",
+    ),
     "a webhook without an address": (_webhook(), "spec.gates[1].webhook.url"),
     "a webhook as text": ({"gates": [{"webhook": "https://a.example"}]}, "spec.gates[0].webhook"),
     "a webhook over FTP": (_webhook(url="ftp://a.example"), "spec.gates[1].webhook.url"),
@@ -131,21 +145,51 @@ ILLEGAL: Final[dict[str, tuple[Json, str]]] = {
     "a webhook without a scheme": (_webhook(url="a.example/hook"), "spec.gates[1].webhook.url"),
     "a webhook without a host": (_webhook(url="https:///hook"), "spec.gates[1].webhook.url"),
     "a webhook with a user": (_webhook(url="https://me@a.example"), "spec.gates[1].webhook.url"),
-    "a webhook with a password": (_webhook(url="https://me:secret@a.example"), "spec.gates[1].webhook.url"),
-    "a webhook with a fragment": (_webhook(url="https://a.example/#b"), "spec.gates[1].webhook.url"),
+    "a webhook with a password": (
+        _webhook(url="https://me:secret@a.example"),
+        "spec.gates[1].webhook.url",
+    ),
+    "a webhook with a fragment": (
+        _webhook(url="https://a.example/#b"),
+        "spec.gates[1].webhook.url",
+    ),
     "a webhook with a blank": (_webhook(url="https://a.example/a b"), "spec.gates[1].webhook.url"),
-    "a webhook with a line feed": (_webhook(url="https://a.example/a\nHost: b"), "spec.gates[1].webhook.url"),
-    "a webhook with a backslash": (_webhook(url="https://a.example\\@b.example"), "spec.gates[1].webhook.url"),
+    "a webhook with a line feed": (
+        _webhook(url="https://a.example/a\nHost: b"),
+        "spec.gates[1].webhook.url",
+    ),
+    "a webhook with a backslash": (
+        _webhook(url="https://a.example\\@b.example"),
+        "spec.gates[1].webhook.url",
+    ),
     "a webhook at port 0": (_webhook(url="https://a.example:0"), "spec.gates[1].webhook.url"),
-    "a webhook at port 65536": (_webhook(url="https://a.example:65536"), "spec.gates[1].webhook.url"),
-    "too long a webhook": (_webhook(url="https://a.example/" + "a" * 483), "spec.gates[1].webhook.url"),
+    "a webhook at port 65536": (
+        _webhook(url="https://a.example:65536"),
+        "spec.gates[1].webhook.url",
+    ),
+    "too long a webhook": (
+        _webhook(url="https://a.example/" + "a" * 483),
+        "spec.gates[1].webhook.url",
+    ),
     "a query and a metric": ({"gates": [{**GATE, **PROMETHEUS}]}, "spec.gates[0]"),
     "a query and a webhook": ({"gates": [{**WEBHOOK, **PROMETHEUS}]}, "spec.gates[0]"),
-    "a query without a limit": ({"gates": [{"prometheus": PROMETHEUS["prometheus"]}]}, "spec.gates[0].max"),
+    "a query without a limit": (
+        {"gates": [{"prometheus": PROMETHEUS["prometheus"]}]},
+        "spec.gates[0].max",
+    ),
     "a query with two limits": ({"gates": [{**PROMETHEUS, "max": "1"}]}, "spec.gates[0].max"),
-    "a limit of a query as a number": ({"gates": [{**PROMETHEUS, "min": 0.9}]}, "spec.gates[0].min"),
-    "a limit of a query with an exponent": ({"gates": [{**PROMETHEUS, "min": "1e3"}]}, "spec.gates[0].min"),
-    "a limit of a query that is no number": ({"gates": [{**PROMETHEUS, "min": "NaN"}]}, "spec.gates[0].min"),
+    "a limit of a query as a number": (
+        {"gates": [{**PROMETHEUS, "min": 0.9}]},
+        "spec.gates[0].min",
+    ),
+    "a limit of a query with an exponent": (
+        {"gates": [{**PROMETHEUS, "min": "1e3"}]},
+        "spec.gates[0].min",
+    ),
+    "a limit of a query that is no number": (
+        {"gates": [{**PROMETHEUS, "min": "NaN"}]},
+        "spec.gates[0].min",
+    ),
     "a limit of a query as a percentage": (
         {"gates": [{"prometheus": PROMETHEUS["prometheus"], "max": "1%"}]},
         "spec.gates[0].max",
@@ -153,9 +197,18 @@ ILLEGAL: Final[dict[str, tuple[Json, str]]] = {
     "a limit of a metric as a number": (_gate(max="0.5"), "spec.gates[1].max"),
     "the least of a metric": (_gate(min="0.5"), "spec.gates[1].min"),
     "a webhook with the least value": ({"gates": [{**WEBHOOK, "min": "0.5"}]}, "spec.gates[0].min"),
-    "a query with requests": ({"gates": [{**PROMETHEUS, "minRequests": 5}]}, "spec.gates[0].minRequests"),
-    "a query with a growth": ({"gates": [{**PROMETHEUS, "maxIncrease": "5%"}]}, "spec.gates[0].maxIncrease"),
-    "a query as text": ({"gates": [{**PROMETHEUS, "prometheus": "up"}]}, "spec.gates[0].prometheus"),
+    "a query with requests": (
+        {"gates": [{**PROMETHEUS, "minRequests": 5}]},
+        "spec.gates[0].minRequests",
+    ),
+    "a query with a growth": (
+        {"gates": [{**PROMETHEUS, "maxIncrease": "5%"}]},
+        "spec.gates[0].maxIncrease",
+    ),
+    "a query as text": (
+        {"gates": [{**PROMETHEUS, "prometheus": "up"}]},
+        "spec.gates[0].prometheus",
+    ),
     "a query without a server": (
         {"gates": [{"prometheus": {"query": "up"}, "max": "1"}]},
         "spec.gates[0].prometheus.address",
@@ -166,10 +219,16 @@ ILLEGAL: Final[dict[str, tuple[Json, str]]] = {
     ),
     "an empty query": (_prometheus(query=""), "spec.gates[0].prometheus.query"),
     "too long a query": (_prometheus(query="a" * 1001), "spec.gates[0].prometheus.query"),
-    "a query with a control character": (_prometheus(query="up\x1b[2J"), "spec.gates[0].prometheus.query"),
+    "a query with a control character": (
+        _prometheus(query="up\x1b[2J"),
+        "spec.gates[0].prometheus.query",
+    ),
     "an unknown placeholder": (_prometheus(query='up{a="$pod"}'), "spec.gates[0].prometheus.query"),
     "a placeholder with more": (_prometheus(query="$namespaces"), "spec.gates[0].prometheus.query"),
-    "a placeholder after dollar signs": (_prometheus(query="$$$pod"), "spec.gates[0].prometheus.query"),
+    "a placeholder after dollar signs": (
+        _prometheus(query="$$$pod"),
+        "spec.gates[0].prometheus.query",
+    ),
     "a Prometheus with a query in its address": (
         _prometheus(address="http://a.example/?query=up"),
         "spec.gates[0].prometheus.address",
@@ -192,18 +251,30 @@ ILLEGAL: Final[dict[str, tuple[Json, str]]] = {
     "a latency as a percentage": (_gate(metric="latencyP95"), "spec.gates[1].max"),
     "a latency of nothing": (_gate(metric="latencyP95", max="0s"), "spec.gates[1].max"),
     "a latency over an hour": (_gate(metric="latencyP95", max="1h1ms"), "spec.gates[1].max"),
-    "a growth in seconds": ({"gates": [{"metric": "latencyP95", "maxIncrease": "1s"}]}, "spec.gates[0].maxIncrease"),
+    "a growth in seconds": (
+        {"gates": [{"metric": "latencyP95", "maxIncrease": "1s"}]},
+        "spec.gates[0].maxIncrease",
+    ),
     "a growth without an end": (
         {"gates": [{"metric": "latencyP95", "maxIncrease": "1000.01%"}]},
         "spec.gates[0].maxIncrease",
     ),
     "a latency without a quantile": (_gate(metric="latency", max="1s"), "spec.gates[1].quantile"),
-    "a token without a quantile": (_gate(metric="timeToFirstToken", max="1s"), "spec.gates[1].quantile"),
+    "a token without a quantile": (
+        _gate(metric="timeToFirstToken", max="1s"),
+        "spec.gates[1].quantile",
+    ),
     "a quantile of errors": (_gate(quantile=0.5), "spec.gates[1].quantile"),
     "two quantiles": (_gate(metric="latencyP95", max="1s", quantile=0.9), "spec.gates[1].quantile"),
-    "a quantile below the median": (_gate(metric="latency", max="1s", quantile=0.49), "spec.gates[1].quantile"),
+    "a quantile below the median": (
+        _gate(metric="latency", max="1s", quantile=0.49),
+        "spec.gates[1].quantile",
+    ),
     "a quantile of all": (_gate(metric="latency", max="1s", quantile=1), "spec.gates[1].quantile"),
-    "a quantile as text": (_gate(metric="latency", max="1s", quantile="0.9"), "spec.gates[1].quantile"),
+    "a quantile as text": (
+        _gate(metric="latency", max="1s", quantile="0.9"),
+        "spec.gates[1].quantile",
+    ),
     "no request at least": (_gate(minRequests=0), "spec.gates[1].minRequests"),
     "too many requests at least": (_gate(minRequests=1_000_001), "spec.gates[1].minRequests"),
     "an unknown reaction": ({"onFailure": "Abort"}, "spec.onFailure"),
@@ -213,22 +284,58 @@ ILLEGAL: Final[dict[str, tuple[Json, str]]] = {
     "a warm-up without requests": ({"warmUp": {"path": "/"}}, "spec.warmUp.requests"),
     "a warm-up of nothing": ({"warmUp": {"requests": 0}}, "spec.warmUp.requests"),
     "a warm-up that never ends": ({"warmUp": {"requests": 10_001}}, "spec.warmUp.requests"),
-    "a warm-up of everything at once": ({"warmUp": {"requests": 1, "concurrency": 17}}, "spec.warmUp.concurrency"),
+    "a warm-up of everything at once": (
+        {"warmUp": {"requests": 1, "concurrency": 17}},
+        "spec.warmUp.concurrency",
+    ),
     "a relative path": ({"warmUp": {"requests": 1, "path": "warmup"}}, "spec.warmUp.path"),
-    "a path to another host": ({"warmUp": {"requests": 1, "path": "//evil.example/"}}, "spec.warmUp.path"),
-    "a path that climbs": ({"warmUp": {"requests": 1, "path": "/a/../../secrets"}}, "spec.warmUp.path"),
-    "a path that climbs encoded": ({"warmUp": {"requests": 1, "path": "/%2e%2e/secrets"}}, "spec.warmUp.path"),
-    "a path with a line feed": ({"warmUp": {"requests": 1, "path": "/a\nHost: b"}}, "spec.warmUp.path"),
-    "a path without an end": ({"warmUp": {"requests": 1, "path": "/" + "a" * 1000}}, "spec.warmUp.path"),
+    "a path to another host": (
+        {"warmUp": {"requests": 1, "path": "//evil.example/"}},
+        "spec.warmUp.path",
+    ),
+    "a path that climbs": (
+        {"warmUp": {"requests": 1, "path": "/a/../../secrets"}},
+        "spec.warmUp.path",
+    ),
+    "a path that climbs encoded": (
+        {"warmUp": {"requests": 1, "path": "/%2e%2e/secrets"}},
+        "spec.warmUp.path",
+    ),
+    "a path with a line feed": (
+        {"warmUp": {"requests": 1, "path": "/a\nHost: b"}},
+        "spec.warmUp.path",
+    ),
+    "a path without an end": (
+        {"warmUp": {"requests": 1, "path": "/" + "a" * 1000}},
+        "spec.warmUp.path",
+    ),
     "a mirror of nothing": ({"mirror": {"percent": 0, "duration": "1m"}}, "spec.mirror.percent"),
     "a mirror without an end": ({"mirror": {"percent": 1}}, "spec.mirror.duration"),
     "a mirror of no time": ({"mirror": {"percent": 1, "duration": "0s"}}, "spec.mirror.duration"),
-    "a mirrored tunnel": ({"mirror": {"percent": 1, "duration": "1m", "methods": ["CONNECT"]}}, "spec.mirror.methods"),
-    "a method twice": ({"mirror": {"percent": 1, "duration": "1m", "methods": ["GET", "GET"]}}, "spec.mirror.methods"),
-    "no method": ({"mirror": {"percent": 1, "duration": "1m", "methods": []}}, "spec.mirror.methods"),
-    "a header without a name": ({"preview": {"header": {"value": "next"}}}, "spec.preview.header.name"),
-    "a header without a value": ({"preview": {"header": {"name": "x-version"}}}, "spec.preview.header.value"),
-    "a header with a colon": ({"preview": {"header": {"name": "x:y", "value": "a"}}}, "spec.preview.header.name"),
+    "a mirrored tunnel": (
+        {"mirror": {"percent": 1, "duration": "1m", "methods": ["CONNECT"]}},
+        "spec.mirror.methods",
+    ),
+    "a method twice": (
+        {"mirror": {"percent": 1, "duration": "1m", "methods": ["GET", "GET"]}},
+        "spec.mirror.methods",
+    ),
+    "no method": (
+        {"mirror": {"percent": 1, "duration": "1m", "methods": []}},
+        "spec.mirror.methods",
+    ),
+    "a header without a name": (
+        {"preview": {"header": {"value": "next"}}},
+        "spec.preview.header.name",
+    ),
+    "a header without a value": (
+        {"preview": {"header": {"name": "x-version"}}},
+        "spec.preview.header.value",
+    ),
+    "a header with a colon": (
+        {"preview": {"header": {"name": "x:y", "value": "a"}}},
+        "spec.preview.header.name",
+    ),
     "a header of two lines": (
         {"preview": {"header": {"name": "x-y", "value": "a\r\nx-admin: 1"}}},
         "spec.preview.header.value",

@@ -24,7 +24,10 @@ Shapes = dict[str, str]
 def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
     """Yield every field below a schema with its type; `open` where the API server checks nothing."""
     kind = "intOrString" if schema.get("x-kubernetes-int-or-string") else schema.get("type", "open")
-    is_open = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("additionalProperties") is True
+    is_open = (
+        schema.get("x-kubernetes-preserve-unknown-fields")
+        or schema.get("additionalProperties") is True
+    )
     yield path, "open" if is_open else kind
     for name, field in schema.get("properties", {}).items():
         yield from fields(field, f"{path}.{name}")
@@ -46,9 +49,13 @@ def _digests(found: list[tuple[str, str]]) -> Shapes:
     for path, kind in found:
         named = ".".join(path.split(".")[: NAMED_DEPTH + 1])
         below.setdefault(named, []).append(f"{path}:{kind}")
-    return {named: sha256("\n".join(lines).encode()).hexdigest()[:12] for named, lines in below.items()}
+    return {
+        named: sha256("\n".join(lines).encode()).hexdigest()[:12] for named, lines in below.items()
+    }
 
 
 if __name__ == "__main__":
-    all_shapes = {name: of(yaml.safe_load((Path(sys.argv[1]) / name).read_text())) for name in FILES}
+    all_shapes = {
+        name: of(yaml.safe_load((Path(sys.argv[1]) / name).read_text())) for name in FILES
+    }
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(all_shapes)).decode() + "\n")

@@ -25,5 +25,7 @@ def of(page: Path) -> list[Command]:
 def _texts(page: str) -> Iterator[str]:
     for kind, body in _BLOCK.findall(page):
         lines = body.replace("\\\n", "").splitlines()
-        typed = (line.removeprefix("$ ") for line in lines if kind != "console" or line.startswith("$ "))
+        typed = (
+            line.removeprefix("$ ") for line in lines if kind != "console" or line.startswith("$ ")
+        )
         yield from filter(None, (re.sub(r"\s+#.*$", "", line).strip() for line in typed))

@@ -187,13 +187,23 @@ _OF_TRAFFIC: Final = [
     for table in (of_traffic.CREATED, of_traffic.UPDATED, of_traffic.DELETED)
     for reason in table[each].reasons
 ]
-_OF_SUBMITS: Final = ("UpdatedServeApplications", "FailedToUpdateServeApplications", "ServeConfigDrifted")
+_OF_SUBMITS: Final = (
+    "UpdatedServeApplications",
+    "FailedToUpdateServeApplications",
+    "ServeConfigDrifted",
+)
 _EVENTS: Final[dict[str, Iterable[str]]] = {
     "service-reconciler, about a RayService": dict.fromkeys(
         (*_OF_SERVICES, *_OF_SUBMITS, NOT_RECORDED, *of_services.EventReason)
     ),
     "traffic-manager, about a RayService": dict.fromkeys(
-        (*_OF_TRAFFIC, *_OF_SUBMITS, *of_traffic.CAPACITY_SENT.reasons, NOT_RECORDED, *of_traffic.EventReason)
+        (
+            *_OF_TRAFFIC,
+            *_OF_SUBMITS,
+            *of_traffic.CAPACITY_SENT.reasons,
+            NOT_RECORDED,
+            *of_traffic.EventReason,
+        )
     ),
     "cluster-reconciler, about a RayCluster": dict.fromkeys(_OF_CLUSTERS),
 }
@@ -227,12 +237,20 @@ Names, reasons and texts are KubeRay's, except for the conditions marked *raybus
 def page() -> str:
     """Write the page."""
     lines = [_HEAD]
-    for title, held in (("Conditions of a RayService", SERVICES), ("Conditions of a RayCluster", CLUSTERS)):
+    for title, held in (
+        ("Conditions of a RayService", SERVICES),
+        ("Conditions of a RayCluster", CLUSTERS),
+    ):
         rows = [
             (_name(name, each), each.text, ", ".join(f"`{reason}`" for reason in each.reasons))
             for name, each in held.items()
         ]
-        lines += [f"## {title}", "", *markdown.table(("condition", "True means", "reasons"), rows), ""]
+        lines += [
+            f"## {title}",
+            "",
+            *markdown.table(("condition", "True means", "reasons"), rows),
+            "",
+        ]
     lines += [
         "## Events",
         "",
@@ -240,7 +258,12 @@ def page() -> str:
         "",
     ]
     for title, texts in _EVENTS.items():
-        lines += [f"### By {title}", "", *markdown.table(("reason", "type", "meaning"), map(_event, texts)), ""]
+        lines += [
+            f"### By {title}",
+            "",
+            *markdown.table(("reason", "type", "meaning"), map(_event, texts)),
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -265,7 +288,9 @@ def trouble() -> set[str]:
         "NonZeroServeEndpoints", "NoPendingCluster", "BothActivePendingClustersExist", "DesiredClusterSpecChanged", "SuspendRequested",
         "SuspendInProgress", "SuspendComplete", "RayServiceResumed", "PauseOver", "GatesPassed", "HeadPodRunningAndReady", "AllPodRunningAndReadyFirstTime",
     }  # fmt: skip
-    warnings = {reason for reason in events() if reason.startswith("FailedTo") or reason in WARNINGS}
+    warnings = {
+        reason for reason in events() if reason.startswith("FailedTo") or reason in WARNINGS
+    }
     return warnings | (reasons() - well)
 
 
@@ -289,5 +314,9 @@ def _event(reason: str) -> tuple[str, str, str]:
     failed, verb, what = found.groups()
     thing = _THINGS.get(what, what)
     if failed:
-        return f"`{reason}`", "Warning", f"Could not {verb.lower()} the {thing}; the message contains the reason."
+        return (
+            f"`{reason}`",
+            "Warning",
+            f"Could not {verb.lower()} the {thing}; the message contains the reason.",
+        )
     return f"`{reason}`", "Normal", f"{verb}d the {thing}."

@@ -20,7 +20,7 @@ from notifications import settings as notification_settings
 from service_reconciler import settings as service_settings
 from support.docs import annotations, markdown
 
-_READ: Final = re.compile(r'^\s+(\w+)(?:=|: Annotated)[^#\n]*?"([A-Z][A-Z0-9_]{5,})"', re.MULTILINE)
+_READ: Final = re.compile(r'^\s+(\w+)(?:=|: Annotated)[^#="]*?"([A-Z][A-Z0-9_]{5,})"', re.MULTILINE)
 TEXTS: Final = {
     "RAYBUS_NATS_URL": "URL of NATS; several servers of one cluster separated by commas.",
     "RAYBUS_NATS_SEED_FILE": "File with the service's key; without it the server must have no users.",
@@ -118,7 +118,12 @@ def page() -> str:
         "",
     ]
     lines += ["```yaml", "apiVersion: config.ray.io/v1alpha1", "kind: Configuration", "```", ""]
-    lines += [*markdown.table(("field", "meaning"), [(f"`{name}`", text) for name, text in _FILE.items()]), ""]
+    lines += [
+        *markdown.table(
+            ("field", "meaning"), [(f"`{name}`", text) for name, text in _FILE.items()]
+        ),
+        "",
+    ]
     lines += [
         "raybus accepts fields of KubeRay's own process without effect; the service logs them at its start.",
         "",
@@ -182,13 +187,20 @@ def _row(name: str, default: object) -> tuple[str, str, str]:
 
 def _heeded(gate: Gate) -> str:
     own = Path(feature_gates.__file__)
-    named = (path for path in annotations.sources() if path != own and f"Gate.{gate.name}" in path.read_text())
+    named = (
+        path
+        for path in annotations.sources()
+        if path != own and f"Gate.{gate.name}" in path.read_text()
+    )
     return "yes" if next(named, None) is not None else "no"
 
 
 def _without_effect() -> list[tuple[str, str]]:
     """Return the fields that mean nothing here, each with the variable that stands in for it."""
-    kinds = {field.encode_name: field.default for field in msgspec.structs.fields(cluster_settings.OperatorFile)}
+    kinds = {
+        field.encode_name: field.default
+        for field in msgspec.structs.fields(cluster_settings.OperatorFile)
+    }
     found: list[tuple[str, str]] = []
     for name in (name for name, default in kinds.items() if default is None):
         file = _with(name)

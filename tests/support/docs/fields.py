@@ -45,7 +45,12 @@ def page() -> str:
     lines = [_HEAD]
     for kind, roots in _ROOTS.items():
         others = [name for name in structs() if name not in roots and _owner(name) == kind]
-        lines += [f"## {kind}", "", *_section(f"{kind} spec", roots[0]), *_section(f"{kind} status", roots[1])]
+        lines += [
+            f"## {kind}",
+            "",
+            *_section(f"{kind} spec", roots[0]),
+            *_section(f"{kind} status", roots[1]),
+        ]
         for name in others:
             lines += _section(_short(name), name)
     return "\n".join(lines)
@@ -62,7 +67,11 @@ def structs() -> list[str]:
 
 def paths() -> set[str]:
     """Return every field as `Type.field`."""
-    return {f"{_short(name)}.{field.name}" for name in structs() for field in go_types.known()[name].fields}
+    return {
+        f"{_short(name)}.{field.name}"
+        for name in structs()
+        for field in go_types.known()[name].fields
+    }
 
 
 def _reach(name: str, found: dict[str, None]) -> None:
@@ -76,7 +85,11 @@ def _reach(name: str, found: dict[str, None]) -> None:
 
 
 def _owner(name: str) -> str:
-    return "RayCluster" if hasattr(ray_cluster, _short(name)) and ray_cluster.__name__ == _home(name) else "RayService"
+    return (
+        "RayCluster"
+        if hasattr(ray_cluster, _short(name)) and ray_cluster.__name__ == _home(name)
+        else "RayService"
+    )
 
 
 def _home(name: str) -> str:
@@ -106,7 +119,12 @@ def _row(name: str, field: GoField) -> tuple[str, str, str, str]:
     is_spec = not _short(name).endswith("Status") and _short(name) != "HeadInfo"
     required = " (required)" if always and is_spec else ""
     meaning = " ".join([TEXTS[f"{_short(name)}.{field.name}"], *_limits(field)])
-    return f"`{field.name}`{required}", _type(field.type), markdown.code(field.default.strip('"')), meaning
+    return (
+        f"`{field.name}`{required}",
+        _type(field.type),
+        markdown.code(field.default.strip('"')),
+        meaning,
+    )
 
 
 def _limits(field: GoField) -> Iterator[str]:

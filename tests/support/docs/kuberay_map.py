@@ -18,6 +18,13 @@ def page() -> str:
 
 
 def _table() -> str:
-    rows = [(each.topic, each.kuberay, each.raybus, each.reason) for each in declared.entries() if not each.until]
+    rows = [
+        (each.topic, each.kuberay, each.raybus, each.reason)
+        for each in declared.entries()
+        if not each.until
+    ]
     lines = [("topic", "KubeRay", "raybus", "reason"), ("---",) * 4, *rows]
-    return "".join(f"|{'|'.join(line)}|\n" if line[0] == "---" else f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join(
+        f"|{'|'.join(line)}|\n" if line[0] == "---" else f"| {' | '.join(line)} |\n"
+        for line in lines
+    )

@@ -39,19 +39,27 @@ revisions.
 """
 OUTPUTS: Final = {
     "tree": Printed((Tree,), ("get rayservice NAME",), "One RayService; also each line of `-w`."),
-    "cluster-tree": Printed((ClusterTree,), ("get raycluster NAME",), "One RayCluster; also each line of `-w`."),
+    "cluster-tree": Printed(
+        (ClusterTree,), ("get raycluster NAME",), "One RayCluster; also each line of `-w`."
+    ),
     "trees": Printed((Tree, ClusterTree), SEVERAL, "Several objects with names."),
-    "listing": Printed((Listing,), ("list", "get rayservices", "get rayclusters"), "Tables of all objects."),
+    "listing": Printed(
+        (Listing,), ("list", "get rayservices", "get rayclusters"), "Tables of all objects."
+    ),
     "row": Printed(
         (ServiceRow | ClusterRow,),
         ("list -w", "get rayservices -w", "get rayclusters -w"),
         "Each line of a table that is watched: one object.",
     ),
     "status": Printed((RolloutStatus,), ("status",), "The end of a rollout."),
-    "history": Printed((list[Entry],), ("history",), "The revisions of a RayService, oldest first."),
+    "history": Printed(
+        (list[Entry],), ("history",), "The revisions of a RayService, oldest first."
+    ),
     "logs": Printed((Document,), ("logs",), "Each line of a log; JSON only."),
     "plan": Printed(
-        (Plan | list[Plan],), ("plan", "restart", "set image"), "One plan, or a list for several manifests."
+        (Plan | list[Plan],),
+        ("plan", "restart", "set image"),
+        "One plan, or a list for several manifests.",
     ),
     "action": Printed(
         (Result | list[Result],),
@@ -60,9 +68,13 @@ OUTPUTS: Final = {
     ),
     "explain": Printed((Explanation,), ("explain",), "The blocking issues of a RayService."),
     "lint": Printed((list[Finding],), ("lint", "policy lint"), "Errors and advice."),
-    "policy-try": Printed((Trial,), ("policy try",), "The outcome of each gate of an UpgradePolicy."),
+    "policy-try": Printed(
+        (Trial,), ("policy try",), "The outcome of each gate of an UpgradePolicy."
+    ),
     "doctor": Printed((list[Check],), ("doctor",), "The checks of an installation."),
-    "migrate-check": Printed((Report,), ("migrate check",), "What a take-over from KubeRay would change."),
+    "migrate-check": Printed(
+        (Report,), ("migrate check",), "What a take-over from KubeRay would change."
+    ),
     "version": Printed((Version,), ("version",), "The version of the program."),
 }
 
@@ -99,4 +111,9 @@ def page() -> str:
 
 def _several(kinds: list[Json]) -> Json:
     items = {"type": "array", "items": {"anyOf": kinds}}
-    return {"type": "object", "properties": {"items": items}, "required": ["items"], "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {"items": items},
+        "required": ["items"],
+        "additionalProperties": False,
+    }

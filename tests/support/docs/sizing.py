@@ -34,13 +34,17 @@ def table() -> str:
 
 def recorded(plan: str) -> str:
     """Write the costs of a recorded plan: its last paragraph."""
-    return "\n".join([RECORDED, "", "```text", plan.strip().split("\n\n")[-1], "```", "", RECORDED_END])
+    return "\n".join(
+        [RECORDED, "", "```text", plan.strip().split("\n\n")[-1], "```", "", RECORDED_END]
+    )
 
 
 def _row(surge: int, step: int, interval: int, unavailable: int, what: str) -> tuple[str, ...]:
     length = timedelta(seconds=interval)
     moved = step or Policy(unavailable=unavailable).carried(unavailable)
-    rollout = steps.simulate(Policy(surge=surge, step=moved, interval=length, unavailable=unavailable))
+    rollout = steps.simulate(
+        Policy(surge=surge, step=moved, interval=length, unavailable=unavailable)
+    )
     taken = picture.length(round(rollout.length.total_seconds()))
     capacity = f"{rollout.least} to {rollout.most} %"
     return str(surge), str(step), str(interval), str(len(rollout.weights)), taken, capacity, what

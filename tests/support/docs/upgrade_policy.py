@@ -10,7 +10,12 @@ from crd_generator.schema import Schema
 from support.builders.upgrade_policy import a_policy
 from support.docs import markdown
 
-_TYPES: Final = {"boolean": "true or false", "integer": "whole number", "number": "number", "string": "text"}
+_TYPES: Final = {
+    "boolean": "true or false",
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+}
 _HEAD: Final = f"""\
 # UpgradePolicy
 
@@ -68,7 +73,9 @@ def page() -> str:
     """Write the page."""
     example = yaml.safe_dump(a_policy(), sort_keys=False, width=100)
     lines = [f"{_HEAD}```yaml\n{example}```\n\n## Fields\n"]
-    lines += markdown.table(("field", "type", "limits", "meaning"), _rows(upgrade_policy.spec(), "spec"))
+    lines += markdown.table(
+        ("field", "type", "limits", "meaning"), _rows(upgrade_policy.spec(), "spec")
+    )
     return "\n".join(lines) + "\n" + _TAIL
 
 

@@ -13,7 +13,9 @@ from support.builders.messages import a_state, a_tombstone
 class ApiFeed:
     """Lists and watches whole kinds, in one namespace or all; implements `common.bus.feed.Feed` for all partitions as one."""
 
-    def __init__(self, kube: KubeClient, resources: Mapping[str, Resource], *, namespace: str | None = None) -> None:
+    def __init__(
+        self, kube: KubeClient, resources: Mapping[str, Resource], *, namespace: str | None = None
+    ) -> None:
         self._kube = kube
         self._namespace = namespace
         self._resources = resources

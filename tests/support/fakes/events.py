@@ -45,13 +45,21 @@ class FakeEvents:
         self._known: dict[str, float] = {}
 
     async def publish(
-        self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str],
+        *,
+        expected: int | None,
+        message_id: str,
     ) -> object:
         self.attempts += 1
         for callback in self.on_publish:
             callback("before")
         now = self._clock.monotonic()
-        message = Report(subject=subject, headers={**headers, "Nats-Msg-Id": message_id}, payload=payload)
+        message = Report(
+            subject=subject, headers={**headers, "Nats-Msg-Id": message_id}, payload=payload
+        )
         self.sent.append(message)
         if now - self._known.get(message_id, -WINDOW) >= WINDOW:
             self._known[message_id] = now

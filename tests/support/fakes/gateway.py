@@ -42,7 +42,12 @@ class FakeGatewayController:
             return
         for place, body in list(self._kube.objects.items()):
             kind = place[0]
-            if kind in RESOURCES and not self._is_right(body) and self._is_served(body) and self._is_due(body):
+            if (
+                kind in RESOURCES
+                and not self._is_right(body)
+                and self._is_served(body)
+                and self._is_due(body)
+            ):
                 self._set(RESOURCES[kind], body)
                 self._accepted[body["metadata"]["uid"]] = self._mind(self._kube.objects[place])
 
@@ -66,12 +71,16 @@ class FakeGatewayController:
     def _set(self, resource: Resource, body: Body) -> None:
         if resource is GATEWAY:
             why = "Programmed" if self.is_programmed else "AddressNotAssigned"
-            held = self._conditions(body, Accepted=("True", "Accepted"), Programmed=(_status(self.is_programmed), why))
+            held = self._conditions(
+                body, Accepted=("True", "Accepted"), Programmed=(_status(self.is_programmed), why)
+            )
             self._put(resource, body, {"conditions": held})
             return
         is_refused = resource.kind in self.refused_kinds or not self.accepts_routes
         why = "NoMatchingListenerHostname" if is_refused else "Accepted"
-        held = self._conditions(body, Accepted=(_status(not is_refused), why), ResolvedRefs=("True", "ResolvedRefs"))
+        held = self._conditions(
+            body, Accepted=(_status(not is_refused), why), ResolvedRefs=("True", "ResolvedRefs")
+        )
         parents = [
             {"parentRef": dict(parent), "controllerName": "example.org/gw", "conditions": held}
             for parent in body["spec"].get("parentRefs", [])
@@ -106,7 +115,11 @@ def _essence(value: object) -> object:
     """Return JSON without the times in it."""
     match value:
         case dict():
-            return {key: _essence(each) for key, each in cast("Json", value).items() if key != "lastTransitionTime"}
+            return {
+                key: _essence(each)
+                for key, each in cast("Json", value).items()
+                if key != "lastTransitionTime"
+            }
         case list():
             return [_essence(each) for each in cast("list[object]", value)]
         case _:

@@ -22,7 +22,16 @@ from common.kube.resources import EVENT, POD, SERVICE_ACCOUNT, Resource
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 LARGEST = 1536 * 1024
 """Bytes of an object that the real server's store takes, by its default."""
-_WITH_STATUS = {"RayCluster", "RayService", "Pod", "Service", "Job", "Gateway", "HTTPRoute", "GRPCRoute"}
+_WITH_STATUS = {
+    "RayCluster",
+    "RayService",
+    "Pod",
+    "Service",
+    "Job",
+    "Gateway",
+    "HTTPRoute",
+    "GRPCRoute",
+}
 
 Bodies = list[Body]
 Texts = list[str]
@@ -74,11 +83,18 @@ class FakeKube:
         return msgspec.json.encode(self._find(resource, namespace, name))
 
     async def list(
-        self, resource: Resource, namespace: str | None, *, label_selector: str = "", limit: int | None = None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        label_selector: str = "",
+        limit: int | None = None,
     ) -> bytes:
         self._receive("list", resource, namespace, label_selector)
         found = self._select(resource, namespace, label_selector)[:limit]
-        return msgspec.json.encode({"metadata": {"resourceVersion": str(self.version)}, "items": found})
+        return msgspec.json.encode(
+            {"metadata": {"resourceVersion": str(self.version)}, "items": found}
+        )
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
         body = _copy(body)
@@ -108,7 +124,12 @@ class FakeKube:
         return msgspec.json.encode(partial | {"metadata": msgspec.json.decode(stored)["metadata"]})
 
     async def replace(
-        self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Body,
+        *,
+        subresource: str | None = None,
     ) -> bytes:
         name = body["metadata"]["name"]
         self._receive("update", resource, namespace, name, subresource=subresource, body=body)
@@ -124,8 +145,12 @@ class FakeKube:
             new["status"] = old["status"]
         return self._change(resource, old, new)
 
-    async def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> bytes:
-        self._receive("patch", resource, namespace, name, subresource=patch.subresource, body=patch.body)
+    async def patch(
+        self, resource: Resource, namespace: str | None, name: str, patch: Patch
+    ) -> bytes:
+        self._receive(
+            "patch", resource, namespace, name, subresource=patch.subresource, body=patch.body
+        )
         old = self._find(resource, namespace, name)
         body = cast("Body", patch.body)
         if patch.content_type != MERGE_PATCH:
@@ -152,10 +177,17 @@ class FakeKube:
             raise errors.Conflict("Precondition failed: ResourceVersion in precondition differs")
         return msgspec.json.encode(self._delete(resource, old))
 
-    async def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> bytes:
+    async def delete_collection(
+        self, resource: Resource, namespace: str, *, label_selector: str
+    ) -> bytes:
         self._receive("deletecollection", resource, namespace, label_selector)
-        gone = [self._delete(resource, each) for each in self._select(resource, namespace, label_selector)]
-        return msgspec.json.encode({"metadata": {"resourceVersion": str(self.version)}, "items": gone})
+        gone = [
+            self._delete(resource, each)
+            for each in self._select(resource, namespace, label_selector)
+        ]
+        return msgspec.json.encode(
+            {"metadata": {"resourceVersion": str(self.version)}, "items": gone}
+        )
 
     async def request_token(self, namespace: str, account: str, *, seconds: int) -> bytes:
         body = {"spec": {"expirationSeconds": seconds}}
@@ -163,8 +195,13 @@ class FakeKube:
         self._find(SERVICE_ACCOUNT, namespace, account)
         self.tokens_issued += 1
         begin, end = self._now(), self._now() + timedelta(seconds=seconds)
-        status = {"token": f"issued-{namespace}-{self.tokens_issued}", "expirationTimestamp": rfc3339(end)}
-        return msgspec.json.encode({"metadata": {"creationTimestamp": rfc3339(begin)}, "status": status})
+        status = {
+            "token": f"issued-{namespace}-{self.tokens_issued}",
+            "expirationTimestamp": rfc3339(end),
+        }
+        return msgspec.json.encode(
+            {"metadata": {"creationTimestamp": rfc3339(begin)}, "status": status}
+        )
 
     # --- what a test does to the harness ---------------------------------------------------------------------------------
 
@@ -203,7 +240,9 @@ class FakeKube:
     def writes(self) -> Texts:
         """Return the requests that changed something, as text, without events."""
         reads = {"get", "list"}
-        return [str(each) for each in self.requests if each.verb not in reads and each.kind != "Event"]
+        return [
+            str(each) for each in self.requests if each.verb not in reads and each.kind != "Event"
+        ]
 
     def events(self) -> Report:
         """Return type, reason and note of every event, in order."""
@@ -215,10 +254,16 @@ class FakeKube:
 
     # --- inside --------------------------------------------------------------------------------------------------------
 
-    def _receive(self, verb: str, resource: Resource, namespace: str | None, name: str, **more: Any) -> None:
+    def _receive(
+        self, verb: str, resource: Resource, namespace: str | None, name: str, **more: Any
+    ) -> None:
         if verb in {"get", "update", "patch", "delete"}:
-            resource.path(namespace, name, more.get("subresource"))  # refuses what no object can be called
-        request = Request(verb=verb, kind=resource.kind, namespace=namespace or "", name=name, **more)
+            resource.path(
+                namespace, name, more.get("subresource")
+            )  # refuses what no object can be called
+        request = Request(
+            verb=verb, kind=resource.kind, namespace=namespace or "", name=name, **more
+        )
         self.requests.append(request)
         for fault in self.faults:
             problem = fault(request)
@@ -234,16 +279,22 @@ class FakeKube:
     def _select(self, resource: Resource, namespace: str | None, selector: str) -> Bodies:
         wanted = dict(part.split("=", 1) for part in selector.split(",") if part)
         kind = resource.kind
-        places = sorted(each for each in self.objects if each[0] == kind and each[1] == (namespace or each[1]))
+        places = sorted(
+            each for each in self.objects if each[0] == kind and each[1] == (namespace or each[1])
+        )
         found = [self.objects[place] for place in places]
         if not wanted:
             return found
-        return [body for body in found if wanted.items() <= body["metadata"].get("labels", {}).items()]
+        return [
+            body for body in found if wanted.items() <= body["metadata"].get("labels", {}).items()
+        ]
 
     def _check_preconditions(self, old: Body, meta: Mapping[str, Any]) -> None:
         have = old["metadata"]
         if meta.get("resourceVersion") not in {None, have["resourceVersion"]}:
-            raise errors.Conflict("the object has been modified; please apply your changes to the latest version")
+            raise errors.Conflict(
+                "the object has been modified; please apply your changes to the latest version"
+            )
         if meta.get("uid") not in {None, have["uid"]}:
             raise errors.Conflict("Precondition failed: UID in precondition differs")
 
@@ -302,7 +353,10 @@ def _server_owned(old: Body) -> Body:
 
 
 def _without_version(body: Body) -> Body:
-    return {**body, "metadata": {k: v for k, v in body["metadata"].items() if k != "resourceVersion"}}
+    return {
+        **body,
+        "metadata": {k: v for k, v in body["metadata"].items() if k != "resourceVersion"},
+    }
 
 
 def _merge(old: object, patch: object) -> object:

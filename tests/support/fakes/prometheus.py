@@ -13,7 +13,11 @@ def scalar(text: str) -> Answer:
 def vector(*texts: str) -> Answer:
     """Answer a vector with a series for each value."""
     return _found(
-        "vector", [{"metric": {"pod": f"p-{number}"}, "value": [1.0, text]} for number, text in enumerate(texts)]
+        "vector",
+        [
+            {"metric": {"pod": f"p-{number}"}, "value": [1.0, text]}
+            for number, text in enumerate(texts)
+        ],
     )
 
 

@@ -82,7 +82,9 @@ class FakeHead:
     def deploy(self, config: Json) -> None:
         """Take a config, or refuse it as Serve's schema would."""
         apps = config.get("applications")
-        if not isinstance(apps, list) or not all("import_path" in app for app in cast("list[Json]", apps)):
+        if not isinstance(apps, list) or not all(
+            "import_path" in app for app in cast("list[Json]", apps)
+        ):
             raise errors.Rejected(
                 "400 Bad Request: 1 validation error for ServeDeploySchema: applications: field required"
             )
@@ -102,7 +104,9 @@ class FakeHead:
             "applications": {
                 app.get("name", ""): {
                     **self._app(app, self._is_deployed(app), capacity),
-                    "deployed_app_config": {**app, **self.rewrites} if self.reports_configs else None,
+                    "deployed_app_config": {**app, **self.rewrites}
+                    if self.reports_configs
+                    else None,
                 }
                 for app in config["applications"]
                 if app.get("name", "") not in self.hides
@@ -110,13 +114,19 @@ class FakeHead:
             "target_capacity": capacity,
             "proxy_location": "EveryNode",
             "proxies": {
-                f"node-{ip}": {"status": "HEALTHY", "node_ip": ip} for ip in (*self.nodes, self.head_node) if ip
+                f"node-{ip}": {"status": "HEALTHY", "node_ip": ip}
+                for ip in (*self.nodes, self.head_node)
+                if ip
             },
         }
 
     def _runs_already(self, config: Json) -> bool:
         """Return whether a config changes nothing but the capacity."""
-        return bool(self.puts) and not self._forgotten and self.puts[-1]["applications"] == config["applications"]
+        return (
+            bool(self.puts)
+            and not self._forgotten
+            and self.puts[-1]["applications"] == config["applications"]
+        )
 
     def _left_running(self) -> int:
         """Return how many replicas each deployment has had until now."""
@@ -131,7 +141,9 @@ class FakeHead:
     def _app(self, app: Json, done: bool, capacity: float | None) -> Json:
         if app["import_path"].startswith(MISSING) and done:
             name = app["import_path"].split(":")[0]
-            message = f"Deploying app failed:\nTraceback\nModuleNotFoundError: No module named '{name}'"
+            message = (
+                f"Deploying app failed:\nTraceback\nModuleNotFoundError: No module named '{name}'"
+            )
             return {"status": "DEPLOY_FAILED", "message": message, "deployments": {}}
         target = _scaled(2, capacity) if self.autoscaled is None else self.autoscaled
         running = target if done else min(target, self._kept)
@@ -140,9 +152,16 @@ class FakeHead:
             for ip in (self.nodes[index % len(self.nodes)] for index in range(running))
         ]
         status = "HEALTHY" if done else "UPDATING"
-        deployment: Json = {"status": status, "message": "", "target_num_replicas": target, "replicas": replicas}
+        deployment: Json = {
+            "status": status,
+            "message": "",
+            "target_num_replicas": target,
+            "replicas": replicas,
+        }
         if self.autoscaled is not None:
-            deployment["deployment_config"] = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 100}}
+            deployment["deployment_config"] = {
+                "autoscaling_config": {"min_replicas": 1, "max_replicas": 100}
+            }
         return {
             "status": "RUNNING" if done else "DEPLOYING",
             "message": "",
@@ -182,7 +201,13 @@ class FakeServe:
         return self.heads.setdefault(service, FakeHead(self._clock))
 
     async def request(
-        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+        self,
+        target: Target,
+        path: str,
+        *,
+        most: int,
+        config: Json | None = None,
+        seconds: float | None = None,
     ) -> bytes:
         del most, seconds
         if target.ip and path not in {METRICS, PROXY_HEALTH}:
@@ -223,7 +248,9 @@ class FakeServe:
         self.checked.append(pod)
         cluster = pod.name.rpartition("-head")[0]
         if not self.head(f"{cluster}-head-svc").proxy_is_healthy:
-            raise errors.Unavailable(f"the proxy of {pod.name} answered 500 Internal Server Error: unhealthy")
+            raise errors.Unavailable(
+                f"the proxy of {pod.name} answered 500 Internal Server Error: unhealthy"
+            )
         return b"success"
 
     def _of_application(self, pod: Target, path: str) -> bytes:
@@ -252,7 +279,9 @@ class FakeServe:
         fake = self.head(service)
         match fake.behaviour:
             case "500":
-                raise errors.Unavailable(f"the dashboard at {service}:8265 answered 500 Internal Server Error: boom")
+                raise errors.Unavailable(
+                    f"the dashboard at {service}:8265 answered 500 Internal Server Error: boom"
+                )
             case "silent":
                 raise errors.Unavailable(f"{service} does not answer within 2 s")
             case _:
@@ -264,7 +293,11 @@ def exposition(ongoing: Ongoing) -> bytes:
     lines = [
         "# HELP ray_node_cpu_count CPUs",
         "ray_node_cpu_count 2.0",
-        *([] if ongoing.lacks_proxy else [f'ray_serve_num_ongoing_http_requests{{node_id="n0"}} {ongoing.proxies}.0']),
+        *(
+            []
+            if ongoing.lacks_proxy
+            else [f'ray_serve_num_ongoing_http_requests{{node_id="n0"}} {ongoing.proxies}.0']
+        ),
         f'ray_serve_replica_processing_queries{{node_id="n0"}} {ongoing.replicas}.0',
     ]
     processes = 1 + ongoing.has_older if ongoing.has_ha_proxy else 0
@@ -298,7 +331,9 @@ def http_app(serve: FakeServe, *, prefix: str = "") -> web.Application:
         if f"{cluster}-head-svc" in serve.heads:  # where addresses are distinct
             await answering(serve.head(f"{cluster}-head-svc"))
         healthy = all(head.proxy_is_healthy for head in serve.heads.values())
-        return web.Response(status=200 if healthy else 500, text="success" if healthy else "unhealthy")
+        return web.Response(
+            status=200 if healthy else 500, text="success" if healthy else "unhealthy"
+        )
 
     async def metrics(_request: web.Request) -> web.Response:
         counts = [head.ongoing for head in serve.heads.values()]
@@ -308,7 +343,9 @@ def http_app(serve: FakeServe, *, prefix: str = "") -> web.Application:
             f'ray_serve_num_ongoing_http_requests{{node_id="n{number}"}} {count}.0'
             for number, count in enumerate(counts)
         ]
-        return web.Response(text="\n".join(["# HELP ray_node_cpu_count CPUs", "ray_node_cpu_count 2.0", *lines, ""]))
+        return web.Response(
+            text="\n".join(["# HELP ray_node_cpu_count CPUs", "ray_node_cpu_count 2.0", *lines, ""])
+        )
 
     app = web.Application()
     app.router.add_get(f"{prefix}/metrics", metrics)
@@ -345,7 +382,11 @@ def _refused(head: FakeHead, request: web.Request) -> web.Response | None:
     if head.behaviour == "500":
         return web.Response(status=500, text="boom")
     refusal = head.refusal(request.headers.get(TOKEN_HEADER, "").removeprefix("Bearer ") or None)
-    return None if refusal is None else web.Response(status=int(refusal[:3]), text=refusal.partition(": ")[2])
+    return (
+        None
+        if refusal is None
+        else web.Response(status=int(refusal[:3]), text=refusal.partition(": ")[2])
+    )
 
 
 def _scaled(count: int, capacity: float | None) -> int:

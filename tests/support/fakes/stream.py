@@ -41,7 +41,9 @@ class FakeStateStream:
         return {subject: entry for subject, entry in self.entries.items() if not entry.is_gone}
 
     async def since(self, sequence: int) -> dict[str, Entry]:
-        return {subject: entry for subject, entry in self.entries.items() if entry.sequence >= sequence}
+        return {
+            subject: entry for subject, entry in self.entries.items() if entry.sequence >= sequence
+        }
 
     async def last(self, subject: str) -> Entry:
         return self.entries.get(subject, Entry())
@@ -60,7 +62,13 @@ class FakeStateStream:
             self.purged.append(subject)
 
     async def publish(
-        self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str],
+        *,
+        expected: int | None,
+        message_id: str,
     ) -> int:
         await asyncio.sleep(0)
         await self.flows.wait()
@@ -88,14 +96,24 @@ class FakeStateStream:
         match message:
             case State():
                 entry = Entry(
-                    sequence=sequence, kind=message.kind, version=message.version, form=message.form, uid=message.uid
+                    sequence=sequence,
+                    kind=message.kind,
+                    version=message.version,
+                    form=message.form,
+                    uid=message.uid,
                 )
             case Quarantined():
                 entry = Entry(
-                    sequence=sequence, kind=message.kind, version=message.version, form="Quarantined", uid=message.uid
+                    sequence=sequence,
+                    kind=message.kind,
+                    version=message.version,
+                    form="Quarantined",
+                    uid=message.uid,
                 )
             case Gone():
-                entry = Entry(sequence=sequence, kind=message.kind, version=message.version, is_gone=True)
+                entry = Entry(
+                    sequence=sequence, kind=message.kind, version=message.version, is_gone=True
+                )
             case Synced():
                 entry = Entry(sequence=sequence, uid=message.epoch)
         self.entries[subject] = entry

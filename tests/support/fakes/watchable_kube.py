@@ -45,7 +45,9 @@ class WatchableKube(FakeKube):
         """Return the kinds that are watched now."""
         return sorted(resource.kind for resource, _, _, _ in self._streams)
 
-    async def request(self, _method: str, path: str, *, query: Mapping[str, str] | None = None, **_more: Any) -> bytes:
+    async def request(
+        self, _method: str, path: str, *, query: Mapping[str, str] | None = None, **_more: Any
+    ) -> bytes:
         """Answer a list with selectors; there is no dashboard."""
         resource, namespace = _asked(path)
         if resource is None:

@@ -29,7 +29,9 @@ _NATS_ONLY: Final = re.compile(r"nats|nats-keys-.*|nats-servers|nats-subscriber"
 _STREAMS: Final = re.compile(r"nats-streams|nats-keys-provisioner(-outside)?")
 
 
-def templates(production: Sequence[Document], extras: Mapping[str, Sequence[Document]]) -> dict[str, str]:
+def templates(
+    production: Sequence[Document], extras: Mapping[str, Sequence[Document]]
+) -> dict[str, str]:
     """Return the templates by file name; `extras` are further objects by the condition on which they are there."""
     parts: dict[str, list[str]] = {}
     for document in production:
@@ -60,7 +62,9 @@ def _file(document: Document) -> str:
     if name.startswith("nats-keys-") or name == "nats-servers":
         return "nats.yaml" if kind != "NetworkPolicy" else "network_policies.yaml"
     if kind in {"ConfigMap", "PriorityClass", "NetworkPolicy"}:
-        return {"ConfigMap": "config.yaml", "PriorityClass": "priority_class.yaml"}.get(kind, "network_policies.yaml")
+        return {"ConfigMap": "config.yaml", "PriorityClass": "priority_class.yaml"}.get(
+            kind, "network_policies.yaml"
+        )
     return f"{name}.yaml" if name in SERVICES else "nats.yaml"
 
 
@@ -73,7 +77,9 @@ def _condition(document: Document) -> str:
         return ".Values.priorityClass.create"
     if _STREAMS.fullmatch(name):
         return ".Values.nats.streams"
-    is_of_users = any(each.startswith(_AGGREGATED) for each in document["metadata"].get("labels", {}))
+    is_of_users = any(
+        each.startswith(_AGGREGATED) for each in document["metadata"].get("labels", {})
+    )
     if name == "raybus-cluster-identity" or kind in _ADMISSION or is_of_users:
         return _EVERYWHERE
     return _INTERNAL if _NATS_ONLY.fullmatch(name) else ""
@@ -82,7 +88,9 @@ def _condition(document: Document) -> str:
 def _part(document: Document, condition: str) -> str:
     changed = msgspec.json.decode(CONFIG_MAP.sub(r"\1", msgspec.json.encode(document).decode()))
     _place(changed)
-    if changed["kind"] in {"ClusterRole", "ClusterRoleBinding"} and (not condition or condition.startswith(_GATE)):
+    if changed["kind"] in {"ClusterRole", "ClusterRoleBinding"} and (
+        not condition or condition.startswith(_GATE)
+    ):
         text = _anywhere(changed)
         return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text
     if change := _CHANGES.get(changed["kind"]):
@@ -128,14 +136,19 @@ def _pods(document: Document) -> None:
         container["imagePullPolicy"] = value(".Values.image.pullPolicy")
     if "priorityClassName" in pod:
         del pod["priorityClassName"]
-        pod[field(".Values.priorityClass.name", "priorityClassName")] = value(".Values.priorityClass.name")
+        pod[field(".Values.priorityClass.name", "priorityClassName")] = value(
+            ".Values.priorityClass.name"
+        )
     for name in ("imagePullSecrets", "nodeSelector", "tolerations"):
         pod[field(f".Values.{name}", name)] = value(f"toJson .Values.{name}")
 
 
 def _outside(pod: Document, user: str, folder: str = "nats", prefix: str = "RAYBUS_NATS") -> None:
     """Give a pod the key of a user for a NATS outside of the cluster, from a Secret that the installer makes."""
-    volume = {"name": f"{folder}-user", "secret": {"secretName": f"nats-user-{user}", "defaultMode": 0o440}}
+    volume = {
+        "name": f"{folder}-user",
+        "secret": {"secretName": f"nats-user-{user}", "defaultMode": 0o440},
+    }
     mount = {"name": f"{folder}-user", "mountPath": f"/etc/raybus/{folder}", "readOnly": True}
     pod["volumes"].append(_unless_internal(volume))
     container = pod["containers"][0]
@@ -154,7 +167,9 @@ def _job(document: Document) -> None:
     pod = document["spec"]["template"]["spec"]
     _outside(pod, "provisioner")
     _outside(pod, "provisioner-outside", folder="outside", prefix="")
-    pod["containers"][0]["command"].append(element(f"not {_INTERNAL}", "--outside-seed=/etc/raybus/outside/seed"))
+    pod["containers"][0]["command"].append(
+        element(f"not {_INTERNAL}", "--outside-seed=/etc/raybus/outside/seed")
+    )
     _pods(document)
 
 
@@ -170,7 +185,9 @@ def _deployment(document: Document) -> None:
     parts = name.split("-")
     camel = parts[0] + "".join(part.title() for part in parts[1:])
     document["spec"]["replicas"] = value(f".Values.replicas.{camel}")
-    document["spec"]["template"]["spec"]["containers"][0]["resources"] = value("toJson .Values.resources")
+    document["spec"]["template"]["spec"]["containers"][0]["resources"] = value(
+        "toJson .Values.resources"
+    )
     _outside(document["spec"]["template"]["spec"], name)
     _pods(document)
     _restarts(document, "settings", *(["operator"] if name == "cluster-reconciler" else []))
@@ -185,7 +202,9 @@ def _stateful_set(document: Document) -> None:
     claim["spec"]["resources"]["requests"]["storage"] = "SIZE"
     with_size = _json([claim]).replace('"SIZE"', "{{ .Values.nats.storage.size | quote }}")
     chosen = '{{ with .Values.nats.storage.className }},"storageClassName":{{ quote . }}{{ end }}'
-    body = with_size.replace('"accessModes":["ReadWriteOnce"]', f'"accessModes":["ReadWriteOnce"]{chosen}')
+    body = with_size.replace(
+        '"accessModes":["ReadWriteOnce"]', f'"accessModes":["ReadWriteOnce"]{chosen}'
+    )
     spec[field(".Values.nats.storage.size", "volumeClaimTemplates")] = f"⟦{body}⟧"
     memory = f"⟦{_json({'name': 'jetstream', 'emptyDir': {'sizeLimit': '1Gi'}})}⟧"
     pod["volumes"].append(element("not .Values.nats.storage.size", memory))

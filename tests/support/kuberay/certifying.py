@@ -29,17 +29,33 @@ def is_ready(certificate: Body) -> bool:
     """Return whether a certificate was issued for its spec as it is now."""
     conditions: list[Body] = certificate.get("status", {}).get("conditions", [])
     generation = certificate["metadata"]["generation"]
-    return any(each["type"] == "Ready" and each["observedGeneration"] == generation for each in conditions)
+    return any(
+        each["type"] == "Ready" and each["observedGeneration"] == generation for each in conditions
+    )
 
 
 async def issue(kube: KubeClient, certificate: Body, *, revision: int = 0) -> None:
     """Write the Secret of a certificate, and that it is ready; another `revision` renews it."""
     meta, name = certificate["metadata"], certificate["spec"]["secretName"]
     await write_secret(kube, certificate, revision=revision or meta["generation"])
-    ready = {"type": "Ready", "status": "True", "observedGeneration": meta["generation"], "reason": "Ready"}
-    ready |= {"message": f"Certificate is up to date: {name}", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    status = {"conditions": [ready], "notAfter": NOT_AFTER, "revision": revision or meta["generation"]}
-    await kube.replace(CERTIFICATE, meta["namespace"], {**certificate, "status": status}, subresource="status")
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "observedGeneration": meta["generation"],
+        "reason": "Ready",
+    }
+    ready |= {
+        "message": f"Certificate is up to date: {name}",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    status = {
+        "conditions": [ready],
+        "notAfter": NOT_AFTER,
+        "revision": revision or meta["generation"],
+    }
+    await kube.replace(
+        CERTIFICATE, meta["namespace"], {**certificate, "status": status}, subresource="status"
+    )
 
 
 async def write_secret(kube: KubeClient, certificate: Body, *, revision: int) -> None:

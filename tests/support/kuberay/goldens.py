@@ -18,7 +18,14 @@ NAMESPACE: Final = "kuberay-golden"
 """The namespace in which KubeRay made the objects; it stands in some of their fields."""
 
 _CERTIFICATE: Final = re.compile(r"ray-(?:head-cert|worker-cert|ca-certificate)-(.+)")
-_CHOSEN: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "namespace")
+_CHOSEN: Final = (
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "managedFields",
+    "generation",
+    "namespace",
+)
 
 
 def users(folder: Path) -> list[Document]:
@@ -34,7 +41,9 @@ def users(folder: Path) -> list[Document]:
 
 def clusters(setting: Setting) -> list[str]:
     """Return the names of a setting's RayClusters."""
-    return [each["metadata"]["name"] for each in manifests.of_kind(users(setting.folder), "RayCluster")]
+    return [
+        each["metadata"]["name"] for each in manifests.of_kind(users(setting.folder), "RayCluster")
+    ]
 
 
 def load(setting: Setting, cluster: str, *, namespace: str) -> list[Body]:
@@ -57,7 +66,9 @@ def _save(setting: Setting, name: str, objects: Sequence[Body]) -> Path:
     path = setting.folder / f"{name}.json"
     uid = next(each["metadata"]["uid"] for each in objects if each["kind"] == "RayCluster")
     text = msgspec.json.encode([_lasting(each) for each in objects], order="sorted").decode()
-    text = text.replace(uid, CLUSTER_UID).replace(f"-ca-secret-{uid[:8]}", f"-ca-secret-{CLUSTER_UID[:8]}")
+    text = text.replace(uid, CLUSTER_UID).replace(
+        f"-ca-secret-{uid[:8]}", f"-ca-secret-{CLUSTER_UID[:8]}"
+    )
     path.write_text(msgspec.json.format(text, indent=1) + "\n")
     return path
 
@@ -83,7 +94,9 @@ def _cluster(body: Body) -> str | None:
     meta = body["metadata"]
     if body["kind"] == "RayCluster":
         return meta["name"]
-    owners = [each["name"] for each in meta.get("ownerReferences", []) if each["kind"] == "RayCluster"]
+    owners = [
+        each["name"] for each in meta.get("ownerReferences", []) if each["kind"] == "RayCluster"
+    ]
     certificate = meta.get("annotations", {}).get("cert-manager.io/certificate-name", "")
     if (of_cluster := _CERTIFICATE.fullmatch(certificate)) is not None:
         return of_cluster[1]

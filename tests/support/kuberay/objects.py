@@ -57,7 +57,9 @@ CLUSTER_UID: Final = "uid-of-the-raycluster"
 _REPLICA_NAME: Final = "ray.io/worker-group-replica-name"
 _CHOSEN: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation")
 _TOKEN_VOLUME: Final = re.compile(r"kube-api-access-[a-z0-9]{5}")
-_OPERATOR_VERSION: Final = re.compile(r'(?<="ray.io/kuberay-version":")[^"]+|(?<=kuberay_version=)[^;]+')
+_OPERATOR_VERSION: Final = re.compile(
+    r'(?<="ray.io/kuberay-version":")[^"]+|(?<=kuberay_version=)[^;]+'
+)
 _EVERY_NAMESPACE_HAS: Final = {"kube-root-ca.crt", "default"}
 
 Objects = list[Body]
@@ -89,7 +91,9 @@ async def _list(kube: KubeClient, resource: Resource, namespace: str) -> Objects
 def resource_of(body: Body) -> Resource:
     """Return how the API server addresses an object."""
     return next(
-        each for each in (RAY_CLUSTER, *CHILDREN) if (each.api_version, each.kind) == (body["apiVersion"], body["kind"])
+        each
+        for each in (RAY_CLUSTER, *CHILDREN)
+        if (each.api_version, each.kind) == (body["apiVersion"], body["kind"])
     )
 
 
@@ -97,7 +101,9 @@ def comparable(objects: Sequence[Body]) -> dict[str, Body]:
     """Return the objects by what they are, without all that is chosen by chance or by the API server."""
     names = _names(objects)
     text = msgspec.json.encode([_kept(each) for each in objects]).decode()
-    pattern = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) or r"\Z(?!)")
+    pattern = re.compile(
+        "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) or r"\Z(?!)"
+    )
     text = _OPERATOR_VERSION.sub("VERSION", text)
     text = _TOKEN_VOLUME.sub("kube-api-access", pattern.sub(lambda found: names[found[0]], text))
     bodies = cast("Objects", msgspec.json.decode(text))
@@ -106,10 +112,14 @@ def comparable(objects: Sequence[Body]) -> dict[str, Body]:
             each["kind"] == "Certificate" and "ipAddresses" in each["spec"]
         ):  # which were sorted before they got a name by their place
             each["spec"]["ipAddresses"].sort()
-    return {f"{each['apiVersion']} {each['kind']} {each['metadata']['name']}": each for each in bodies}
+    return {
+        f"{each['apiVersion']} {each['kind']} {each['metadata']['name']}": each for each in bodies
+    }
 
 
-def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any], *, where: str = "") -> list[str]:
+def differences(
+    theirs: Mapping[str, Any], ours: Mapping[str, Any], *, where: str = ""
+) -> list[str]:
     """Return each field that differs, as `where: KubeRay has …, here is …`."""
     found: list[str] = []
     for key in sorted({*theirs, *ours}):
@@ -132,10 +142,16 @@ def _different(theirs: object, ours: object, place: str) -> list[str]:
     if isinstance(theirs, dict) and isinstance(ours, dict):
         return differences(cast("Body", theirs), cast("Body", ours), where=place)
     if isinstance(theirs, list) and isinstance(ours, list):
-        return differences(_numbered(cast("list[object]", theirs)), _numbered(cast("list[object]", ours)), where=place)
+        return differences(
+            _numbered(cast("list[object]", theirs)),
+            _numbered(cast("list[object]", ours)),
+            where=place,
+        )
     if theirs == ours:
         return []
-    return [f"{place}: KubeRay has {_short(cast('Any', theirs))}, here is {_short(cast('Any', ours))}"]
+    return [
+        f"{place}: KubeRay has {_short(cast('Any', theirs))}, here is {_short(cast('Any', ours))}"
+    ]
 
 
 def _numbered(items: Sequence[object]) -> dict[str, object]:
@@ -169,7 +185,9 @@ def _placed(pods: Iterator[Body]) -> Iterator[tuple[str, Body]]:
     numbers: dict[str, int] = {}
     for pod in sorted(pods, key=_order):
         own = pod["metadata"]["labels"]
-        group = " ".join(own.get(each, "") for each in (labels.CLUSTER, labels.NODE_TYPE, labels.GROUP)).strip()
+        group = " ".join(
+            own.get(each, "") for each in (labels.CLUSTER, labels.NODE_TYPE, labels.GROUP)
+        ).strip()
         numbers[group] = numbers.get(group, -1) + 1
         yield f"{group} {numbers[group]}", pod
 
@@ -195,8 +213,14 @@ def _kept(body: Body) -> Body:
             kept.pop("status", None)
         case "Certificate":
             kept.pop("status", None)
-            if body["spec"].get("isCA"):  # its key is kept, as tests/parity/differences.yaml declares
-                key = {field: value for field, value in body["spec"]["privateKey"].items() if field != "rotationPolicy"}
+            if body["spec"].get(
+                "isCA"
+            ):  # its key is kept, as tests/parity/differences.yaml declares
+                key = {
+                    field: value
+                    for field, value in body["spec"]["privateKey"].items()
+                    if field != "rotationPolicy"
+                }
                 kept["spec"] = {**body["spec"], "privateKey": key}
         case "PersistentVolumeClaim" | "Service" | "Pod" | "Ingress" | "Job":
             kept.pop("status", None)
@@ -210,8 +234,12 @@ def _stable_spec(spec: Body) -> Body:
     chosen = ("healthCheckNodePort", "nodeName")
     kept = {field: value for field, value in spec.items() if field not in chosen}
     if "ports" in spec:  # KubeRay writes them in no order
-        kept["ports"] = sorted((_without_node_port(port) for port in spec["ports"]), key=lambda port: port["name"])
-    for container in spec.get("initContainers", []):  # lines of a script may be indented in more ways than one
+        kept["ports"] = sorted(
+            (_without_node_port(port) for port in spec["ports"]), key=lambda port: port["name"]
+        )
+    for container in spec.get(
+        "initContainers", []
+    ):  # lines of a script may be indented in more ways than one
         container["args"] = [" ".join(each.split()) for each in container.get("args", [])]
         if container["name"] == WAIT_FOR_ADDRESS:  # ours finds addresses of IPv6 too
             container["args"] = ["SCRIPT"] * len(container["args"])
@@ -220,7 +248,9 @@ def _stable_spec(spec: Body) -> Body:
 
 def _stable_status(status: Body) -> Body:
     """Drop what depends on how often a spec was written, and the ports of the node."""
-    kept: Body = _timeless({field: value for field, value in status.items() if field != "observedGeneration"})
+    kept: Body = _timeless(
+        {field: value for field, value in status.items() if field != "observedGeneration"}
+    )
     if "endpoints" in kept:
         kept["endpoints"] = {port: _drawn(number) for port, number in kept["endpoints"].items()}
     return kept
@@ -241,7 +271,13 @@ def _timeless(value: object) -> Any:
     if isinstance(value, dict):
         fields = cast("Body", value)
         moments = {"lastTransitionTime", "lastUpdateTime"}
-        return {field: "TIME" if field in moments else _timeless(each) for field, each in fields.items()}
+        return {
+            field: "TIME" if field in moments else _timeless(each) for field, each in fields.items()
+        }
     if isinstance(value, list):
         return [_timeless(each) for each in cast("list[object]", value)]
-    return "TIME" if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", value) else value
+    return (
+        "TIME"
+        if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", value)
+        else value
+    )

@@ -29,11 +29,15 @@ async def leave(kube: KubeClient, namespace: str, setting: Setting) -> None:
     for document in goldens.users(setting.folder):
         if document["kind"] != "RayCluster":
             await _create(kube, namespace, document)
-    found = {name: goldens.load(setting, name, namespace=namespace) for name in goldens.clusters(setting)}
+    found = {
+        name: goldens.load(setting, name, namespace=namespace) for name in goldens.clusters(setting)
+    }
     values = {name: await _leave_objects(kube, namespace, some) for name, some in found.items()}
     addresses = await _running(kube, namespace)
     for name, some in found.items():
-        await _write_status(kube, namespace, RAY_CLUSTER, _renamed(some[0], values[name] | _moved(some, addresses)))
+        await _write_status(
+            kube, namespace, RAY_CLUSTER, _renamed(some[0], values[name] | _moved(some, addresses))
+        )
 
 
 async def leave_tree(kube: KubeClient, namespace: str, name: str) -> None:
@@ -53,14 +57,18 @@ async def _leave_objects(kube: KubeClient, namespace: str, some: list[Body]) -> 
     """Create a RayCluster and its children; return what is called otherwise here."""
     cluster = await _create(kube, namespace, some[0])
     values = {goldens.CLUSTER_UID: cast("str", cluster["metadata"]["uid"])}
-    for child in sorted(some[1:], key=lambda each: each["kind"] == "Pod"):  # pods need their ServiceAccount
+    for child in sorted(
+        some[1:], key=lambda each: each["kind"] == "Pod"
+    ):  # pods need their ServiceAccount
         values |= _substitutions(child, await _create(kube, namespace, _renamed(child, values)))
     return values
 
 
 def _substitutions(old: Body, new: Body) -> Substitutions:
     """Return what an object is called otherwise here."""
-    values: Substitutions = {old["metadata"]["uid"]: new["metadata"]["uid"]} if "uid" in old["metadata"] else {}
+    values: Substitutions = (
+        {old["metadata"]["uid"]: new["metadata"]["uid"]} if "uid" in old["metadata"] else {}
+    )
     if old["kind"] == "Service" and old["spec"].get("clusterIP", "None") != "None":
         values |= {old["spec"]["clusterIP"]: new["spec"]["clusterIP"], **_node_ports(old, new)}
     return values
@@ -74,7 +82,9 @@ def _node_ports(old: Body, new: Body) -> Substitutions:
 async def _create(kube: KubeClient, namespace: str, body: Body) -> Body:
     """Create an object as KubeRay's operator would."""
     resource = trees.resource_of(body)
-    answer = await kube.request("POST", resource.path(namespace), query={"fieldManager": MANAGER}, body=_sent(body))
+    answer = await kube.request(
+        "POST", resource.path(namespace), query={"fieldManager": MANAGER}, body=_sent(body)
+    )
     return msgspec.json.decode(answer)
 
 
@@ -85,10 +95,15 @@ def _sent(body: Body) -> Body:
     if body["kind"] == "Service":
         chosen = [] if body["spec"]["clusterIP"] == "None" else ["clusterIP"]
         spec = {
-            key: each for key, each in body["spec"].items() if key not in {"clusterIPs", "healthCheckNodePort", *chosen}
+            key: each
+            for key, each in body["spec"].items()
+            if key not in {"clusterIPs", "healthCheckNodePort", *chosen}
         }
         if "ports" in spec:
-            spec["ports"] = [{key: each for key, each in port.items() if key != "nodePort"} for port in spec["ports"]]
+            spec["ports"] = [
+                {key: each for key, each in port.items() if key != "nodePort"}
+                for port in spec["ports"]
+            ]
         sent["spec"] = spec
     return sent
 
@@ -105,12 +120,17 @@ async def _running(kube: KubeClient, namespace: str) -> Substitutions:
 
 
 def _is_ready(pod: Body) -> bool:
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", []))
+    return any(
+        each["type"] == "Ready" and each["status"] == "True"
+        for each in pod["status"].get("conditions", [])
+    )
 
 
 def _moved(some: list[Body], addresses: Substitutions) -> Substitutions:
     """Return the addresses of pods by those that they had."""
-    pods = {each["metadata"]["name"]: each["status"]["podIP"] for each in some if each["kind"] == "Pod"}
+    pods = {
+        each["metadata"]["name"]: each["status"]["podIP"] for each in some if each["kind"] == "Pod"
+    }
     return {old: addresses[pod] for pod, old in pods.items() if pod in addresses}
 
 
@@ -120,7 +140,9 @@ async def _write_status(kube: KubeClient, namespace: str, resource: Resource, bo
     current = msgspec.json.decode(await kube.get(resource, namespace, name))
     path = resource.path(namespace, name, "status")
     status = trees.regenerated(body["status"], current["metadata"]["generation"])
-    await kube.request("PUT", path, query={"fieldManager": MANAGER}, body={**current, "status": status})
+    await kube.request(
+        "PUT", path, query={"fieldManager": MANAGER}, body={**current, "status": status}
+    )
 
 
 def _renamed(body: Body, values: Substitutions) -> Body:

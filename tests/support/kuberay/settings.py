@@ -41,7 +41,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         environment = {**self.environment, own_settings.BATCH_SCHEDULER: self.batch_scheduler}
         if self.operator_file is not None:
             environment[VARIABLE] = str(self.operator_file)
-        return own_settings.configure(Settings(service="cluster-reconciler", feature_gates=gates), environment)
+        return own_settings.configure(
+            Settings(service="cluster-reconciler", feature_gates=gates), environment
+        )
 
 
 SETTINGS: Final = (

@@ -13,7 +13,14 @@ import msgspec
 from common import labels
 from common.api.opaque import Body
 from common.kube.client import KubeClient
-from common.kube.resources import CONTROLLER_REVISION, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE, Resource
+from common.kube.resources import (
+    CONTROLLER_REVISION,
+    GATEWAY,
+    GRPC_ROUTE,
+    HTTP_ROUTE,
+    RAY_SERVICE,
+    Resource,
+)
 from support.kuberay import objects
 
 FOLDER: Final = Path(__file__).parents[2] / "golden" / "kuberay" / "services"
@@ -29,14 +36,22 @@ async def read(kube: KubeClient, namespace: str) -> list[Body]:
     """Read all that either operator may have made in a namespace, RayServices first."""
     found: list[Body] = []
     for resource in _MORE:
-        listed = cast("list[Body]", msgspec.json.decode(await kube.list(resource, namespace))["items"])
-        found += [{"apiVersion": resource.api_version, "kind": resource.kind, **each} for each in listed]
+        listed = cast(
+            "list[Body]", msgspec.json.decode(await kube.list(resource, namespace))["items"]
+        )
+        found += [
+            {"apiVersion": resource.api_version, "kind": resource.kind, **each} for each in listed
+        ]
     return found + await objects.read(kube, namespace)
 
 
 def resource_of(body: Body) -> Resource:
     """Return how the API server addresses an object."""
-    mine = (each for each in _MORE if (each.api_version, each.kind) == (body["apiVersion"], body["kind"]))
+    mine = (
+        each
+        for each in _MORE
+        if (each.api_version, each.kind) == (body["apiVersion"], body["kind"])
+    )
     return next(mine, None) or objects.resource_of(body)
 
 
@@ -60,7 +75,12 @@ def of_service(some: Sequence[Body], name: str) -> list[Body]:
 
 def _place(body: Body) -> tuple[int, bool, str, str]:
     kind = body["kind"]
-    return (_ORDER.index(kind) if kind in _ORDER else len(_ORDER), kind == "Pod", kind, body["metadata"]["name"])
+    return (
+        _ORDER.index(kind) if kind in _ORDER else len(_ORDER),
+        kind == "Pod",
+        kind,
+        body["metadata"]["name"],
+    )
 
 
 def _is(body: Body, kind: str, name: str) -> bool:

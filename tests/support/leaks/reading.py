@@ -45,7 +45,9 @@ async def everything(user: As) -> list[Message]:
     ):
         for bus in (own, outside, at):
             await bus.session()
-        await eventually_true(lambda: _is_mirrored(at, outside), every=0.1, what="a complete mirror")
+        await eventually_true(
+            lambda: _is_mirrored(at, outside), every=0.1, what="a complete mirror"
+        )
         state = await _all_of(own, subjects.STATE_STREAM, subjects.ALL_STATE)
         events = await _all_of(outside, subjects.EVENTS_STREAM, subjects.ALL_EVENTS)
     return [*state, *(Message(MIRROR, each.stored) for each in events)]
@@ -53,7 +55,10 @@ async def everything(user: As) -> list[Message]:
 
 async def _is_mirrored(own: Bus, outside: Bus) -> bool:
     try:
-        origin, mirror = await own.stream(subjects.EVENTS_STREAM), await outside.stream(subjects.EVENTS_STREAM)
+        origin, mirror = (
+            await own.stream(subjects.EVENTS_STREAM),
+            await outside.stream(subjects.EVENTS_STREAM),
+        )
     except errors.Unavailable:
         return False
     return origin.state.last_seq == mirror.state.last_seq
@@ -69,7 +74,9 @@ async def _all_of(bus: Bus, stream: str, subject: str) -> list[Message]:
 
 
 @asynccontextmanager
-async def followed(bus: Bus, stream: str, subject: str) -> AsyncGenerator[tuple[list[Message], asyncio.Event]]:
+async def followed(
+    bus: Bus, stream: str, subject: str
+) -> AsyncGenerator[tuple[list[Message], asyncio.Event]]:
     """Collect what a stream holds and what comes, that which is overwritten meanwhile included."""
     found: list[Message] = []
     is_read = asyncio.Event()

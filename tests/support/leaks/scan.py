@@ -41,10 +41,14 @@ def leaks(found: Iterable[Message], sought: Sequence[Sought]) -> list[Leak]:
     return [leak for message in found for leak in _in_message(message, spelled)]
 
 
-def _in_message(message: Message, spelled: Sequence[tuple[Sought, tuple[bytes, ...]]]) -> list[Leak]:
+def _in_message(
+    message: Message, spelled: Sequence[tuple[Sought, tuple[bytes, ...]]]
+) -> list[Leak]:
     stored = message.stored
     payload = _payload(stored)
-    head = "\n".join([stored.subject, *(f"{name}: {value}" for name, value in stored.headers.items())])
+    head = "\n".join(
+        [stored.subject, *(f"{name}: {value}" for name, value in stored.headers.items())]
+    )
     text = head.encode() + b"\n" + payload
     is_whole = stored.headers.get(messages.KIND, "") in WHOLE
     where = f"{message.stream} {stored.subject} ({stored.sequence})"
@@ -52,7 +56,8 @@ def _in_message(message: Message, spelled: Sequence[tuple[Sought, tuple[bytes, .
     leaks += [
         Leak(where, each.origin)
         for each, spellings in spelled
-        if not (is_whole and each.is_environment) and any(spelling in text for spelling in spellings)
+        if not (is_whole and each.is_environment)
+        and any(spelling in text for spelling in spellings)
     ]
     if not is_whole and (field := _environment(payload)) is not None:
         leaks.append(Leak(where, f"the field {field}"))
@@ -62,7 +67,10 @@ def _in_message(message: Message, spelled: Sequence[tuple[Sought, tuple[bytes, .
 def _spellings(value: bytes) -> tuple[bytes, ...]:
     """Return how a value may be written: in clear, in JSON, in JSON inside JSON, in a URL, in base64 wherever it begins."""
     text = value.decode(errors="replace")
-    inside = {base64.b64encode(b"\0" * shift + value)[(0, 2, 3)[shift] :].rstrip(b"=")[:-1] for shift in range(3)}
+    inside = {
+        base64.b64encode(b"\0" * shift + value)[(0, 2, 3)[shift] :].rstrip(b"=")[:-1]
+        for shift in range(3)
+    }
     json = msgspec.json.encode(text)[1:-1]
     nested = msgspec.json.encode(json.decode())[1:-1]
     return tuple({value, json, nested, quote(text, safe="").encode(), *inside})

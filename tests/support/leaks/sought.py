@@ -78,7 +78,10 @@ class Pattern(msgspec.Struct, frozen=True):
 PATTERNS: Final = (
     Pattern("an NKEY seed", re.compile(rb"\bS[UAONCX][A-Z2-7]{56}\b")),
     Pattern("a private key", re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")),
-    Pattern("a JSON web token", re.compile(rb"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}")),
+    Pattern(
+        "a JSON web token",
+        re.compile(rb"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"),
+    ),
 )
 
 
@@ -95,9 +98,17 @@ def of_secrets(secrets: Iterable[Secret]) -> list[Sought]:
 def of_pods(pods: Iterable[Pod]) -> list[Sought]:
     """Return the literal values in the environments of pods, but for those that we make ourselves from names."""
     return [
-        Sought(value=value, origin=f"Pod {pod.metadata}, environment variable {each.name}", is_environment=True)
+        Sought(
+            value=value,
+            origin=f"Pod {pod.metadata}, environment variable {each.name}",
+            is_environment=True,
+        )
         for pod in pods
-        for container in (*pod.spec.init_containers, *pod.spec.containers, *pod.spec.ephemeral_containers)
+        for container in (
+            *pod.spec.init_containers,
+            *pod.spec.containers,
+            *pod.spec.ephemeral_containers,
+        )
         for each in container.env
         if not (each.name.startswith("RAY_") or each.name in OURS)
         if len(value := each.value.encode()) >= SHORTEST

@@ -74,7 +74,9 @@ def metrics() -> dict[str, list[Metric]]:
     """Return all metrics by the title of their part."""
     found: dict[str, list[Metric]] = {title: [] for title in OWNERS.values()}
     for path in _sources():
-        package = path.relative_to(next(each for each in path.parents if each.name == "src")).with_suffix("")
+        package = path.relative_to(
+            next(each for each in path.parents if each.name == "src")
+        ).with_suffix("")
         module = ".".join(package.parts)
         found[OWNERS[package.parts[0]]] += _of(importlib.import_module(module))
     return found
@@ -96,7 +98,12 @@ def page() -> str:
     """Write the page."""
     lines = [_HEAD]
     for title, part in metrics().items():
-        lines += [f"## {title}", "", "| metric | type | labels | unit | meaning |", "|---|---|---|---|---|"]
+        lines += [
+            f"## {title}",
+            "",
+            "| metric | type | labels | unit | meaning |",
+            "|---|---|---|---|---|",
+        ]
         for each in part:
             labels = ", ".join(f"`{label}`" for label in each.labels)
             lines.append(f"| `{each.name}` | {each.type} | {labels} | {each.unit} | {each.text} |")
@@ -125,4 +132,9 @@ def _of(module: ModuleType) -> Iterator[Metric]:
             (reported,) = declared.describe()
             labels = cast("tuple[str, ...]", vars(declared)["_labelnames"])  # not public elsewhere
             ending = "_total" if reported.type == "counter" else ""
-            yield Metric(name=reported.name + ending, type=reported.type, labels=labels, text=reported.documentation)
+            yield Metric(
+                name=reported.name + ending,
+                type=reported.type,
+                labels=labels,
+                text=reported.documentation,
+            )

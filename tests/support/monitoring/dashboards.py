@@ -115,15 +115,23 @@ _RECONCILES: Final = Row(
             unit="s",
             queries=(
                 _p("0.99", "workqueue_queue_duration_seconds", "controller"),
-                Query("max by (controller) (raybus_queue_longest_wait_seconds)", "{{controller}} longest now"),
+                Query(
+                    "max by (controller) (raybus_queue_longest_wait_seconds)",
+                    "{{controller}} longest now",
+                ),
             ),
         ),
         Panel(
             title="Workers",
             text="Busy ones, and how many there may be.",
             queries=(
-                Query("sum by (controller) (controller_runtime_active_workers)", "{{controller}} busy"),
-                Query("sum by (controller) (controller_runtime_max_concurrent_reconciles)", "{{controller}} most"),
+                Query(
+                    "sum by (controller) (controller_runtime_active_workers)", "{{controller}} busy"
+                ),
+                Query(
+                    "sum by (controller) (controller_runtime_max_concurrent_reconciles)",
+                    "{{controller}} most",
+                ),
             ),
         ),
     ),
@@ -152,13 +160,20 @@ _OTHERS: Final = Row(
             title="Bytes from the API server",
             text="Answers, watches aside.",
             unit="Bps",
-            queries=(Query(f"sum by (service) (rate(rest_client_response_size_bytes_sum{RATE}))", "{{service}}"),),
+            queries=(
+                Query(
+                    f"sum by (service) (rate(rest_client_response_size_bytes_sum{RATE}))",
+                    "{{service}}",
+                ),
+            ),
         ),
         Panel(
             title="Published states",
             text="By kind.",
             unit="ops",
-            queries=(Query(f"sum by (kind) (rate(raybus_watcher_published_total{RATE}))", "{{kind}}"),),
+            queries=(
+                Query(f"sum by (kind) (rate(raybus_watcher_published_total{RATE}))", "{{kind}}"),
+            ),
         ),
         Panel(
             title="Publish latency",
@@ -212,26 +227,46 @@ _NATS: Final = Row(
             text="Of what each server may store. At 100 % no change of the cluster can be published.",
             unit="percentunit",
             most=1,
-            queries=(Query("raybus_nats_storage_bytes / raybus_nats_storage_limit_bytes", "{{pod}}"),),
+            queries=(
+                Query("raybus_nats_storage_bytes / raybus_nats_storage_limit_bytes", "{{pod}}"),
+            ),
         ),
         Panel(
             title="Streams",
             text="Bytes of each stream, before compression, on the server that holds most.",
             unit="bytes",
-            queries=(Query("max by (account, stream) (raybus_nats_stream_bytes)", "{{account}} {{stream}}"),),
+            queries=(
+                Query(
+                    "max by (account, stream) (raybus_nats_stream_bytes)", "{{account}} {{stream}}"
+                ),
+            ),
         ),
         Panel(
             title="Messages",
             text="Of each stream.",
-            queries=(Query("max by (account, stream) (raybus_nats_stream_messages)", "{{account}} {{stream}}"),),
+            queries=(
+                Query(
+                    "max by (account, stream) (raybus_nats_stream_messages)",
+                    "{{account}} {{stream}}",
+                ),
+            ),
         ),
         Panel(
             title="Replicas",
             text="Entries by which the last replica lags, replicas that are away, and leaders: one for each stream.",
             queries=(
-                Query("max by (account, stream) (raybus_nats_stream_lag_messages)", "{{account}} {{stream}} lag"),
-                Query("max by (account, stream) (raybus_nats_stream_replicas_away)", "{{account}} {{stream}} away"),
-                Query("sum by (account, stream) (raybus_nats_stream_leader)", "{{account}} {{stream}} leaders"),
+                Query(
+                    "max by (account, stream) (raybus_nats_stream_lag_messages)",
+                    "{{account}} {{stream}} lag",
+                ),
+                Query(
+                    "max by (account, stream) (raybus_nats_stream_replicas_away)",
+                    "{{account}} {{stream}} away",
+                ),
+                Query(
+                    "sum by (account, stream) (raybus_nats_stream_leader)",
+                    "{{account}} {{stream}} leaders",
+                ),
             ),
         ),
         Panel(
@@ -262,12 +297,21 @@ _RAY: Final = Row(
             title="Time to provision",
             text="From a RayCluster's creation until all its pods ran.",
             unit="s",
-            queries=(Query("max by (namespace) (kuberay_cluster_provisioned_duration_seconds)", "{{namespace}}"),),
+            queries=(
+                Query(
+                    "max by (namespace) (kuberay_cluster_provisioned_duration_seconds)",
+                    "{{namespace}}",
+                ),
+            ),
         ),
         Panel(
             title="RayServices",
             text="Ready and not ready.",
-            queries=(Query("count by (condition) (kuberay_service_condition_ready)", "ready: {{condition}}"),),
+            queries=(
+                Query(
+                    "count by (condition) (kuberay_service_condition_ready)", "ready: {{condition}}"
+                ),
+            ),
         ),
     ),
 )
@@ -314,16 +358,27 @@ def _where(condition: str) -> str:
 
 def _count(title: str, text: str, metric: str) -> Panel:
     return Panel(
-        title=title, text=text, kind="stat", queries=(Query(f"count({metric}{_where('true')}) or vector(0)", title),)
+        title=title,
+        text=text,
+        kind="stat",
+        queries=(Query(f"count({metric}{_where('true')}) or vector(0)", title),),
     )
 
 
 _NOW: Final = Row(
     title="Now",
     panels=(
-        _count("Current upgrades", "RayServices in an upgrade.", "kuberay_service_condition_upgrade_in_progress"),
-        _count("Stalled", "Past their progress deadline.", "raybus_service_condition_upgrade_stalled"),
-        _count("Rollbacks", "Rollbacks in progress.", "raybus_service_condition_rollback_in_progress"),
+        _count(
+            "Current upgrades",
+            "RayServices in an upgrade.",
+            "kuberay_service_condition_upgrade_in_progress",
+        ),
+        _count(
+            "Stalled", "Past their progress deadline.", "raybus_service_condition_upgrade_stalled"
+        ),
+        _count(
+            "Rollbacks", "Rollbacks in progress.", "raybus_service_condition_rollback_in_progress"
+        ),
     ),
 )
 _COURSE: Final = Row(
@@ -334,19 +389,31 @@ _COURSE: Final = Row(
             text="Weights in the route; where there is none, the cluster that the Serve Service selects.",
             unit="percent",
             most=100,
-            queries=(Query(f"raybus_service_traffic_percent{_OF}", "{{name}}: {{cluster}} ({{role}})"),),
+            queries=(
+                Query(f"raybus_service_traffic_percent{_OF}", "{{name}}: {{cluster}} ({{role}})"),
+            ),
         ),
         Panel(
             title="Target capacity",
             text="target_capacity that Serve has accepted.",
             unit="percent",
-            queries=(Query(f"raybus_service_target_capacity_percent{_OF}", "{{name}}: {{cluster}} ({{role}})"),),
+            queries=(
+                Query(
+                    f"raybus_service_target_capacity_percent{_OF}",
+                    "{{name}}: {{cluster}} ({{role}})",
+                ),
+            ),
         ),
         Panel(
             title="Running capacity",
             text="Running replicas, of what the Serve config asks for. Weights never go beyond it.",
             unit="percent",
-            queries=(Query(f"raybus_service_ready_capacity_percent{_OF}", "{{name}}: {{cluster}} ({{role}})"),),
+            queries=(
+                Query(
+                    f"raybus_service_ready_capacity_percent{_OF}",
+                    "{{name}}: {{cluster}} ({{role}})",
+                ),
+            ),
         ),
         Panel(
             title="Phase",
@@ -367,7 +434,9 @@ _COURSE: Final = Row(
             title="Silence of Serve",
             text="Since each cluster's dashboard last answered.",
             unit="s",
-            queries=(Query(f"raybus_serve_poll_age_seconds{_OF}", "{{name}}: {{cluster}} ({{role}})"),),
+            queries=(
+                Query(f"raybus_serve_poll_age_seconds{_OF}", "{{name}}: {{cluster}} ({{role}})"),
+            ),
         ),
     ),
 )
@@ -378,7 +447,11 @@ _ENDED: Final = Row(
             title="How upgrades ended",
             text="In the time shown.",
             kind="stat",
-            queries=(Query("sum by (outcome) (increase(raybus_upgrades_total[$__range]))", "{{outcome}}"),),
+            queries=(
+                Query(
+                    "sum by (outcome) (increase(raybus_upgrades_total[$__range]))", "{{outcome}}"
+                ),
+            ),
         ),
         Panel(
             title="Duration",
@@ -396,13 +469,19 @@ _ENDED: Final = Row(
             title="Phases of each service's last upgrade",
             text="From its receipt, which a restart does not forget.",
             unit="s",
-            queries=(Query(f"raybus_service_last_upgrade_seconds{_OF}", "{{name}} {{phase}} ({{outcome}})"),),
+            queries=(
+                Query(
+                    f"raybus_service_last_upgrade_seconds{_OF}", "{{name}} {{phase}} ({{outcome}})"
+                ),
+            ),
         ),
         Panel(
             title="Drains",
             text="Clusters that were deleted after a drain, by what was in flight.",
             kind="stat",
-            queries=(Query("sum by (result) (increase(raybus_drains_total[$__range]))", "{{result}}"),),
+            queries=(
+                Query("sum by (result) (increase(raybus_drains_total[$__range]))", "{{result}}"),
+            ),
         ),
         Panel(
             title="Requests cut",
@@ -416,7 +495,8 @@ _ENDED: Final = Row(
             kind="stat",
             queries=(
                 Query(
-                    "sum by (kind, result) (increase(raybus_upgrade_events_total[$__range])) > 0", "{{kind}} {{result}}"
+                    "sum by (kind, result) (increase(raybus_upgrade_events_total[$__range])) > 0",
+                    "{{kind}} {{result}}",
                 ),
             ),
         ),
@@ -425,8 +505,12 @@ _ENDED: Final = Row(
             text="Of each service's last upgrade.",
             unit="percent",
             queries=(
-                Query(f"raybus_service_last_upgrade_lowest_capacity_percent{_OF}", "{{name}} least"),
-                Query(f"raybus_service_last_upgrade_peak_surge_percent{_OF}", "{{name}} beyond 100"),
+                Query(
+                    f"raybus_service_last_upgrade_lowest_capacity_percent{_OF}", "{{name}} least"
+                ),
+                Query(
+                    f"raybus_service_last_upgrade_peak_surge_percent{_OF}", "{{name}} beyond 100"
+                ),
             ),
         ),
     ),
@@ -437,7 +521,11 @@ UPGRADES: Final = Dashboard(
     text="Weights, capacities and phases of the upgrades of RayServices. Alerts: docs/alerts.md; metrics: docs/metrics.md.",
     rows=(_NOW, _COURSE, _ENDED),
     variables=(
-        Variable(name="namespace", label="Namespace", query="label_values(kuberay_service_info, namespace)"),
+        Variable(
+            name="namespace",
+            label="Namespace",
+            query="label_values(kuberay_service_info, namespace)",
+        ),
         Variable(
             name="rayservice",
             label="RayService",

@@ -108,7 +108,12 @@ def _panel(panel: Panel, number: int, place: Json) -> Json:
     if panel.most is not None:
         defaults["max"] = panel.most
     if panel.kind == "timeseries":
-        defaults["custom"] = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 10, "showPoints": "never"}
+        defaults["custom"] = {
+            "drawStyle": "line",
+            "lineWidth": 1,
+            "fillOpacity": 10,
+            "showPoints": "never",
+        }
     return {
         "id": number,
         "type": panel.kind,
@@ -127,9 +132,19 @@ def _options(kind: str) -> Json:
     match kind:
         case "stat":
             shown: Json = {"calcs": ["lastNotNull"], "fields": "", "values": False}
-            return {"reduceOptions": shown, "textMode": "auto", "colorMode": "value", "graphMode": "area"}
+            return {
+                "reduceOptions": shown,
+                "textMode": "auto",
+                "colorMode": "value",
+                "graphMode": "area",
+            }
         case "state-timeline":
-            return {"showValue": "never", "mergeValues": True, "legend": legend, "tooltip": {"mode": "single"}}
+            return {
+                "showValue": "never",
+                "mergeValues": True,
+                "legend": legend,
+                "tooltip": {"mode": "single"},
+            }
         case _:
             return {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
 

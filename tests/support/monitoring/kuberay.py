@@ -27,13 +27,19 @@ READ: Final = {
     "workqueue_depth": Read(labels=_POD),
     "controller_runtime_active_workers": Read(labels=_POD),
     "controller_runtime_reconcile_total": Read(labels=_POD | {"result"}, is_counter=True),
-    "controller_runtime_reconcile_time_seconds_bucket": Read(labels=_POD | {"le"}, is_histogram=True),
+    "controller_runtime_reconcile_time_seconds_bucket": Read(
+        labels=_POD | {"le"}, is_histogram=True
+    ),
     "kuberay_cluster_info": Read(labels=frozenset({"namespace", "name", "owner_kind"})),
     "kuberay_cluster_provisioned_duration_seconds": Read(labels=frozenset({"namespace", "name"})),
-    "kuberay_cluster_condition_provisioned": Read(labels=_CONDITION, values={"condition": ("false",)}),
+    "kuberay_cluster_condition_provisioned": Read(
+        labels=_CONDITION, values={"condition": ("false",)}
+    ),
     "kuberay_service_info": Read(labels=frozenset({"namespace", "name"})),
     "kuberay_service_condition_ready": Read(labels=_CONDITION, values={"condition": ("false",)}),
-    "kuberay_service_condition_upgrade_in_progress": Read(labels=_CONDITION, values={"condition": ("true",)}),
+    "kuberay_service_condition_upgrade_in_progress": Read(
+        labels=_CONDITION, values={"condition": ("true",)}
+    ),
 }
 LABELS: Final = {metric: read.labels for metric, read in READ.items()}
 
@@ -50,7 +56,10 @@ def _questions(metric: str, read: Read) -> Iterator[str]:
         for value in values:
             yield f'{metric}{{{chosen}, {label}="{value}"}}'
     if read.is_histogram:
-        yield from (f"histogram_quantile({q}, sum by (le, {by}) (rate({metric}{{{chosen}}}[5m])))" for q in (0.5, 0.99))
+        yield from (
+            f"histogram_quantile({q}, sum by (le, {by}) (rate({metric}{{{chosen}}}[5m])))"
+            for q in (0.5, 0.99)
+        )
     elif read.is_counter:
         yield f"irate({metric}{{{chosen}}}[10s])"
     else:

@@ -30,8 +30,12 @@ def _rule(rule: Json, share: int) -> Json:
 
 
 def _expression(text: str, share: int) -> str:
-    ranged = _RANGE.sub(lambda found: f"[{_of(found[1] + found[2], share, least=LEAST_RANGE)}s]", text)
-    return _MEMORY.sub(lambda found: f"{found[1]}{_of(f'{found[2]}s', share, least=LEAST_RANGE)}", ranged)
+    ranged = _RANGE.sub(
+        lambda found: f"[{_of(found[1] + found[2], share, least=LEAST_RANGE)}s]", text
+    )
+    return _MEMORY.sub(
+        lambda found: f"{found[1]}{_of(f'{found[2]}s', share, least=LEAST_RANGE)}", ranged
+    )
 
 
 def _of(duration: str, share: int, *, least: int) -> int:

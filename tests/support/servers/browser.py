@@ -39,7 +39,10 @@ class Watched:
         """What the browser complained of: errors of scripts, and what the page was not allowed to do."""
         page.on("request", lambda request: self.asked.append(request.url))
         page.on("pageerror", lambda problem: self.complaints.append(str(problem)))
-        page.on("console", lambda line: self.complaints.append(line.text) if line.type == "error" else None)
+        page.on(
+            "console",
+            lambda line: self.complaints.append(line.text) if line.type == "error" else None,
+        )
         page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
 
     async def text(self, selector: str) -> str:
@@ -64,7 +67,9 @@ async def opened() -> AsyncGenerator[Browser]:
     assert not lacking, f"{', '.join(lacking)} is not installed: {REMEDY}"
     program = shutil.which(PROGRAM)
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=list(FLAGS), timeout=TIMEOUT * 1000)
+        browser = await playwright.chromium.launch(
+            executable_path=program, args=list(FLAGS), timeout=TIMEOUT * 1000
+        )
         try:
             yield browser
         finally:

@@ -22,7 +22,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Let the folder be the fixture's parameter: pytest ends what it made for another one."""
     if "control_plane" in metafunc.fixturenames:
         folder = str(metafunc.definition.path.parent)
-        metafunc.parametrize("control_plane", [folder], ids=[pytest.HIDDEN_PARAM], indirect=True, scope="session")
+        metafunc.parametrize(
+            "control_plane", [folder], ids=[pytest.HIDDEN_PARAM], indirect=True, scope="session"
+        )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -66,7 +66,9 @@ async def started_as(folder: Path, *arguments: str) -> AsyncGenerator[Dashboard]
     """Run the command with exactly these arguments for the length of a block."""
     running = _start(folder, arguments)
     try:
-        await eventually(lambda: running.address or running.has_ended, within=TIMEOUT, what="an address")
+        await eventually(
+            lambda: running.address or running.has_ended, within=TIMEOUT, what="an address"
+        )
         yield running
     finally:
         running.process.kill()
@@ -76,6 +78,10 @@ async def started_as(folder: Path, *arguments: str) -> AsyncGenerator[Dashboard]
 def _start(folder: Path, arguments: Sequence[str]) -> Dashboard:
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "raybus_cli.main", "dashboard", *arguments]
-    reported = {name: value for name, value in os.environ.items() if not name.startswith("RAYBUS_NATS")}
+    reported = {
+        name: value for name, value in os.environ.items() if not name.startswith("RAYBUS_NATS")
+    }
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-        return Dashboard(subprocess.Popen(bound(command), stdout=out, stderr=err, env=reported), folder)
+        return Dashboard(
+            subprocess.Popen(bound(command), stdout=out, stderr=err, env=reported), folder
+        )

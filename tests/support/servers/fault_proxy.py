@@ -82,7 +82,9 @@ class FaultProxy:
     @property
     def access(self) -> Access:
         """Return how the client goes through."""
-        return Access(server=f"http://127.0.0.1:{self.port}", ca=self._access.ca, token=self._access.token)
+        return Access(
+            server=f"http://127.0.0.1:{self.port}", ca=self._access.ca, token=self._access.token
+        )
 
     def silence(self) -> None:
         """Let nothing through that the API server sends on open watches."""
@@ -123,7 +125,9 @@ class FaultProxy:
         passage = _Passage(reader, writer, self._connect)
         self._open.add(passage)
         try:
-            with suppress(OSError, EOFError, ssl.SSLError):  # as when the API server, or the client, is away
+            with suppress(
+                OSError, EOFError, ssl.SSLError
+            ):  # as when the API server, or the client, is away
                 while await self._pass_one(passage):
                     pass
         finally:
@@ -153,7 +157,9 @@ class FaultProxy:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         server = urlsplit(self._access.server)
-        return await asyncio.open_connection(server.hostname, server.port, ssl=self._tls, limit=LARGEST_HEAD)
+        return await asyncio.open_connection(
+            server.hostname, server.port, ssl=self._tls, limit=LARGEST_HEAD
+        )
 
     async def _answer(self, passage: "_Passage", *, loses: bool) -> bool:
         head = await passage.server.readuntil(END)
@@ -217,7 +223,9 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 class _Passage:
     """A client's connection, and ours to the API server for it."""
 
-    def __init__(self, client: asyncio.StreamReader, writer: asyncio.StreamWriter, connect: Connect) -> None:
+    def __init__(
+        self, client: asyncio.StreamReader, writer: asyncio.StreamWriter, connect: Connect
+    ) -> None:
         self.client = client
         self._writer = writer
         self._connect = connect
@@ -252,8 +260,16 @@ class _Passage:
 
 def _refusal(fate: Fate) -> bytes:
     """Return an answer as the API server gives it."""
-    reason = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 504: "Timeout"}.get(fate.status, "InternalError")
-    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": fate.status, "reason": reason}
+    reason = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 504: "Timeout"}.get(
+        fate.status, "InternalError"
+    )
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": fate.status,
+        "reason": reason,
+    }
     body = msgspec.json.encode({**status, "message": f"{fate.status} by the proxy"})
     wait = f"Retry-After: {fate.retry_after}\r\n" if fate.retry_after is not None else ""
     head = f"HTTP/1.1 {fate.status} {reason}\r\nContent-Type: application/json\r\n{wait}Content-Length: {len(body)}\r\n\r\n"

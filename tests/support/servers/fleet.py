@@ -60,7 +60,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 class Replica:
     """One process, or its successor."""
 
-    def __init__(self, service: str, number: int, ground: Ground, emit: Callable[[str], None]) -> None:
+    def __init__(
+        self, service: str, number: int, ground: Ground, emit: Callable[[str], None]
+    ) -> None:
         self.service = service
         self.name = f"{service}-{number}"
         """Also its identity, which outlives its process as that of a pod does."""
@@ -85,7 +87,9 @@ class Replica:
         async with self.fault_proxy.opened():
             through = self._ground.use_fault_proxies(self.service)
             access = self.fault_proxy.access if through else self._ground.access
-            config = kubeconfig.write(self._ground.work / f"{self.name}.kubeconfig", "proxy", access)
+            config = kubeconfig.write(
+                self._ground.work / f"{self.name}.kubeconfig", "proxy", access
+            )
             self._child = Child(self._program(config), self._emit)
             try:
                 await self._child.keep()
@@ -116,7 +120,9 @@ class Replica:
             log_dir=self._ground.log_dir,
         )
         environment = os.environ | self._ground.environment
-        replica = programs.Replica(service=self.service, name=self.name, identity=self.name, port=self.port)
+        replica = programs.Replica(
+            service=self.service, name=self.name, identity=self.name, port=self.port
+        )
         return programs.service(replica, self._ground.bus, environment=environment, options=options)
 
 
@@ -126,7 +132,9 @@ class Fleet:
     def __init__(self, ground: Ground, emit: Callable[[str], None]) -> None:
         self._ground = ground
         self._emit = emit
-        self._running: defaultdict[str, list[tuple[Replica, asyncio.Task[None]]]] = defaultdict(list)
+        self._running: defaultdict[str, list[tuple[Replica, asyncio.Task[None]]]] = defaultdict(
+            list
+        )
         self._started: Counter[str] = Counter()
         self._judges: dict[str, Judge] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -142,10 +150,14 @@ class Fleet:
                 for service in list(self._running):
                     self.scale(service, 0)
 
-    def scale(self, service: str, count: int, *, environment: Mapping[str, str] | None = None) -> None:
+    def scale(
+        self, service: str, count: int, *, environment: Mapping[str, str] | None = None
+    ) -> None:
         """Start replicas, with some variables besides, or end them; the last ones go first."""
         running = self._running[service]
-        ground = msgspec.structs.replace(self._ground, environment={**self._ground.environment, **(environment or {})})
+        ground = msgspec.structs.replace(
+            self._ground, environment={**self._ground.environment, **(environment or {})}
+        )
         while len(running) < count:
             replica = Replica(service, self._started[service], ground, self._emit)
             self._started[service] += 1
@@ -160,7 +172,9 @@ class Fleet:
         for old, task in list(self._running[service]):
             self.scale(service, len(self._running[service]) + 1, environment=environment)
             await eventually_true(
-                self.of(service)[-1].is_ready, within=READY_SECONDS, what=f"{service} in place of {old.name}"
+                self.of(service)[-1].is_ready,
+                within=READY_SECONDS,
+                what=f"{service} in place of {old.name}",
             )
             self._running[service] = [each for each in self._running[service] if each[0] is not old]
             task.cancel()
@@ -198,7 +212,9 @@ class Fleet:
         deadline = loop.time() + READY_SECONDS
         for replica in list(self.all()):
             while not await replica.is_ready():
-                assert loop.time() < deadline, f"{replica.name} is not ready; see {self._ground.log_dir}"
+                assert loop.time() < deadline, (
+                    f"{replica.name} is not ready; see {self._ground.log_dir}"
+                )
                 await asyncio.sleep(0.1)
 
 
@@ -210,7 +226,12 @@ async def streams_kept(
     options = Options(kubeconfig=Path(), server="", log_dir=logs)
     program = programs.provisioner(bus, environment=os.environ, options=options)
     if observed is not None:
-        argv = [*program.argv, "--metrics", "--server-monitor", f"http://127.0.0.1:{observed.monitor}"]
+        argv = [
+            *program.argv,
+            "--metrics",
+            "--server-monitor",
+            f"http://127.0.0.1:{observed.monitor}",
+        ]
         environment = {**program.environment, "RAYBUS_HTTP_PORT": str(observed.port)}
         program = msgspec.structs.replace(program, argv=argv, environment=environment)
     provisioner = Child(program, emit)

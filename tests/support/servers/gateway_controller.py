@@ -16,7 +16,9 @@ PERIOD_SECONDS = 0.1
 class GatewayController:
     """Reconciles again and again."""
 
-    def __init__(self, kube: KubeClient, namespace: str | None, *, every: float = PERIOD_SECONDS) -> None:
+    def __init__(
+        self, kube: KubeClient, namespace: str | None, *, every: float = PERIOD_SECONDS
+    ) -> None:
         self._kube = kube
         self._namespace = namespace
         self._every = every
@@ -24,18 +26,26 @@ class GatewayController:
     async def run(self) -> None:
         """Go on until cancelled."""
         while True:
-            with suppress(errors.RaybusError):  # the kinds were defined just now, and objects come and go
+            with suppress(
+                errors.RaybusError
+            ):  # the kinds were defined just now, and objects come and go
                 await self._reconcile()
             await asyncio.sleep(self._every)
 
     async def _reconcile(self) -> None:
         for each in await self._found(GATEWAY):
-            await self._report(GATEWAY, each, {"conditions": _conditions(each, "Accepted", "Programmed")})
+            await self._report(
+                GATEWAY, each, {"conditions": _conditions(each, "Accepted", "Programmed")}
+            )
         for resource in (HTTP_ROUTE, GRPC_ROUTE):
             for each in await self._found(resource):
                 conditions = _conditions(each, "Accepted", "ResolvedRefs")
                 parents = [
-                    {"parentRef": parent, "controllerName": "example.org/gw", "conditions": conditions}
+                    {
+                        "parentRef": parent,
+                        "controllerName": "example.org/gw",
+                        "conditions": conditions,
+                    }
                     for parent in each["spec"]["parentRefs"]
                 ]
                 await self._report(resource, each, {"parents": parents})
@@ -48,7 +58,9 @@ class GatewayController:
             return
         meta = body["metadata"]
         patch = Patch(body={"status": status}, subresource="status")
-        with suppress(errors.RaybusError):  # a tenant's object must not keep those of others from their status
+        with suppress(
+            errors.RaybusError
+        ):  # a tenant's object must not keep those of others from their status
             await self._kube.patch(resource, meta["namespace"], meta["name"], patch)
 
 

@@ -54,7 +54,9 @@ class KeptServer(Process):
         await self._keeper().write_once()
         log = (self.place.volume / "nats-server.log").open("ab")
         with log:
-            self.spawn([binary(), "-c", str(self.place.beside.folder / "nats-server.conf")], out=log)
+            self.spawn(
+                [binary(), "-c", str(self.place.beside.folder / "nats-server.conf")], out=log
+            )
 
     def kill(self) -> None:
         """End as a crash does."""
@@ -81,7 +83,9 @@ def _place(folder: Path, name: str, client: int, monitor: int, cluster: Cluster 
         cluster=cluster,
     )
     return Place(
-        beside=Beside(folder=etc, pid_file=folder / name / "nats.pid", monitor=f"http://127.0.0.1:{monitor}"),
+        beside=Beside(
+            folder=etc, pid_file=folder / name / "nats.pid", monitor=f"http://127.0.0.1:{monitor}"
+        ),
         volume=volume,
         given=folder / name / "given",
         namespace=NAMESPACE,
@@ -92,7 +96,9 @@ def _place(folder: Path, name: str, client: int, monitor: int, cluster: Cluster 
 
 
 @asynccontextmanager
-async def kept_servers(control_plane: ControlPlane, folder: Path, *names: str) -> AsyncGenerator[list[KeptServer]]:
+async def kept_servers(
+    control_plane: ControlPlane, folder: Path, *names: str
+) -> AsyncGenerator[list[KeptServer]]:
     """Run servers with their keepers; several form a cluster."""
     kubeconfig = await control_plane.kubeconfig_for_service_account(NAMESPACE, "nats")
     kube = await KubeClient.connect(kubeconfig=kubeconfig, user_agent="raybus-keeper")
@@ -118,7 +124,9 @@ async def kept_servers(control_plane: ControlPlane, folder: Path, *names: str) -
                 server.kill()
 
 
-async def client_of(control_plane: ControlPlane, servers: list[KeptServer], user: str, pod: str) -> Settings:
+async def client_of(
+    control_plane: ControlPlane, servers: list[KeptServer], user: str, pod: str
+) -> Settings:
     """Return how a pod of a service connects."""
     kubeconfig = await control_plane.kubeconfig_for_service_account(NAMESPACE, user)
     return Settings(
@@ -134,7 +142,9 @@ async def client_of(control_plane: ControlPlane, servers: list[KeptServer], user
 async def until_configured(server: KeptServer, text: str, *, present: bool = True) -> None:
     """Wait until a server's configuration holds a text, or does not."""
     await eventually(
-        lambda: (text in server.configuration) is present, within=30.0, what=f"{text[:20]} in the configuration"
+        lambda: (text in server.configuration) is present,
+        within=30.0,
+        what=f"{text[:20]} in the configuration",
     )
 
 

@@ -31,7 +31,9 @@ def binary() -> str:
 class NatsServer(Process):
     """A server that tests start, kill, start again on the same port, and rob of its store."""
 
-    def __init__(self, folder: Path, *, configuration: str | None = None, scheme: str = "nats") -> None:
+    def __init__(
+        self, folder: Path, *, configuration: str | None = None, scheme: str = "nats"
+    ) -> None:
         super().__init__()
         self.folder = folder
         self.store = folder / "jetstream"
@@ -54,8 +56,19 @@ class NatsServer(Process):
         shutil.rmtree(ports, ignore_errors=True)
         ports.mkdir(parents=True)
         conf = self.folder / "nats-server.conf"
-        conf.write_text(self._configuration or 'max_payload: 2MB\njetstream {store_dir: "%s"}\n' % self.store)  # noqa: UP031  (braces are the server's)
-        command = [binary(), "-c", str(conf), "-a", "127.0.0.1", "-p", str(self._port), "--ports_file_dir", str(ports)]
+        plain = f'max_payload: 2MB\njetstream {{store_dir: "{self.store}"}}\n'
+        conf.write_text(self._configuration or plain)
+        command = [
+            binary(),
+            "-c",
+            str(conf),
+            "-a",
+            "127.0.0.1",
+            "-p",
+            str(self._port),
+            "--ports_file_dir",
+            str(ports),
+        ]
         with self.log.open("ab") as out:
             self.spawn(command, out=out)
         self._port = self._await_port(ports)
@@ -70,7 +83,9 @@ class NatsServer(Process):
                     urls = msgspec.convert(json.loads(with_urls)["nats"], list[str])
                     return int(urls[0].rpartition(":")[2])
             time.sleep(0.02)
-        raise AssertionError(f"nats-server did not start in {START_SECONDS:g} s:\n{self.log.read_text()}")
+        raise AssertionError(
+            f"nats-server did not start in {START_SECONDS:g} s:\n{self.log.read_text()}"
+        )
 
     def kill(self) -> None:
         """Kill as a crash does: nothing is flushed or closed."""
@@ -102,7 +117,9 @@ class NatsServer(Process):
 
 
 @contextmanager
-def nats_server(folder: Path, *, configuration: str | None = None, scheme: str = "nats") -> Generator[NatsServer]:
+def nats_server(
+    folder: Path, *, configuration: str | None = None, scheme: str = "nats"
+) -> Generator[NatsServer]:
     """Run a server as long as the block lasts."""
     server = NatsServer(folder, configuration=configuration, scheme=scheme)
     server.start()

@@ -98,7 +98,9 @@ async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
                 cluster=Cluster(routes=routes, port=port),
             )
             own.mkdir()
-            servers.append(NatsServer(own, configuration=server_conf.render(where, keys), scheme="tls"))
+            servers.append(
+                NatsServer(own, configuration=server_conf.render(where, keys), scheme="tls")
+            )
             await asyncio.to_thread(servers[-1].start)
         cluster = NatsCluster(servers, monitors, folder)
         await _make_streams(cluster)

@@ -36,7 +36,9 @@ class Outside:
     async def bus(self, user: str) -> Bus:
         """Return the connection of a user."""
         if user not in self._buses:
-            self._buses[user] = await self._stack.enter_async_context(connect(self.secured.settings(user)))
+            self._buses[user] = await self._stack.enter_async_context(
+                connect(self.secured.settings(user))
+            )
         await self._buses[user].session()
         return self._buses[user]
 
@@ -68,12 +70,19 @@ class Outside:
         for event in events:
             wire = upgrade_events.encode(event)
             await service.publish(
-                wire.subject, wire.payload, wire.headers, expected=None, message_id=f"{event.id}{again}"
+                wire.subject,
+                wire.payload,
+                wire.headers,
+                expected=None,
+                message_id=f"{event.id}{again}",
             )
 
     async def _is_mirrored(self) -> bool:
         own, outside = await self.bus("provisioner"), await self.bus("subscriber")
-        origin, mirror = await own.stream(subjects.EVENTS_STREAM), await outside.stream(subjects.EVENTS_STREAM)
+        origin, mirror = (
+            await own.stream(subjects.EVENTS_STREAM),
+            await outside.stream(subjects.EVENTS_STREAM),
+        )
         return origin.state.last_seq == mirror.state.last_seq
 
 
@@ -88,7 +97,9 @@ async def _persist(work: Callable[[], Awaitable[None]]) -> None:
 
 
 @asynccontextmanager
-async def outside(folder: Path, *, subscribers: tuple[Subscriber, ...] = ()) -> AsyncGenerator[Outside]:
+async def outside(
+    folder: Path, *, subscribers: tuple[Subscriber, ...] = ()
+) -> AsyncGenerator[Outside]:
     """Run a server without any event yet; named subscribers have no consumer before `admit`."""
     async with secured_nats(folder, subscribers=subscribers) as secured, AsyncExitStack() as stack:
         running = Outside(secured, folder, stack)

@@ -43,10 +43,20 @@ class Process:
         return self._running is None or self._running.poll() is not None
 
     def spawn(
-        self, command: Sequence[str], *, out: IO[bytes] | None = None, env: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        out: IO[bytes] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         """Start it; `out` takes what it writes to both of its outputs."""
-        self._running = subprocess.Popen(command, stdout=out, stderr=out, env=env, preexec_fn=_die_with_parent)  # noqa: PLW1509  (one system call, no lock)
+        self._running = subprocess.Popen(
+            command,
+            stdout=out,
+            stderr=out,
+            env=env,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  (one system call, no lock)
+        )
 
     def freeze(self) -> None:
         """Make it hang without closing anything."""

@@ -86,7 +86,9 @@ class Prometheus:
     async def drawn(self, expression: str, *, since: float, until: float) -> int:
         """Return how many lines Grafana would draw between two moments (Unix time)."""
         query = {"query": expression, "start": str(since), "end": str(until), "step": "1"}
-        return sum(each.is_drawn for each in (await self._get("/api/v1/query_range", **query)).result)
+        return sum(
+            each.is_drawn for each in (await self._get("/api/v1/query_range", **query)).result
+        )
 
     async def texts(self) -> set[str]:
         """Return the descriptions of the firing alerts."""
@@ -108,7 +110,10 @@ class Prometheus:
 
     async def scraped(self) -> dict[str, str]:
         """Return the health of each target by its URL."""
-        return {each["scrapeUrl"]: each["health"] for each in (await self._get("/api/v1/targets")).active_targets}
+        return {
+            each["scrapeUrl"]: each["health"]
+            for each in (await self._get("/api/v1/targets")).active_targets
+        }
 
     async def is_ready(self) -> bool:
         """Return whether it answers questions."""
@@ -118,7 +123,9 @@ class Prometheus:
             return False
 
     async def _get(self, path: str, **query: str) -> _Data:
-        answer = msgspec.json.decode((await self._client.get(path, params=query)).content, type=_Answer)
+        answer = msgspec.json.decode(
+            (await self._client.get(path, params=query)).content, type=_Answer
+        )
         assert answer.status == "success", f"{query}: {answer.error}"
         return answer.data
 
@@ -149,7 +156,9 @@ def _folder() -> Path:
     return Settings.from_environment().cache_root / PACKAGE
 
 
-def _configured(work: Path, *, jobs: list[dict[str, Any]], rules: Path, intervals: Intervals) -> Path:
+def _configured(
+    work: Path, *, jobs: list[dict[str, Any]], rules: Path, intervals: Intervals
+) -> Path:
     work.mkdir(parents=True, exist_ok=True)
     configured = {
         "scrape_interval": intervals.scrape,
@@ -177,9 +186,13 @@ async def started(
     with (work / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(*bound(command), stdout=log, stderr=log)
     try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False
+        ) as client:
             server = Prometheus(client, port)
-            await eventually_true(server.is_ready, every=0.1, what=f"Prometheus; see {work / 'log'}")
+            await eventually_true(
+                server.is_ready, every=0.1, what=f"Prometheus; see {work / 'log'}"
+            )
             yield server
     finally:
         process.terminate()

@@ -29,7 +29,11 @@ class Ready(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def all(self) -> list[int]:
         """Return all processes."""
-        return [pid for found in self.pids.values() for pid in (found if isinstance(found, list) else [found])]
+        return [
+            pid
+            for found in self.pids.values()
+            for pid in (found if isinstance(found, list) else [found])
+        ]
 
 
 class Running:
@@ -58,7 +62,11 @@ class Running:
 
     async def ready(self, *, within: float = 60) -> Ready:
         """Wait until it reports that all are ready."""
-        await eventually(lambda: self.results or self.process.poll() is not None, within=within, what=self.reported)
+        await eventually(
+            lambda: self.results or self.process.poll() is not None,
+            within=within,
+            what=self.reported,
+        )
         assert self.process.poll() is None, self.reported
         return msgspec.json.decode(self.results[0], type=Ready)
 
@@ -77,10 +85,20 @@ def is_alive(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Generator[Running]:
+def started(
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Generator[Running]:
     """Run `raybus up` for the length of a `with` block, with some variables beside our own."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "raybus_cli.main", "up", "--log-dir", str(folder / "logs"), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "raybus_cli.main",
+        "up",
+        "--log-dir",
+        str(folder / "logs"),
+        *arguments,
+    ]
     surroundings = os.environ | {"TMPDIR": str(folder)} | dict(environment or {})
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         process = subprocess.Popen(bound(command), stdout=out, stderr=err, env=surroundings)

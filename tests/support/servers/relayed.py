@@ -64,7 +64,13 @@ async def secured_nats(
 ) -> AsyncGenerator[Secured]:
     """Run a server with generated credentials and configuration; `monitor` is its monitoring port."""
     store = str(folder / "jetstream")
-    where = Server(folder=str(folder), store=store, host="127.0.0.1", monitoring_port=monitor, subscribers=subscribers)
+    where = Server(
+        folder=str(folder),
+        store=store,
+        host="127.0.0.1",
+        monitoring_port=monitor,
+        subscribers=subscribers,
+    )
     credential_folder.complete(folder, where, names=["127.0.0.1"], now=SystemClock().now())
     configuration = (folder / "nats-server.conf").read_text()
     with nats_server(folder, configuration=configuration, scheme="tls") as server:
@@ -75,7 +81,13 @@ class Watcher(Process):
     """`python -m watcher` as a process."""
 
     def __init__(
-        self, secured: Users, kubeconfig: Path, namespace: str, *, nats_url: str | None = None, build: Build = THIS
+        self,
+        secured: Users,
+        kubeconfig: Path,
+        namespace: str,
+        *,
+        nats_url: str | None = None,
+        build: Build = THIS,
     ) -> None:
         super().__init__()
         self._build = build
@@ -154,7 +166,9 @@ async def provisioned(folder: Path) -> AsyncGenerator[tuple[Secured, Bus]]:
         connect(secured.settings("cluster-reconciler")) as bus,
         asyncio.TaskGroup() as group,
     ):
-        keeping = group.create_task(stream_keeper.keep(keeper, [streams.state(), event_streams.events()]))
+        keeping = group.create_task(
+            stream_keeper.keep(keeper, [streams.state(), event_streams.events()])
+        )
 
         async def are_there() -> bool:
             try:
@@ -177,10 +191,14 @@ async def relayed(folder: Path, kubeconfig: Path, namespace: str) -> AsyncGenera
     async with provisioned(folder) as (secured, bus), asyncio.TaskGroup() as group:
         watcher = Watcher(secured, kubeconfig, namespace)
         reader = Recorder()
-        following = group.create_task(follow_as_one(StateFeed(bus, reader="test"), EVERYTHING, reader))
+        following = group.create_task(
+            follow_as_one(StateFeed(bus, reader="test"), EVERYTHING, reader)
+        )
         try:
             watcher.start()
-            yield Relayed(nats=secured.server, secured=secured, watcher=watcher, reader=reader, bus=bus)
+            yield Relayed(
+                nats=secured.server, secured=secured, watcher=watcher, reader=reader, bus=bus
+            )
         finally:
             watcher.kill()
             following.cancel()

@@ -53,7 +53,11 @@ class Replica:
     async def metric(self, name: str) -> float:
         """Return one of its metrics, all series added up."""
         lines = (await self._get("/metrics")).text.splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
+        return sum(
+            float(line.rpartition(" ")[2])
+            for line in lines
+            if line.startswith((f"{name} ", f"{name}{{"))
+        )
 
     async def _get(self, path: str) -> httpx.Response:
         async with httpx.AsyncClient(trust_env=False, timeout=10) as http:
@@ -66,7 +70,9 @@ class Replica:
 class Replicas:
     """All replicas of a service in one namespace."""
 
-    def __init__(self, module: str, kube: KubeClient, secured: Secured, kubeconfig: Path, namespace: str) -> None:
+    def __init__(
+        self, module: str, kube: KubeClient, secured: Secured, kubeconfig: Path, namespace: str
+    ) -> None:
         self._module = module
         self._service = module.replace("_", "-")
         self._kube = kube
@@ -96,7 +102,9 @@ class Replicas:
         }
         log = folder / f"{name}.log"
         with log.open("ab") as file:
-            process = subprocess.Popen(bound([*build.start, self._module]), env=environment, stderr=file)
+            process = subprocess.Popen(
+                bound([*build.start, self._module]), env=environment, stderr=file
+            )
         replica = Replica(name, port, process, log)
         self.running.append(replica)
         return replica
@@ -111,7 +119,10 @@ class Replicas:
         selector = f"{labels.REPLICA_OF}={self._service}"
         answer = await self._kube.list(LEASE, self._namespace, label_selector=selector)
         return {
-            each["spec"]["holderIdentity"]: ownership.parse(each["metadata"]["annotations"][labels.PARTITIONS]) or EMPTY
+            each["spec"]["holderIdentity"]: ownership.parse(
+                each["metadata"]["annotations"][labels.PARTITIONS]
+            )
+            or EMPTY
             for each in msgspec.json.decode(answer)["items"]
         }
 

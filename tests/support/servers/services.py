@@ -27,7 +27,12 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def running(
-    control_plane: ControlPlane, bus: BusAccess, logs: Path, emit: Callable[[str], None], *, watched: str = ""
+    control_plane: ControlPlane,
+    bus: BusAccess,
+    logs: Path,
+    emit: Callable[[str], None],
+    *,
+    watched: str = "",
 ) -> AsyncGenerator[list[Service]]:
     """Run them for the length of a block, in the namespaces that are watched (none stands for all); a log file for each in `logs`, which exists."""
     found: list[Service] = []

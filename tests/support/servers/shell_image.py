@@ -43,7 +43,9 @@ def _layer(programs: list[Path]) -> bytes:
 
 
 def _libraries(program: Path) -> list[str]:
-    listing = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(
+        ["ldd", str(program)], capture_output=True, text=True, check=True
+    ).stdout
     return re.findall(r"(/\S+)", listing)
 
 

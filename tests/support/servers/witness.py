@@ -46,9 +46,15 @@ class Witness:
         message = messages.decode(stored.subject, stored.headers, stored.payload)
         before = self.last.get(stored.subject)
         if isinstance(message, State | Gone):
-            if isinstance(before, State | Gone) and version_number(message.version) < version_number(before.version):
-                self.regressions.append(f"{stored.subject}: {message.version} after {before.version}")
-            self.arrived_at.setdefault((message.name, message.version), asyncio.get_running_loop().time())
+            if isinstance(before, State | Gone) and version_number(
+                message.version
+            ) < version_number(before.version):
+                self.regressions.append(
+                    f"{stored.subject}: {message.version} after {before.version}"
+                )
+            self.arrived_at.setdefault(
+                (message.name, message.version), asyncio.get_running_loop().time()
+            )
         self.last[stored.subject] = message
         self._arrived.set()
 
@@ -88,7 +94,9 @@ async def witnessed(bus: Bus) -> AsyncGenerator[Witness]:
 
 async def _read(bus: Bus, witness: Witness, begun: asyncio.Event) -> None:
     while True:
-        source = Source(stream=subjects.STATE_STREAM, filter=subjects.ALL_STATE, name=f"witness-{token_hex(6)}")
+        source = Source(
+            stream=subjects.STATE_STREAM, filter=subjects.ALL_STATE, name=f"witness-{token_hex(6)}"
+        )
         try:
             async with consume(bus, source, take=witness.take, read=begun.set) as reading:
                 witness.interruptions.append(await reading.until_broken())
@@ -97,7 +105,12 @@ async def _read(bus: Bus, witness: Witness, begun: asyncio.Event) -> None:
 
 
 async def agree(
-    witness: Witness, kube: KubeClient, namespace: str, resources: dict[Resource, str], *, within: float = 60.0
+    witness: Witness,
+    kube: KubeClient,
+    namespace: str,
+    resources: dict[Resource, str],
+    *,
+    within: float = 60.0,
 ) -> None:
     """Wait until the stream holds what a list holds."""
 
@@ -111,6 +124,11 @@ async def listed(kube: KubeClient, namespace: str, resources: dict[Resource, str
     """Return what the API server shows, of some kinds by their selectors."""
     found: set[tuple[str, str, str]] = set()
     for resource, selector in resources.items():
-        answer = msgspec.json.decode(await kube.list(resource, namespace, label_selector=selector), type=_List)
-        found |= {(resource.kind, item.metadata.name, item.metadata.resource_version) for item in answer.items}
+        answer = msgspec.json.decode(
+            await kube.list(resource, namespace, label_selector=selector), type=_List
+        )
+        found |= {
+            (resource.kind, item.metadata.name, item.metadata.resource_version)
+            for item in answer.items
+        }
     return frozenset(found)

@@ -21,7 +21,9 @@ def boxes(picture: str) -> dict[str, tuple[float, float, float]]:
 
 
 def test_the_parts_of_a_bar_stand_side_by_side_and_bars_share_a_scale() -> None:
-    found = boxes(chart.bars([Bar("a", {"x": 1.0, "y": 2.0}), Bar("b", {"y": 6.0})], title="t", unit="s"))
+    found = boxes(
+        chart.bars([Bar("a", {"x": 1.0, "y": 2.0}), Bar("b", {"y": 6.0})], title="t", unit="s")
+    )
     x, y, longest = found["x: 1.0 s"], found["y: 2.0 s"], found["y: 6.0 s"]
     assert y[0] == pytest.approx(x[0] + x[2], abs=0.2)
     assert (y[2], longest[2]) == pytest.approx((2 * x[2], 6 * x[2]), abs=0.4)
@@ -29,9 +31,19 @@ def test_the_parts_of_a_bar_stand_side_by_side_and_bars_share_a_scale() -> None:
 
 
 def test_a_callee_lies_below_its_caller_as_wide_as_its_samples() -> None:
-    stacks = {("all", "a"): 2.0, ("all", "a", "b"): 1.0, ("all", "a", "c<d"): 1.0, ("all", "e"): 4.0}
+    stacks = {
+        ("all", "a"): 2.0,
+        ("all", "a", "b"): 1.0,
+        ("all", "a", "c<d"): 1.0,
+        ("all", "e"): 4.0,
+    }
     found = boxes(chart.flames(stacks, title="t"))
-    assert list(found) == ["a: 50.0%", "b: 12.5%", "c<d: 12.5%", "e: 50.0%"]  # what all share is left out
+    assert list(found) == [
+        "a: 50.0%",
+        "b: 12.5%",
+        "c<d: 12.5%",
+        "e: 50.0%",
+    ]  # what all share is left out
     a, b, c, e = found.values()
     assert a[2] == e[2] == 4 * b[2] == 4 * c[2]
     assert (b[0], c[0], e[0]) == pytest.approx((a[0], b[0] + b[2], a[0] + a[2]), abs=0.2)
@@ -49,9 +61,7 @@ def test_a_profile_of_py_spy_is_read_by_function_and_file() -> None:
 
 
 def test_a_profile_of_perf_is_read_from_its_outermost_frame() -> None:
-    script = (
-        "\t  4f1 runtime.futex\n\t  4f2 github.com/nats-io/nats-server/v2/server.(*client).readLoop\n\n\t 4f1 x\n\n"
-    )
+    script = "\t  4f1 runtime.futex\n\t  4f2 github.com/nats-io/nats-server/v2/server.(*client).readLoop\n\n\t 4f1 x\n\n"
     assert flames.of_perf(script) == {("server.(*client).readLoop", "runtime.futex"): 1, ("x",): 1}
 
 

@@ -36,12 +36,17 @@ def test_the_smallest_regression_is_none_where_no_one_is_found() -> None:
 
 
 @pytest.mark.parametrize(("limit", "requests"), [(0.01, 100), (0.01, 1000), (0.05, 300)])
-def test_the_lowest_rate_that_lint_states_is_found_as_often_as_it_states(limit: float, requests: int) -> None:
+def test_the_lowest_rate_that_lint_states_is_found_as_often_as_it_states(
+    limit: float, requests: int
+) -> None:
     gate = Gate(metric=Metric.ERROR_RATE, max=limit)
     lowest = lowest_found(gate, requests, steps=gate_power.STEPS)
     assert lowest is not None
     assert gate_power.power(gate, gate_power.of_errors, lowest, requests, runs=40) >= 0.8
-    assert gate_power.power(gate, gate_power.of_errors, 0.7 * lowest, requests, runs=40) < gate_power.WANTED
+    assert (
+        gate_power.power(gate, gate_power.of_errors, 0.7 * lowest, requests, runs=40)
+        < gate_power.WANTED
+    )
 
 
 def test_too_few_requests_find_nothing_and_other_gates_have_no_such_rate() -> None:

@@ -60,6 +60,14 @@ def test_the_processor_time_counts_children_that_ended_and_those_that_run() -> N
 def test_a_new_user_has_no_cache_of_ours_but_reaches_the_network() -> None:
     network = {"GOPROXY": "https://a", "https_proxy": "http://b", "PIP_INDEX_URL": "https://c"}
     caches = dict.fromkeys(
-        ("GOCACHE", "UV_CACHE_DIR", "PIP_CACHE_DIR", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "GOPATH"), "/d"
+        (
+            "GOCACHE",
+            "UV_CACHE_DIR",
+            "PIP_CACHE_DIR",
+            "XDG_CACHE_HOME",
+            "KUBEBUILDER_ASSETS",
+            "GOPATH",
+        ),
+        "/d",
     )
     assert tutorial.inherited({"PATH": "/bin", **network, **caches}) == {"PATH": "/bin", **network}

@@ -18,7 +18,9 @@ class HistoryBuilder:
         self.writes: list[Write] = []
         self._version = 0
 
-    def state(self, kind: str, name: str, *, at: float = 0.0, is_gone: bool = False, **fields: Any) -> "HistoryBuilder":
+    def state(
+        self, kind: str, name: str, *, at: float = 0.0, is_gone: bool = False, **fields: Any
+    ) -> "HistoryBuilder":
         """Add a state; `labels`, `annotations`, `spec` and `status` as JSON."""
         self._version += 1
         meta = {
@@ -29,16 +31,25 @@ class HistoryBuilder:
             "annotations": fields.get("annotations", {}),
             "deletionTimestamp": "2026-01-01T00:00:00Z" if fields.get("is_going") else None,
         }
-        body = {"metadata": meta, "spec": fields.get("spec", {}), "status": fields.get("status", {})}
+        body = {
+            "metadata": meta,
+            "spec": fields.get("spec", {}),
+            "status": fields.get("status", {}),
+        }
         found = msgspec.convert(body, Object)
-        self.seen.append(Seen(kind=kind, version=self._version, at=at, object=found, is_gone=is_gone))
+        self.seen.append(
+            Seen(kind=kind, version=self._version, at=at, object=found, is_gone=is_gone)
+        )
         return self
 
     def cluster(
         self, name: str, *, workers: int = 1, service: str = "", spec_hash: str = "h", **more: Any
     ) -> "HistoryBuilder":
         """Add a RayCluster, of a RayService if one is named."""
-        labels = {"ray.io/originated-from-cr-name": service, "ray.io/originated-from-crd": "RayService"}
+        labels = {
+            "ray.io/originated-from-cr-name": service,
+            "ray.io/originated-from-crd": "RayService",
+        }
         group = {"groupName": "g", "replicas": workers, **more.pop("group", {})}
         return self.state(
             "RayCluster",
@@ -70,7 +81,13 @@ class HistoryBuilder:
         return self.state("Pod", name, labels=labels, status={"phase": phase}, **more)
 
     def service(
-        self, name: str = "s", *, active: str = "", pending: str = "", generation: int = 1, **more: Any
+        self,
+        name: str = "s",
+        *,
+        active: str = "",
+        pending: str = "",
+        generation: int = 1,
+        **more: Any,
     ) -> "HistoryBuilder":
         """Add a RayService."""
         status = {
@@ -80,13 +97,25 @@ class HistoryBuilder:
         }
         return self.state("RayService", name, status=status, **more)
 
-    def route(self, weights: dict[str, int], *, service: str = "s", **more: Any) -> "HistoryBuilder":
+    def route(
+        self, weights: dict[str, int], *, service: str = "s", **more: Any
+    ) -> "HistoryBuilder":
         """Add the HTTPRoute of a RayService; weights by cluster."""
-        backends = [{"name": f"{cluster}-serve-svc", "weight": weight} for cluster, weight in weights.items()]
-        return self.state("HTTPRoute", f"{service}-httproute", spec={"rules": [{"backendRefs": backends}]}, **more)
+        backends = [
+            {"name": f"{cluster}-serve-svc", "weight": weight}
+            for cluster, weight in weights.items()
+        ]
+        return self.state(
+            "HTTPRoute", f"{service}-httproute", spec={"rules": [{"backendRefs": backends}]}, **more
+        )
 
     def lease(
-        self, replica: str, partitions: str, *, is_gone: bool = False, service: str = "cluster-reconciler"
+        self,
+        replica: str,
+        partitions: str,
+        *,
+        is_gone: bool = False,
+        service: str = "cluster-reconciler",
     ) -> "HistoryBuilder":
         """Add a Lease of a replica, and the write that made it."""
         name = f"raybus-{service}-{replica}"
@@ -95,7 +124,12 @@ class HistoryBuilder:
         if is_new:
             self.writes.append(
                 a_write(
-                    version=self._version, resource="leases", name=name, replica=replica, verb="create", of_root=None
+                    version=self._version,
+                    resource="leases",
+                    name=name,
+                    replica=replica,
+                    verb="create",
+                    of_root=None,
                 )
             )
         return self
@@ -126,4 +160,6 @@ def a_write(**fields: Any) -> Write:
 
 def partitions_of(lease: Seen) -> frozenset[int]:
     """Read the partitions of our Leases."""
-    return frozenset(int(each) for each in lease.object.metadata.annotations["p"].split(",") if each)
+    return frozenset(
+        int(each) for each in lease.object.metadata.annotations["p"].split(",") if each
+    )

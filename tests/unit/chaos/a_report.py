@@ -6,11 +6,23 @@ from chaos.report import Entry, Report
 
 VIOLATION = Violation(rule="one head", about="ns/c", text="2 heads at once", at=60.0)
 LATE = Violation(rule="no long gap", about="probe-1", text="probe-1 waited 1.1 s", at=70.0)
-TIMELINE = [Entry(float(second), ("", "ns/c", "ns/other")[second % 3], f"event {second}") for second in range(200)]
+TIMELINE = [
+    Entry(float(second), ("", "ns/c", "ns/other")[second % 3], f"event {second}")
+    for second in range(200)
+]
 
 
 def a_report(*violations: Violation) -> Report:
-    gap = Gap(fault="kill -9", waits=3, p50=0.1, longest=12.0, probe="probe-1", began=5.0, limit=10.0, over_limit=1)
+    gap = Gap(
+        fault="kill -9",
+        waits=3,
+        p50=0.1,
+        longest=12.0,
+        probe="probe-1",
+        began=5.0,
+        limit=10.0,
+        over_limit=1,
+    )
     return Report(
         seed=7,
         minutes=5.0,

@@ -25,7 +25,12 @@ def a_line(**fields: Any) -> dict[str, Any]:
         "stage": "ResponseComplete",
         "userAgent": AGENT,
         "stageTimestamp": "2026-01-01T00:00:02.500000Z",
-        "objectRef": {"resource": "rayclusters", "subresource": "status", "namespace": "ns", "name": "c"},
+        "objectRef": {
+            "resource": "rayclusters",
+            "subresource": "status",
+            "namespace": "ns",
+            "name": "c",
+        },
         "responseStatus": {"code": 200},
         "requestObject": {"metadata": {"name": "c", "resourceVersion": "11"}},
         "responseObject": answer,
@@ -54,12 +59,23 @@ def test_an_update(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verb", "body", "base"),
     [
-        pytest.param("patch", {"metadata": {"resourceVersion": "7", "annotations": {"a": None}}}, "7", id="a patch"),
-        pytest.param("patch", {"metadata": {"labels": {"a": None}}}, "", id="a patch of whatever is there"),
+        pytest.param(
+            "patch",
+            {"metadata": {"resourceVersion": "7", "annotations": {"a": None}}},
+            "7",
+            id="a patch",
+        ),
+        pytest.param(
+            "patch", {"metadata": {"labels": {"a": None}}}, "", id="a patch of whatever is there"
+        ),
         pytest.param("patch", [{"op": "add"}], "", id="a JSON patch"),
-        pytest.param("update", {"metadata": {"name": "c"}}, "", id="an update of whatever is there"),
+        pytest.param(
+            "update", {"metadata": {"name": "c"}}, "", id="an update of whatever is there"
+        ),
         pytest.param("delete", {"preconditions": {"uid": "u"}}, "u", id="a deletion of this one"),
-        pytest.param("delete", {"kind": "DeleteOptions"}, "", id="a deletion of whatever has the name"),
+        pytest.param(
+            "delete", {"kind": "DeleteOptions"}, "", id="a deletion of whatever has the name"
+        ),
     ],
 )
 def test_what_it_is_based_on(tmp_path: Path, verb: str, body: object, base: str) -> None:
@@ -68,10 +84,23 @@ def test_what_it_is_based_on(tmp_path: Path, verb: str, body: object, base: str)
 
 def test_a_pods_root_is_its_clusters(tmp_path: Path) -> None:
     labels = {"ray.io/originated-from-cr-name": "s", "ray.io/originated-from-crd": "RayService"}
-    cluster = a_line(responseObject={"metadata": {"name": "c", "namespace": "ns", "labels": labels}})
-    meta = {"name": "p", "namespace": "ns", "resourceVersion": "13", "labels": {"ray.io/cluster": "c"}}
-    pod = a_line(verb="create", objectRef={"resource": "pods", "namespace": "ns"}, responseObject={"metadata": meta})
-    assert [each.of_root for each in read(tmp_path, cluster, pod).writes] == [Ref("RayService", "ns", "s")] * 2
+    cluster = a_line(
+        responseObject={"metadata": {"name": "c", "namespace": "ns", "labels": labels}}
+    )
+    meta = {
+        "name": "p",
+        "namespace": "ns",
+        "resourceVersion": "13",
+        "labels": {"ray.io/cluster": "c"},
+    }
+    pod = a_line(
+        verb="create",
+        objectRef={"resource": "pods", "namespace": "ns"},
+        responseObject={"metadata": meta},
+    )
+    assert [each.of_root for each in read(tmp_path, cluster, pod).writes] == [
+        Ref("RayService", "ns", "s")
+    ] * 2
 
 
 def test_a_deletion_without_a_version(tmp_path: Path) -> None:
@@ -88,7 +117,9 @@ def test_a_write_that_ends_a_deletion_makes_no_version(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        pytest.param({"userAgent": "kube-controller-manager/v1 (linux/amd64)"}, id="somebody else's"),
+        pytest.param(
+            {"userAgent": "kube-controller-manager/v1 (linux/amd64)"}, id="somebody else's"
+        ),
         pytest.param({"responseStatus": {"code": 409}}, id="refused"),
         pytest.param({"userAgent": "chaos"}, id="a user's"),
     ],

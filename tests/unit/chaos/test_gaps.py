@@ -34,7 +34,9 @@ def test_the_cause(wait: Wait, fault: str) -> None:
         pytest.param(a_wait(10.0, 9.9), CRASH, 0, id="within the limit"),
         pytest.param(a_wait(10.0, 10.1), CRASH, 1, id="a crash that took too long"),
         pytest.param(a_wait(10.0, None), CRASH, 1, id="never answered"),
-        pytest.param(a_wait(10.0, 30.0, "traffic-manager"), CRASH, 0, id="another service was struck"),
+        pytest.param(
+            a_wait(10.0, 30.0, "traffic-manager"), CRASH, 0, id="another service was struck"
+        ),
         pytest.param(a_wait(1.0, 30.0), None, 0, id="no fault"),
         pytest.param(
             a_wait(10.0, 12.0),
@@ -50,7 +52,9 @@ def test_the_cause(wait: Wait, fault: str) -> None:
         ),
         pytest.param(
             a_wait(10.0, 1.1),
-            Struck(kind="SIGTERM of a watcher", service="watcher", began=10.0, over=20.0, replicas=2),
+            Struck(
+                kind="SIGTERM of a watcher", service="watcher", began=10.0, over=20.0, replicas=2
+            ),
             1,
             id="a hand-over of watchers that any service felt",
         ),
@@ -79,5 +83,7 @@ def test_a_wait_that_was_late_already_is_put_down_to_the_fault_before() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "broken"), [(119.0, 0), (121.0, 1), (None, 1)])
-def test_a_wait_that_no_fault_explains_is_a_stalled_key_whatever_failed(seconds: float | None, broken: int) -> None:
+def test_a_wait_that_no_fault_explains_is_a_stalled_key_whatever_failed(
+    seconds: float | None, broken: int
+) -> None:
     assert len(gaps.stalled([a_wait(10.0, seconds, "traffic-manager")], end=200.0)) == broken

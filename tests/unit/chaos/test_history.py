@@ -14,22 +14,33 @@ def an_upgrade() -> HistoryBuilder:
     """Blue serves, green is made, takes over in steps, blue goes."""
     run = HistoryBuilder().service(pending="blue").cluster("blue", service="s", spec_hash="1")
     run.service(active="blue").route({"blue": 100})
-    run.service(active="blue", pending="green", generation=2).cluster("green", service="s", spec_hash="2")
-    run.route({"blue": 50, "green": 50}).route({"blue": 0, "green": 100}).service(active="green", generation=2)
+    run.service(active="blue", pending="green", generation=2).cluster(
+        "green", service="s", spec_hash="2"
+    )
+    run.route({"blue": 50, "green": 50}).route({"blue": 0, "green": 100}).service(
+        active="green", generation=2
+    )
     return run.route({"green": 100}).cluster("blue", service="s", spec_hash="1", is_gone=True)
 
 
 GOOD = [
     pytest.param(an_upgrade(), id="an upgrade in steps"),
     pytest.param(
-        HistoryBuilder().cluster("c", workers=2).pod("h", node="head").pod("w1").pod("w2"), id="as many pods as wanted"
+        HistoryBuilder().cluster("c", workers=2).pod("h", node="head").pod("w1").pod("w2"),
+        id="as many pods as wanted",
     ),
     pytest.param(
-        HistoryBuilder().pod("h1", node="head").pod("h1", node="head", is_going=True).pod("h2", node="head"),
+        HistoryBuilder()
+        .pod("h1", node="head")
+        .pod("h1", node="head", is_going=True)
+        .pod("h2", node="head"),
         id="a head after one that is being deleted",
     ),
     pytest.param(
-        HistoryBuilder().pod("h1", node="head").pod("h1", node="head", phase="Failed").pod("h2", node="head"),
+        HistoryBuilder()
+        .pod("h1", node="head")
+        .pod("h1", node="head", phase="Failed")
+        .pod("h2", node="head"),
         id="a head after one that failed",
     ),
     pytest.param(
@@ -37,7 +48,11 @@ GOOD = [
         id="a pod in each place",
     ),
     pytest.param(
-        HistoryBuilder().cluster("c").pod("w1", index="0").pod("w1", index="0", is_going=True).pod("w2", index="0"),
+        HistoryBuilder()
+        .cluster("c")
+        .pod("w1", index="0")
+        .pod("w1", index="0", is_going=True)
+        .pod("w2", index="0"),
         id="a worker in the place of one that is being deleted",
     ),
     pytest.param(
@@ -55,7 +70,9 @@ GOOD = [
         id="a cluster for a spec after the first cluster is gone",
     ),
     pytest.param(
-        an_upgrade().state("RayService", "s", is_gone=True).cluster("green", service="s", is_gone=True),
+        an_upgrade()
+        .state("RayService", "s", is_gone=True)
+        .cluster("green", service="s", is_gone=True),
         id="a cluster that goes with its service",
     ),
 ]
@@ -67,9 +84,13 @@ def test_it_lets_pass(run: HistoryBuilder) -> None:
 
 
 SPOILED = [
-    pytest.param(HistoryBuilder().pod("h1", node="head").pod("h2", node="head"), "one head", id="two heads"),
     pytest.param(
-        HistoryBuilder().cluster("c").pod("w1").pod("w2"), "no more workers than wanted", id="a worker too many"
+        HistoryBuilder().pod("h1", node="head").pod("h2", node="head"), "one head", id="two heads"
+    ),
+    pytest.param(
+        HistoryBuilder().cluster("c").pod("w1").pod("w2"),
+        "no more workers than wanted",
+        id="a worker too many",
     ),
     pytest.param(
         HistoryBuilder().pod("w1").pod("w2").cluster("c"),
@@ -77,7 +98,11 @@ SPOILED = [
         id="a worker too many before the watch delivered the cluster",
     ),
     pytest.param(
-        HistoryBuilder().cluster("c", workers=2).cluster("c", workers=1, at=1.0).pod("w1", at=40.0).pod("w2", at=40.0),
+        HistoryBuilder()
+        .cluster("c", workers=2)
+        .cluster("c", workers=1, at=1.0)
+        .pod("w1", at=40.0)
+        .pod("w2", at=40.0),
         "no more workers than wanted",
         id="a worker that was wanted long ago",
     ),
@@ -93,7 +118,9 @@ SPOILED = [
     ),
     pytest.param(an_upgrade().route({"green": 90}), "weights make 100", id="weights make 90"),
     pytest.param(
-        an_upgrade().route({"blue": 10, "green": 90}), "no weight on what is gone", id="a weight on a cluster that went"
+        an_upgrade().route({"blue": 10, "green": 90}),
+        "no weight on what is gone",
+        id="a weight on a cluster that went",
     ),
     pytest.param(
         an_upgrade().cluster("green", service="s", is_gone=True),
@@ -105,7 +132,11 @@ SPOILED = [
         "no weight on what is gone",
         id="a cluster is deleted under its weight",
     ),
-    pytest.param(an_upgrade().service(generation=1), "no status regresses", id="an old status is written again"),
+    pytest.param(
+        an_upgrade().service(generation=1),
+        "no status regresses",
+        id="an old status is written again",
+    ),
 ]
 
 

@@ -27,7 +27,9 @@ def test_five_minutes_are_enough_for_every_kind_but_a_few() -> None:
 
 def test_one_fault_at_a_time() -> None:
     found = schedule.plan(1, MINUTES, most=4)
-    assert all(one.over <= other.at and one.at + one.lasts < one.over for one, other in pairwise(found))
+    assert all(
+        one.over <= other.at and one.at + one.lasts < one.over for one, other in pairwise(found)
+    )
 
 
 def test_replicas_go_from_one_to_four_to_two() -> None:
@@ -61,6 +63,9 @@ def test_users_change_only_what_is_there() -> None:
 def test_users_do_everything() -> None:
     done = {(each.resource.kind, each.what.split(" ")[0]) for each in Users(3).requests(600)}
     assert done == {
-        *(("RayCluster", what) for what in ("create", "scale", "edit", "suspend", "resume", "autoscale", "delete")),
+        *(
+            ("RayCluster", what)
+            for what in ("create", "scale", "edit", "suspend", "resume", "autoscale", "delete")
+        ),
         *(("RayService", what) for what in ("create", "upgrade", "roll", "configure", "delete")),
     }

@@ -25,7 +25,8 @@ def test_the_last_events_before_it_that_concern_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("violations", "is_only_late"), [((), False), ((LATE,), True), ((LATE, VIOLATION), False), ((VIOLATION,), False)]
+    ("violations", "is_only_late"),
+    [((), False), ((LATE,), True), ((LATE, VIOLATION), False), ((VIOLATION,), False)],
 )
 def test_only_limits_in_seconds_are_put_down_to_the_machine(
     violations: tuple[Violation, ...], is_only_late: bool

@@ -21,12 +21,21 @@ def a_harness() -> dict[str, Any]:
         "ray.io/originated-from-cr-name": "s",
         "ray.io/originated-from-crd": "RayService",
     }
-    hashed = {"ray.io/hash-without-replicas-and-workers-to-delete": spec_hash.service_goal_hash(CONFIG)}
+    hashed = {
+        "ray.io/hash-without-replicas-and-workers-to-delete": spec_hash.service_goal_hash(CONFIG)
+    }
     backends = [{"name": "blue-serve-svc", "weight": 100}]
     return {
         "clusters": [
             _a("RayCluster", "c", spec={"workerGroupSpecs": [group]}, status=status),
-            _a("RayCluster", "blue", labels=its, annotations=hashed, spec={}, status={"state": "ready"}),
+            _a(
+                "RayCluster",
+                "blue",
+                labels=its,
+                annotations=hashed,
+                spec={},
+                status={"state": "ready"},
+            ),
         ],
         "services": [
             _a(
@@ -48,7 +57,11 @@ def a_harness() -> dict[str, Any]:
 
 def _a(kind: str, name: str, **fields: Any) -> dict[str, Any]:
     meta = {"name": name, "namespace": "ns", "generation": 3, "labels": fields.pop("labels", {})}
-    return {"kind": kind, "metadata": {**meta, "annotations": fields.pop("annotations", {})}, **fields}
+    return {
+        "kind": kind,
+        "metadata": {**meta, "annotations": fields.pop("annotations", {})},
+        **fields,
+    }
 
 
 def _pod(name: str, cluster: str, node: str) -> dict[str, Any]:
@@ -125,7 +138,9 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "its upgrade to green goes on",
     ),
     "a cluster too many": (
-        lambda w: w["clusters"].append({**w["clusters"][1], "metadata": {**w["clusters"][1]["metadata"], "name": "x"}}),
+        lambda w: w["clusters"].append(
+            {**w["clusters"][1], "metadata": {**w["clusters"][1]["metadata"], "name": "x"}}
+        ),
         "it has the clusters blue, x",
     ),
     "old cluster": (
@@ -137,7 +152,9 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "the head of blue got v0",
     ),
     "a weight on another cluster": (
-        lambda w: w["routes"][0]["spec"]["rules"][0]["backendRefs"].append({"name": "x-serve-svc", "weight": 5}),
+        lambda w: w["routes"][0]["spec"]["rules"][0]["backendRefs"].append(
+            {"name": "x-serve-svc", "weight": 5}
+        ),
         "its route weighs",
     ),
 }

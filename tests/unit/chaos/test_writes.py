@@ -25,14 +25,24 @@ def a_deletion(run: HistoryBuilder, name: str = "w1") -> HistoryBuilder:
 GOOD = [
     pytest.param(HistoryBuilder().write(), id="nobody has a Lease"),
     pytest.param(HistoryBuilder().lease("a", OURS).write(), id="the owner writes"),
-    pytest.param(HistoryBuilder().lease("a", OURS).lease("b", OTHERS).write(), id="another owns something else"),
     pytest.param(
-        HistoryBuilder().lease("a", OURS).write().lease("a", "", is_gone=True).lease("b", OURS), id="before the end"
+        HistoryBuilder().lease("a", OURS).lease("b", OTHERS).write(),
+        id="another owns something else",
     ),
-    pytest.param(HistoryBuilder().lease("a", OURS).lease("b", OURS).write(), id="a claim beside a Lease that is alive"),
-    pytest.param(HistoryBuilder().lease("b", OURS).lease("b", "").write(), id="the other has let go"),
     pytest.param(
-        HistoryBuilder().write(verb="create", based_on="", resource="pods"), id="a create is based on nothing"
+        HistoryBuilder().lease("a", OURS).write().lease("a", "", is_gone=True).lease("b", OURS),
+        id="before the end",
+    ),
+    pytest.param(
+        HistoryBuilder().lease("a", OURS).lease("b", OURS).write(),
+        id="a claim beside a Lease that is alive",
+    ),
+    pytest.param(
+        HistoryBuilder().lease("b", OURS).lease("b", "").write(), id="the other has let go"
+    ),
+    pytest.param(
+        HistoryBuilder().write(verb="create", based_on="", resource="pods"),
+        id="a create is based on nothing",
     ),
     pytest.param(
         a_deletion(HistoryBuilder().cluster("c", spec=AUTOSCALED, group=LISTED).pod("w1")),
@@ -44,9 +54,13 @@ GOOD = [
         id="a suspended cluster",
     ),
     pytest.param(
-        a_deletion(HistoryBuilder().cluster("c", spec=AUTOSCALED).pod("w1", phase="Failed")), id="a failed pod"
+        a_deletion(HistoryBuilder().cluster("c", spec=AUTOSCALED).pod("w1", phase="Failed")),
+        id="a failed pod",
     ),
-    pytest.param(a_deletion(HistoryBuilder().cluster("c", spec=AUTOSCALED).pod("h", node="head"), "h"), id="a head"),
+    pytest.param(
+        a_deletion(HistoryBuilder().cluster("c", spec=AUTOSCALED).pod("h", node="head"), "h"),
+        id="a head",
+    ),
 ]
 
 
@@ -57,7 +71,9 @@ def test_it_lets_pass(run: HistoryBuilder) -> None:
 
 FENCED = "no write by a fenced owner"
 SPOILED = [
-    pytest.param(HistoryBuilder().lease("b", OURS).write(), FENCED, id="another replica owns the partition"),
+    pytest.param(
+        HistoryBuilder().lease("b", OURS).write(), FENCED, id="another replica owns the partition"
+    ),
     pytest.param(
         HistoryBuilder().lease("a", OURS).lease("a", OURS, is_gone=True).lease("b", OURS).write(),
         FENCED,
@@ -69,7 +85,9 @@ SPOILED = [
         id="a write after the hand-over",
     ),
     pytest.param(
-        HistoryBuilder().write(based_on=""), "every write names its base", id="an update of whatever is there"
+        HistoryBuilder().write(based_on=""),
+        "every write names its base",
+        id="an update of whatever is there",
     ),
     pytest.param(
         HistoryBuilder().write(verb="delete", resource="pods", based_on=""),
@@ -90,6 +108,12 @@ def test_it_finds(run: HistoryBuilder, rule: str) -> None:
 
 
 def test_it_reports_how_much_was_read() -> None:
-    run = a_deletion(HistoryBuilder().lease("a", OURS).cluster("c", spec=AUTOSCALED, group=LISTED).pod("w1").write())
+    run = a_deletion(
+        HistoryBuilder()
+        .lease("a", OURS)
+        .cluster("c", spec=AUTOSCALED, group=LISTED)
+        .pod("w1")
+        .write()
+    )
     judged = writes.judge(run.writes, run.seen, partitions_of)
     assert (judged.against_leases, judged.with_base, judged.autoscaled) == (1, 2, 1)

@@ -30,7 +30,9 @@ async def test_the_last_line_of_progress_is_shown_without_its_mark() -> None:
 
 
 async def test_a_failure_is_raised_with_its_last_line() -> None:
-    async with demo_cluster.adding_gateway(["sh", "-c", "echo 'error: no space left' >&2; exit 1"]) as late:
+    async with demo_cluster.adding_gateway(
+        ["sh", "-c", "echo 'error: no space left' >&2; exit 1"]
+    ) as late:
         await _ended(late)
         with pytest.raises(errors.Rejected, match="no space left"):
             late.expect_success()
@@ -56,7 +58,9 @@ async def test_a_command_that_still_runs_is_interrupted_and_can_clean_up() -> No
 
 
 async def test_a_command_that_ignores_the_interrupt_is_killed() -> None:
-    async with demo_cluster.adding_gateway(["sh", "-c", "trap '' INT; echo runs; sleep 5 & wait"]) as late:
+    async with demo_cluster.adding_gateway(
+        ["sh", "-c", "trap '' INT; echo runs; sleep 5 & wait"]
+    ) as late:
         await _until(late, shown="runs")
         await late.end(within=0.2)
         assert late.has_ended
@@ -70,13 +74,17 @@ def test_the_command_is_one_that_a_user_can_type() -> None:
 @pytest.mark.parametrize(
     ("in_steps", "is_kept", "wanted", "expected"),
     [
-        pytest.param(False, False, True, Gateway.NONE, id="a cluster that is removed at the end needs none"),
+        pytest.param(
+            False, False, True, Gateway.NONE, id="a cluster that is removed at the end needs none"
+        ),
         pytest.param(False, True, True, Gateway.LATER, id="one that is kept has it for the user"),
         pytest.param(False, True, False, Gateway.NONE, id="unless it is left out"),
         pytest.param(True, False, True, Gateway.LATER, id="an upgrade in steps"),
     ],
 )
-def test_the_cluster_gets_its_gateway(in_steps: bool, is_kept: bool, wanted: bool, expected: Gateway) -> None:
+def test_the_cluster_gets_its_gateway(
+    in_steps: bool, is_kept: bool, wanted: bool, expected: Gateway
+) -> None:
     assert demo_cluster.gateway_for(in_steps=in_steps, is_kept=is_kept, wanted=wanted) is expected
 
 
@@ -90,7 +98,9 @@ def test_the_cluster_gets_its_gateway(in_steps: bool, is_kept: bool, wanted: boo
         (["--strategy", "incremental"], Gateway.LATER),
     ],
 )
-def test_the_options_select_the_gateway(options: list[str], expected: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_options_select_the_gateway(
+    options: list[str], expected: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: list[Gateway] = []
 
     def run(*_: object, gateway: Gateway, **__: object) -> None:
@@ -103,7 +113,9 @@ def test_the_options_select_the_gateway(options: list[str], expected: Gateway, m
 
 
 def test_an_upgrade_in_steps_without_a_gateway_is_a_misuse() -> None:
-    done = CliRunner().invoke(main.build("demo"), ["demo", "--strategy", "incremental", "--no-gateway"])
+    done = CliRunner().invoke(
+        main.build("demo"), ["demo", "--strategy", "incremental", "--no-gateway"]
+    )
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("error: --no-gateway excludes --strategy incremental")
 
@@ -115,6 +127,8 @@ class _Scenario:
         raise errors.Rejected("adding Envoy Gateway to the cluster failed: no space left")
 
 
-async def test_a_gateway_that_cannot_be_added_after_the_upgrade_is_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_gateway_that_cannot_be_added_after_the_upgrade_is_a_note(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     await cli._completed(_Scenario(), None)  # pyright: ignore[reportArgumentType, reportPrivateUsage]  (all that it asks for)
     assert "no space left; 'raybus cluster up --gateway' adds one" in capsys.readouterr().err

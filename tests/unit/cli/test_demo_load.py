@@ -19,11 +19,24 @@ spec:
 
 def test_the_pod_gets_the_arguments_of_the_run_and_nothing_else_changes() -> None:
     before = list(yaml.safe_load_all(TEXT))
-    after = list(yaml.safe_load_all(demo_cluster.manifest(TEXT, Load(url="http://here/", think="5-20", retry="none"))))
+    after = list(
+        yaml.safe_load_all(
+            demo_cluster.manifest(TEXT, Load(url="http://here/", think="5-20", retry="none"))
+        )
+    )
     assert after[0] == before[0]
     arguments = after[1]["spec"]["containers"][0].pop("args")
     before[1]["spec"]["containers"][0].pop("args")
     assert after[1] == before[1]
-    expected = ("--url", "http://here/", "--rate", "40.0", "--think", "5-20", "--think-every", "2.0")
+    expected = (
+        "--url",
+        "http://here/",
+        "--rate",
+        "40.0",
+        "--think",
+        "5-20",
+        "--think-every",
+        "2.0",
+    )
     expected += ("--retry", "none", "--seconds", "600.0")
     assert arguments == list(expected)

@@ -18,8 +18,14 @@ from unit.cli.test_help import parse
         (None, Path("/a b/config"), "export KUBECONFIG='/a b/config'"),
     ],
 )
-def test_the_next_commands_are_those_of_the_cluster(name: str | None, kubeconfig: Path | None, first: str) -> None:
-    commands = [line.strip() for line in next_steps(name, kubeconfig, is_kept=True).splitlines() if line[:2] == "  "]
+def test_the_next_commands_are_those_of_the_cluster(
+    name: str | None, kubeconfig: Path | None, first: str
+) -> None:
+    commands = [
+        line.strip()
+        for line in next_steps(name, kubeconfig, is_kept=True).splitlines()
+        if line[:2] == "  "
+    ]
     assert commands[:4] == [
         first,
         "raybus list -A",

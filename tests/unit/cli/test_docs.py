@@ -98,15 +98,24 @@ SHOWN = {
         ("raybus get raycluster demo-blue", "cluster-160.txt"),
     ],
     "list": [("raybus list -A", "list-pipe.txt")],
-    "plan": [("raybus plan -f demo.yaml", "plan-new-cluster.txt"), ("raybus plan -f demo.yaml", "plan-in-place.txt")],
+    "plan": [
+        ("raybus plan -f demo.yaml", "plan-new-cluster.txt"),
+        ("raybus plan -f demo.yaml", "plan-in-place.txt"),
+    ],
     "lint": [("raybus lint -f -", "lint.txt")],
     "restart": [
         ("raybus restart demo --dry-run", "restart.txt"),
         ("raybus restart raycluster/lone --dry-run", "restart-cluster.txt"),
     ],
     "set": [("raybus set image demo head=rayproject/ray:2.53.0 --dry-run", "set-image.txt")],
-    "logs": [("raybus logs demo --all --tail 2", "logs.txt"), ("raybus logs demo --app app -o json", "logs-json.txt")],
-    "history": [("raybus history demo", "history.txt"), ("raybus history demo -o wide | cat", "history-wide.txt")],
+    "logs": [
+        ("raybus logs demo --all --tail 2", "logs.txt"),
+        ("raybus logs demo --app app -o json", "logs-json.txt"),
+    ],
+    "history": [
+        ("raybus history demo", "history.txt"),
+        ("raybus history demo -o wide | cat", "history-wide.txt"),
+    ],
     "events": [("raybus events default/greeter", "events.txt")],
     "explain": [("raybus explain demo", "explain.txt")],
     "policy": [
@@ -133,7 +142,12 @@ PICTURES = {
 
 def _help(*verbs: str, monkeypatch: pytest.MonkeyPatch) -> str:
     command_line, verb = [*verbs, "--help"], verbs[0]
-    for name, value in (("COLUMNS", WIDTH), ("TERMINAL_WIDTH", WIDTH), ("NO_COLOR", "1"), ("TERM", "dumb")):
+    for name, value in (
+        ("COLUMNS", WIDTH),
+        ("TERMINAL_WIDTH", WIDTH),
+        ("NO_COLOR", "1"),
+        ("TERM", "dumb"),
+    ):
         monkeypatch.setenv(name, value)
     done = CliRunner().invoke(main.build(verb), command_line, prog_name="raybus")
     assert done.exit_code == 0, verb
@@ -155,19 +169,25 @@ def _section(verb: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return "\n".join(parts)
 
 
-def test_the_page_matches_the_output_of_the_program(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_matches_the_output_of_the_program(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = "\n".join([HEAD, *(_section(verb, monkeypatch) for verb in TEXTS)])
     Golden(root=ROOT / "docs", update=golden.update).check("cli.md", page)
 
 
 def test_every_verb_is_on_the_page_or_named_in_its_head() -> None:
     assert [
-        name for name in main.PARTS if name not in TEXTS and f"`{name}`" not in HEAD and f"raybus {name}" not in HEAD
+        name
+        for name in main.PARTS
+        if name not in TEXTS and f"`{name}`" not in HEAD and f"raybus {name}" not in HEAD
     ] == []
 
 
 def test_every_verb_about_a_running_service_was_typed_at_a_real_one() -> None:
     """docs/session.md is the record of `make e2e-all`; part 4 of the tutorial, which `make e2e` types, has `policy`."""
     elsewhere = {"cluster", "images", "up", "demo", "dashboard", "migrate", "completion", "policy"}
-    typed = re.findall(r"^\$ raybus (\w+)", (ROOT / "docs" / "session.md").read_text(), flags=re.MULTILINE)
+    typed = re.findall(
+        r"^\$ raybus (\w+)", (ROOT / "docs" / "session.md").read_text(), flags=re.MULTILINE
+    )
     assert {*typed} == {*main.PARTS, "version"} - elsewhere

@@ -20,7 +20,9 @@ def test_help_names_every_part_without_importing_any(monkeypatch: pytest.MonkeyP
     assert all(name in done.stdout for name in PARTS)
 
 
-def test_a_broken_part_ends_with_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_part_ends_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setitem(PARTS, "demo", Part(Panel.LOCAL, "no_such_module", "app", "Broken."))
     with pytest.raises(SystemExit) as end:
         main.build("demo")
@@ -70,7 +72,9 @@ def test_version_as_data() -> None:
 def test_a_name_with_another_kind_is_a_misuse(name: str) -> None:
     done = CliRunner().invoke(main.build("status"), ["status", name])
     assert done.exit_code == 2
-    assert "is neither the name of a RayService nor" in " ".join(done.stderr.replace("│", " ").split())
+    assert "is neither the name of a RayService nor" in " ".join(
+        done.stderr.replace("│", " ").split()
+    )
 
 
 def test_an_unknown_command_is_a_misuse() -> None:
@@ -83,5 +87,10 @@ def test_a_reader_that_leaves_early_is_no_failure() -> None:
     command = [sys.executable, "-m", "raybus_cli.main"]
     done = subprocess.run([*command, "version"], stdout=writer, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert subprocess.run([*command, "nothing"], stdout=writer, stderr=subprocess.DEVNULL, check=False).returncode == 2
+    assert (
+        subprocess.run(
+            [*command, "nothing"], stdout=writer, stderr=subprocess.DEVNULL, check=False
+        ).returncode
+        == 2
+    )
     os.close(writer)

@@ -17,7 +17,11 @@ Command = TyperGroup | TyperCommand
 pytestmark = pytest.mark.long  # it imports every verb
 
 NOT_ABOUT_US = {"acceptance-raycluster.md", "acceptance-rayservice.md", "CHANGELOG.md"}
-ALL = (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md")))
+ALL = (
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+)
 PAGES = [page for page in ALL if page.name not in NOT_ABOUT_US]
 INLINE = re.compile(r"`(raybus [a-z][^`\n]*)`")
 APART = re.compile(r"\s(?:\||&&|;|>|&)(?:\s|$)")
@@ -61,8 +65,14 @@ def _options(command: Command) -> set[str]:
 
 def _typed(page: Path) -> list[str]:
     texts = [each.text for each in commands.of(page)] + INLINE.findall(page.read_text())
-    ours = (part for text in texts for part in re.split(r"\s\|\s", text) if part.startswith("raybus "))
-    return [text for text in ours if not PLACE.match(text.split()[1]) and "…" not in text and "|" not in text]
+    ours = (
+        part for text in texts for part in re.split(r"\s\|\s", text) if part.startswith("raybus ")
+    )
+    return [
+        text
+        for text in ours
+        if not PLACE.match(text.split()[1]) and "…" not in text and "|" not in text
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
@@ -71,7 +81,8 @@ def test_the_page_names_verbs_and_options_that_there_are(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["raybus gett rayservice demo", "raybus plan -f demo.yaml --surge 3", "raybus cluster upp"]
+    "text",
+    ["raybus gett rayservice demo", "raybus plan -f demo.yaml --surge 3", "raybus cluster upp"],
 )
 def test_what_there_is_not_is_found(text: str) -> None:
     assert _fault(text)

@@ -96,7 +96,9 @@ CASES: Final = {
 """The command line, and the schema of its data."""
 ELSEWHERE: Final = {*test_stream_recordings.COMMANDS, "dashboard", "bundle", "images", "completion"}
 """Verbs that print a stream, or a page, a file, an image or a script: their own tests record them."""
-STALLED: Final = a_condition("UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m0s: no node")
+STALLED: Final = a_condition(
+    "UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m0s: no node"
+)
 NO_NODE: Final = {
     "conditions": [
         {
@@ -110,7 +112,9 @@ NO_NODE: Final = {
 PICTURES: Final = {"get-rayservice", "list", "explain", "plan", "doctor", "history"}
 """Cases with a picture in the documentation."""
 PICTURE_WIDTH: Final = 100
-METRIC: Final = 'ray_serve_num_http_requests_total{{application="app",route="/",status_code="{}"}} {}\n'
+METRIC: Final = (
+    'ray_serve_num_http_requests_total{{application="app",route="/",status_code="{}"}} {}\n'
+)
 
 
 def metrics(*, failed: int) -> str:
@@ -135,12 +139,20 @@ class Server(FakeKube):
             upgradeStrategy=STEPS,
         )
         self.put(RAY_SERVICE, service)
-        for name, namespace in (("other", "default"), ("recommender-of-the-second-team", "recommendations-production")):
+        for name, namespace in (
+            ("other", "default"),
+            ("recommender-of-the-second-team", "recommendations-production"),
+        ):
             body = snapshots.a_service(endpoints=0)
             body["metadata"] |= {"name": name, "namespace": namespace}
             self.put(RAY_SERVICE, body)
-        self.put(RAY_CLUSTER, a_cluster(BLUE, a_config(), desiredWorkerReplicas=4, availableWorkerReplicas=1))
-        self.put(UPGRADE_POLICY, a_policy(namespace="default", annotations={"raybus.io/default": "true"}))
+        self.put(
+            RAY_CLUSTER,
+            a_cluster(BLUE, a_config(), desiredWorkerReplicas=4, availableWorkerReplicas=1),
+        )
+        self.put(
+            UPGRADE_POLICY, a_policy(namespace="default", annotations={"raybus.io/default": "true"})
+        )
 
     async def request(self, _method: str, path: str, **_: Any) -> bytes:
         """Have no dashboard, and metrics of all pods but one."""
@@ -170,7 +182,9 @@ def _stalled() -> Snapshot:
 
 def _planned() -> Plan:
     before = at_rest(service=snapshots.a_ready_service(upgradeStrategy=STEPS))
-    goal = ray_service.decode(snapshots.a_service(config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=STEPS))
+    goal = ray_service.decode(
+        snapshots.a_service(config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=STEPS)
+    )
     wanted = snapshots.with_spec(before.service, goal.spec_json, generation=3)
     return plans.build(before, wanted, BETA, Sizing(), now=NOW)
 
@@ -181,14 +195,24 @@ SNAPSHOTS: Final[dict[str, Callable[[], Snapshot]]] = {
     "explain": _stalled,
     "plan": lambda: at_rest(service=snapshots.a_ready_service(upgradeStrategy=STEPS)),
 }
-PODS: Final = {"policy-try": [a_pod(cluster, "gpu", number) for cluster in (BLUE, GREEN) for number in (1, 2)]}
+PODS: Final = {
+    "policy-try": [a_pod(cluster, "gpu", number) for cluster in (BLUE, GREEN) for number in (1, 2)]
+}
 ANNOTATED: Final = {"resume": {"raybus.io/pause": "true"}, "retry": {"raybus.io/abort": "true"}}
 CHECKS: Final = [
-    *of(Category.KUBERNETES, Hint.INSTALL, Check(name="Kubernetes", state=CheckState.OK, text="v1.34.2")),
+    *of(
+        Category.KUBERNETES,
+        Hint.INSTALL,
+        Check(name="Kubernetes", state=CheckState.OK, text="v1.34.2"),
+    ),
     *of(
         Category.SERVICES,
         Hint.SERVICES,
-        Check(name="watcher", state=CheckState.OK, text="1 of 1 ready, registry.invalid/raybus/watcher:0.1.0"),
+        Check(
+            name="watcher",
+            state=CheckState.OK,
+            text="1 of 1 ready, registry.invalid/raybus/watcher:0.1.0",
+        ),
         Check(
             name="service-reconciler",
             state=CheckState.FAILED,
@@ -196,7 +220,11 @@ CHECKS: Final = [
             remedy="'kubectl -n raybus describe deployment service-reconciler' names the cause",
         ),
     ),
-    *of(Category.RIGHTS, Hint.RIGHTS, Check(name="your rights", state=CheckState.UNKNOWN, text="may not be read")),
+    *of(
+        Category.RIGHTS,
+        Hint.RIGHTS,
+        Check(name="your rights", state=CheckState.UNKNOWN, text="may not be read"),
+    ),
 ]
 BAD_MANIFEST: Final = """apiVersion: ray.io/v1
 kind: RayService
@@ -212,16 +240,22 @@ spec:
 
 
 def _report() -> Report:
-    kuberay = OperatorSummary(namespace="ray-system", name="kuberay-operator", version="v1.5.1", replicas=1, ready=1)
+    kuberay = OperatorSummary(
+        namespace="ray-system", name="kuberay-operator", version="v1.5.1", replicas=1, ready=1
+    )
     job = migrating.unsupported(
         "no controller would run it (Running)",
         "raybus runs no jobs: let them end before KubeRay stops, or run them elsewhere",
     )
     objects = [
         migrating.subject("RayService", "shop", "demo", []),
-        migrating.subject("RayJob", "recommendations-production", "recommender-of-the-second-team", [job]),
+        migrating.subject(
+            "RayJob", "recommendations-production", "recommender-of-the-second-team", [job]
+        ),
     ]
-    settings = [Setting(kuberay="--enable-leader-election", value="true", here="needs nothing here")]
+    settings = [
+        Setting(kuberay="--enable-leader-election", value="true", here="needs nothing here")
+    ]
     return Report(
         verdict=reports.verdict([], objects),
         kuberay=[kuberay],
@@ -257,7 +291,9 @@ def _always(value: Any) -> Callable[..., Any]:
     return answer
 
 
-def _find(_file: str | None, _context: str | None, namespace: str | None, *, env: Mapping[str, str]) -> Where:
+def _find(
+    _file: str | None, _context: str | None, namespace: str | None, *, env: Mapping[str, str]
+) -> Where:
     assert env
     return Where(kubeconfig=None, namespace=namespace or "default")
 
@@ -266,7 +302,9 @@ def _find(_file: str | None, _context: str | None, namespace: str | None, *, env
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     name: str = request.param
     snapshot = SNAPSHOTS.get(name, in_steps)()
-    monkeypatch.setattr(session, "connect", partial(_connect, ANNOTATED.get(name, {}), PODS.get(name, [])))
+    monkeypatch.setattr(
+        session, "connect", partial(_connect, ANNOTATED.get(name, {}), PODS.get(name, []))
+    )
     monkeypatch.setattr(session, "now", _always(NOW))
     monkeypatch.setattr(trial, "reached_within", reaches(FakeServers(vector("0.93"))))
     monkeypatch.setattr(kubeconfig, "find", _find)
@@ -275,14 +313,18 @@ def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(survey, "survey", partial(_answer, None))
     monkeypatch.setattr(checking, "check", partial(_answer, _report()))
     monkeypatch.setattr(execute, "change", _change)
-    goal = ray_service.decode(snapshots.a_service(config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=STEPS))
+    goal = ray_service.decode(
+        snapshots.a_service(config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=STEPS)
+    )
     for verb in ("replace", "patch"):
         monkeypatch.setattr(reader, verb, partial(_answer, goal))
     monkeypatch.setattr(version, "VERSION", "0.1.0")
     monkeypatch.setattr(platform, "python_version", lambda: "3.11.0")
     monkeypatch.chdir(tmp_path)
     Path("demo.yaml").write_text(BAD_MANIFEST)
-    careless = a_policy("careless", {**CAREFUL, "bake": "soon", "gates": [{"metric": "errorRate", "max": "1 %"}]})
+    careless = a_policy(
+        "careless", {**CAREFUL, "bake": "soon", "gates": [{"metric": "errorRate", "max": "1 %"}]}
+    )
     Path("careful.yaml").write_text(yaml.safe_dump_all([a_policy(), careless], sort_keys=False))
     return name
 
@@ -293,7 +335,9 @@ def typed(name: str, *more: str) -> Result:
     return CliRunner().invoke(main.build(arguments[0]), arguments)
 
 
-def on_terminal(name: str, monkeypatch: pytest.MonkeyPatch, width: int, *, colours: bool = True) -> str:
+def on_terminal(
+    name: str, monkeypatch: pytest.MonkeyPatch, width: int, *, colours: bool = True
+) -> str:
     """Type the command line of a case on a terminal."""
 
     def console(**_: Any) -> Console:
@@ -331,7 +375,10 @@ def test_every_verb_is_recorded_here_or_by_tests_of_its_own() -> None:
 def test_it_prints_as_recorded(case: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [f"$ raybus {CASES[case][0]} | cat\n{typed(case).output}"]
     for width in WIDTHS:
-        text = "\n".join(line.rstrip() for line in ESCAPE.sub("", on_terminal(case, monkeypatch, width)).split("\n"))
+        text = "\n".join(
+            line.rstrip()
+            for line in ESCAPE.sub("", on_terminal(case, monkeypatch, width)).split("\n")
+        )
         found.append(f"$ COLUMNS={width} raybus {CASES[case][0]}\n{text}")
     for form in forms(case):
         if form != "text":
@@ -339,11 +386,19 @@ def test_it_prints_as_recorded(case: str, golden: Golden, monkeypatch: pytest.Mo
     golden.check(f"cli/recorded/{case}.txt", "\n".join(found))
 
 
-def test_its_picture_is_that_of_the_documentation(case: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_picture_is_that_of_the_documentation(
+    case: str, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if case not in PICTURES:
         return
-    found = svg_of(f"raybus {CASES[case][0]}", on_terminal(case, monkeypatch, PICTURE_WIDTH), width=PICTURE_WIDTH)
-    assert set(re.findall(r"https?://[^\s\"')]+", found)) == {"http://www.w3.org/2000/svg"}, "it loads nothing"
+    found = svg_of(
+        f"raybus {CASES[case][0]}",
+        on_terminal(case, monkeypatch, PICTURE_WIDTH),
+        width=PICTURE_WIDTH,
+    )
+    assert set(re.findall(r"https?://[^\s\"')]+", found)) == {"http://www.w3.org/2000/svg"}, (
+        "it loads nothing"
+    )
     Golden(root=IMAGES, update=golden.update).check(f"cli-{case}.svg", found)
 
 
@@ -357,7 +412,9 @@ def test_its_data_has_the_schema_of_the_documentation(case: str) -> None:
         validator.validate([{"unknown": 1}] if isinstance(data, list) else {**data, "unknown": 1})
 
 
-def test_a_pipe_gets_no_escape_sequence_and_no_colour_is_none(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_gets_no_escape_sequence_and_no_colour_is_none(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "\x1b" not in typed(case).output
     coloured, plain = (on_terminal(case, monkeypatch, 100, colours=each) for each in (True, False))
     codes = {code for found in ESCAPE.findall(plain) for code in found.split(";") if code}
@@ -365,8 +422,14 @@ def test_a_pipe_gets_no_escape_sequence_and_no_colour_is_none(case: str, monkeyp
     assert ESCAPE.sub("", coloured) == ESCAPE.sub("", plain)
 
 
-def test_no_line_of_a_table_or_tree_is_longer_than_the_terminal(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_line_of_a_table_or_tree_is_longer_than_the_terminal(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for width in WIDTHS:
         text = ESCAPE.sub("", on_terminal(case, monkeypatch, width))
-        drawn = [line for line in text.splitlines() if line.startswith(("├", "└", "│")) or "   " in line.strip()]
+        drawn = [
+            line
+            for line in text.splitlines()
+            if line.startswith(("├", "└", "│")) or "   " in line.strip()
+        ]
         assert [line for line in drawn if cell_len(line) > width] == []

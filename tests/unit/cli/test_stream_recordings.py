@@ -42,10 +42,23 @@ from support.terminal import text_of
 
 EVENTS: Final = Path(__file__).parents[3] / "docs" / "events"
 WIDTHS: Final = (60, 80, 160)
-LOG: Final = b"2026-01-31 10:00:00 INFO serve: \x1b[32mready\x1b[0m\nERROR in a task: \x1b[2Jout of memory\n"
+LOG: Final = (
+    b"2026-01-31 10:00:00 INFO serve: \x1b[32mready\x1b[0m\nERROR in a task: \x1b[2Jout of memory\n"
+)
 COMMANDS: Final = {
-    "logs": ("logs demo", "logs demo --all --tail 2", "logs demo -o json", "logs nobody", "logs demo --group cpu"),
-    "events": ("events demo", "events demo --limit 2 -o json", "events demo -o jsonn", "events demo --since yesterday"),
+    "logs": (
+        "logs demo",
+        "logs demo --all --tail 2",
+        "logs demo -o json",
+        "logs nobody",
+        "logs demo --group cpu",
+    ),
+    "events": (
+        "events demo",
+        "events demo --limit 2 -o json",
+        "events demo -o jsonn",
+        "events demo --since yesterday",
+    ),
     "cluster": (
         "cluster status",
         "cluster kubeconfig",
@@ -54,7 +67,11 @@ COMMANDS: Final = {
         "cluster exec",
     ),
     "demo": ("demo --keep", "demo -o json", "demo -o jsonn"),
-    "up": ("up --kubeconfig config", "up --kubeconfig none", "up --kubeconfig config --replicas watcher=x"),
+    "up": (
+        "up --kubeconfig config",
+        "up --kubeconfig none",
+        "up --kubeconfig config --replicas watcher=x",
+    ),
 }
 TYPED: Final = [command for each in COMMANDS.values() for command in each]
 KUBECONFIG: Final = """{clusters: [{name: c, cluster: {server: 'https://127.0.0.1:6443'}}], users: [{name: u, user: {}}],
@@ -84,7 +101,9 @@ class Server(FakeKube):
         return b'{"items": []}'
 
     @asynccontextmanager
-    async def stream(self, _path: str, *, query: Mapping[str, str], **_more: Any) -> AsyncGenerator[_Content]:
+    async def stream(
+        self, _path: str, *, query: Mapping[str, str], **_more: Any
+    ) -> AsyncGenerator[_Content]:
         """Answer with the log of a pod."""
         assert query["container"]
         yield _Content()
@@ -124,7 +143,10 @@ def _receipt(*_: Any, **__: Any) -> Receipt:
         phases=phases,
         failures=["12.3 s: status 503: no healthy upstream"],
     )
-    steps = [StepDuration(name="version 1 gets ready", seconds=50.64), StepDuration(name="start the load", seconds=2.1)]
+    steps = [
+        StepDuration(name="version 1 gets ready", seconds=50.64),
+        StepDuration(name="start the load", seconds=2.1),
+    ]
     return Receipt(
         ok=False,
         problem=None,
@@ -148,7 +170,10 @@ def _known(layout: Any) -> Record | None:
         kubeconfig=path,
         inner_kubeconfig=path,
         gateway=True,
-        processes=(ProcessId(name="etcd", pid=100, started=1), ProcessId(name="kubelet", pid=101, started=2)),
+        processes=(
+            ProcessId(name="etcd", pid=100, started=1),
+            ProcessId(name="kubelet", pid=101, started=2),
+        ),
     )
 
 
@@ -164,11 +189,15 @@ async def _run_up(up: Up) -> None:
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def find(_file: str | None, _context: str | None, namespace: str | None, *, env: Mapping[str, str]) -> Where:
+    def find(
+        _file: str | None, _context: str | None, namespace: str | None, *, env: Mapping[str, str]
+    ) -> Where:
         assert env
         return Where(kubeconfig=None, namespace=namespace or "default")
 
-    monkeypatch.setattr(rich_utils, "MAX_WIDTH", None)  # set where another test imported it with a width of its own
+    monkeypatch.setattr(
+        rich_utils, "MAX_WIDTH", None
+    )  # set where another test imported it with a width of its own
     monkeypatch.setattr(session, "connect", _connect)
     monkeypatch.setattr(session, "now", lambda: NOW)
     monkeypatch.setattr(kubeconfig, "find", find)
@@ -186,12 +215,16 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def typed(command: str, **environment: str) -> Result:
     """Type a command line; its output is no terminal."""
     arguments = shlex.split(command)
-    return CliRunner().invoke(main.build(arguments[0]), arguments, env={"COLUMNS": None, **environment})
+    return CliRunner().invoke(
+        main.build(arguments[0]), arguments, env={"COLUMNS": None, **environment}
+    )
 
 
 def _recorded(command: str, **environment: str) -> str:
     done = typed(command, **environment)
-    typed_as = " ".join([*(f"{name}={value}" for name, value in environment.items()), "raybus", command])
+    typed_as = " ".join(
+        [*(f"{name}={value}" for name, value in environment.items()), "raybus", command]
+    )
     return f"$ {typed_as}\n{done.output}[exit code {done.exit_code}]\n"
 
 
@@ -206,12 +239,18 @@ def test_it_prints_as_recorded(verb: str, golden: Golden) -> None:
 def _live(width: int) -> str:
     """Return the live view of a demo, and its receipt."""
     receipt = _receipt()
-    pods = msgspec.convert((a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1, ready=False)), tuple[Pod, ...], strict=False)
+    pods = msgspec.convert(
+        (a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1, ready=False)), tuple[Pod, ...], strict=False
+    )
     status = Status(active_service_status=ServeStatus(ray_cluster_name=BLUE))
     service = Service(metadata=ObjectMeta(name="demo"), status=status)
     state = ClusterState(service=service, clusters=(BLUE,), pods=pods)
     frame = view.Frame(
-        step="version 2 gets ready", elapsed=77.9, state=state, share={"1": 0.7, "2": 0.3}, figures=receipt.traffic
+        step="version 2 gets ready",
+        elapsed=77.9,
+        state=state,
+        share={"1": 0.7, "2": 0.3},
+        figures=receipt.traffic,
     )
     shown = Group(view.picture(frame), render(receipt))
     return "\n".join(line.rstrip() for line in text_of(shown, width=width).split("\n"))
@@ -219,7 +258,9 @@ def _live(width: int) -> str:
 
 @pytest.mark.parametrize("command", [command for command in TYPED if not command.endswith("jsonn")])
 def test_the_width_of_a_terminal_changes_no_line_of_a_pipe(command: str) -> None:
-    assert {typed(command, COLUMNS=str(width)).output for width in WIDTHS} == {typed(command).output}
+    assert {typed(command, COLUMNS=str(width)).output for width in WIDTHS} == {
+        typed(command).output
+    }
 
 
 @pytest.mark.parametrize("command", TYPED)
@@ -239,7 +280,9 @@ def test_each_event_has_the_schema_of_the_documentation() -> None:
     assert len(lines) == len(an_example_upgrade())
     for line in lines:
         kind = json.loads(line)["type"].removeprefix("io.raybus.upgrade.").removesuffix(".v1")
-        schema: Any = jsonschema.Draft202012Validator(json.loads((EVENTS / f"{kind}.json").read_text()))
+        schema: Any = jsonschema.Draft202012Validator(
+            json.loads((EVENTS / f"{kind}.json").read_text())
+        )
         schema.validate(json.loads(line))
 
 

@@ -25,7 +25,9 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "POLL_SECONDS", 0.001)
 
 
-async def test_each_change_is_reported_once_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_each_change_is_reported_once_on_standard_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     reads = _Reads("two", "two", "one", errors.Unavailable("no answer"), "")
     assert await waiting.until(reads, str, limit=60) == ""
     shown = capsys.readouterr()

@@ -12,7 +12,12 @@ GATED = Config(gates=BETA | {Gate.KUBERNETES_WAS})
 
 @pytest.mark.parametrize(
     ("group", "is_openshift"),
-    [("apps", False), ("route.openshift.io", True), ("security.openshift.io", True), ("config.openshift.io", True)],
+    [
+        ("apps", False),
+        ("route.openshift.io", True),
+        ("security.openshift.io", True),
+        ("config.openshift.io", True),
+    ],
 )
 def test_openshift_is_detected_by_its_groups(group: str, is_openshift: bool) -> None:
     assert settings.adapt(Config(), frozenset({f"{group}/v1"})).is_openshift is is_openshift

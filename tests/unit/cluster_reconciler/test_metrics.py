@@ -28,17 +28,33 @@ def test_series_follow_the_state_and_end_with_their_cluster() -> None:
     ClusterMetrics(cache, {}, registry)
     cache.put(a_ray_cluster())
     assert registry.get_sample_value("kuberay_cluster_info", SERIES | {"owner_kind": "None"}) == 1
-    assert registry.get_sample_value("kuberay_cluster_condition_provisioned", SERIES | {"condition": "false"}) == 1
+    assert (
+        registry.get_sample_value(
+            "kuberay_cluster_condition_provisioned", SERIES | {"condition": "false"}
+        )
+        == 1
+    )
     owned = a_ray_cluster(
         metadata={"resourceVersion": "2"},
         labels={labels.ORIGIN_KIND: "RayService"},
         status={"conditions": [PROVISIONED]},
     )
     cache.put(owned)
-    assert registry.get_sample_value("kuberay_cluster_info", SERIES | {"owner_kind": "RayService"}) == 1
-    assert registry.get_sample_value("kuberay_cluster_condition_provisioned", SERIES | {"condition": "true"}) == 1
+    assert (
+        registry.get_sample_value("kuberay_cluster_info", SERIES | {"owner_kind": "RayService"})
+        == 1
+    )
+    assert (
+        registry.get_sample_value(
+            "kuberay_cluster_condition_provisioned", SERIES | {"condition": "true"}
+        )
+        == 1
+    )
     cache.remove(type(owned), "ns", "c", version=3)
-    assert registry.get_sample_value("kuberay_cluster_info", SERIES | {"owner_kind": "RayService"}) is None
+    assert (
+        registry.get_sample_value("kuberay_cluster_info", SERIES | {"owner_kind": "RayService"})
+        is None
+    )
 
 
 @pytest.mark.acceptance("raycluster", 27, 115)

@@ -51,18 +51,42 @@ def test_a_file_with_nothing_in_it_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        pytest.param("kind: Configuration\n", "missing required field `apiVersion`", id="no version"),
-        pytest.param(HEADER.replace("v1alpha1", "v1"), "Invalid enum value 'config.ray.io/v1'", id="another version"),
-        pytest.param(HEADER.replace("Configuration", "Pod"), "Invalid enum value 'Pod' - at `$.kind`", id="a Pod"),
         pytest.param(
-            HEADER + "headSidecarContainers: {}\n", "Expected `array`, got `object` - at `$.headSidecarC", id="no list"
+            "kind: Configuration\n", "missing required field `apiVersion`", id="no version"
         ),
-        pytest.param(HEADER + "defaultPodLabels: {a: 1}\n", "at `$.defaultPodLabels[...]`", id="a label of a number"),
-        pytest.param(HEADER + "qps: many\n", "at `$.qps`", id="a field without effect, of a wrong type"),
-        pytest.param(HEADER + "defaultContainerEnvs: [{value: x}]\n", "defaultContainerEnvs[0].name", id="no name"),
+        pytest.param(
+            HEADER.replace("v1alpha1", "v1"),
+            "Invalid enum value 'config.ray.io/v1'",
+            id="another version",
+        ),
+        pytest.param(
+            HEADER.replace("Configuration", "Pod"),
+            "Invalid enum value 'Pod' - at `$.kind`",
+            id="a Pod",
+        ),
+        pytest.param(
+            HEADER + "headSidecarContainers: {}\n",
+            "Expected `array`, got `object` - at `$.headSidecarC",
+            id="no list",
+        ),
+        pytest.param(
+            HEADER + "defaultPodLabels: {a: 1}\n",
+            "at `$.defaultPodLabels[...]`",
+            id="a label of a number",
+        ),
+        pytest.param(
+            HEADER + "qps: many\n", "at `$.qps`", id="a field without effect, of a wrong type"
+        ),
+        pytest.param(
+            HEADER + "defaultContainerEnvs: [{value: x}]\n",
+            "defaultContainerEnvs[0].name",
+            id="no name",
+        ),
         pytest.param("{", "failed to decode config file", id="no YAML"),
         pytest.param(
-            HEADER + "batchScheduler: foo\n", "scheduler is not supported, name=foo", id="case 118: in a file"
+            HEADER + "batchScheduler: foo\n",
+            "scheduler is not supported, name=foo",
+            id="case 118: in a file",
         ),
         pytest.param(
             HEADER + "batchScheduler: volcano\nenableBatchScheduler: true\n",
@@ -79,7 +103,10 @@ def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, fault: str) 
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(InvalidSpec, match=r"RAYBUS_OPERATOR_CONFIG='/no/such/file'.*name a readable file or unset it"):
+    with pytest.raises(
+        InvalidSpec,
+        match=r"RAYBUS_OPERATOR_CONFIG='/no/such/file'.*name a readable file or unset it",
+    ):
         settings.configure(SETTINGS, {"RAYBUS_OPERATOR_CONFIG": "/no/such/file"})
 
 

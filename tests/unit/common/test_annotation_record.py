@@ -14,7 +14,9 @@ from common.upgrade.traffic_record import Record, Share
 from service_reconciler.promotion import dangling, receipt
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-OURS = Record(clusters={"blue": Share(uid="u", capacity=100, weight=60, moved_at=NOW)}, changed_at=NOW)
+OURS = Record(
+    clusters={"blue": Share(uid="u", capacity=100, weight=60, moved_at=NOW)}, changed_at=NOW
+)
 DEEP = 20_000
 SPOILED = (
     '{"version":' * DEEP,
@@ -46,13 +48,23 @@ def test_a_record_that_somebody_wrote_over_is_none(text: str) -> None:
 
 @pytest.mark.parametrize("text", SPOILED, ids=lambda text: text[:60])
 def test_a_writer_of_a_route_or_a_cluster_can_break_no_reader(text: str) -> None:
-    route = msgspec.convert({"metadata": {"name": "r", "annotations": {traffic_record.ANNOTATION: text}}}, HttpRoute)
+    route = msgspec.convert(
+        {"metadata": {"name": "r", "annotations": {traffic_record.ANNOTATION: text}}}, HttpRoute
+    )
     assert traffic_record.of_route(route) == Record()
     assert receipt.begun({receipt.SO_FAR: text}) is None
 
 
 @pytest.mark.parametrize(
-    "text", ["2026-01-01T12:00:00", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+23:59", "yesterday", "", "1" * 100_000]
+    "text",
+    [
+        "2026-01-01T12:00:00",
+        "9999-12-31T23:59:59Z",
+        "0001-01-01T00:00:00+23:59",
+        "yesterday",
+        "",
+        "1" * 100_000,
+    ],
 )
 def test_a_moment_that_cannot_be_meant_is_none(text: str) -> None:
     marks = {labels.DELETE_AFTER: text, labels.DRAINING_SINCE: text}

@@ -37,7 +37,9 @@ def test_small_corrections_are_no_jump_however_many() -> None:
         assert watch.set_at() is None
 
 
-@pytest.mark.parametrize("skew", [timedelta(minutes=5), timedelta(minutes=-5), timedelta(seconds=3)])
+@pytest.mark.parametrize(
+    "skew", [timedelta(minutes=5), timedelta(minutes=-5), timedelta(seconds=3)]
+)
 def test_a_machine_with_a_wrong_clock_uses_the_time_of_the_api_server(skew: timedelta) -> None:
     clock, server = ServerClock(), ServerClock()
     clock.learn(server.now() + skew, 0.0)
@@ -53,7 +55,9 @@ def test_the_whole_seconds_of_a_date_move_no_clock() -> None:
 
 @pytest.mark.parametrize("seconds", [3, 7, 600])
 @pytest.mark.parametrize("is_late", [True, False])
-def test_an_answer_that_was_long_under_way_moves_no_clock_that_is_right(seconds: int, *, is_late: bool) -> None:
+def test_an_answer_that_was_long_under_way_moves_no_clock_that_is_right(
+    seconds: int, *, is_late: bool
+) -> None:
     """The server wrote the date when the request was sent and this process stood still afterwards, or just before the answer came."""
     clock = ServerClock()
     written_at = clock.now() - timedelta(seconds=seconds if is_late else 0)
@@ -61,8 +65,12 @@ def test_an_answer_that_was_long_under_way_moves_no_clock_that_is_right(seconds:
     assert abs(clock.now() - ServerClock().now()) < timedelta(seconds=0.1)
 
 
-@pytest.mark.parametrize("skew", [timedelta(minutes=5), timedelta(minutes=-5), timedelta(seconds=15)])
-def test_where_every_answer_is_long_under_way_the_clock_is_right_to_within_the_round_trip(skew: timedelta) -> None:
+@pytest.mark.parametrize(
+    "skew", [timedelta(minutes=5), timedelta(minutes=-5), timedelta(seconds=15)]
+)
+def test_where_every_answer_is_long_under_way_the_clock_is_right_to_within_the_round_trip(
+    skew: timedelta,
+) -> None:
     clock, server = ServerClock(), ServerClock()
     for seconds in (10, 8, 9):
         clock.learn(server.now() + skew - timedelta(seconds=seconds), float(seconds))

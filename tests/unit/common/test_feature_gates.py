@@ -15,12 +15,19 @@ def test_by_default_beta_is_on_and_alpha_is_off() -> None:
     [
         pytest.param("RayClusterMTLS=true", "RayClusterMTLS", True, id="a gate named itself"),
         pytest.param("AllAlpha=true", "RayClusterMTLS", True, id="all alpha"),
-        pytest.param("AllAlpha=true", "RayJobDeletionPolicy", True, id="all alpha leaves beta as it is"),
+        pytest.param(
+            "AllAlpha=true", "RayJobDeletionPolicy", True, id="all alpha leaves beta as it is"
+        ),
         pytest.param("AllBeta=false", "RayJobDeletionPolicy", False, id="all beta off"),
         pytest.param(
-            "RayJobDeletionPolicy=true,AllBeta=false", "RayJobDeletionPolicy", True, id="a name beats its group"
+            "RayJobDeletionPolicy=true,AllBeta=false",
+            "RayJobDeletionPolicy",
+            True,
+            id="a name beats its group",
         ),
-        pytest.param("RayCronJob=true,RayCronJob=false", "RayCronJob", False, id="the last one counts"),
+        pytest.param(
+            "RayCronJob=true,RayCronJob=false", "RayCronJob", False, id="the last one counts"
+        ),
         pytest.param(" RayCronJob = TRUE , ", "RayCronJob", True, id="blanks and case"),
         pytest.param("RayCronJob=1", "RayCronJob", True, id="Go's 1"),
         pytest.param("RayCronJob=t", "RayCronJob", True, id="Go's t"),
@@ -44,7 +51,8 @@ def test_the_gates_that_are_on(text: str, gates: Gates) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["RayCronJob", "RayCronJob=", "RayCronJob=maybe", "RayCronJob=tRUE", "RayCronJob=yes", "=true"]
+    "text",
+    ["RayCronJob", "RayCronJob=", "RayCronJob=maybe", "RayCronJob=tRUE", "RayCronJob=yes", "=true"],
 )
 def test_what_is_no_pair_is_refused(text: str) -> None:
     with pytest.raises(errors.InvalidSpec):
@@ -53,7 +61,8 @@ def test_what_is_no_pair_is_refused(text: str) -> None:
 
 def test_an_unknown_gate_is_refused_with_the_message_of_kuberay() -> None:
     with pytest.raises(
-        errors.InvalidSpec, match=r"^Unable to set flag gates for known features: .*'Typo'.* RayCronJob"
+        errors.InvalidSpec,
+        match=r"^Unable to set flag gates for known features: .*'Typo'.* RayCronJob",
     ):
         feature_gates.parse("Typo=true")
 

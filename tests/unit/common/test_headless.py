@@ -9,21 +9,38 @@ import pytest
 from common.clock import SystemClock
 from nats_admin.certificates import new_authority, new_server
 
-UNWANTED = {"rich", "httpx", "click", "pygments", "cryptography", "kubernetes_asyncio", "opentelemetry", "aiohttp.web"}
+UNWANTED = {
+    "rich",
+    "httpx",
+    "click",
+    "pygments",
+    "cryptography",
+    "kubernetes_asyncio",
+    "opentelemetry",
+    "aiohttp.web",
+}
 
 
 def imported(code: str) -> set[str]:
     report = f"print(*{UNWANTED!r} & {{name for name, module in sys.modules.items() if module is not None}})"
-    done = subprocess.run([sys.executable, "-c", f"{code}\n{report}"], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"], check=True, capture_output=True, text=True
+    )
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("service", ["watcher", "cluster_reconciler", "service_reconciler", "traffic_manager"])
+@pytest.mark.parametrize(
+    "service", ["watcher", "cluster_reconciler", "service_reconciler", "traffic_manager"]
+)
 def test_a_service_imports_nothing_for_a_terminal_and_no_second_client(service: str) -> None:
-    assert imported(f"import runpy, sys\nrunpy.run_module('{service}', run_name='imported')") == set()
+    assert (
+        imported(f"import runpy, sys\nrunpy.run_module('{service}', run_name='imported')") == set()
+    )
 
 
-def test_a_process_without_a_terminal_loads_the_systems_authorities_only_where_it_trusts_them() -> None:
+def test_a_process_without_a_terminal_loads_the_systems_authorities_only_where_it_trusts_them() -> (
+    None
+):
     code = """
 import os
 os.environ["SSL_CERT_DIR"] = "/mine"

@@ -11,7 +11,12 @@ from common import names
     ("prefix", "node_type", "expected"),
     [
         pytest.param("demo", "head", "demo-head-", id="a short name is kept"),
-        pytest.param("a" * 60, "worker", "a" * 50 + "-worker-", id="case 104: the first 50 characters are kept"),
+        pytest.param(
+            "a" * 60,
+            "worker",
+            "a" * 50 + "-worker-",
+            id="case 104: the first 50 characters are kept",
+        ),
         pytest.param("Demo-Small", "worker", "demo-small-worker-", id="the whole is lower case"),
     ],
 )

@@ -37,7 +37,9 @@ TEXTS = st.builds(
 )
 
 
-@pytest.mark.parametrize("vector", [pytest.param(each, id=f"{each.text} and {each.other}") for each in VECTORS])
+@pytest.mark.parametrize(
+    "vector", [pytest.param(each, id=f"{each.text} and {each.other}") for each in VECTORS]
+)
 def test_a_quantity_prints_counts_and_adds_as_in_kubernetes(vector: Vector) -> None:
     amount, other = quantity.parse(vector.text), quantity.parse(vector.other)
     assert str(amount) == vector.canonical
@@ -51,7 +53,9 @@ def test_a_quantity_prints_counts_and_adds_as_in_kubernetes(vector: Vector) -> N
 @pytest.mark.parametrize(
     ("terms", "total"),
     [
-        pytest.param(["1G", "1Gi"], "2073741824", id="the first operand's family, with no suffix left"),
+        pytest.param(
+            ["1G", "1Gi"], "2073741824", id="the first operand's family, with no suffix left"
+        ),
         pytest.param(["1.5Gi", "512Mi"], "2Gi", id="binary"),
         pytest.param(["500m", "500m"], "1", id="thousandths"),
         pytest.param([], "0", id="nothing"),
@@ -64,27 +68,34 @@ def test_a_sum_prints_as_the_status_shows_it(terms: list[str], total: str) -> No
     assert str(amount) == total
 
 
-@pytest.mark.parametrize(("number", "text"), [(1, "1"), (0, "0"), (0.5, "500m"), (1024, "1024"), (2000, "2k")])
+@pytest.mark.parametrize(
+    ("number", "text"), [(1, "1"), (0, "0"), (0.5, "500m"), (1024, "1024"), (2000, "2k")]
+)
 def test_a_bare_number_is_a_quantity(number: float, text: str) -> None:
     assert str(quantity.parse(number)) == text
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-", ".", "Gi", "e3", "1x", "1K", "1ee3", "--1", "1.2.3", "1Kii", "0x10", "1_000", "1e"]
+    "text",
+    ["", "-", ".", "Gi", "e3", "1x", "1K", "1ee3", "--1", "1.2.3", "1Kii", "0x10", "1_000", "1e"],
 )
 def test_other_text_is_refused_by_name(text: str) -> None:
     with pytest.raises(QuantityError, match=r"is not a quantity|unknown suffix"):
         quantity.parse(text)
 
 
-@pytest.mark.parametrize("text", ["1e1000000000", "1e5000", "1e-301", "9" * 5001, "0." + "1" * 5001])
+@pytest.mark.parametrize(
+    "text", ["1e1000000000", "1e5000", "1e-301", "9" * 5001, "0." + "1" * 5001]
+)
 def test_a_number_that_would_cost_memory_is_refused(text: str) -> None:
     with pytest.raises(QuantityError, match=r"exponent|more than 128 characters"):
         quantity.parse(text)
 
 
 @given(TEXTS)
-@example("8906.25Ki")  # 9120000 has no binary suffix left, so it reads as decimal the next time: 9120k
+@example(
+    "8906.25Ki"
+)  # 9120000 has no binary suffix left, so it reads as decimal the next time: 9120k
 def test_the_canonical_form_is_a_fixed_point(text: str) -> None:
     once = ZERO.add(quantity.parse(text))
     again = ZERO.add(quantity.parse(str(once)))

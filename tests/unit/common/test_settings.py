@@ -57,13 +57,29 @@ def test_every_variable_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "remedy"),
     [
-        pytest.param("RAYBUS_NATS_URL", "localhost", "expected nats://HOST:PORT or tls://HOST:PORT", id="no scheme"),
-        pytest.param("RAYBUS_NATS_SEED_FILE", "/no/such", "name a readable file", id="no such file"),
-        pytest.param("RAYBUS_HTTP_PORT", "99999", "a whole number from 0 to 65535", id="port out of range"),
+        pytest.param(
+            "RAYBUS_NATS_URL",
+            "localhost",
+            "expected nats://HOST:PORT or tls://HOST:PORT",
+            id="no scheme",
+        ),
+        pytest.param(
+            "RAYBUS_NATS_SEED_FILE", "/no/such", "name a readable file", id="no such file"
+        ),
+        pytest.param(
+            "RAYBUS_HTTP_PORT", "99999", "a whole number from 0 to 65535", id="port out of range"
+        ),
         pytest.param("RAYBUS_WORKERS", "0", "a whole number from 1 to 1000", id="no workers"),
         pytest.param("RAYBUS_LOG_LEVEL", "LOUD", "DEBUG, INFO, WARNING, ERROR", id="unknown level"),
-        pytest.param("RAYBUS_FEATURE_GATES", "Gate", "expected Name=true or Name=false", id="gate without a value"),
-        pytest.param("RAYBUS_USE_KUBERNETES_PROXY", "perhaps", "expected true or false", id="no switch"),
+        pytest.param(
+            "RAYBUS_FEATURE_GATES",
+            "Gate",
+            "expected Name=true or Name=false",
+            id="gate without a value",
+        ),
+        pytest.param(
+            "RAYBUS_USE_KUBERNETES_PROXY", "perhaps", "expected true or false", id="no switch"
+        ),
     ],
 )
 def test_a_wrong_value_is_named_with_its_remedy(variable: str, value: str, remedy: str) -> None:

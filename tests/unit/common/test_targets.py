@@ -60,7 +60,9 @@ def test_another_server_may_not_and_the_text_names_it_and_the_list(url: str) -> 
     why = refusal(url)
     assert why is not None
     assert why.startswith(f"{urlsplit(url).scheme}://{urlsplit(url).hostname}:")
-    assert why.endswith("is not a server that the administrator of raybus lists in RAYBUS_GATE_TARGETS")
+    assert why.endswith(
+        "is not a server that the administrator of raybus lists in RAYBUS_GATE_TARGETS"
+    )
 
 
 def test_without_a_list_no_server_may_be_asked() -> None:
@@ -109,7 +111,9 @@ def test_no_list_opens_this_machine_the_link_metadata_or_the_api_server(address:
     )
 
 
-@pytest.mark.parametrize("address", ["10.1.0.2", "93.184.216.34", "2606:4700::1111", "fd12::5", "64:ff9b::5db8:d822"])
+@pytest.mark.parametrize(
+    "address", ["10.1.0.2", "93.184.216.34", "2606:4700::1111", "fd12::5", "64:ff9b::5db8:d822"]
+)
 def test_other_addresses_are_only_a_matter_of_the_list(address: str) -> None:
     assert not ALLOWED.is_never_asked(ip_address(address))
 

@@ -22,9 +22,17 @@ def deep(levels: int) -> bytes:
         pytest.param(deep(101), True, id="above the limit"),
         pytest.param(b"[" + b",".join([b"{}"] * 500) + b"]", False, id="wide"),
         pytest.param(json.dumps(["[{" * 500]).encode(), False, id="brackets in a string"),
-        pytest.param(json.dumps(['\\"[{' * 500]).encode(), False, id="brackets behind escaped quotes"),
-        pytest.param(json.dumps(["\\" * 3, *['"]}'] * 300]).encode(), False, id="closing brackets in strings"),
-        pytest.param(b'["\\\\",' + deep(101) + b"]", True, id="an escaped backslash before the end of a string"),
+        pytest.param(
+            json.dumps(['\\"[{' * 500]).encode(), False, id="brackets behind escaped quotes"
+        ),
+        pytest.param(
+            json.dumps(["\\" * 3, *['"]}'] * 300]).encode(), False, id="closing brackets in strings"
+        ),
+        pytest.param(
+            b'["\\\\",' + deep(101) + b"]",
+            True,
+            id="an escaped backslash before the end of a string",
+        ),
     ],
 )
 def test_the_depth_is_what_a_decoder_would_recurse(text: bytes, *, expected: bool) -> None:
@@ -41,7 +49,9 @@ def test_what_is_above_the_limit_survives_and_the_rest_is_cut() -> None:
 
 JSON = st.recursive(
     st.none() | st.integers() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=20,
 )
 

@@ -32,7 +32,9 @@ def test_the_files_match_the_types(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--check", "--out", str(FOLDER)]) == 0, capsys.readouterr().err
 
 
-def test_a_stale_file_fails_the_check_and_names_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stale_file_fails_the_check_and_names_the_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command.main(["--out", str(tmp_path)]) == 0
     (tmp_path / "ray.io_rayclusters.yaml").write_text("old")
     (tmp_path / "ray.io_rayservices.yaml").unlink()
@@ -68,11 +70,21 @@ def test_the_yaml_reads_back_as_the_definition(file: str) -> None:
 @pytest.mark.parametrize(
     ("path", "schema"),
     [
-        pytest.param("replicas", {"type": "integer", "format": "int32", "default": 0}, id="replicas"),
-        pytest.param("maxReplicas", {"type": "integer", "format": "int32", "default": 2147483647}, id="no upper bound"),
-        pytest.param("numOfHosts", {"type": "integer", "format": "int32", "default": 1}, id="one host"),
         pytest.param(
-            "template.spec.containers.[].ports.[].protocol", {"type": "string", "default": "TCP"}, id="a list-map key"
+            "replicas", {"type": "integer", "format": "int32", "default": 0}, id="replicas"
+        ),
+        pytest.param(
+            "maxReplicas",
+            {"type": "integer", "format": "int32", "default": 2147483647},
+            id="no upper bound",
+        ),
+        pytest.param(
+            "numOfHosts", {"type": "integer", "format": "int32", "default": 1}, id="one host"
+        ),
+        pytest.param(
+            "template.spec.containers.[].ports.[].protocol",
+            {"type": "string", "default": "TCP"},
+            id="a list-map key",
         ),
     ],
 )
@@ -100,7 +112,10 @@ def test_the_old_version_lacks_what_came_later_and_warns() -> None:
         True,
     )
     assert "managedBy" not in _spec("ray.io_rayclusters.yaml", 1)["properties"]
-    assert _at(_spec("ray.io_rayclusters.yaml", 1), "headGroupSpec")["required"] == ["rayStartParams", "template"]
+    assert _at(_spec("ray.io_rayclusters.yaml", 1), "headGroupSpec")["required"] == [
+        "rayStartParams",
+        "template",
+    ]
     assert "required" not in _spec("ray.io_rayservices.yaml", 1)
 
 

@@ -42,7 +42,11 @@ def test_a_struct_is_read_field_by_field(tmp_path: Path) -> None:
             GoField(name="", type="core/v1.Base", keep=True),
             GoField(name="name", type="string", keep=True, required=True),
             GoField(
-                name="ports", type="[]*core/v1.Port", optional=True, list_type="map", list_keys=["port", "protocol"]
+                name="ports",
+                type="[]*core/v1.Port",
+                optional=True,
+                list_type="map",
+                list_keys=["port", "protocol"],
             ),
             GoField(name="colour", type="*core/v1.Colour", default='"red"'),
             GoField(name="time", type="time"),
@@ -51,5 +55,8 @@ def test_a_struct_is_read_field_by_field(tmp_path: Path) -> None:
 
 
 def test_the_data_file_reads_back(tmp_path: Path) -> None:
-    schema = GoSchema(version="v1", types={"a.A": GoType(fields=[GoField(name="x", type="string")]), "a.B": GoType()})
+    schema = GoSchema(
+        version="v1",
+        types={"a.A": GoType(fields=[GoField(name="x", type="string")]), "a.B": GoType()},
+    )
     assert msgspec.json.decode(go_source.render(schema), type=GoSchema) == schema

@@ -17,7 +17,9 @@ from support.manifests import DEPLOY
 SPEC = generator.spec()
 
 
-def objects(schema: Schema, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], set[str]]]:
+def objects(
+    schema: Schema, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], set[str]]]:
     yield path, set(schema.get("properties", {}))
     for name, field in schema.get("properties", {}).items():
         if field["type"] == "object":
@@ -27,14 +29,21 @@ def objects(schema: Schema, path: tuple[str | int, ...] = ()) -> Iterator[tuple[
 
 
 @pytest.mark.parametrize(
-    ("path", "known"), [pytest.param(*each, id=".".join(map(str, each[0])) or "spec") for each in objects(SPEC)]
+    ("path", "known"),
+    [pytest.param(*each, id=".".join(map(str, each[0])) or "spec") for each in objects(SPEC)],
 )
-def test_the_schema_has_the_fields_that_the_reader_knows(path: tuple[str | int, ...], known: set[str]) -> None:
+def test_the_schema_has_the_fields_that_the_reader_knows(
+    path: tuple[str | int, ...], known: set[str]
+) -> None:
     spec: Any = deepcopy(CAREFUL)
     part = spec
     for each, following in zip(path, (*path[1:], None), strict=False):
         is_item = isinstance(each, int)
-        part = next((item for item in part if following in item), part[each]) if is_item else part[each]
+        part = (
+            next((item for item in part if following in item), part[each])
+            if is_item
+            else part[each]
+        )
     part["unknown"] = 1
     with pytest.raises(PolicyError) as refused:
         upgrade_policy.read("p", spec)
@@ -55,7 +64,10 @@ def test_it_is_what_kubectl_applies() -> None:
 
 def every(schema: Schema) -> Iterator[Schema]:
     yield schema
-    for inner in (*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])):
+    for inner in (
+        *schema.get("properties", {}).values(),
+        *([schema["items"]] if "items" in schema else []),
+    ):
         yield from every(inner)
 
 

@@ -56,5 +56,9 @@ def test_services_wait_for_nats_and_use_their_own_user(name: str) -> None:
 def test_services_understand_their_environment(name: str) -> None:
     files = {"RAYBUS_NATS_SEED_FILE", "RAYBUS_NATS_CA_FILE", "RAYBUS_KUBECONFIG"}
     plain = {key: value for key, value in PARTS[name]["environment"].items() if key not in files}
-    plain |= {key: value.partition(":-")[2].rstrip("}") for key, value in plain.items() if value.startswith("${")}
+    plain |= {
+        key: value.partition(":-")[2].rstrip("}")
+        for key, value in plain.items()
+        if value.startswith("${")
+    }
     assert Settings.from_environment(name, plain).nats_url == "tls://nats:4222"

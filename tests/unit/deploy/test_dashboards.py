@@ -34,7 +34,11 @@ def lost(have: object, kept: object, where: str = "") -> Iterator[str]:
         case dict(), dict():
             known = cast("dict[str, object]", kept)
             for key, each in cast("dict[str, object]", have).items():
-                yield from lost(each, known[key], f"{where}.{key}") if key in known else (f"{where}.{key} is unknown",)
+                yield from (
+                    lost(each, known[key], f"{where}.{key}")
+                    if key in known
+                    else (f"{where}.{key} is unknown",)
+                )
         case list(), list():
             pairs = zip(cast("list[object]", have), cast("list[object]", kept), strict=True)
             for index, (each, other) in enumerate(pairs):
@@ -53,7 +57,9 @@ def fits(value: object, hint: Any) -> bool:
         case _ if origin is Literal:
             return value in inner
         case _ if origin is list:
-            return isinstance(value, list) and all(fits(each, inner[0]) for each in cast("list[object]", value))
+            return isinstance(value, list) and all(
+                fits(each, inner[0]) for each in cast("list[object]", value)
+            )
         case type() if issubclass(origin, Enum):
             return value in [each.value for each in origin]
         case _:
@@ -81,7 +87,9 @@ def odd(node: object, where: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_grafana_knows_every_field(name: str) -> None:
-    assert list(lost(read(name), json.loads(JSONEncoder(sort_keys=True).encode(parsed(name))))) == []
+    assert (
+        list(lost(read(name), json.loads(JSONEncoder(sort_keys=True).encode(parsed(name))))) == []
+    )
 
 
 @pytest.mark.long
@@ -92,7 +100,11 @@ def test_every_value_has_the_type_that_the_schema_gives_it(name: str) -> None:
 
 def test_a_wrong_dashboard_is_found_out() -> None:
     register_default_plugins()
-    body = {"title": 7, "graphTooltip": 9, "panels": [{"type": "stat", "title": "x", "colour": "red"}]}
+    body = {
+        "title": 7,
+        "graphTooltip": 9,
+        "panels": [{"type": "stat", "title": "x", "colour": "red"}],
+    }
     read_back = Dashboard.from_json(body)
     assert list(lost(body, json.loads(JSONEncoder(sort_keys=True).encode(read_back)))) == [
         ".panels[0].colour is unknown"

@@ -16,7 +16,9 @@ def test_every_requirement_has_one_version_and_a_hash(path: Path) -> None:
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert lines
     assert [
-        line for line in lines if not re.match(r"[A-Za-z0-9._-]+(\[[a-z,]+\])?==\S+ .*--hash=sha256:[0-9a-f]{64}", line)
+        line
+        for line in lines
+        if not re.match(r"[A-Za-z0-9._-]+(\[[a-z,]+\])?==\S+ .*--hash=sha256:[0-9a-f]{64}", line)
     ] == []
 
 

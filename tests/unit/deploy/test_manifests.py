@@ -14,9 +14,15 @@ from watcher import leadership
 ALL = manifests.read(BASE)
 CONTAINERS = manifests.containers(ALL)
 PODS = manifests.pod_specs(ALL)
-COMPONENTS = {name: manifests.read(DEPLOY / "components" / name) for name in ("dashboard", "notifications")}
+COMPONENTS = {
+    name: manifests.read(DEPLOY / "components" / name) for name in ("dashboard", "notifications")
+}
 """Those with a pod of their own."""
-HARDENED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+HARDENED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 RESTRICTED_VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim", "projected", "secret"}
 
 
@@ -26,7 +32,9 @@ def test_containers_cannot_gain_rights_or_write_to_their_image(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_the_container_of_a_component_cannot_gain_rights_or_write_to_its_image_and_is_limited(name: str) -> None:
+def test_the_container_of_a_component_cannot_gain_rights_or_write_to_its_image_and_is_limited(
+    name: str,
+) -> None:
     (container,) = manifests.containers(COMPONENTS[name]).values()
     assert container["securityContext"] == HARDENED
     assert manifests.pod_specs(COMPONENTS[name])[name]["securityContext"]["runAsNonRoot"] is True
@@ -94,7 +102,11 @@ def test_no_key_for_nats_comes_from_an_api_object() -> None:
 
 
 def test_each_user_has_a_configmap_for_its_keys_that_applying_again_leaves_alone() -> None:
-    maps = [each for each in manifests.of_kind(ALL, "ConfigMap") if key_registry.LABEL in each["metadata"]["labels"]]
+    maps = [
+        each
+        for each in manifests.of_kind(ALL, "ConfigMap")
+        if key_registry.LABEL in each["metadata"]["labels"]
+    ]
     users = (*key_registry.USERS, nkeys.NAMED)
     wanted = {nkeys.SERVERS, *(f"{nkeys.KEYS_PREFIX}{user}" for user in users)}
     assert {each["metadata"]["name"] for each in maps} == wanted
@@ -111,17 +123,24 @@ def test_a_service_has_account_service_and_budget(name: str) -> None:
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_new_replica_is_ready_before_the_old_one_goes(name: str) -> None:
     strategy = manifests.named(ALL, "Deployment", name)["spec"]["strategy"]
-    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    assert strategy == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+    }
 
 
 @pytest.mark.parametrize("name", sorted(set(SERVICES) - {"watcher"}))
 def test_a_replica_is_known_by_its_pod(name: str) -> None:
-    identity = next(each for each in CONTAINERS[f"{name}/{name}"]["env"] if each["name"] == "RAYBUS_IDENTITY")
+    identity = next(
+        each for each in CONTAINERS[f"{name}/{name}"]["env"] if each["name"] == "RAYBUS_IDENTITY"
+    )
     assert identity["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
 
 
 def test_in_production_any_replica_may_be_away() -> None:
-    patch: list[Document] = yaml.safe_load((DEPLOY / "overlays" / "production" / "service.yaml").read_text())
+    patch: list[Document] = yaml.safe_load(
+        (DEPLOY / "overlays" / "production" / "service.yaml").read_text()
+    )
     assert {"op": "replace", "path": "/spec/replicas", "value": 2} in patch
 
 
@@ -141,9 +160,19 @@ def test_the_shared_settings_are_ones_that_services_understand() -> None:
 
 
 def test_the_network_is_closed_but_for_what_is_named() -> None:
-    policies = {each["metadata"]["name"]: each["spec"] for each in manifests.of_kind(ALL, "NetworkPolicy")}
+    policies = {
+        each["metadata"]["name"]: each["spec"] for each in manifests.of_kind(ALL, "NetworkPolicy")
+    }
     assert policies["deny-all"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    assert set(policies) == {"deny-all", "dns", "api-server", "nats", "nats-clients", "ray-dashboards", "metrics"}
+    assert set(policies) == {
+        "deny-all",
+        "dns",
+        "api-server",
+        "nats",
+        "nats-clients",
+        "ray-dashboards",
+        "metrics",
+    }
     scraped = policies["metrics"]["podSelector"]["matchExpressions"][0]["values"]
     assert scraped == [*SERVICES, "nats"]
     asking = policies["api-server"]["podSelector"]["matchExpressions"][0]["values"]
@@ -157,14 +186,18 @@ def test_overlays_patch_only_files_that_exist(overlay: str) -> None:
     folder = DEPLOY / "overlays" / overlay
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     assert [
-        folder / entry["path"] for entry in kustomization["patches"] if not (folder / entry["path"]).is_file()
+        folder / entry["path"]
+        for entry in kustomization["patches"]
+        if not (folder / entry["path"]).is_file()
     ] == []
 
 
 def test_the_production_overlay_names_every_image_that_base_uses() -> None:
     folder = DEPLOY / "overlays" / "production"
     images: list[Document] = yaml.safe_load((folder / "kustomization.yaml").read_text())["images"]
-    assert {image["name"] for image in images} == {each["image"].rsplit(":", 1)[0] for each in CONTAINERS.values()}
+    assert {image["name"] for image in images} == {
+        each["image"].rsplit(":", 1)[0] for each in CONTAINERS.values()
+    }
 
 
 def test_nothing_is_deployed_outside_our_namespace() -> None:

@@ -12,7 +12,9 @@ from support.monitoring import catalogue, files
 from support.monitoring.dashboards import DASHBOARDS
 from support.monitoring.grafana import render
 
-METRIC = re.compile(r"\b(?:raybus|kuberay|controller_runtime|workqueue|rest_client|leader_election)_[a-z_]+\b")
+METRIC = re.compile(
+    r"\b(?:raybus|kuberay|controller_runtime|workqueue|rest_client|leader_election)_[a-z_]+\b"
+)
 MARKS = re.compile(r'"[^"]*"')
 ALERTS = {each["alert"]: each for each in files.alerts()}
 
@@ -36,12 +38,19 @@ def named(expression: str) -> set[str]:
 
 
 def test_alerts_and_dashboards_name_only_what_is_exported() -> None:
-    asked = {each["expr"] for each in ALERTS.values()} | {query for name in DASHBOARDS for query in queries(name)}
+    asked = {each["expr"] for each in ALERTS.values()} | {
+        query for name in DASHBOARDS for query in queries(name)
+    }
     assert {name for expression in asked for name in named(expression)} - catalogue.names() == set()
 
 
 def queries(name: str) -> list[str]:
-    return [query.expr for row in DASHBOARDS[name].rows for panel in row.panels for query in panel.queries]
+    return [
+        query.expr
+        for row in DASHBOARDS[name].rows
+        for panel in row.panels
+        for query in panel.queries
+    ]
 
 
 @pytest.mark.parametrize("name", ALERTS)
@@ -62,7 +71,11 @@ def test_each_paragraph_of_the_page_is_about_an_alert() -> None:
 def test_the_scrape_example_finds_all_services_and_keeps_the_labels_of_objects() -> None:
     (job,) = yaml.safe_load(files.SCRAPE.read_text())["scrape_configs"]
     assert (job["job_name"], job["honor_labels"]) == ("raybus", True)
-    found = [kept for target in targets() if (kept := relabelled(target, job["relabel_configs"])) is not None]
+    found = [
+        kept
+        for target in targets()
+        if (kept := relabelled(target, job["relabel_configs"])) is not None
+    ]
     assert {each["service"] for each in found} == {*manifests.SERVICES, "nats"}
     assert {each["namespace"] for each in found} == {manifests.NAMESPACE}
     assert all(each["pod"].startswith(each["service"]) for each in found)
@@ -70,7 +83,9 @@ def test_the_scrape_example_finds_all_services_and_keeps_the_labels_of_objects()
 
 def targets() -> list[dict[str, str]]:
     """Return what Prometheus would discover of the base: one target for each port of a pod."""
-    workloads = manifests.of_kind(manifests.read(manifests.BASE), "Deployment", "StatefulSet", "Job")
+    workloads = manifests.of_kind(
+        manifests.read(manifests.BASE), "Deployment", "StatefulSet", "Job"
+    )
     return [
         {
             "namespace": manifests.NAMESPACE,
@@ -91,7 +106,10 @@ def relabelled(target: dict[str, str], rules: list[files.Json]) -> dict[str, str
     """Return the labels that a target gets, None when it is not kept; as Prometheus does it."""
     labels: dict[str, str] = {}
     for rule in rules:
-        value = ";".join(target.get(each.removeprefix("__meta_kubernetes_"), "") for each in rule["source_labels"])
+        value = ";".join(
+            target.get(each.removeprefix("__meta_kubernetes_"), "")
+            for each in rule["source_labels"]
+        )
         if rule.get("action") != "keep":
             labels[rule["target_label"]] = value
         elif not re.fullmatch(rule["regex"], value):

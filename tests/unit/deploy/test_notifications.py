@@ -32,11 +32,15 @@ def test_the_volumes_are_where_the_process_reads_them() -> None:
 def test_only_scrapers_come_in_and_only_webhooks_and_the_api_server_are_reached() -> None:
     policy = manifests.named(ALL, "NetworkPolicy", "notifications")["spec"]
     assert policy["podSelector"]["matchLabels"].items() <= (
-        manifests.named(ALL, "Deployment", "notifications")["spec"]["template"]["metadata"]["labels"].items()
+        manifests.named(ALL, "Deployment", "notifications")["spec"]["template"]["metadata"][
+            "labels"
+        ].items()
     )
     assert [port["port"] for rule in policy["ingress"] for port in rule["ports"]] == [8080]
     assert [port["port"] for rule in policy["egress"] for port in rule["ports"]] == [443, 6443]
-    clients = manifests.named(manifests.read(BASE), "NetworkPolicy", "nats-clients")["spec"]["podSelector"]
+    clients = manifests.named(manifests.read(BASE), "NetworkPolicy", "nats-clients")["spec"][
+        "podSelector"
+    ]
     assert clients == {"matchLabels": {"raybus.io/nats-client": "true"}}
 
 

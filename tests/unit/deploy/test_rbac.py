@@ -141,7 +141,10 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "own /configmaps": {"list", "watch"},
         "own /pods": {"list"},
         f"own /configmaps={nkeys.SERVERS}": {"patch"},
-        **{f"own /configmaps={nkeys.KEYS_PREFIX}{user}": {"patch"} for user in key_registry.PROCESSES},
+        **{
+            f"own /configmaps={nkeys.KEYS_PREFIX}{user}": {"patch"}
+            for user in key_registry.PROCESSES
+        },
     },
     "nats-streams": keys(*PROVISIONERS),
 }

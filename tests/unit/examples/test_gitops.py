@@ -16,9 +16,21 @@ from support.manifests import ROOT
 
 Body = dict[str, Any]
 ARGO: Final = yaml.safe_load((ROOT / "examples" / "argo-cd" / "argocd-cm.yaml").read_text())["data"]
-FLUX: Final = yaml.safe_load((ROOT / "examples" / "flux" / "kustomization.yaml").read_text())["spec"]
+FLUX: Final = yaml.safe_load((ROOT / "examples" / "flux" / "kustomization.yaml").read_text())[
+    "spec"
+]
 CHECKS: Final = {each["kind"]: each for each in FLUX["healthCheckExprs"]}
-LIBRARIES: Final = ("string", "math", "io", "os", "debug", "coroutine", "package", "require", "python")
+LIBRARIES: Final = (
+    "string",
+    "math",
+    "io",
+    "os",
+    "debug",
+    "coroutine",
+    "package",
+    "require",
+    "python",
+)
 """What Argo CD does not give to a check, or not as Lua has it."""
 
 ARGO_OF_PHASE: Final = {
@@ -50,7 +62,10 @@ def argo(body: Body) -> tuple[str, str]:
 
 def flux(body: Body) -> str:
     """Return the status as Flux obtains it: the generation first, then the first expression that is true."""
-    if body["status"].get("observedGeneration", body["metadata"]["generation"]) != body["metadata"]["generation"]:
+    if (
+        body["status"].get("observedGeneration", body["metadata"]["generation"])
+        != body["metadata"]["generation"]
+    ):
         return "inProgress"
     for name in ("inProgress", "failed", "current"):
         try:
@@ -75,19 +90,40 @@ SERVICES: Final = {
     "starting": (a_service(ready("Initializing")), "inProgress"),
     "ready": (a_service(READY, active=SERVING), "current"),
     "upgrading": (a_service(READY, UPGRADING, active=SERVING), "inProgress"),
-    "paused": (a_service(READY, UPGRADING, a_condition("UpgradePaused"), active=SERVING), "inProgress"),
-    "stalled": (a_service(READY, UPGRADING, a_condition("UpgradeStalled"), active=SERVING), "failed"),
+    "paused": (
+        a_service(READY, UPGRADING, a_condition("UpgradePaused"), active=SERVING),
+        "inProgress",
+    ),
+    "stalled": (
+        a_service(READY, UPGRADING, a_condition("UpgradeStalled"), active=SERVING),
+        "failed",
+    ),
     "aborted, rolling back": (
-        a_service(READY, UPGRADING, a_condition("UpgradeAborted"), a_condition("RollbackInProgress"), active=SERVING),
+        a_service(
+            READY,
+            UPGRADING,
+            a_condition("UpgradeAborted"),
+            a_condition("RollbackInProgress"),
+            active=SERVING,
+        ),
         "inProgress",
     ),
     "aborted": (a_service(READY, a_condition("UpgradeAborted"), active=SERVING), "failed"),
-    "pause over": (a_service(READY, a_condition("UpgradePaused", "False"), active=SERVING), "current"),
+    "pause over": (
+        a_service(READY, a_condition("UpgradePaused", "False"), active=SERVING),
+        "current",
+    ),
     "timed out": (a_service(ready("InitializingTimeout")), "failed"),
     "invalid": (a_service(ready("ValidationFailed")), "failed"),
     "degraded": (a_service(ready("ZeroServeEndpoints"), active=SERVING), "inProgress"),
-    "suspending": (a_service(ready("SuspendInProgress"), a_condition("Suspending"), suspend=True), "inProgress"),
-    "suspended": (a_service(ready("SuspendComplete"), a_condition("Suspended"), suspend=True), "current"),
+    "suspending": (
+        a_service(ready("SuspendInProgress"), a_condition("Suspending"), suspend=True),
+        "inProgress",
+    ),
+    "suspended": (
+        a_service(ready("SuspendComplete"), a_condition("Suspended"), suspend=True),
+        "current",
+    ),
     "deleted": (deleted(a_service(READY, active=SERVING)), "inProgress"),
 }
 
@@ -106,8 +142,13 @@ def test_flux_waits_for_a_service_or_fails(name: str) -> None:
 
 
 def test_the_message_names_the_reason() -> None:
-    stalled = a_condition("UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m")
-    assert argo(a_service(READY, UPGRADING, stalled)) == ("Degraded", "InsufficientCapacity: No progress for 10m")
+    stalled = a_condition(
+        "UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m"
+    )
+    assert argo(a_service(READY, UPGRADING, stalled)) == (
+        "Degraded",
+        "InsufficientCapacity: No progress for 10m",
+    )
 
 
 def test_a_generation_that_was_not_observed_is_waited_for() -> None:
@@ -157,7 +198,11 @@ CLUSTERS: Final = {
         "inProgress",
     ),
     "ready": (a_cluster(HEAD, PROVISIONED), "Healthy", "current"),
-    "head lost": (a_cluster(a_condition("HeadPodReady", "False"), PROVISIONED), "Progressing", "inProgress"),
+    "head lost": (
+        a_cluster(a_condition("HeadPodReady", "False"), PROVISIONED),
+        "Progressing",
+        "inProgress",
+    ),
     "degraded": (a_cluster(HEAD, PROVISIONED, a_condition("ReplicaFailure")), "Degraded", "failed"),
     "suspending": (
         a_cluster(HEAD, PROVISIONED, a_condition("RayClusterSuspending"), suspend=True),

@@ -14,7 +14,13 @@ def at(seconds: float) -> float:
 
 
 def a_line(
-    began: float, ended: float, name: str, what: str = "rayclusters", *, verb: str = "update", ours: bool = True
+    began: float,
+    ended: float,
+    name: str,
+    what: str = "rayclusters",
+    *,
+    verb: str = "update",
+    ours: bool = True,
 ) -> Line:
     return Line(
         verb=verb,

@@ -22,7 +22,9 @@ TEXT = CANARY.decode()
 def _published(
     payload: bytes, *, kind: str = "Pod", headers: dict[str, str] | None = None, subject: str = "s"
 ) -> Message:
-    return Message("RAY_STATE", Stored(subject, 7, {messages.KIND: kind, **(headers or {})}, payload))
+    return Message(
+        "RAY_STATE", Stored(subject, 7, {messages.KIND: kind, **(headers or {})}, payload)
+    )
 
 
 @pytest.mark.parametrize(
@@ -31,15 +33,21 @@ def _published(
         pytest.param(_published(b"x" + CANARY + b"y"), id="in clear"),
         pytest.param(_published(msgspec.json.encode({"a": TEXT})), id="in JSON, with escapes"),
         pytest.param(
-            _published(msgspec.json.encode({"a": msgspec.json.encode({"b": TEXT}).decode()})), id="in JSON in JSON"
+            _published(msgspec.json.encode({"a": msgspec.json.encode({"b": TEXT}).decode()})),
+            id="in JSON in JSON",
         ),
         pytest.param(_published(b"a=canary-5f1d%2B9c%223%2Fe&b"), id="in a URL"),
         pytest.param(_published(base64.b64encode(CANARY)), id="in base64"),
-        pytest.param(_published(base64.b64encode(b"user:" + CANARY)), id="in base64 behind five bytes"),
-        pytest.param(_published(base64.b64encode(b"u:" + CANARY + b"!")), id="in base64 behind two bytes"),
+        pytest.param(
+            _published(base64.b64encode(b"user:" + CANARY)), id="in base64 behind five bytes"
+        ),
+        pytest.param(
+            _published(base64.b64encode(b"u:" + CANARY + b"!")), id="in base64 behind two bytes"
+        ),
         pytest.param(_published(base64.b64encode(b"u" + CANARY)), id="in base64 behind one byte"),
         pytest.param(
-            _published(zlib.compress(b" " * 99 + CANARY), headers={messages.ENCODING: "zlib"}), id="compressed"
+            _published(zlib.compress(b" " * 99 + CANARY), headers={messages.ENCODING: "zlib"}),
+            id="compressed",
         ),
         pytest.param(_published(b"", headers={"Raybus-Gone": TEXT}), id="in a header"),
         pytest.param(_published(b"", subject=f"ray.state.{TEXT}"), id="in the subject"),
@@ -50,11 +58,15 @@ def _published(
     ],
 )
 def test_a_value_is_found(message: Message) -> None:
-    assert scan.leaks([message], [FROM_SECRET]) == [Leak(f"RAY_STATE {message.stored.subject} (7)", FROM_SECRET.origin)]
+    assert scan.leaks([message], [FROM_SECRET]) == [
+        Leak(f"RAY_STATE {message.stored.subject} (7)", FROM_SECRET.origin)
+    ]
 
 
 @pytest.mark.parametrize("kind", ["RayCluster", "RayService"])
-def test_the_environment_that_a_user_wrote_into_a_resource_may_stand_in_its_state(kind: str) -> None:
+def test_the_environment_that_a_user_wrote_into_a_resource_may_stand_in_its_state(
+    kind: str,
+) -> None:
     body = {"spec": {"containers": [{"env": [{"name": "V", "value": TEXT}]}]}}
     assert scan.leaks([_published(msgspec.json.encode(body), kind=kind)], [FROM_POD]) == []
 
@@ -67,9 +79,16 @@ def test_it_may_stand_nowhere_else(kind: str) -> None:
 
 def test_an_environment_of_any_value_is_a_leak() -> None:
     body = {
-        "spec": {"containers": [{"name": "ray", "envFrom": [{"prefix": "X"}]}, {"env": [{"name": "V", "value": "x"}]}]}
+        "spec": {
+            "containers": [
+                {"name": "ray", "envFrom": [{"prefix": "X"}]},
+                {"env": [{"name": "V", "value": "x"}]},
+            ]
+        }
     }
-    assert [leak.what for leak in scan.leaks([_published(msgspec.json.encode(body))], [])] == ["the field envFrom"]
+    assert [leak.what for leak in scan.leaks([_published(msgspec.json.encode(body))], [])] == [
+        "the field envFrom"
+    ]
     labelled = {"metadata": {"labels": {"env": "production"}}}
     assert scan.leaks([_published(msgspec.json.encode(labelled))], []) == []
 
@@ -94,10 +113,19 @@ def test_a_leak_never_contains_the_value() -> None:
 
 def test_what_is_sought_in_secrets_and_pods() -> None:
     meta = Meta("x", "ns")
-    secret = Secret(meta, {"long": base64.b64encode(CANARY).decode(), "short": base64.b64encode(b"1234567").decode()})
-    ours = [Variable("RAY_ADDRESS", "a-long-address"), Variable("FQ_RAY_IP", "head.ns.svc"), Variable("FROM_SECRET")]
+    secret = Secret(
+        meta,
+        {"long": base64.b64encode(CANARY).decode(), "short": base64.b64encode(b"1234567").decode()},
+    )
+    ours = [
+        Variable("RAY_ADDRESS", "a-long-address"),
+        Variable("FQ_RAY_IP", "head.ns.svc"),
+        Variable("FROM_SECRET"),
+    ]
     users = Container([Variable("PASSWORD", TEXT), Variable("DEBUG", "true"), *ours])
-    pod = Pod(meta, PodSpec(containers=[users], init_containers=[Container([Variable("OTHER", TEXT)])]))
+    pod = Pod(
+        meta, PodSpec(containers=[users], init_containers=[Container([Variable("OTHER", TEXT)])])
+    )
     assert sought.of_secrets([secret]) == [Sought(value=CANARY, origin="Secret ns/x, key long")]
     assert [each.origin for each in sought.of_pods([pod])] == [
         "Pod ns/x, environment variable OTHER",

@@ -44,7 +44,9 @@ def test_a_kubeconfig_gives_back_what_it_was_made_of(tmp_path: Path) -> None:
         pytest.param("[]", "no usable current-context", id="a list"),
     ],
 )
-def test_an_unusable_kubeconfig_is_named(tmp_path: Path, content: str | None, complaint: str) -> None:
+def test_an_unusable_kubeconfig_is_named(
+    tmp_path: Path, content: str | None, complaint: str
+) -> None:
     path = tmp_path / "config"
     if content is not None:
         path.write_text(content)

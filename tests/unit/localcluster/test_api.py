@@ -11,15 +11,21 @@ from localcluster.api import Api
 from localcluster.kubeconfig import Access
 
 
-@pytest.mark.parametrize("problem", [ssl.SSLError("wrong version number"), httpx.ReadError("reset")], ids=str)
+@pytest.mark.parametrize(
+    "problem", [ssl.SSLError("wrong version number"), httpx.ReadError("reset")], ids=str
+)
 def test_a_connection_that_breaks_anywhere_is_no_answer(
     problem: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    async def broken(_transport: httpx.AsyncHTTPTransport, _request: httpx.Request) -> httpx.Response:
+    async def broken(
+        _transport: httpx.AsyncHTTPTransport, _request: httpx.Request
+    ) -> httpx.Response:
         raise problem
 
     monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", broken)
-    created = kubeconfig.create(tmp_path_factory.mktemp("pki"), addresses=["127.0.0.1"], node="node")
+    created = kubeconfig.create(
+        tmp_path_factory.mktemp("pki"), addresses=["127.0.0.1"], node="node"
+    )
     access = Access(server="https://127.0.0.1:1", ca=created.ca.read_bytes(), token="token")
 
     async def answers() -> tuple[bool, object]:

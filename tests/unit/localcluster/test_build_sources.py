@@ -24,11 +24,19 @@ def test_staging_modules_are_replaced_by_their_released_versions_and_no_others()
 
 def test_other_modules_are_taken_as_they_are() -> None:
     assert "replace" not in build_sources.module_file("etcd", _UPSTREAM)
-    assert f"require go.etcd.io/etcd/server/v3 v{settings.ETCD}" in build_sources.module_file("etcd", _UPSTREAM)
+    assert f"require go.etcd.io/etcd/server/v3 v{settings.ETCD}" in build_sources.module_file(
+        "etcd", _UPSTREAM
+    )
 
 
 def test_everything_that_a_cluster_asks_for_can_be_made() -> None:
-    wanted = {*binaries.NODE, *binaries.GATEWAY, *binaries.SIMULATED_NODES, *binaries.TOOLS, *binaries.THIRD_PARTY}
+    wanted = {
+        *binaries.NODE,
+        *binaries.GATEWAY,
+        *binaries.SIMULATED_NODES,
+        *binaries.TOOLS,
+        *binaries.THIRD_PARTY,
+    }
     assert wanted == {*build_sources.PROGRAMS, *build_sources.MANIFESTS}
 
 
@@ -41,7 +49,12 @@ def test_every_group_has_a_module_and_a_main_package() -> None:
 def test_the_programs_of_a_module_are_built_together_in_the_order_of_their_names() -> None:
     wanted = ["etcd", "kube-apiserver", "coredns", "kubelet", "envoy-gateway", "kubectl"]
     groups = [[program.name for program in group] for group in build_sources.by_group(wanted)]
-    assert groups == [["etcd"], ["kube-apiserver", "kubelet", "kubectl"], ["coredns"], ["envoy-gateway"]]
+    assert groups == [
+        ["etcd"],
+        ["kube-apiserver", "kubelet", "kubectl"],
+        ["coredns"],
+        ["envoy-gateway"],
+    ]
 
 
 def test_a_module_with_a_main_package_of_its_own_has_one_program() -> None:

@@ -20,15 +20,28 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [
-        pytest.param(_EXISTING_UNNAMED, 2, "needs --driver kubeconfig", id="existing cluster, not named"),
-        pytest.param(["up", "--driver", "kubeconfig"], 2, "needs --kubeconfig FILE", id="named, no file"),
+        pytest.param(
+            _EXISTING_UNNAMED, 2, "needs --driver kubeconfig", id="existing cluster, not named"
+        ),
+        pytest.param(
+            ["up", "--driver", "kubeconfig"], 2, "needs --kubeconfig FILE", id="named, no file"
+        ),
         pytest.param(["up", "--driver", "other"], 2, "not one of", id="unknown driver"),
         pytest.param(["up", "--name", "A B"], 2, "cluster name 'A B'", id="bad name"),
         pytest.param(["up", "--crds", "/none"], 2, "the folder does not exist", id="no CRDs"),
-        pytest.param(["up", "--driver", "kind"], 1, "start Docker, or use --driver built", id="no Docker"),
-        pytest.param(["up", "--driver", "k3s"], 1, "start Docker, or use --driver built", id="no Docker for K3s"),
+        pytest.param(
+            ["up", "--driver", "kind"], 1, "start Docker, or use --driver built", id="no Docker"
+        ),
+        pytest.param(
+            ["up", "--driver", "k3s"],
+            1,
+            "start Docker, or use --driver built",
+            id="no Docker for K3s",
+        ),
         pytest.param(["status"], 1, "start it with 'raybus cluster up'", id="no cluster"),
-        pytest.param(["kubeconfig"], 1, "start it with 'raybus cluster up'", id="no cluster, no kubeconfig"),
+        pytest.param(
+            ["kubeconfig"], 1, "start it with 'raybus cluster up'", id="no cluster, no kubeconfig"
+        ),
         pytest.param(["exec"], 2, "name a program to run", id="nothing to run"),
     ],
 )

@@ -44,7 +44,10 @@ def test_two_runs_at_once_install_one_after_the_other(tmp_path: Path, apt_get: A
         each.start()
     for each in runs:
         each.join()
-    assert (tmp_path / "log").read_text().split() == ["begin", "end"]  # the second finds what the first installed
+    assert (tmp_path / "log").read_text().split() == [
+        "begin",
+        "end",
+    ]  # the second finds what the first installed
 
 
 def test_it_waits_for_the_holder_of_the_locks(tmp_path: Path, apt_get: AptGet) -> None:
@@ -53,20 +56,29 @@ def test_it_waits_for_the_holder_of_the_locks(tmp_path: Path, apt_get: AptGet) -
     install()
     asked = (tmp_path / "log").read_text().splitlines()
     assert len(asked) == 3
-    assert set(asked) == {"-q -o DPkg::Lock::Timeout=600 install -y --no-install-recommends tool-deb"}
+    assert set(asked) == {
+        "-q -o DPkg::Lock::Timeout=600 install -y --no-install-recommends tool-deb"
+    }
 
 
 def test_package_lists_that_are_old_are_updated_once(tmp_path: Path, apt_get: AptGet) -> None:
-    apt_get('echo "$@" >>$log; case "$*" in *update*) touch $bin/updated;; esac; [ -e $bin/updated ] || exit 100')
+    apt_get(
+        'echo "$@" >>$log; case "$*" in *update*) touch $bin/updated;; esac; [ -e $bin/updated ] || exit 100'
+    )
     install()
-    assert [line.split()[3] for line in (tmp_path / "log").read_text().splitlines()] == ["install", "update", "install"]
+    assert [line.split()[3] for line in (tmp_path / "log").read_text().splitlines()] == [
+        "install",
+        "update",
+        "install",
+    ]
 
 
 def test_what_cannot_be_installed_is_one_line(apt_get: AptGet) -> None:
     apt_get('echo "E: Unable to locate package tool-deb" >&2; exit 100')
     began = time.monotonic()
     with pytest.raises(
-        ClusterError, match=r"^apt-get could not install tool-deb: E: Unable to locate package tool-deb$"
+        ClusterError,
+        match=r"^apt-get could not install tool-deb: E: Unable to locate package tool-deb$",
     ):
         install()
     assert time.monotonic() - began < 5
@@ -78,5 +90,7 @@ def test_what_is_there_needs_no_apt_get(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(shutil, "which", which)
     debian.install({"shell": ("sh",)}, Progress.silent())
-    with pytest.raises(ClusterError, match=r"^install other with this system's package manager, then try again$"):
+    with pytest.raises(
+        ClusterError, match=r"^install other with this system's package manager, then try again$"
+    ):
         debian.install({"other": ("/no/such/file",)}, Progress.silent())

@@ -51,7 +51,9 @@ def test_the_pod_network_is_routed() -> None:
 
 
 def test_dns_answers_at_the_address_that_pods_are_given() -> None:
-    service = next(document for document in manifests.dns("10.200.0.1") if document["kind"] == "Service")
+    service = next(
+        document for document in manifests.dns("10.200.0.1") if document["kind"] == "Service"
+    )
     assert service["spec"]["clusterIP"] == components.DNS_ADDRESS
 
 

@@ -13,7 +13,9 @@ TRIES = 60
 """With `Process.kill` a fifth of them met the watcher."""
 
 
-async def test_a_child_that_ends_while_it_is_ended_is_reaped_by_its_watcher(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_child_that_ends_while_it_is_ended_is_reaped_by_its_watcher(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.WARNING, logger="asyncio")
     for _ in range(TRIES):
         child = await asyncio.create_subprocess_exec("/bin/true", stdout=asyncio.subprocess.PIPE)
@@ -43,7 +45,9 @@ def test_a_default_of_the_environment_gives_way_to_the_callers_own(
 ) -> None:
     monkeypatch.setenv("GOGC", own) if own else monkeypatch.delenv("GOGC", raising=False)
     log = tmp_path / "log"
-    started = processes.spawn("sh", ["sh", "-c", "echo $GOGC"], log, dies_with_us=True, defaults={"GOGC": "300"})
+    started = processes.spawn(
+        "sh", ["sh", "-c", "echo $GOGC"], log, dies_with_us=True, defaults={"GOGC": "300"}
+    )
     assert started.popen is not None
     assert started.popen.wait() == 0
     assert log.read_text().strip() == seen

@@ -17,8 +17,12 @@ def _step(*, estimate: float | None = None) -> Step:
     ("step", "now", "line"),
     [
         pytest.param(_step(), 103, "building: 3 s", id="nobody knows how long"),
-        pytest.param(_step(estimate=160), 110, "building: 10 s, about 2 min 30 s left", id="by the estimate"),
-        pytest.param(_step(estimate=20), 200, "building: 1 min 40 s, about 20 s left", id="past the estimate"),
+        pytest.param(
+            _step(estimate=160), 110, "building: 10 s, about 2 min 30 s left", id="by the estimate"
+        ),
+        pytest.param(
+            _step(estimate=20), 200, "building: 1 min 40 s, about 20 s left", id="past the estimate"
+        ),
     ],
 )
 def test_a_line_names_the_step_and_the_time_left(step: Step, now: float, line: str) -> None:

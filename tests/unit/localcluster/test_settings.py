@@ -8,7 +8,9 @@ import pytest
 from localcluster.errors import MisuseError
 from localcluster.settings import Settings
 
-_SETTINGS = Settings(checkout=Path("/src/one"), cache_root=Path("/cache"), state_root=Path("/state"))
+_SETTINGS = Settings(
+    checkout=Path("/src/one"), cache_root=Path("/cache"), state_root=Path("/state")
+)
 
 
 def test_two_checkouts_have_two_names() -> None:
@@ -19,7 +21,10 @@ def test_two_checkouts_have_two_names() -> None:
 
 def test_a_user_may_name_the_cluster_once_for_all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYBUS_CLUSTER", "mine")
-    assert (Settings.from_environment().layout().name, Settings.from_environment().layout("other").name) == (
+    assert (
+        Settings.from_environment().layout().name,
+        Settings.from_environment().layout("other").name,
+    ) == (
         "mine",
         "other",
     )

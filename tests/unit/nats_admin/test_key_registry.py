@@ -28,7 +28,14 @@ def test_a_key_gives_the_permissions_of_the_user_of_its_configmap_and_no_others(
 
 
 @pytest.mark.parametrize(
-    "name", ["nats-keys-nobody", "nats-keys-keeper", "nats-keys-subscriber-team-a", "watcher", "nats-keys-watcher.v2"]
+    "name",
+    [
+        "nats-keys-nobody",
+        "nats-keys-keeper",
+        "nats-keys-subscriber-team-a",
+        "watcher",
+        "nats-keys-watcher.v2",
+    ],
 )
 def test_a_configmap_of_another_name_gives_nothing(name: str) -> None:
     found = key_registry.read({name: {"pod": a_key()}}, [Subscriber("team-a")])
@@ -56,17 +63,23 @@ def test_what_is_no_public_key_is_ignored_and_named(value: str) -> None:
     assert "ConfigMap nats-keys-watcher, entry bad" in found.ignored[0]
 
 
-@pytest.mark.parametrize("user", [user for user in key_registry.USERS if user != "cluster-reconciler"])
+@pytest.mark.parametrize(
+    "user", [user for user in key_registry.USERS if user != "cluster-reconciler"]
+)
 def test_a_key_that_cluster_reconciler_copies_stays_with_its_user(user: str) -> None:
     key = a_key()
-    found = key_registry.read({"nats-keys-cluster-reconciler": {"a": key}, f"nats-keys-{user}": {"b": key}})
+    found = key_registry.read(
+        {"nats-keys-cluster-reconciler": {"a": key}, f"nats-keys-{user}": {"b": key}}
+    )
     assert (found.keys[user], found.keys["cluster-reconciler"]) == ([key], [])
     assert "cannot be one of cluster-reconciler as well" in found.ignored[0]
 
 
 def test_a_user_has_a_bounded_number_of_keys() -> None:
     many = {f"pod-{number:03}": a_key() for number in range(nkeys.MOST + 2)}
-    found = key_registry.read({"nats-keys-watcher": many, "nats-keys-traffic-manager": {"pod": a_key()}})
+    found = key_registry.read(
+        {"nats-keys-watcher": many, "nats-keys-traffic-manager": {"pod": a_key()}}
+    )
     assert found.keys["watcher"] == list(many.values())[: nkeys.MOST]
     assert len(found.ignored) == 2
     assert len(found.keys["traffic-manager"]) == 1
@@ -74,7 +87,9 @@ def test_a_user_has_a_bounded_number_of_keys() -> None:
 
 def test_named_subscribers_share_a_configmap() -> None:
     keys = {"a": a_key(), "a.laptop": a_key(), "b": a_key(), "unknown": a_key()}
-    found = key_registry.read({"nats-keys-named-subscribers": keys}, [Subscriber("a"), Subscriber("b")])
+    found = key_registry.read(
+        {"nats-keys-named-subscribers": keys}, [Subscriber("a"), Subscriber("b")]
+    )
     assert found.keys["subscriber-a"] == [keys["a"], keys["a.laptop"]]
     assert found.keys["subscriber-b"] == [keys["b"]]
     assert keys["unknown"] not in [key for each in found.keys.values() for key in each]
@@ -82,9 +97,14 @@ def test_named_subscribers_share_a_configmap() -> None:
 
 def test_servers_are_trusted_by_all_that_they_registered_and_nonsense_is_named() -> None:
     one, two = (certificates.new_authority(now=NOW).certificate.decode() for _ in range(2))
-    bundle, ignored = nkeys.trusted({"nats-0": one, "nats-1": "nonsense", "nats-2": two, "nats-3": "x" * 10_000})
+    bundle, ignored = nkeys.trusted(
+        {"nats-0": one, "nats-1": "nonsense", "nats-2": two, "nats-3": "x" * 10_000}
+    )
     assert bundle == one + two
-    assert [each.partition("entry ")[2].partition(",")[0] for each in ignored] == ["nats-1", "nats-3"]
+    assert [each.partition("entry ")[2].partition(",")[0] for each in ignored] == [
+        "nats-1",
+        "nats-3",
+    ]
 
 
 def test_entries_end_with_their_pods_and_those_of_people_do_not() -> None:

@@ -45,12 +45,20 @@ def test_a_server_and_its_streams_are_read() -> None:
         memory=22_000_000,
         connections=7,
         slow_consumers=2,
-        streams=(StreamState(account="RAY", name="RAY_STATE", bytes=1234, messages=5, leads=True, lag=0, away=0),),
+        streams=(
+            StreamState(
+                account="RAY", name="RAY_STATE", bytes=1234, messages=5, leads=True, lag=0, away=0
+            ),
+        ),
     )
 
 
 def test_a_leader_reports_the_lag_of_the_last_replica() -> None:
-    found = state({"current": True, "active": CONTACT}, {"active": CONTACT, "lag": 40}, {"active": CONTACT, "lag": 3})
+    found = state(
+        {"current": True, "active": CONTACT},
+        {"active": CONTACT, "lag": 40},
+        {"active": CONTACT, "lag": 3},
+    )
     assert (found.lag, found.away) == (40, 0)
 
 
@@ -65,7 +73,9 @@ def test_a_leader_reports_the_lag_of_the_last_replica() -> None:
         pytest.param({"active": CONTACT, "offline": True}, 1, id="its server is gone"),
     ],
 )
-def test_a_replica_without_contact_to_the_leader_is_offline(replica: dict[str, Any], away: int) -> None:
+def test_a_replica_without_contact_to_the_leader_is_offline(
+    replica: dict[str, Any], away: int
+) -> None:
     assert state(replica, {"current": True, "active": CONTACT}).away == away
 
 

@@ -8,7 +8,14 @@ from cryptography import x509
 
 from common import errors
 from common.bus import nkeys, streams
-from nats_admin import certificates, credential_folder, event_streams, permissions, provision, server_conf
+from nats_admin import (
+    certificates,
+    credential_folder,
+    event_streams,
+    permissions,
+    provision,
+    server_conf,
+)
 from nats_admin.server_conf import Cluster, Server
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -20,7 +27,8 @@ def test_every_user_stands_in_its_account_with_its_rights() -> None:
 
     ray, _, outside = text.partition("OUTSIDE {")
     assert all(
-        KEYS[user.name][0] in (ray if user.account == permissions.RAY else outside) for user in permissions.USERS
+        KEYS[user.name][0] in (ray if user.account == permissions.RAY else outside)
+        for user in permissions.USERS
     )
     assert '"_INBOX_watcher.>"' in ray
     assert 'cert_file: "/etc/nats/tls.crt"' in text
@@ -32,7 +40,13 @@ def test_every_user_stands_in_its_account_with_its_rights() -> None:
 
 def test_servers_of_a_cluster_know_each_other_and_each_has_a_name_of_its_own() -> None:
     cluster = Cluster(routes=("nats-0.nats-servers:6222", "nats-1.nats-servers:6222"))
-    where = Server(folder="/etc/nats", store="/data", name="$NATS_SERVER_NAME", cluster=cluster, max_store="8GB")
+    where = Server(
+        folder="/etc/nats",
+        store="/data",
+        name="$NATS_SERVER_NAME",
+        cluster=cluster,
+        max_store="8GB",
+    )
     text = server_conf.render(where, KEYS)
 
     assert "server_name: $NATS_SERVER_NAME\n" in text
@@ -44,7 +58,11 @@ def test_servers_of_a_cluster_know_each_other_and_each_has_a_name_of_its_own() -
 def test_every_key_of_a_user_gives_the_same_permissions() -> None:
     text = server_conf.render(Server(folder="/f", store="/s"), KEYS | {"watcher": ["UOLD", "UNEW"]})
 
-    rights = [line.partition("permissions: ")[2] for line in text.splitlines() if "UOLD" in line or "UNEW" in line]
+    rights = [
+        line.partition("permissions: ")[2]
+        for line in text.splitlines()
+        if "UOLD" in line or "UNEW" in line
+    ]
     assert len(rights) == 2
     assert rights[0] == rights[1]
 
@@ -57,11 +75,18 @@ def test_only_the_watcher_writes_state() -> None:
 
 def test_no_service_creates_deletes_or_purges_a_stream_but_the_writer_of_its_own() -> None:
     verbs = ("STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "MSG.DELETE")
-    rights = [right for user in permissions.USERS if user.name in permissions.SERVICES for right in user.publish]
+    rights = [
+        right
+        for user in permissions.USERS
+        if user.name in permissions.SERVICES
+        for right in user.publish
+    ]
 
     found = {right for right in rights for verb in verbs if verb in right}
     assert found == {"$JS.API.STREAM.PURGE.RAY_STATE"}
-    assert [user.name for user in permissions.USERS if "$JS.API.STREAM.PURGE.RAY_STATE" in user.publish] == ["watcher"]
+    assert [
+        user.name for user in permissions.USERS if "$JS.API.STREAM.PURGE.RAY_STATE" in user.publish
+    ] == ["watcher"]
 
 
 def test_a_seed_has_the_form_of_nats() -> None:
@@ -89,7 +114,9 @@ def test_the_server_is_known_by_names_and_addresses() -> None:
 
 
 def completed(folder: Path, *names: str, at: datetime = NOW) -> list[str]:
-    return credential_folder.complete(folder, Server(folder="/f", store="/s"), names=names or ("nats",), now=at)
+    return credential_folder.complete(
+        folder, Server(folder="/f", store="/s"), names=names or ("nats",), now=at
+    )
 
 
 def test_what_exists_is_kept_and_read_by_its_owner_alone(tmp_path: Path) -> None:
@@ -116,7 +143,10 @@ def test_a_file_that_holds_no_seed_is_named(tmp_path: Path) -> None:
     (tmp_path / "users").mkdir()
     (tmp_path / "users" / "watcher.seed").write_text("nonsense")
 
-    with pytest.raises(errors.InvalidSpec, match=r"users/watcher.seed holds no NKEY seed .* delete it and run again"):
+    with pytest.raises(
+        errors.InvalidSpec,
+        match=r"users/watcher.seed holds no NKEY seed .* delete it and run again",
+    ):
         completed(tmp_path)
 
 
@@ -127,7 +157,9 @@ def test_a_file_that_holds_no_seed_is_named(tmp_path: Path) -> None:
         pytest.param(("nats",), certificates.LIFETIME - timedelta(days=20), id="that ends soon"),
     ],
 )
-def test_a_certificate_of_ours_is_renewed(names: tuple[str, ...], later: timedelta, tmp_path: Path) -> None:
+def test_a_certificate_of_ours_is_renewed(
+    names: tuple[str, ...], later: timedelta, tmp_path: Path
+) -> None:
     completed(tmp_path)
 
     assert completed(tmp_path, *names, at=NOW + later) == ["tls.crt", "tls.key"]
@@ -168,7 +200,10 @@ def test_the_command_names_what_is_missing(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("arguments", [["streams"], ["streams", "--watch"]])
 def test_a_key_that_is_none_ends_the_process_with_one_line(
-    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     seed = tmp_path / "seed"
     seed.write_text("nonsense")
@@ -183,7 +218,9 @@ def test_a_key_that_is_none_ends_the_process_with_one_line(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        pytest.param(["streams", "--replicas", "2"], "expected 1, 3 or 5", id="an even number of replicas"),
+        pytest.param(
+            ["streams", "--replicas", "2"], "expected 1, 3 or 5", id="an even number of replicas"
+        ),
         pytest.param(["keeper", "--servers", "4"], "expected 1, or 3, 5 or 7", id="of servers"),
     ],
 )

@@ -17,11 +17,16 @@ from unit.nats_admin.test_nats_setup import NOW
         ("", ()),
         (" ; ", ()),
         ("auditor", (Subscriber("auditor"),)),
-        ("team-a=ns1,ns2; b=ns3", (Subscriber("team-a", ("ns1", "ns2")), Subscriber("b", ("ns3",)))),
+        (
+            "team-a=ns1,ns2; b=ns3",
+            (Subscriber("team-a", ("ns1", "ns2")), Subscriber("b", ("ns3",))),
+        ),
         ("a=ns1, ns1", (Subscriber("a", ("ns1",)),)),
     ],
 )
-def test_subscribers_are_named_with_their_namespaces(text: str, found: tuple[Subscriber, ...]) -> None:
+def test_subscribers_are_named_with_their_namespaces(
+    text: str, found: tuple[Subscriber, ...]
+) -> None:
     assert subscribers.parse(text) == found
 
 
@@ -67,5 +72,7 @@ def test_a_subscriber_that_is_named_later_gets_a_key_and_one_that_is_named_no_mo
     written = credential_folder.complete(tmp_path, named, names=["nats"], now=NOW)
     assert written == ["users/subscriber-a.seed", "nats-server.conf"]
     assert "_INBOX_subscriber-a.>" in (tmp_path / "nats-server.conf").read_text()
-    assert credential_folder.complete(tmp_path, plain, names=["nats"], now=NOW) == ["nats-server.conf"]
+    assert credential_folder.complete(tmp_path, plain, names=["nats"], now=NOW) == [
+        "nats-server.conf"
+    ]
     assert "_INBOX_subscriber-a.>" not in (tmp_path / "nats-server.conf").read_text()

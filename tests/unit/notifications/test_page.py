@@ -56,5 +56,8 @@ def test_the_examples_are_valid() -> None:
 def test_the_page_has_every_field_and_its_default() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE, re.MULTILINE))
     given = settings.Choices(destinations=())
-    assert (rows["attempts"], rows["timeoutSeconds"]) == (str(given.attempts), f"{given.timeout_seconds:g}")
+    assert (rows["attempts"], rows["timeoutSeconds"]) == (
+        str(given.attempts),
+        f"{given.timeout_seconds:g}",
+    )
     assert rows["allowHttp"] == str(given.allow_http).lower()

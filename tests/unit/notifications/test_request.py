@@ -15,8 +15,12 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 KEY = b"32 bytes that both sides know 12"
 
 
-def decided(status: int, *, attempt: int = 1, most: int = 5, retry_after: str = "", jitter: float = 1.0) -> object:
-    return request.decide(Answer(status, retry_after), attempt=attempt, most=most, now=NOW, jitter=jitter)
+def decided(
+    status: int, *, attempt: int = 1, most: int = 5, retry_after: str = "", jitter: float = 1.0
+) -> object:
+    return request.decide(
+        Answer(status, retry_after), attempt=attempt, most=most, now=NOW, jitter=jitter
+    )
 
 
 @pytest.mark.parametrize("status", [200, 202, 204])
@@ -59,7 +63,17 @@ def test_the_delay_doubles_up_to_its_limit_and_jitter_halves_it_at_most() -> Non
         ("soon", 1.0),
         ("Thu, 01 Jan 2026 12:02:00", 1.0),
     ],
-    ids=["seconds", "zero", "date", "past", "long", "absurd", "negative", "text", "date without a zone"],
+    ids=[
+        "seconds",
+        "zero",
+        "date",
+        "past",
+        "long",
+        "absurd",
+        "negative",
+        "text",
+        "date without a zone",
+    ],
 )
 def test_retry_after_lengthens_the_delay_and_is_bounded(retry_after: str, seconds: float) -> None:
     assert decided(429, retry_after=retry_after) == Retry(seconds)

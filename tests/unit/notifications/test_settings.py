@@ -31,7 +31,10 @@ def test_a_name_and_an_address_suffice(tmp_path: Path) -> None:
 
 def test_a_final_line_feed_is_no_part_of_a_secret(tmp_path: Path) -> None:
     found = read(tmp_path, slack_url=f"{URL}\n", slack_key=f"{KEY}\n")
-    assert (found.secrets["slack"].url, found.secrets["slack"].key) == (URL, b"32 bytes that both sides know 12")
+    assert (found.secrets["slack"].url, found.secrets["slack"].key) == (
+        URL,
+        b"32 bytes that both sides know 12",
+    )
 
 
 def test_no_secret_is_in_the_text_of_the_settings(tmp_path: Path) -> None:
@@ -71,7 +74,9 @@ def test_a_wrong_value_is_named(tmp_path: Path, text: str, reported: str) -> Non
         pytest.param({"slack_key": "secret"}, "slack.key: expected whsec_ and base64", id="no key"),
     ],
 )  # fmt: skip
-def test_a_wrong_secret_is_named_and_not_shown(tmp_path: Path, entries: dict[str, str], reported: str) -> None:
+def test_a_wrong_secret_is_named_and_not_shown(
+    tmp_path: Path, entries: dict[str, str], reported: str
+) -> None:
     with pytest.raises(errors.InvalidSpec) as refusal:
         read(tmp_path, **entries)
     assert reported in str(refusal.value)
@@ -80,20 +85,24 @@ def test_a_wrong_secret_is_named_and_not_shown(tmp_path: Path, entries: dict[str
 
 def test_a_receiver_without_tls_is_asked_for(tmp_path: Path) -> None:
     assert (
-        read(tmp_path, f"{ONE}allowHttp: true", slack_url="http://relay.test/x").secrets["slack"].url
+        read(tmp_path, f"{ONE}allowHttp: true", slack_url="http://relay.test/x")
+        .secrets["slack"]
+        .url
         == "http://relay.test/x"
     )
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(errors.InvalidSpec, match=r"RAYBUS_NOTIFICATIONS_FILE=.*gone\.yaml: cannot be read"):
+    with pytest.raises(
+        errors.InvalidSpec, match=r"RAYBUS_NOTIFICATIONS_FILE=.*gone\.yaml: cannot be read"
+    ):
         settings.read(Paths(notifications_file=tmp_path / "gone.yaml"))
 
 
 def test_the_environment_names_the_places() -> None:
-    assert Paths.from_environment({"RAYBUS_NOTIFICATIONS_SECRETS": "/s", "RAYBUS_NATS_CREDENTIALS": "/c"}) == Paths(
-        notifications_secrets=Path("/s"), nats_credentials=Path("/c")
-    )
+    assert Paths.from_environment(
+        {"RAYBUS_NOTIFICATIONS_SECRETS": "/s", "RAYBUS_NATS_CREDENTIALS": "/c"}
+    ) == Paths(notifications_secrets=Path("/s"), nats_credentials=Path("/c"))
 
 
 @pytest.mark.parametrize(

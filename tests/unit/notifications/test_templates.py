@@ -60,10 +60,18 @@ def test_no_field_of_an_event_hides_one_of_all_events(kind: str) -> None:
 @pytest.mark.parametrize(
     ("given", "reported"),
     [
-        pytest.param({"stalled": "$reasson"}, "templates.stalled: there is no field $reasson; fields of stalled are "),
-        pytest.param({"promoted": "$reason"}, "templates.promoted: there is no field $reason; fields of promoted are "),
+        pytest.param(
+            {"stalled": "$reasson"},
+            "templates.stalled: there is no field $reasson; fields of stalled are ",
+        ),
+        pytest.param(
+            {"promoted": "$reason"},
+            "templates.promoted: there is no field $reason; fields of promoted are ",
+        ),
         pytest.param({"stale": "x"}, "templates.stale: there is no such kind; kinds are started, "),
-        pytest.param({"failed": "5 $ more"}, "templates.failed: a \\$ stands before no name of a field"),
+        pytest.param(
+            {"failed": "5 $ more"}, "templates.failed: a \\$ stands before no name of a field"
+        ),
     ],
 )
 def test_a_template_that_cannot_be_filled_is_refused_by_the_name_of_its_field(
@@ -82,8 +90,13 @@ def stalled_with(message: str) -> str:
 @pytest.mark.parametrize(
     ("message", "shown"),
     [
-        pytest.param("<!channel> <https://evil|ok> & more", "[&lt;!channel&gt; &lt;https://evil|ok&gt; &amp; more]"),
-        pytest.param("one\ndefault/other: upgrade completed", "[one default/other: upgrade completed]"),
+        pytest.param(
+            "<!channel> <https://evil|ok> & more",
+            "[&lt;!channel&gt; &lt;https://evil|ok&gt; &amp; more]",
+        ),
+        pytest.param(
+            "one\ndefault/other: upgrade completed", "[one default/other: upgrade completed]"
+        ),
         pytest.param("\x1b[31mred\x07", "[red\ufffd]"),
         pytest.param("$namespace ${name}", "[$namespace ${name}]"),
         pytest.param("x" * 600, "[" + "x" * 499 + "…]"),
@@ -103,4 +116,7 @@ def test_a_kind_of_a_later_release_has_a_text() -> None:
         time=datetime(2026, 1, 1, tzinfo=UTC),
         data=Data(upgrade=UPGRADE),
     )
-    assert templates.render(templates.checked({}), event, PLACE, escape=str) == "default/greeter: shadowed"
+    assert (
+        templates.render(templates.checked({}), event, PLACE, escape=str)
+        == "default/greeter: shadowed"
+    )

@@ -15,17 +15,26 @@ CERTIFICATE = "Certificate ray-worker-cert-c"
 
 def a_pod(node_type: str = "worker", *, ready: bool = True, address: str = "") -> Json:
     status: Json = {"phase": "Running", "conditions": [READY] if ready else [], "podIP": address}
-    return {"kind": "Pod", "metadata": {"labels": {"ray.io/node-type": node_type}}, "status": status}
+    return {
+        "kind": "Pod",
+        "metadata": {"labels": {"ray.io/node-type": node_type}},
+        "status": status,
+    }
 
 
-def an_outcome(*, writes: tuple[str, ...] = (), addresses: tuple[str, ...] = ("127.0.0.1",), **pods: Json) -> Json:
+def an_outcome(
+    *, writes: tuple[str, ...] = (), addresses: tuple[str, ...] = ("127.0.0.1",), **pods: Json
+) -> Json:
     certificate: Json = {"kind": "Certificate", "spec": {"ipAddresses": [*addresses]}}
     objects = {f"Pod {name}": pod for name, pod in pods.items()}
     return {"objects": {**objects, CERTIFICATE: certificate}, "writes": dict.fromkeys(writes, 1)}
 
 
 THEIRS = an_outcome(
-    a=a_pod(address="10.0.0.1"), b=a_pod(ready=False), h=a_pod("head"), addresses=("10.0.0.1", "127.0.0.1")
+    a=a_pod(address="10.0.0.1"),
+    b=a_pod(ready=False),
+    h=a_pod("head"),
+    addresses=("10.0.0.1", "127.0.0.1"),
 )
 OURS = an_outcome(writes=("delete Pod a", "delete Pod b"), h=a_pod("head"))
 """Only raybus has deleted a worker that is ready and one that is not."""
@@ -54,8 +63,13 @@ OURS = an_outcome(writes=("delete Pod a", "delete Pod b"), h=a_pod("head"))
         ("objects/RayCluster c/status/desiredWorkerReplicas", 2, 1, False),
     ],
 )
-def test_what_follows_from_workers_that_raybus_alone_deletes(place: str, theirs: Any, ours: Any, follows: bool) -> None:
-    assert consequences.of_deleted_pods(Difference(f"0/{place}", theirs, ours), THEIRS, OURS) is follows
+def test_what_follows_from_workers_that_raybus_alone_deletes(
+    place: str, theirs: Any, ours: Any, follows: bool
+) -> None:
+    assert (
+        consequences.of_deleted_pods(Difference(f"0/{place}", theirs, ours), THEIRS, OURS)
+        is follows
+    )
 
 
 @pytest.mark.parametrize("writes", [(), ("delete Pod a",)])
@@ -69,7 +83,9 @@ def test_nothing_follows_from_a_worker_that_is_gone_on_both_sides_or_that_nobody
 
 
 @pytest.mark.parametrize("addresses", [("127.0.0.1", "10.0.0.9"), ()])
-def test_a_certificate_lacks_the_addresses_of_the_deleted_workers_and_no_other(addresses: tuple[str, ...]) -> None:
+def test_a_certificate_lacks_the_addresses_of_the_deleted_workers_and_no_other(
+    addresses: tuple[str, ...],
+) -> None:
     ours = an_outcome(writes=("delete Pod a",), addresses=addresses)
     found = Difference(f"0/objects/{CERTIFICATE}/spec/ipAddresses/00", "10.0.0.1", None)
     assert not consequences.of_deleted_pods(found, THEIRS, ours)
@@ -104,13 +120,19 @@ def test_a_certificate_may_name_what_both_wrote_and_kuberay_changed_again(
     assert consequences.of_gathered_addresses(found, one, other) is follows
 
 
-PROVISIONED = Difference("0/objects/RayCluster c/status/conditions/RayClusterProvisioned/status", "True", "False")
+PROVISIONED = Difference(
+    "0/objects/RayCluster c/status/conditions/RayClusterProvisioned/status", "True", "False"
+)
 
 
 @pytest.mark.parametrize(
     ("theirs", "ours", "follows"),
     [
-        ({"w": a_pod(), "new": a_pod(ready=False)}, {"h": a_pod("head"), "new": a_pod(ready=False)}, True),
+        (
+            {"w": a_pod(), "new": a_pod(ready=False)},
+            {"h": a_pod("head"), "new": a_pod(ready=False)},
+            True,
+        ),
         ({"w": a_pod()}, {"w": a_pod()}, True),
         ({}, {}, True),
         ({"w": a_pod(ready=False)}, {"w": a_pod(ready=False)}, False),

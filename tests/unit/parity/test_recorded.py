@@ -39,13 +39,20 @@ def undeclared(each: Recorded, recording: Recording) -> list[Difference]:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_differs_from_kuberay_but_what_is_declared(part: int, recording: Recording) -> None:
     found = {
-        number: undeclared(each, recording) for number, each in enumerate(recording.cases) if number % PARTS == part
+        number: undeclared(each, recording)
+        for number, each in enumerate(recording.cases)
+        if number % PARTS == part
     }
     assert {number: [*map(str, some)] for number, some in found.items() if some} == {}
 
 
 def test_the_cases_reach_every_feature(recording: Recording) -> None:
-    kinds = {title.split(" ")[0] for each in recording.cases for some in each.theirs for title in some["objects"]}
+    kinds = {
+        title.split(" ")[0]
+        for each in recording.cases
+        for some in each.theirs
+        for title in some["objects"]
+    }
     assert kinds >= {
         "Pod",
         "Service",
@@ -79,7 +86,11 @@ def test_the_cases_reach_every_feature(recording: Recording) -> None:
         for title, pod in some["objects"].items()
         if title.startswith("Pod ")
     ]
-    assert any(container["name"] == "collector" for pod in pods for container in pod["spec"].get("containers", []))
+    assert any(
+        container["name"] == "collector"
+        for pod in pods
+        for container in pod["spec"].get("containers", [])
+    )
 
 
 def without_an_env(pod: Body) -> Body:
@@ -104,7 +115,10 @@ def one_more(number: int) -> int:
     ],
 )
 def test_a_mutant_of_a_builder_is_found(
-    mutated: str, change: Callable[[Any], Any], recording: Recording, monkeypatch: pytest.MonkeyPatch
+    mutated: str,
+    change: Callable[[Any], Any],
+    recording: Recording,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module, _, name = mutated.rpartition(".")
     original: Callable[..., Any] = getattr(importlib.import_module(module), name)
@@ -117,20 +131,28 @@ def test_a_mutant_of_a_builder_is_found(
 
 
 def test_another_outcome_of_kuberay_is_found(recording: Recording) -> None:
-    each = next(each for each in recording.cases if any("Pod " in title for title in each.theirs[0]["objects"]))
+    each = next(
+        each
+        for each in recording.cases
+        if any("Pod " in title for title in each.theirs[0]["objects"])
+    )
     made = ours(each, recording)
     title = next(title for title in each.theirs[0]["objects"] if "Pod " in title)
     objects: Json = {**each.theirs[0]["objects"], title: {"spec": {}}}
     changed: list[Json] = [{**each.theirs[0], "objects": objects}, *each.theirs[1:]]
-    assert declared.undeclared(comparison.compare(changed, made), changed, made, release=recording.release)
+    assert declared.undeclared(
+        comparison.compare(changed, made), changed, made, release=recording.release
+    )
 
 
 def test_a_field_that_one_side_lacks_is_a_difference() -> None:
-    assert [str(each) for each in differences({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "x"}]})] == [
-        "a/x/v\n    KubeRay: 1\n    raybus:  nothing"
-    ]
+    assert [
+        str(each) for each in differences({"a": [{"name": "x", "v": 1}]}, {"a": [{"name": "x"}]})
+    ] == ["a/x/v\n    KubeRay: 1\n    raybus:  nothing"]
 
 
 def test_an_order_of_named_items_is_a_difference() -> None:
     one, other = {"name": "x"}, {"name": "y"}
-    assert [each.place for each in differences({"env": [one, other]}, {"env": [other, one]})] == ["env/order"]
+    assert [each.place for each in differences({"env": [one, other]}, {"env": [other, one]})] == [
+        "env/order"
+    ]

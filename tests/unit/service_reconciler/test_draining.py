@@ -19,13 +19,24 @@ NOW = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
 def a_cluster(version: str) -> RayCluster:
     """Return a cluster that drains, after its deadline."""
     since = rfc3339(NOW - timedelta(seconds=17))
-    annotations = {labels.DELETE_AFTER: rfc3339(NOW - timedelta(seconds=1)), labels.DRAINING_SINCE: since}
-    meta = {"name": "old", "namespace": "ns", "uid": "u1", "resourceVersion": version, "annotations": annotations}
+    annotations = {
+        labels.DELETE_AFTER: rfc3339(NOW - timedelta(seconds=1)),
+        labels.DRAINING_SINCE: since,
+    }
+    meta = {
+        "name": "old",
+        "namespace": "ns",
+        "uid": "u1",
+        "resourceVersion": version,
+        "annotations": annotations,
+    }
     return msgspec.json.decode(msgspec.json.encode({"metadata": meta, "spec": {}}), type=RayCluster)
 
 
 @pytest.mark.parametrize("version", ["7", "8"])
-def test_requests_in_flight_keep_a_cluster_with_a_status_changed_during_the_pass(version: str) -> None:
+def test_requests_in_flight_keep_a_cluster_with_a_status_changed_during_the_pass(
+    version: str,
+) -> None:
     body = msgspec.json.encode({"metadata": {"name": "demo", "namespace": "ns"}, "spec": {}})
     service = msgspec.json.decode(body, type=RayService)
     observed = Observed(

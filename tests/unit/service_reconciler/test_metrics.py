@@ -50,8 +50,12 @@ class Harness:
         self.registry.register(RayServiceCollector(self.cache, self.polls.seen, self.clock))
         self._version = 0
 
-    def put_service(self, *, pending: str = "", upgrading: bool = False, receipt: str | None = None) -> RayService:
-        body = a_ray_service(annotations={} if receipt is None else {labels.UPGRADE_RECEIPT: receipt})
+    def put_service(
+        self, *, pending: str = "", upgrading: bool = False, receipt: str | None = None
+    ) -> RayService:
+        body = a_ray_service(
+            annotations={} if receipt is None else {labels.UPGRADE_RECEIPT: receipt}
+        )
         body["metadata"] |= self._meta("u1")
         since = (self.clock.now() - timedelta(seconds=90)).isoformat()
         conditions: list[Json] = [a_condition("UpgradeInProgress", since)] if upgrading else []
@@ -71,13 +75,19 @@ class Harness:
 
     def put_serve_service(self, cluster: str) -> None:
         meta = {"name": "demo-serve-svc", "namespace": "default"} | self._meta("s")
-        self.cache.put(msgspec.convert({"metadata": meta, "spec": {"selector": {labels.CLUSTER: cluster}}}, Service))
+        self.cache.put(
+            msgspec.convert(
+                {"metadata": meta, "spec": {"selector": {labels.CLUSTER: cluster}}}, Service
+            )
+        )
 
     def put_route(self, *, changed: datetime) -> None:
         meta = {
             "name": "demo-httproute",
             "namespace": "default",
-            "ownerReferences": [{"apiVersion": "ray.io/v1", "kind": "RayService", "name": "demo", "uid": "u1"}],
+            "ownerReferences": [
+                {"apiVersion": "ray.io/v1", "kind": "RayService", "name": "demo", "uid": "u1"}
+            ],
             "annotations": {ANNOTATION: RECORD % changed.isoformat()},
         }
         self.cache.put(msgspec.convert({"metadata": meta | self._meta("r")}, HttpRoute))
@@ -86,7 +96,9 @@ class Harness:
         return self.registry.get_sample_value(family, SERVICE | more)
 
     def series(self) -> list[str]:
-        return sorted({sample.name for metric in self.registry.collect() for sample in metric.samples})
+        return sorted(
+            {sample.name for metric in self.registry.collect() for sample in metric.samples}
+        )
 
     def _meta(self, uid: str) -> dict[str, Any]:
         self._version += 1
@@ -94,7 +106,13 @@ class Harness:
 
 
 def a_condition(kind: str, since: str) -> Json:
-    return {"type": kind, "status": "True", "reason": "Any", "message": "", "lastTransitionTime": since}
+    return {
+        "type": kind,
+        "status": "True",
+        "reason": "Any",
+        "message": "",
+        "lastTransitionTime": since,
+    }
 
 
 def serving(*, capacity: float | None) -> ServeDetails:
@@ -116,10 +134,20 @@ def test_an_upgrade_in_steps_shows_weights_capacities_and_its_age() -> None:
         "green": (serving(capacity=50), 0.5),
     }
     blue, green = {"cluster": "blue", "role": "active"}, {"cluster": "green", "role": "pending"}
-    assert [harness.value("raybus_service_traffic_percent", **each) for each in (blue, green)] == [60, 40]
-    assert [harness.value("raybus_service_target_capacity_percent", **each) for each in (blue, green)] == [100, 50]
-    assert [harness.value("raybus_service_ready_capacity_percent", **each) for each in (blue, green)] == [100, 50]
-    assert [harness.value("raybus_serve_poll_age_seconds", **each) for each in (blue, green)] == [1.5, 0.5]
+    assert [harness.value("raybus_service_traffic_percent", **each) for each in (blue, green)] == [
+        60,
+        40,
+    ]
+    assert [
+        harness.value("raybus_service_target_capacity_percent", **each) for each in (blue, green)
+    ] == [100, 50]
+    assert [
+        harness.value("raybus_service_ready_capacity_percent", **each) for each in (blue, green)
+    ] == [100, 50]
+    assert [harness.value("raybus_serve_poll_age_seconds", **each) for each in (blue, green)] == [
+        1.5,
+        0.5,
+    ]
     assert harness.value("raybus_service_upgrade_phase", phase="Shifting") == 1
     assert harness.value("raybus_service_upgrade_age_seconds") == 90
     assert harness.value("raybus_service_step_age_seconds") == 30
@@ -133,7 +161,9 @@ def test_without_a_weighted_route_the_serve_service_decides_where_requests_go() 
     harness.put_serve_service("blue")
     assert harness.value("raybus_service_traffic_percent", cluster="blue", role="active") == 100
     assert harness.value("raybus_service_traffic_percent", cluster="green", role="pending") == 0
-    assert harness.value("raybus_service_ready_capacity_percent", cluster="green", role="pending") == 0
+    assert (
+        harness.value("raybus_service_ready_capacity_percent", cluster="green", role="pending") == 0
+    )
     assert harness.value("raybus_serve_poll_age_seconds", cluster="green", role="pending") is None
     assert harness.value("raybus_service_upgrade_phase", phase="Preparing") == 1
     assert harness.value("raybus_service_step_age_seconds") is None
@@ -158,7 +188,10 @@ def test_the_receipt_of_the_last_upgrade_stays_until_the_next_one() -> None:
     ]
     assert took == [300, 200, 100]
     finished = datetime(2026, 1, 1, 11, 10, tzinfo=UTC).timestamp()
-    assert harness.value("raybus_service_last_upgrade_finished_timestamp_seconds", **outcome) == finished
+    assert (
+        harness.value("raybus_service_last_upgrade_finished_timestamp_seconds", **outcome)
+        == finished
+    )
     assert harness.value("raybus_service_last_upgrade_requests_cut") == 3
     assert harness.value("raybus_service_last_upgrade_lowest_capacity_percent") == 90
     assert harness.value("raybus_service_last_upgrade_peak_surge_percent") == 20
@@ -178,14 +211,21 @@ def test_every_series_ends_with_its_service() -> None:
     harness.put_cluster("blue")
     harness.put_serve_service("blue")
     harness.polls.held = {"blue": (None, 1)}
-    assert harness.series() == sorted({each.name for each in FAMILIES} - {STEP_AGE.name, OVERWRITTEN.name})
+    assert harness.series() == sorted(
+        {each.name for each in FAMILIES} - {STEP_AGE.name, OVERWRITTEN.name}
+    )
     harness.cache.remove(type(service), "default", "demo", version=99)
     assert harness.series() == []
 
 
 @pytest.mark.parametrize(
     "receipt",
-    ["[" * 20_000, '{"x":' * 20_000, RECEIPT.replace("11:00:00Z", "11:00:00"), RECEIPT.replace("300", "9" * 400)],
+    [
+        "[" * 20_000,
+        '{"x":' * 20_000,
+        RECEIPT.replace("11:00:00Z", "11:00:00"),
+        RECEIPT.replace("300", "9" * 400),
+    ],
 )
 def test_no_annotation_of_one_service_takes_the_metrics_of_all_others_away(receipt: str) -> None:
     harness = Harness()

@@ -32,7 +32,13 @@ class Stream:
         self.ids: list[str] = []
 
     async def publish(
-        self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str],
+        *,
+        expected: int | None,
+        message_id: str,
     ) -> object:
         if self.answer is not None:
             raise self.answer

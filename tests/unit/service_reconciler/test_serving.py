@@ -31,7 +31,9 @@ def test_the_label(current: str, answers: tuple[bool, ...], excluded: bool, expe
 def test_the_port_is_the_containers_or_rays() -> None:
     named = Container(name="ray", ports=[ContainerPort(name="serve", container_port=9000)])
     assert (
-        serve_api.address(Pod(metadata=ObjectMeta(), spec=PodSpec(containers=[named])), "serve", ports.SERVE).port
+        serve_api.address(
+            Pod(metadata=ObjectMeta(), spec=PodSpec(containers=[named])), "serve", ports.SERVE
+        ).port
         == 9000
     )
     assert serve_api.address(Pod(metadata=ObjectMeta()), "serve", ports.SERVE).port == 8000

@@ -15,7 +15,12 @@ from support.builders.ray_service import a_cluster_config, a_group, a_ray_servic
 
 TIMEOUT: Final = "ray.io/initializing-timeout"
 HEAD: Final[Json] = a_cluster_config()["headGroupSpec"]
-STEPS: Final = {"maxSurgePercent": 20, "stepSizePercent": 5, "intervalSeconds": 10, "gatewayClassName": "eg"}
+STEPS: Final = {
+    "maxSurgePercent": 20,
+    "stepSizePercent": 5,
+    "intervalSeconds": 10,
+    "gatewayClassName": "eg",
+}
 LABEL_RULE: Final = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
     "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
@@ -36,10 +41,16 @@ def a_head(*, env: dict[str, str] | None = None, params: Json | None = None, **f
         "image": "rayproject/ray:2.52.0",
         "env": [{"name": name, "value": value} for name, value in (env or {}).items()],
     }
-    return {"rayStartParams": params or {}, "template": {"spec": {"containers": [container]}}, **fields}
+    return {
+        "rayStartParams": params or {},
+        "template": {"spec": {"containers": [container]}},
+        **fields,
+    }
 
 
-def with_head(*, env: dict[str, str] | None = None, params: Json | None = None, **fields: Any) -> Json:
+def with_head(
+    *, env: dict[str, str] | None = None, params: Json | None = None, **fields: Any
+) -> Json:
     return a_cluster_config(headGroupSpec=a_head(env=env, params=params, **fields))
 
 
@@ -48,7 +59,10 @@ def in_steps(*, autoscaling: bool = True, without: str = "", **options: Any) -> 
     given = {key: value for key, value in {**STEPS, **options}.items() if key != without}
     return {
         "config": a_cluster_config(enableInTreeAutoscaling=autoscaling),
-        "upgradeStrategy": {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": given},
+        "upgradeStrategy": {
+            "type": "NewClusterWithIncrementalUpgrade",
+            "clusterUpgradeOptions": given,
+        },
     }
 
 
@@ -62,12 +76,20 @@ def test_names_that_fit(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        pytest.param("a" * 48, "RayService name should be no more than 47 characters", id="M1: one too many"),
         pytest.param(
-            "1" * 48, "RayService name should be no more than 47 characters", id="M1: the length is reported before M2"
+            "a" * 48, "RayService name should be no more than 47 characters", id="M1: one too many"
+        ),
+        pytest.param(
+            "1" * 48,
+            "RayService name should be no more than 47 characters",
+            id="M1: the length is reported before M2",
         ),
         *(
-            pytest.param(name, f"RayService name should be a valid DNS1035 label: [{LABEL_RULE}]", id=f"M2: {name}")
+            pytest.param(
+                name,
+                f"RayService name should be a valid DNS1035 label: [{LABEL_RULE}]",
+                id=f"M2: {name}",
+            )
             for name in ("1abc", "a.b", "abc-", "Abc", "a_b", "-a")
         ),
     ],
@@ -89,20 +111,38 @@ NOT_POSITIVE_NUMBER = "must be a positive integer (seconds)"
             (value, f"annotation {TIMEOUT} {NOT_POSITIVE}, got: {value}")
             for value in ("0", "0s", "-5m", "-1h30m", "-0")
         ),
-        *((value, f"annotation {TIMEOUT} {NOT_POSITIVE_NUMBER}, got: {value}") for value in ("-100", "00", "-1")),
+        *(
+            (value, f"annotation {TIMEOUT} {NOT_POSITIVE_NUMBER}, got: {value}")
+            for value in ("-100", "00", "-1")
+        ),
         *(
             (
                 value,
                 f"annotation {TIMEOUT} has invalid format: {value}. "
                 "Expected Go duration format (e.g., '5m', '1h') or positive integer seconds",
             )
-            for value in ("5x", "5 m", "ten", "1.5", "m", "5m ", "1d", "٣", "٣s", "1_0", " 7", "9999999h", "9" * 30)
+            for value in (
+                "5x",
+                "5 m",
+                "ten",
+                "1.5",
+                "m",
+                "5m ",
+                "1d",
+                "٣",
+                "٣s",
+                "1_0",
+                " 7",
+                "9999999h",
+                "9" * 30,
+            )
         ),
     ],
 )
 def test_time_limits_that_cannot_be_read(value: str, text: str) -> None:
     expected = Problem(
-        EventReason.INVALID_METADATA, f"The RayService metadata is invalid: RayService annotations is invalid: {text}"
+        EventReason.INVALID_METADATA,
+        f"The RayService metadata is invalid: RayService annotations is invalid: {text}",
     )
     assert found(annotations={TIMEOUT: value}) == expected
 
@@ -173,7 +213,11 @@ OWN_RULES = [
         )
         for step in (101, -1)
     ),
-    pytest.param(in_steps(without="stepSizePercent"), "stepSizePercent must be between 0 and 100", id="S6d: no step"),
+    pytest.param(
+        in_steps(without="stepSizePercent"),
+        "stepSizePercent must be between 0 and 100",
+        id="S6d: no step",
+    ),
     pytest.param(
         in_steps(stepSizePercent=50, intervalSeconds=0),
         "stepSizePercent must be less than or equal to maxSurgePercent",
@@ -187,7 +231,11 @@ OWN_RULES = [
         )
         for interval in (0, -5)
     ),
-    pytest.param(in_steps(without="intervalSeconds"), "intervalSeconds must be greater than 0", id="S6f: no interval"),
+    pytest.param(
+        in_steps(without="intervalSeconds"),
+        "intervalSeconds must be greater than 0",
+        id="S6f: no interval",
+    ),
     *(
         pytest.param(
             fields,
@@ -214,8 +262,13 @@ def test_the_rules_of_services(fields: Json, text: str) -> None:
     "fields",
     [
         pytest.param(in_steps(without="maxSurgePercent"), id="no surge is all of it"),
-        pytest.param(in_steps(without="maxSurgePercent", stepSizePercent=100), id="so the step may be all too"),
-        pytest.param(in_steps(maxSurgePercent=0, stepSizePercent=0), id="a surge of 0, which gets a Warning"),
+        pytest.param(
+            in_steps(without="maxSurgePercent", stepSizePercent=100),
+            id="so the step may be all too",
+        ),
+        pytest.param(
+            in_steps(maxSurgePercent=0, stepSizePercent=0), id="a surge of 0, which gets a Warning"
+        ),
         pytest.param({"upgradeStrategy": {}}, id="a strategy without a type"),
         pytest.param({"upgradeStrategy": {"type": "None"}}, id="None"),
         pytest.param({"rayClusterDeletionDelaySeconds": 0}, id="no delay"),
@@ -254,13 +307,20 @@ CLUSTER_RULES: list[tuple[Json, str]] = [
         {"workerGroupSpecs": [a_group("g", maxReplicas=None)]},
         "worker group g must set both minReplicas and maxReplicas when autoscaling is disabled",
     ),
-    ({"workerGroupSpecs": [a_group("g", minReplicas=-1)]}, "worker group g has negative minReplicas -1"),
+    (
+        {"workerGroupSpecs": [a_group("g", minReplicas=-1)]},
+        "worker group g has negative minReplicas -1",
+    ),
     (
         {"workerGroupSpecs": [a_group("g", minReplicas=0, maxReplicas=-2)]},
         "worker group g has negative maxReplicas -2",
     ),
     (
-        {"workerGroupSpecs": [a_group("g", rayStartParams={"memory": "1"}, resources={"memory": "1"})]},
+        {
+            "workerGroupSpecs": [
+                a_group("g", rayStartParams={"memory": "1"}, resources={"memory": "1"})
+            ]
+        },
         f"{RESOURCES} for g group; please use only one",
     ),
     (
@@ -292,11 +352,17 @@ CLUSTER_RULES: list[tuple[Json, str]] = [
         "set. Please set GcsFaultToleranceOptions to enable GCS fault tolerance",
     ),
     (
-        {"gcsFaultToleranceOptions": REDIS, "headGroupSpec": a_head(params={"redis-password": "x"})},
+        {
+            "gcsFaultToleranceOptions": REDIS,
+            "headGroupSpec": a_head(params={"redis-password": "x"}),
+        },
         f"cannot set `redis-password` in rayStartParams {FT}.RedisPassword instead",
     ),
     (
-        {"gcsFaultToleranceOptions": REDIS, "headGroupSpec": a_head(params={"redis-username": "x"})},
+        {
+            "gcsFaultToleranceOptions": REDIS,
+            "headGroupSpec": a_head(params={"redis-username": "x"}),
+        },
         "cannot set redis username in rayStartParams or environment variables - "
         "use GcsFaultToleranceOptions.RedisUsername instead",
     ),
@@ -317,7 +383,11 @@ CLUSTER_RULES: list[tuple[Json, str]] = [
     (
         {
             **V2,
-            "headGroupSpec": {"template": {"spec": {"restartPolicy": "Always", "containers": [{"name": "ray-head"}]}}},
+            "headGroupSpec": {
+                "template": {
+                    "spec": {"restartPolicy": "Always", "containers": [{"name": "ray-head"}]}
+                }
+            },
         },
         "restartPolicy for head Pod should be Never or unset when using autoscaler V2",
     ),
@@ -325,7 +395,12 @@ CLUSTER_RULES: list[tuple[Json, str]] = [
         {
             **V2,
             "workerGroupSpecs": [
-                a_group("g", template={"spec": {"restartPolicy": "OnFailure", "containers": [{"name": "w"}]}})
+                a_group(
+                    "g",
+                    template={
+                        "spec": {"restartPolicy": "OnFailure", "containers": [{"name": "w"}]}
+                    },
+                )
             ],
         },
         "restartPolicy for worker group g should be Never or unset when using autoscaler V2",
@@ -337,7 +412,9 @@ CLUSTER_RULES: list[tuple[Json, str]] = [
     (
         {
             "enableInTreeAutoscaling": True,
-            "autoscalerOptions": {"env": [{"name": "KUBERAY_GEN_AUTOSCALER_START_CMD", "value": "x"}]},
+            "autoscalerOptions": {
+                "env": [{"name": "KUBERAY_GEN_AUTOSCALER_START_CMD", "value": "x"}]
+            },
         },
         "autoscalerOptions.env must not contain KUBERAY_GEN_AUTOSCALER_START_CMD: it is managed by KubeRay and "
         "injected automatically into the autoscaler container",
@@ -349,7 +426,9 @@ CLUSTER_RULES: list[tuple[Json, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("config", "text"), [pytest.param(*row, id=row[1][:60]) for row in CLUSTER_RULES])
+@pytest.mark.parametrize(
+    ("config", "text"), [pytest.param(*row, id=row[1][:60]) for row in CLUSTER_RULES]
+)
 def test_s2_the_rules_of_clusters(config: Json, text: str) -> None:
     expected = Problem(EventReason.INVALID_SPEC, f"The RayService spec is invalid: {text}")
     assert found(config=a_cluster_config(**config), upgradeStrategy={"type": "Foo"}) == expected
@@ -370,7 +449,11 @@ def test_s2_labels_are_kubernetes_labels(group: str, config: Json) -> None:
 
 
 def test_s2_a_suspended_group_needs_its_gate() -> None:
-    violation = found(gates=BETA - {Gate.DELETION_POLICY}, config=a_cluster_config(a_group("g", suspend=True)))
-    text = "worker group g can be suspended only when the RayJobDeletionPolicy feature gate is enabled"
+    violation = found(
+        gates=BETA - {Gate.DELETION_POLICY}, config=a_cluster_config(a_group("g", suspend=True))
+    )
+    text = (
+        "worker group g can be suspended only when the RayJobDeletionPolicy feature gate is enabled"
+    )
     assert violation is not None
     assert violation.message == f"The RayService spec is invalid: {text}"

@@ -89,36 +89,81 @@ def silent(failures: int) -> Reading:
         pytest.param(a_view(head="False"), 0, id="its head is not ready"),
         pytest.param(a_view(endpoints={}), 0, id="no endpoint is ready"),
         pytest.param(a_view(an_answer(running=0)), 0, id="no replica runs"),
-        pytest.param(a_view(serve=silent(1), unhealthy_since=A_WHILE_AGO), 100, id="one lost answer"),
-        pytest.param(a_view(serve=silent(2), unhealthy_since=JUST_NOW), 100, id="two lost answers in a moment"),
-        pytest.param(a_view(serve=silent(2), unhealthy_since=A_WHILE_AGO), 0, id="two lost answers over a while"),
+        pytest.param(
+            a_view(serve=silent(1), unhealthy_since=A_WHILE_AGO), 100, id="one lost answer"
+        ),
+        pytest.param(
+            a_view(serve=silent(2), unhealthy_since=JUST_NOW),
+            100,
+            id="two lost answers in a moment",
+        ),
+        pytest.param(
+            a_view(serve=silent(2), unhealthy_since=A_WHILE_AGO),
+            0,
+            id="two lost answers over a while",
+        ),
         pytest.param(a_view(serve=silent(3), unhealthy_since=JUST_NOW), 0, id="three lost answers"),
         pytest.param(a_view(serve=REFUSED, unhealthy_since=A_WHILE_AGO), 100, id="a refused token"),
-        pytest.param(a_view(an_answer(status="UNHEALTHY"), unhealthy_since=JUST_NOW), 100, id="a status of Serve"),
-        pytest.param(a_view(an_answer(status="UNHEALTHY"), unhealthy_since=A_WHILE_AGO), 0, id="a status that lasts"),
+        pytest.param(
+            a_view(an_answer(status="UNHEALTHY"), unhealthy_since=JUST_NOW),
+            100,
+            id="a status of Serve",
+        ),
+        pytest.param(
+            a_view(an_answer(status="UNHEALTHY"), unhealthy_since=A_WHILE_AGO),
+            0,
+            id="a status that lasts",
+        ),
         pytest.param(
             a_view(an_answer(19, status="UNHEALTHY"), unhealthy_since=A_WHILE_AGO),
             95,
             id="one of twenty replicas is lost",
         ),
         pytest.param(
-            a_view(an_answer(0, status="DEPLOYING"), unhealthy_since=JUST_NOW), 100, id="a redeployment gets its time"
+            a_view(an_answer(0, status="DEPLOYING"), unhealthy_since=JUST_NOW),
+            100,
+            id="a redeployment gets its time",
         ),
-        pytest.param(a_view(an_answer(0, status="DEPLOYING"), unhealthy_since=A_WHILE_AGO), 0, id="and no more"),
-        pytest.param(a_view(an_answer(proxies=False), unhealthy_since=A_WHILE_AGO), 0, id="no proxy is healthy"),
+        pytest.param(
+            a_view(an_answer(0, status="DEPLOYING"), unhealthy_since=A_WHILE_AGO),
+            0,
+            id="and no more",
+        ),
+        pytest.param(
+            a_view(an_answer(proxies=False), unhealthy_since=A_WHILE_AGO),
+            0,
+            id="no proxy is healthy",
+        ),
         pytest.param(a_view(an_answer(10)), 50, id="half of the replicas are lost"),
         pytest.param(a_view(an_answer(20, 30)), 100, id="a target that grew makes nobody sick"),
         pytest.param(a_view(an_answer(10, 10)), 100, id="nor does one that shrank"),
         pytest.param(
-            a_view(an_answer(1, 2, capacity=80), baseline=Baseline(weight=60, replicas={"app/Model": 1})),
+            a_view(
+                an_answer(1, 2, capacity=80),
+                baseline=Baseline(weight=60, replicas={"app/Model": 1}),
+            ),
             100,
             id="nor does a rounded one",
         ),
-        pytest.param(a_view(an_answer(10), baseline=None), 100, id="what nobody saw before is no loss"),
-        pytest.param(a_view(endpoints=pods_at(HEAD)), 0, id="the only worker's pod takes no requests any more"),
+        pytest.param(
+            a_view(an_answer(10), baseline=None), 100, id="what nobody saw before is no loss"
+        ),
+        pytest.param(
+            a_view(endpoints=pods_at(HEAD)),
+            0,
+            id="the only worker's pod takes no requests any more",
+        ),
         pytest.param(a_view(endpoints=pods_at(HEAD, WORKER)), 100, id="it does"),
-        pytest.param(a_view(an_answer(node=HEAD), endpoints=pods_at(WORKER)), 100, id="the head takes none by design"),
-        pytest.param(a_view(endpoints=pods_at("2001:db8::1")), 100, id="addresses of another family prove nothing"),
+        pytest.param(
+            a_view(an_answer(node=HEAD), endpoints=pods_at(WORKER)),
+            100,
+            id="the head takes none by design",
+        ),
+        pytest.param(
+            a_view(endpoints=pods_at("2001:db8::1")),
+            100,
+            id="addresses of another family prove nothing",
+        ),
     ],
 )
 def test_what_a_cluster_may_keep(view: ClusterView, expected: int) -> None:
@@ -133,10 +178,14 @@ def test_what_a_cluster_may_keep(view: ClusterView, expected: int) -> None:
         pytest.param(a_view(), 100, 100, id="all of it"),
         pytest.param(a_view(an_answer(capacity=40)), 100, 40, id="no more than Serve runs with"),
         pytest.param(a_view(an_answer(10)), 100, 50, id="no more than what runs"),
-        pytest.param(a_view(an_answer(status="DEPLOYING")), 100, 0, id="nothing while it is deployed"),
+        pytest.param(
+            a_view(an_answer(status="DEPLOYING")), 100, 0, id="nothing while it is deployed"
+        ),
         pytest.param(a_view(endpoints={}), 100, 0, id="nothing without endpoints"),
         pytest.param(a_view(serve=silent(1)), 100, 0, id="nothing before the first answer"),
-        pytest.param(a_view(endpoints=pods_at(HEAD)), 100, 0, id="nothing on a node that takes no requests"),
+        pytest.param(
+            a_view(endpoints=pods_at(HEAD)), 100, 0, id="nothing on a node that takes no requests"
+        ),
     ],
 )
 def test_what_a_cluster_can_take_over(view: ClusterView, capacity: int, expected: int) -> None:

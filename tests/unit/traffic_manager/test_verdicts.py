@@ -12,7 +12,9 @@ from traffic_manager import events
 from traffic_manager.migration.progression import Judgement
 from traffic_manager.observed import Observed
 
-POLICY = upgrade_policy.read("careful", a_policy(spec={"gates": [{"metric": "errorRate", "max": "1%"}]})["spec"])
+POLICY = upgrade_policy.read(
+    "careful", a_policy(spec={"gates": [{"metric": "errorRate", "max": "1%"}]})["spec"]
+)
 GATE = POLICY.gates[0]
 PASSED = Result(gate=GATE, outcome=Outcome.PASS, text="errorRate: 0 %")
 
@@ -21,7 +23,15 @@ def recorded(new: str) -> Observed:
     """Return an upgrade from blue to green, with the record of one from blue to another cluster: a gate failed there, and one passed."""
     state = State(gate=GATE.title, outcome=Outcome.PASS, at=START, text="errorRate: 0 %")
     gates = Current(weight=50, since=START, written_at=START, gates=(state,))
-    past = Upgrade(old="blue", new=new, began_at=START, most=100, least=100, failed="errorRate: 9 %", gates=gates)
+    past = Upgrade(
+        old="blue",
+        new=new,
+        began_at=START,
+        most=100,
+        least=100,
+        failed="errorRate: 9 %",
+        gates=gates,
+    )
     given = an_upgrade(upgrade=past)
     return Observed(service=given.service, route=given.route)
 
@@ -33,6 +43,8 @@ def recorded(new: str) -> Observed:
         pytest.param("red", ["GateFailed", "GatePassed"], id="of an earlier upgrade"),
     ],
 )
-def test_only_what_this_upgrade_has_on_record_was_reported_already(new: str, reasons: list[str]) -> None:
+def test_only_what_this_upgrade_has_on_record_was_reported_already(
+    new: str, reasons: list[str]
+) -> None:
     judged = Judgement(failed="latencyP95: 3 s", results=(PASSED,))
     assert [each.reason for each in events.of_gates(recorded(new), judged)] == reasons

@@ -27,15 +27,31 @@ def meta(*, owner: tuple[str, str] | None = None, **labels: str) -> ObjectMeta:
     [
         pytest.param("RayService", meta(), None, id="a RayService is a root"),
         pytest.param("RayCluster", meta(), None, id="a RayCluster that a user made is a root"),
-        pytest.param("RayCluster", meta(owner=("RayService", "svc")), SERVICE, id="a RayCluster by its controller"),
-        pytest.param("RayCluster", meta(owner=("RayJob", "job")), None, id="a RayJob is none of ours"),
-        pytest.param("Pod", meta(owner=("RayCluster", "svc-abcde")), CLUSTER, id="a pod by its controller"),
+        pytest.param(
+            "RayCluster",
+            meta(owner=("RayService", "svc")),
+            SERVICE,
+            id="a RayCluster by its controller",
+        ),
+        pytest.param(
+            "RayCluster", meta(owner=("RayJob", "job")), None, id="a RayJob is none of ours"
+        ),
+        pytest.param(
+            "Pod", meta(owner=("RayCluster", "svc-abcde")), CLUSTER, id="a pod by its controller"
+        ),
         pytest.param("Pod", meta(), None, id="a pod without anything"),
-        pytest.param("EndpointSlice", meta(owner=("Service", "svc-abcde-head-svc")), HEAD_SERVICE, id="a slice"),
+        pytest.param(
+            "EndpointSlice",
+            meta(owner=("Service", "svc-abcde-head-svc")),
+            HEAD_SERVICE,
+            id="a slice",
+        ),
         pytest.param("HTTPRoute", meta(owner=("RayService", "svc")), SERVICE, id="a route"),
     ],
 )
-def test_an_object_stands_below_its_controller(kind: str, found: ObjectMeta, parent: Ref | None) -> None:
+def test_an_object_stands_below_its_controller(
+    kind: str, found: ObjectMeta, parent: Ref | None
+) -> None:
     assert parent_of(kind, found) == parent
 
 
@@ -45,20 +61,49 @@ def labelled(**labels: str) -> ObjectMeta:
         "origin": "ray.io/originated-from-cr-name",
         "crd": "ray.io/originated-from-crd",
     }
-    owners = [OwnerReference(kind="RayCluster", name="svc-abcde", controller=True)] if "owned" in labels else []
+    owners = (
+        [OwnerReference(kind="RayCluster", name="svc-abcde", controller=True)]
+        if "owned" in labels
+        else []
+    )
     return ObjectMeta(
-        namespace="ns", name="x", owner_references=owners, labels={names[k]: v for k, v in labels.items() if k in names}
+        namespace="ns",
+        name="x",
+        owner_references=owners,
+        labels={names[k]: v for k, v in labels.items() if k in names},
     )
 
 
 @pytest.mark.parametrize(
     ("kind", "found", "parent"),
     [
-        pytest.param("RayCluster", labelled(origin="svc", crd="RayService"), SERVICE, id="a RayCluster by its origin"),
-        pytest.param("RayCluster", labelled(origin="job", crd="RayJob"), None, id="a RayCluster of a RayJob is a root"),
-        pytest.param("Pod", labelled(cluster="svc-abcde"), CLUSTER, id="an orphaned pod by its label"),
-        pytest.param("Service", labelled(origin="svc", crd="RayService"), SERVICE, id="the RayService's head Service"),
-        pytest.param("HTTPRoute", labelled(origin="svc", crd="RayService"), SERVICE, id="a user's route, once marked"),
+        pytest.param(
+            "RayCluster",
+            labelled(origin="svc", crd="RayService"),
+            SERVICE,
+            id="a RayCluster by its origin",
+        ),
+        pytest.param(
+            "RayCluster",
+            labelled(origin="job", crd="RayJob"),
+            None,
+            id="a RayCluster of a RayJob is a root",
+        ),
+        pytest.param(
+            "Pod", labelled(cluster="svc-abcde"), CLUSTER, id="an orphaned pod by its label"
+        ),
+        pytest.param(
+            "Service",
+            labelled(origin="svc", crd="RayService"),
+            SERVICE,
+            id="the RayService's head Service",
+        ),
+        pytest.param(
+            "HTTPRoute",
+            labelled(origin="svc", crd="RayService"),
+            SERVICE,
+            id="a user's route, once marked",
+        ),
         pytest.param("HTTPRoute", labelled(), None, id="a user's route before that"),
         pytest.param(
             "Service",
@@ -68,7 +113,9 @@ def labelled(**labels: str) -> ObjectMeta:
         ),
     ],
 )
-def test_labels_decide_where_there_is_no_controller(kind: str, found: ObjectMeta, parent: Ref | None) -> None:
+def test_labels_decide_where_there_is_no_controller(
+    kind: str, found: ObjectMeta, parent: Ref | None
+) -> None:
     assert parent_of(kind, found) == parent
 
 
@@ -169,5 +216,9 @@ def test_a_new_parent_costs_no_more_than_there_are_objects_below() -> None:
 
 @pytest.mark.parametrize("kind", ["RayCluster", "Service", "Pod"])
 def test_no_label_or_owner_makes_a_tree_deeper_than_its_kinds(kind: str) -> None:
-    own = labelled(origin="next", crd="RayCluster") if kind == "RayCluster" else meta(owner=("Service", "next"))
+    own = (
+        labelled(origin="next", crd="RayCluster")
+        if kind == "RayCluster"
+        else meta(owner=("Service", "next"))
+    )
     assert parent_of(kind, own) is None

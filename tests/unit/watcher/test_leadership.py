@@ -9,7 +9,9 @@ from watcher import leadership
 from watcher.leadership import Lease, LeaseObservation, Preparation, Role, Successor
 
 AT = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
-KUBERAY = LeaseSpec(holder_identity="kuberay", lease_duration_seconds=15, renew_time="1", lease_transitions=3)
+KUBERAY = LeaseSpec(
+    holder_identity="kuberay", lease_duration_seconds=15, renew_time="1", lease_transitions=3
+)
 
 
 def a_lease(spec: LeaseSpec, *, watcher: str = "", following: str = "") -> Lease:
@@ -24,12 +26,24 @@ def a_lease(spec: LeaseSpec, *, watcher: str = "", following: str = "") -> Lease
         pytest.param(KUBERAY, 15.0, None, id="the holder's time is up"),
         pytest.param(LeaseSpec(), 0.0, None, id="nobody holds it"),
         pytest.param(LeaseSpec(holder_identity=""), 0.0, None, id="it was let go"),
-        pytest.param(LeaseSpec(holder_identity="me"), 0.0, None, id="a restart in the same pod goes on at once"),
+        pytest.param(
+            LeaseSpec(holder_identity="me"),
+            0.0,
+            None,
+            id="a restart in the same pod goes on at once",
+        ),
         pytest.param(LeaseSpec(holder_identity="x"), 5.9, "x", id="no duration means ours"),
     ],
 )
-def test_another_holder_is_waited_for(spec: LeaseSpec, seen_for: float, waits_for: str | None) -> None:
-    assert leadership.holder_to_wait_for(LeaseObservation(spec, None, 100.0), "me", now=100.0 + seen_for) == waits_for
+def test_another_holder_is_waited_for(
+    spec: LeaseSpec, seen_for: float, waits_for: str | None
+) -> None:
+    assert (
+        leadership.holder_to_wait_for(
+            LeaseObservation(spec, None, 100.0), "me", now=100.0 + seen_for
+        )
+        == waits_for
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,19 +66,26 @@ def test_a_watcher_that_yields_is_not_waited_for_and_kuberay_sees_a_held_lease()
     seen = leadership.observe(None, a_lease(mine, watcher="first yields"), now=0.0)
 
     assert leadership.holder_to_wait_for(seen, "second", now=0.0) is None
-    assert (mine.holder_identity, mine.lease_duration_seconds) == ("first", leadership.DURATION_SECONDS)
+    assert (mine.holder_identity, mine.lease_duration_seconds) == (
+        "first",
+        leadership.DURATION_SECONDS,
+    )
 
 
 HANDED_OVER = leadership.annotation_of("a", Role.HANDED_OVER)
 PREPARED = Successor("b", Preparation.DONE)
 
 
-@pytest.mark.parametrize("successor", [PREPARED, Successor("pod of a node", Preparation.BEGUN)], ids=str)
+@pytest.mark.parametrize(
+    "successor", [PREPARED, Successor("pod of a node", Preparation.BEGUN)], ids=str
+)
 def test_a_successor_is_read_as_it_was_written(successor: Successor) -> None:
     assert a_lease(KUBERAY, following=str(successor)).successor == successor
 
 
-@pytest.mark.parametrize("annotation", ["", "b", "b leads", " prepares", "prepares", "b is-prepared "])
+@pytest.mark.parametrize(
+    "annotation", ["", "b", "b leads", " prepares", "prepares", "b is-prepared "]
+)
 def test_any_other_text_names_no_successor(annotation: str) -> None:
     """So a watcher that reads it prepares, and writes its own name over it."""
     assert a_lease(KUBERAY, following=annotation).successor is None
@@ -78,7 +99,9 @@ def test_any_other_text_names_no_successor(annotation: str) -> None:
         pytest.param("kuberay", HANDED_OVER, "", id="KubeRay was first"),
     ],
 )
-def test_a_lease_is_handed_over_to_the_watcher_that_is_prepared(holder: str, annotation: str, expected: str) -> None:
+def test_a_lease_is_handed_over_to_the_watcher_that_is_prepared(
+    holder: str, annotation: str, expected: str
+) -> None:
     spec = LeaseSpec(holder_identity=holder)
     assert a_lease(spec, watcher=annotation, following=str(PREPARED)).next_holder == expected
     assert a_lease(spec, watcher=annotation).next_holder == ""
@@ -118,7 +141,9 @@ def test_one_watcher_prepares_for_a_leader_that_leaves(
 def test_a_renewal_starts_the_wait_anew_and_a_second_observation_does_not() -> None:
     first = leadership.observe(None, a_lease(KUBERAY), now=10.0)
     again = leadership.observe(first, a_lease(KUBERAY), now=20.0)
-    renewed = leadership.observe(again, a_lease(LeaseSpec(holder_identity="kuberay", renew_time="2")), now=21.0)
+    renewed = leadership.observe(
+        again, a_lease(LeaseSpec(holder_identity="kuberay", renew_time="2")), now=21.0
+    )
 
     assert (first.since, again.since, renewed.since) == (10.0, 10.0, 21.0)
 
@@ -128,8 +153,12 @@ def test_a_leader_with_a_wrong_clock_is_judged_by_what_we_observed(minutes: int)
     theirs = leadership.taken(None, "other", at=AT + timedelta(minutes=minutes))
     seen = leadership.observe(None, a_lease(theirs), now=100.0)
 
-    assert leadership.holder_to_wait_for(seen, "me", now=99.9 + leadership.DURATION_SECONDS) == "other"
-    assert leadership.holder_to_wait_for(seen, "me", now=100.0 + leadership.DURATION_SECONDS) is None
+    assert (
+        leadership.holder_to_wait_for(seen, "me", now=99.9 + leadership.DURATION_SECONDS) == "other"
+    )
+    assert (
+        leadership.holder_to_wait_for(seen, "me", now=100.0 + leadership.DURATION_SECONDS) is None
+    )
 
 
 def test_taking_over_counts_a_transition_and_renewing_does_not() -> None:
@@ -145,7 +174,10 @@ def test_taking_over_counts_a_transition_and_renewing_does_not() -> None:
 def test_letting_go_lets_the_next_one_begin_at_once() -> None:
     released = leadership.released(leadership.taken(KUBERAY, "me", at=AT), at=AT)
 
-    assert leadership.holder_to_wait_for(LeaseObservation(released, None, 0.0), "other", now=0.0) is None
+    assert (
+        leadership.holder_to_wait_for(LeaseObservation(released, None, 0.0), "other", now=0.0)
+        is None
+    )
 
 
 def test_a_leader_stops_before_its_lease_can_expire() -> None:

@@ -27,7 +27,9 @@ MOMENT: Final = 2 * leadership.HAND_OVER_CHECK_SECONDS
 @pytest.fixture(autouse=True)
 def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have Leases expire by the loop's time, which is virtual."""
-    monkeypatch.setattr("watcher.adapters.lease.monotonic", lambda: asyncio.get_running_loop().time())
+    monkeypatch.setattr(
+        "watcher.adapters.lease.monotonic", lambda: asyncio.get_running_loop().time()
+    )
 
 
 class LateKube(FakeKube):
@@ -95,7 +97,9 @@ async def held_lease(kube: FakeKube) -> Any:
     return msgspec.json.decode(await kube.get(LEASE, NAMESPACE, LEASE_NAME))
 
 
-@pytest.mark.parametrize("is_late", [pytest.param(False, id="at rest"), pytest.param(True, id="in a renewal")])
+@pytest.mark.parametrize(
+    "is_late", [pytest.param(False, id="at rest"), pytest.param(True, id="in a renewal")]
+)
 async def test_a_leader_that_ends_lets_its_lease_go(is_late: bool) -> None:
     kube, nats = LateKube(), Nats()
     async with asked(nats) as reach:
@@ -121,9 +125,14 @@ async def test_a_leader_leads_until_another_one_is_prepared(prepares: float) -> 
             assert one.left_at is not None
             assert two.leads_since is not None
             assert two.terms[0].is_handed_over
-            assert prepares <= one.left_at - ended_at <= prepares + leadership.CHECK_SECONDS + MOMENT
+            assert (
+                prepares <= one.left_at - ended_at <= prepares + leadership.CHECK_SECONDS + MOMENT
+            )
             assert 0.0 <= two.leads_since - one.left_at <= MOMENT
-            assert leadership.NEXT_ANNOTATION not in (await held_lease(kube))["metadata"]["annotations"]
+            assert (
+                leadership.NEXT_ANNOTATION
+                not in (await held_lease(kube))["metadata"]["annotations"]
+            )
             assert (await held_lease(kube))["spec"]["holderIdentity"] == "b"
 
 
@@ -201,7 +210,9 @@ async def test_a_stream_that_is_not_complete_is_not_handed_over() -> None:
 
 
 @pytest.mark.parametrize("is_last_moment", [False, True])
-async def test_a_stream_that_is_incomplete_at_the_end_is_not_handed_over(is_last_moment: bool) -> None:
+async def test_a_stream_that_is_incomplete_at_the_end_is_not_handed_over(
+    is_last_moment: bool,
+) -> None:
     """It filled up while the other one prepared: an object may have been purged and have no tombstone."""
     kube = LateKube()
     async with asked(Nats()) as reach:
@@ -209,7 +220,9 @@ async def test_a_stream_that_is_incomplete_at_the_end_is_not_handed_over(is_last
         async with running(one, two) as (first, _):
 
             def fill(lease: bytes) -> None:
-                moment = leadership.Preparation.DONE if is_last_moment else leadership.Preparation.BEGUN
+                moment = (
+                    leadership.Preparation.DONE if is_last_moment else leadership.Preparation.BEGUN
+                )
                 one.is_complete = one.is_complete and moment.encode() not in lease
 
             kube.after_read = fill

@@ -22,7 +22,9 @@ SUBJECT = subjects.state(PLACE, "Pod", "ns", "one")
 
 
 def a_pod(version: int, *, form: str = "1", uid: str = "u") -> State:
-    return State(kind="Pod", namespace="ns", name="one", uid=uid, version=str(version), form=form, body=b"{}")
+    return State(
+        kind="Pod", namespace="ns", name="one", uid=uid, version=str(version), form=form, body=b"{}"
+    )
 
 
 def gone(version: int) -> Gone:
@@ -30,7 +32,9 @@ def gone(version: int) -> Gone:
 
 
 @asynccontextmanager
-async def working(stream: FakeStateStream, *, is_open: bool = True) -> AsyncGenerator[tuple[Outbox, list[str]]]:
+async def working(
+    stream: FakeStateStream, *, is_open: bool = True
+) -> AsyncGenerator[tuple[Outbox, list[str]]]:
     reasons: list[str] = []
     outbox = Outbox(stream, await stream.load(), reasons.append, is_open=is_open)
     async with asyncio.TaskGroup() as group:
@@ -152,11 +156,17 @@ async def test_a_marker_without_an_answer_is_counted_once_it_is_met() -> None:
         outbox.put(subjects.synced(3), marker)
         await outbox.flush()
 
-        assert (stream.stored, outbox.stored_count, outbox.last_sequence) == ([(subjects.synced(3), marker)], 1, 1)
+        assert (stream.stored, outbox.stored_count, outbox.last_sequence) == (
+            [(subjects.synced(3), marker)],
+            1,
+            1,
+        )
         assert reasons == []
 
 
-async def test_what_is_ours_stays_so_while_the_subject_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_ours_stays_so_while_the_subject_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stream, answers = FakeStateStream(), [errors.Unavailable("no answer")]
     stream.answers_lost = 1
     last = stream.last
@@ -208,9 +218,9 @@ async def test_a_slow_stream_makes_nobody_wait_and_nothing_grow() -> None:
         stream.flows.set()
         await outbox.flush()
 
-    assert {message.version for message in stream.messages.values() if isinstance(message, State)} == {
-        str(version) for version in range(4991, 5001)
-    }
+    assert {
+        message.version for message in stream.messages.values() if isinstance(message, State)
+    } == {str(version) for version in range(4991, 5001)}
     assert len(stream.stored) <= 13
 
 
@@ -261,10 +271,14 @@ async def test_a_name_that_comes_back_is_stored_over_its_tombstone() -> None:
 
 def a_large_pod(version: int) -> State:
     body = b'{"metadata":{"name":"one","namespace":"ns","uid":"u","resourceVersion":"1"},"spec":{}}'
-    return State(kind="Pod", namespace="ns", name="one", uid="u", version=str(version), form="1", body=body)
+    return State(
+        kind="Pod", namespace="ns", name="one", uid="u", version=str(version), form="1", body=body
+    )
 
 
-@pytest.mark.parametrize("problem", [errors.Rejected("2 MB are more than the server takes"), RecursionError("deep")])
+@pytest.mark.parametrize(
+    "problem", [errors.Rejected("2 MB are more than the server takes"), RecursionError("deep")]
+)
 async def test_what_cannot_be_published_never_counts_as_stored(problem: Exception) -> None:
     stream = FakeStateStream()
     stream.failures = [problem]
@@ -282,10 +296,14 @@ async def test_what_cannot_be_published_never_counts_as_stored(problem: Exceptio
 
 def state_of(name: str) -> tuple[str, State]:
     subject = subjects.state(PLACE, "Pod", "ns", name)
-    return subject, State(kind="Pod", namespace="ns", name=name, uid="u", version="1", form="1", body=b"{}")
+    return subject, State(
+        kind="Pod", namespace="ns", name=name, uid="u", version="1", form="1", body=b"{}"
+    )
 
 
-async def test_a_full_stream_takes_deletions_and_heals_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_stream_takes_deletions_and_heals_by_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(outboxes, "FULL_SECONDS", 0.01)
     stream = FakeStateStream()
     async with working(stream) as (outbox, reasons):
@@ -308,7 +326,9 @@ async def test_a_full_stream_takes_deletions_and_heals_by_them(monkeypatch: pyte
         assert (outbox.problem, reasons) == (None, [])
 
 
-async def test_a_full_stream_is_not_asked_for_each_state_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_stream_is_not_asked_for_each_state_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(outboxes, "FULL_SECONDS", 0.2)
     stream = FakeStateStream()
     stream.room = 0
@@ -316,7 +336,12 @@ async def test_a_full_stream_is_not_asked_for_each_state_that_waits(monkeypatch:
     publish = stream.publish
 
     async def counted(
-        subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str],
+        *,
+        expected: int | None,
+        message_id: str,
     ) -> int:
         nonlocal asked
         asked += 1
@@ -330,14 +355,21 @@ async def test_a_full_stream_is_not_asked_for_each_state_that_waits(monkeypatch:
         assert asked <= 3, "one for each worker"
 
 
-async def test_a_state_that_waited_for_room_is_in_the_hand_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_state_that_waited_for_room_is_in_the_hand_of_one_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(outboxes, "FULL_SECONDS", 0.01)
     stream, asked = FakeStateStream(), asyncio.Event()
     stream.room = 0
     publish = stream.publish
 
     async def never_answered_again(
-        subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str],
+        *,
+        expected: int | None,
+        message_id: str,
     ) -> int:
         monkeypatch.setattr(stream, "publish", unanswered)
         return await publish(subject, payload, headers, expected=expected, message_id=message_id)
@@ -375,7 +407,10 @@ async def test_changes_of_many_objects_in_a_moment_are_handed_out_together() -> 
 
 @pytest.mark.looptime
 async def test_subjects_that_are_handed_out_together_go_out_in_the_order_of_their_puts() -> None:
-    stream, names = FakeStateStream(), [subjects.state(PLACE, "Pod", "ns", str(number)) for number in range(50)]
+    stream, names = (
+        FakeStateStream(),
+        [subjects.state(PLACE, "Pod", "ns", str(number)) for number in range(50)],
+    )
     async with working(stream) as (outbox, _):
         outbox.put(*state_of("first"))
         await asyncio.sleep(outboxes.GATHERED_SECONDS / 2)
@@ -427,7 +462,9 @@ async def test_a_state_that_may_wait_gives_its_place_to_a_newer_one() -> None:
         assert stream.stored == []
         await outbox.flush()
 
-    assert stream.stored == [(SUBJECT, a_pod(2))], "it is sent after the time that the first one may wait"
+    assert stream.stored == [(SUBJECT, a_pod(2))], (
+        "it is sent after the time that the first one may wait"
+    )
 
 
 @pytest.mark.parametrize("newer", [a_pod(2), gone(2)], ids=["a state", "a tombstone"])
@@ -441,7 +478,9 @@ async def test_an_urgent_message_takes_the_place_of_a_deferred_one(newer: State 
     assert stream.stored == [(SUBJECT, newer)]
 
 
-async def test_a_timer_that_ends_late_hands_no_subject_to_a_second_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_timer_that_ends_late_hands_no_subject_to_a_second_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stream, asked = FakeStateStream(), 0
 
     async def unanswered(*_: object, **_more: object) -> int:
@@ -474,8 +513,12 @@ def other(number: int) -> str:
         pytest.param(a_pod(1), a_pod(3), a_pod(2), [a_pod(3)], id="it has stored something older"),
         pytest.param(a_pod(1), gone(2), a_pod(1), [gone(2)], id="it did not notice a deletion"),
         pytest.param(a_pod(1), gone(2), gone(2), [], id="it has stored the deletion"),
-        pytest.param(a_pod(1), a_pod(2), gone(3), [], id="it has stored the deletion of what we put"),
-        pytest.param(a_pod(1), gone(2), a_pod(4, uid="v"), [], id="it has stored what was created anew"),
+        pytest.param(
+            a_pod(1), a_pod(2), gone(3), [], id="it has stored the deletion of what we put"
+        ),
+        pytest.param(
+            a_pod(1), gone(2), a_pod(4, uid="v"), [], id="it has stored what was created anew"
+        ),
     ],
 )
 async def test_an_outbox_that_opens_sends_what_another_watcher_has_not_stored(

@@ -17,7 +17,12 @@ LAST_APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "team"
 
 
 def an_object(**more: object) -> bytes:
-    metadata = {"name": "x", "namespace": "ns", "annotations": LAST_APPLIED, "managedFields": [{"manager": "kubectl"}]}
+    metadata = {
+        "name": "x",
+        "namespace": "ns",
+        "annotations": LAST_APPLIED,
+        "managedFields": [{"manager": "kubectl"}],
+    }
     return msgspec.json.encode({"metadata": metadata, **more})
 
 
@@ -38,8 +43,13 @@ def test_custom_resources_keep_all_but_managed_fields(resource: Resource) -> Non
 
 
 def test_a_pod_keeps_what_decisions_read() -> None:
-    spec = {"containers": [{"name": "ray", "env": [{"name": "PASSWORD", "value": "secret"}]}], "nodeName": "n"}
-    found = trimmed(resources.POD, an_object(spec=spec, status={"phase": "Running", "qosClass": "Burstable"}))
+    spec = {
+        "containers": [{"name": "ray", "env": [{"name": "PASSWORD", "value": "secret"}]}],
+        "nodeName": "n",
+    }
+    found = trimmed(
+        resources.POD, an_object(spec=spec, status={"phase": "Running", "qosClass": "Burstable"})
+    )
 
     assert found["spec"] == {"containers": [{"name": "ray"}], "nodeName": "n"}
     assert found["status"] == {"phase": "Running"}
@@ -47,7 +57,11 @@ def test_a_pod_keeps_what_decisions_read() -> None:
 
 
 def test_a_pod_that_does_not_fit_its_view_is_published_whole_but_for_environments() -> None:
-    container = {"name": "ray", "env": [{"name": "PASSWORD", "value": "secret"}], "envFrom": [{"prefix": "X"}]}
+    container = {
+        "name": "ray",
+        "env": [{"name": "PASSWORD", "value": "secret"}],
+        "envFrom": [{"prefix": "X"}],
+    }
     found = trimmed(resources.POD, an_object(spec={"containers": [container], "nodeName": 7}))
 
     assert found["spec"] == {"containers": [{"name": "ray"}], "nodeName": 7}
@@ -101,5 +115,7 @@ def test_an_object_in_quarantine_does_not_wait() -> None:
         ("Service", Tree.CLUSTER, True),
     ],
 )
-def test_endpoint_slices_are_read_below_a_ray_service_alone(kind: str, tree: Tree, expected: bool) -> None:
+def test_endpoint_slices_are_read_below_a_ray_service_alone(
+    kind: str, tree: Tree, expected: bool
+) -> None:
     assert published.is_read(kind, Place(1, tree)) is expected

@@ -53,13 +53,26 @@ async def setup() -> AsyncGenerator[Setup]:
 
 
 def an_object(
-    name: str, version: int, *, owner: tuple[str, str] | None = None, origin: str | None = None, uid: str = "u"
+    name: str,
+    version: int,
+    *,
+    owner: tuple[str, str] | None = None,
+    origin: str | None = None,
+    uid: str = "u",
 ) -> bytes:
-    metadata: dict[str, Any] = {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": str(version)}
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": "ns",
+        "uid": uid,
+        "resourceVersion": str(version),
+    }
     if owner:
         metadata["ownerReferences"] = [{"kind": owner[0], "name": owner[1], "controller": True}]
     if origin:
-        metadata["labels"] = {"ray.io/originated-from-cr-name": origin, "ray.io/originated-from-crd": "RayService"}
+        metadata["labels"] = {
+            "ray.io/originated-from-cr-name": origin,
+            "ray.io/originated-from-crd": "RayService",
+        }
     return msgspec.json.encode({"metadata": metadata})
 
 
@@ -110,10 +123,16 @@ class Running:
 
     def holds(self, kind: type[Message]) -> dict[str, Message]:
         """Return the subjects under which a message of a kind stands."""
-        return {where: each for where, each in self.setup.stream.messages.items() if isinstance(each, kind)}
+        return {
+            where: each
+            for where, each in self.setup.stream.messages.items()
+            if isinstance(each, kind)
+        }
 
     async def at_rest(self) -> None:
-        await eventually(lambda: len(self.setup.outbox) == 0 and not self.setup.is_moving, what="the moves")
+        await eventually(
+            lambda: len(self.setup.outbox) == 0 and not self.setup.is_moving, what="the moves"
+        )
 
 
 @asynccontextmanager
@@ -144,14 +163,22 @@ async def test_a_tree_moves_to_its_new_root_without_a_new_list(setup: Setup) -> 
         *(subject(SVC, "Pod", f"pod-{number}") for number in range(100)),
     }
     assert setup.reasons == []
-    order = [(type(message), where.split(".")[4]) for where, message in setup.stream.stored[before:]]
-    assert order[0] == (Gone, "raycluster"), "no root is reconciled while its objects are on their way"
+    order = [
+        (type(message), where.split(".")[4]) for where, message in setup.stream.stored[before:]
+    ]
+    assert order[0] == (Gone, "raycluster"), (
+        "no root is reconciled while its objects are on their way"
+    )
     assert order[-1][1] == "pod" or order[-1] == (State, "raycluster")
     placed = order.index((State, "raycluster"))
-    assert sum(each == (State, "pod") for each in order[:placed]) >= 100 - 8, "at most what was in flight comes after"
+    assert sum(each == (State, "pod") for each in order[:placed]) >= 100 - 8, (
+        "at most what was in flight comes after"
+    )
 
 
-async def test_endpoint_slices_are_published_as_long_as_their_cluster_has_a_ray_service(setup: Setup) -> None:
+async def test_endpoint_slices_are_published_as_long_as_their_cluster_has_a_ray_service(
+    setup: Setup,
+) -> None:
     slices = setup.source(MORE_PODS, resources.ENDPOINT_SLICE)
     below = {where: subject(where, "EndpointSlice", "head") for where in (SVC, DEMO)}
     async with running(setup) as harness:
@@ -188,8 +215,12 @@ async def test_an_endpoint_slice_that_nothing_reads_any_more_when_all_is_listed_
     old = subject(SVC, "EndpointSlice", "head")
     async with running(setup) as harness:
         harness.clusters.present(an_object("demo", 4, origin="svc"))
-        setup.source(MORE_PODS, resources.ENDPOINT_SLICE).present(an_object("head", 5, owner=("RayCluster", "demo")))
-        await eventually(lambda: old in harness.holds(State), what="the slice in the tree of its RayService")
+        setup.source(MORE_PODS, resources.ENDPOINT_SLICE).present(
+            an_object("head", 5, owner=("RayCluster", "demo"))
+        )
+        await eventually(
+            lambda: old in harness.holds(State), what="the slice in the tree of its RayService"
+        )
         harness.clusters.present(an_object("demo", 6))
         setup.relay.everything_is_listed()
         await harness.at_rest()
@@ -200,13 +231,23 @@ async def test_an_endpoint_slice_that_nothing_reads_any_more_when_all_is_listed_
 
 async def test_an_endpoint_slice_that_an_earlier_build_published_for_nobody_is_gone() -> None:
     stream = FakeStateStream()
-    stale = State(kind="EndpointSlice", namespace="ns", name="head", uid="u", version="5", form="1", body=b"{}")
+    stale = State(
+        kind="EndpointSlice",
+        namespace="ns",
+        name="head",
+        uid="u",
+        version="5",
+        form="1",
+        body=b"{}",
+    )
     old = subject(DEMO, "EndpointSlice", "head")
     stream.put(old, stale, 3)
     setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
 
     setup.source(CLUSTERS, resources.RAY_CLUSTER).present(an_object("demo", 4))
-    setup.source(MORE_PODS, resources.ENDPOINT_SLICE).present(an_object("head", 5, owner=("RayCluster", "demo")))
+    setup.source(MORE_PODS, resources.ENDPOINT_SLICE).present(
+        an_object("head", 5, owner=("RayCluster", "demo"))
+    )
     setup.source(CLUSTERS, resources.RAY_CLUSTER).listed({("ns", "demo")}, "9")
     setup.relay.everything_is_listed()
 
@@ -223,7 +264,11 @@ async def test_a_pod_that_does_not_run_yet_is_published_with_what_follows(setup:
             await asyncio.sleep(0.01)
         await harness.at_rest()
 
-    versions = [each.version for where, each in setup.stream.stored if isinstance(each, State) and ".pod." in where]
+    versions = [
+        each.version
+        for where, each in setup.stream.stored
+        if isinstance(each, State) and ".pod." in where
+    ]
     assert versions == ["7", "8"]
 
 
@@ -235,14 +280,18 @@ async def test_no_pod_waits_while_lists_run(setup: Setup) -> None:
         await eventually(lambda: len(setup.outbox) == 0, what="the pod's publication")
 
 
-async def test_a_root_that_changes_all_the_time_ends_with_its_whole_tree_in_one_place(setup: Setup) -> None:
+async def test_a_root_that_changes_all_the_time_ends_with_its_whole_tree_in_one_place(
+    setup: Setup,
+) -> None:
     async with running(setup) as harness:
         harness.clusters.present(an_object("demo", 4))
         for number in range(50):
             harness.pods.present(an_object(f"pod-{number}", 5, owner=("RayCluster", "demo")))
         setup.relay.everything_is_listed()
         for flip in range(21):
-            harness.clusters.present(an_object("demo", 10 + flip, origin="svc" if flip % 2 else "other"))
+            harness.clusters.present(
+                an_object("demo", 10 + flip, origin="svc" if flip % 2 else "other")
+            )
             for _ in range(flip):
                 await asyncio.sleep(0)
         await harness.at_rest()
@@ -274,7 +323,9 @@ async def test_a_tree_that_moves_all_the_time_does_not_hold_up_another_one(setup
     assert order.index(mine) < 400, "not behind the whole tree"
 
 
-async def test_a_child_that_changes_and_one_that_goes_while_their_tree_moves_end_as_they_should(setup: Setup) -> None:
+async def test_a_child_that_changes_and_one_that_goes_while_their_tree_moves_end_as_they_should(
+    setup: Setup,
+) -> None:
     async with running(setup) as harness:
         harness.clusters.present(an_object("demo", 4))
         for number in range(3):
@@ -287,7 +338,11 @@ async def test_a_child_that_changes_and_one_that_goes_while_their_tree_moves_end
         harness.pods.gone(an_object("pod-1", 8, owner=("RayCluster", "demo")))
         await harness.at_rest()
 
-    states = {where: message for where, message in harness.holds(State).items() if isinstance(message, State)}
+    states = {
+        where: message
+        for where, message in harness.holds(State).items()
+        if isinstance(message, State)
+    }
     versions = {(message.name, message.version) for message in states.values()}
     assert versions == {("demo", "6"), ("pod-0", "7"), ("pod-2", "5")}
     assert {where.split(".")[2] for where in states} == {str(subjects.partition_of(SVC))}
@@ -303,7 +358,9 @@ async def test_an_older_state_is_passed_over(setup: Setup) -> None:
     assert put.version == "9"
 
 
-async def test_a_deletion_loses_to_the_same_object_seen_elsewhere_in_that_version(setup: Setup) -> None:
+async def test_a_deletion_loses_to_the_same_object_seen_elsewhere_in_that_version(
+    setup: Setup,
+) -> None:
     clusters = setup.source(CLUSTERS, resources.RAY_CLUSTER)
     clusters.present(an_object("demo", 4))
     clusters.gone(an_object("demo", 10))
@@ -327,7 +384,9 @@ async def test_an_object_in_two_watches_is_deleted_when_both_report_it(setup: Se
 
 async def test_what_the_stream_holds_and_nobody_lists_is_gone() -> None:
     stream = FakeStateStream()
-    stale = State(kind="RayCluster", namespace="ns", name="old", uid="u", version="1", form="1", body=b"{}")
+    stale = State(
+        kind="RayCluster", namespace="ns", name="old", uid="u", version="1", form="1", body=b"{}"
+    )
     old = subject(Ref("RayCluster", "ns", "old"), "RayCluster", "old")
     stream.put(old, stale, 3)
     stream.put(subjects.synced(1), Synced(epoch="before", version=1), 4)
@@ -337,12 +396,16 @@ async def test_what_the_stream_holds_and_nobody_lists_is_gone() -> None:
     setup.source(PODS, resources.POD).listed(set(), "38")
     setup.relay.everything_is_listed()
 
-    assert setup.waiting() == {old: Gone(kind="RayCluster", namespace="ns", name="old", version="38")}
+    assert setup.waiting() == {
+        old: Gone(kind="RayCluster", namespace="ns", name="old", version="38")
+    }
 
 
 async def test_a_root_that_is_listed_after_its_tree_is_published_at_once() -> None:
     stream = FakeStateStream()
-    held = State(kind="RayService", namespace="ns", name="svc", uid="u", version="2", form="1", body=b"{}")
+    held = State(
+        kind="RayService", namespace="ns", name="svc", uid="u", version="2", form="1", body=b"{}"
+    )
     stream.put(subject(SVC, "RayService", "svc"), held, 3)
     setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
 
@@ -358,13 +421,20 @@ async def test_a_root_that_is_listed_after_its_tree_is_published_at_once() -> No
 
 
 @pytest.mark.parametrize("before", [SVC, DEMO], ids=["in its place", "in another place"])
-async def test_an_object_that_is_held_back_when_all_is_listed_is_not_declared_deleted(before: Ref) -> None:
+async def test_an_object_that_is_held_back_when_all_is_listed_is_not_declared_deleted(
+    before: Ref,
+) -> None:
     stream = FakeStateStream()
-    held = State(kind="RayCluster", namespace="ns", name="demo", uid="u", version="2", form="1", body=b"{}")
+    held = State(
+        kind="RayCluster", namespace="ns", name="demo", uid="u", version="2", form="1", body=b"{}"
+    )
     stream.put(subject(before, "RayCluster", "demo"), held, 3)
     setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
 
-    clusters, pods = setup.source(CLUSTERS, resources.RAY_CLUSTER), setup.source(PODS, resources.POD)
+    clusters, pods = (
+        setup.source(CLUSTERS, resources.RAY_CLUSTER),
+        setup.source(PODS, resources.POD),
+    )
     clusters.present(an_object("demo", 4, uid="before"))
     pods.present(an_object("pod", 5, owner=("RayCluster", "demo")))
     clusters.gone(an_object("demo", 5, uid="before"))
@@ -380,7 +450,9 @@ async def test_an_object_that_is_held_back_when_all_is_listed_is_not_declared_de
 
 async def test_a_kind_that_only_another_build_publishes_is_not_declared_deleted() -> None:
     stream = FakeStateStream()
-    novel = State(kind="Novel", namespace="ns", name="one", uid="u", version="1", form="1.0", body=b"{}")
+    novel = State(
+        kind="Novel", namespace="ns", name="one", uid="u", version="1", form="1.0", body=b"{}"
+    )
     stream.put(subject(DEMO, "Novel", "one"), novel, 3)
     setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
 
@@ -390,11 +462,15 @@ async def test_a_kind_that_only_another_build_publishes_is_not_declared_deleted(
     assert setup.waiting() == {}
 
 
-async def test_after_a_take_over_all_is_published_in_the_form_of_this_build_whatever_its_version() -> None:
+async def test_after_a_take_over_all_is_published_in_the_form_of_this_build_whatever_its_version() -> (
+    None
+):
     stream = FakeStateStream()
     for number, form in enumerate(("1-f73851c4", "1.9", "2.0", "1.0")):
         name = f"pod-{number}"
-        held = State(kind="Pod", namespace="ns", name=name, uid="u", version="5", form=form, body=b"{}")
+        held = State(
+            kind="Pod", namespace="ns", name=name, uid="u", version="5", form=form, body=b"{}"
+        )
         stream.put(subject(Ref("Pod", "ns", name), "Pod", name), held, number + 1)
     setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
 
@@ -405,7 +481,11 @@ async def test_after_a_take_over_all_is_published_in_the_form_of_this_build_what
     setup.relay.everything_is_listed()
 
     put = [each for each in setup.waiting().values() if isinstance(each, State)]
-    assert {(each.name, each.form) for each in put} == {("pod-0", "1.0"), ("pod-1", "1.0"), ("pod-2", "1.0")}
+    assert {(each.name, each.form) for each in put} == {
+        ("pod-0", "1.0"),
+        ("pod-1", "1.0"),
+        ("pod-2", "1.0"),
+    }
 
 
 async def test_an_object_that_stands_under_an_old_root_is_moved_at_the_start() -> None:
@@ -436,7 +516,9 @@ async def test_every_partition_is_marked(setup: Setup) -> None:
     marker = Synced(epoch="epoch", version=40)
     setup.relay.mark(marker)
 
-    assert setup.waiting() == {subjects.synced(partition): marker for partition in range(subjects.PARTITIONS)}
+    assert setup.waiting() == {
+        subjects.synced(partition): marker for partition in range(subjects.PARTITIONS)
+    }
 
 
 async def test_a_list_below_an_earlier_one_ends_the_session(setup: Setup) -> None:
@@ -477,7 +559,11 @@ async def test_whatever_an_object_does_to_a_decoder_it_alone_is_in_quarantine(
         clusters.present(an_object(name, 4))
     setup.relay.everything_is_listed()
 
-    kinds = {message.name: type(message) for message in setup.waiting().values() if not isinstance(message, Synced)}
+    kinds = {
+        message.name: type(message)
+        for message in setup.waiting().values()
+        if not isinstance(message, Synced)
+    }
     assert kinds == {"hostile": Quarantined, "demo": State}
 
 
@@ -500,7 +586,9 @@ async def test_what_stands_for_an_object_is_small_and_leads_to_its_root(setup: S
         "labels": {"ray.io/cluster": "demo", **{f"label-{number}": "x" for number in range(1000)}},
         "ownerReferences": [{"kind": "RayCluster", "name": "demo", "controller": True}],
     }
-    setup.source(PODS, resources.POD).present(msgspec.json.encode({"metadata": metadata}), "it nests too deep")
+    setup.source(PODS, resources.POD).present(
+        msgspec.json.encode({"metadata": metadata}), "it nests too deep"
+    )
     setup.relay.everything_is_listed()
 
     message = setup.waiting()[subject(DEMO, "Pod", "pod")]

@@ -30,12 +30,23 @@ from watcher.term import Term
         pytest.param(None, 100, "", id="an empty stream"),
         pytest.param(Synced(epoch="old", version=90), 100, "", id="versions went on"),
         pytest.param(Synced(epoch="old", version=100), 100, "", id="nothing happened"),
-        pytest.param(Synced(epoch="old", version=101), 100, "new", id="versions began again at a lower one"),
-        pytest.param(Synced(epoch="old", version=90, history="h"), 100, "h", id="versions went on after a restore"),
-        pytest.param(Synced(epoch="old", version=101, history="h"), 100, "new", id="a second restore"),
+        pytest.param(
+            Synced(epoch="old", version=101), 100, "new", id="versions began again at a lower one"
+        ),
+        pytest.param(
+            Synced(epoch="old", version=90, history="h"),
+            100,
+            "h",
+            id="versions went on after a restore",
+        ),
+        pytest.param(
+            Synced(epoch="old", version=101, history="h"), 100, "new", id="a second restore"
+        ),
     ],
 )
-def test_a_history_ends_when_versions_begin_again_below(before: Synced | None, version: int, expected: str) -> None:
+def test_a_history_ends_when_versions_begin_again_below(
+    before: Synced | None, version: int, expected: str
+) -> None:
     assert history_of(before, version, "new") == expected
 
 
@@ -61,11 +72,20 @@ class FakeWatch(Watch):
     ("seconds", "begins"),
     [
         pytest.param((1.0, 2.0), 2.0, id="once both are listed"),
-        pytest.param((1.0, None), session.FIRST_SECONDS, id="a list that fails delays the others for a while only"),
+        pytest.param(
+            (1.0, None),
+            session.FIRST_SECONDS,
+            id="a list that fails delays the others for a while only",
+        ),
     ],
 )
-async def test_what_users_create_is_listed_before_all_else(seconds: tuple[float | None, ...], begins: float) -> None:
-    first = [FakeWatch(kind, each) for kind, each in zip((RAY_CLUSTER, RAY_SERVICE), seconds, strict=True)]
+async def test_what_users_create_is_listed_before_all_else(
+    seconds: tuple[float | None, ...], begins: float
+) -> None:
+    first = [
+        FakeWatch(kind, each)
+        for kind, each in zip((RAY_CLUSTER, RAY_SERVICE), seconds, strict=True)
+    ]
     other = FakeWatch(POD, 1.0)
     began = asyncio.get_running_loop().time()
     with suppress(TimeoutError):
@@ -87,7 +107,9 @@ HERE = Synced(epoch="here", version=100, forms=forms.published(), history="h")
     [
         pytest.param(HERE, 100, "here", id="nothing happened"),
         pytest.param(HERE, 120, "here", id="versions went on"),
-        pytest.param(HERE, 99, None, id="versions began again at a lower one, or our lists are older"),
+        pytest.param(
+            HERE, 99, None, id="versions began again at a lower one, or our lists are older"
+        ),
         pytest.param(None, 120, None, id="an empty stream"),
         pytest.param(structs.replace(HERE, partitions=32), 120, None, id="other partitions"),
         pytest.param(structs.replace(HERE, forms={}), 120, None, id="a watcher of another build"),
@@ -118,20 +140,26 @@ class Watcher:
     def __init__(self, kube: WatchableKube, stream: FakeStateStream, name: str) -> None:
         epochs = (f"{name}{number}" for number in count())
         self.term = Term()
-        self.sessions = Sessions(cast("KubeClient", kube), stream, [], new_epoch=partial(next, epochs))
+        self.sessions = Sessions(
+            cast("KubeClient", kube), stream, [], new_epoch=partial(next, epochs)
+        )
         self._task = asyncio.create_task(self.sessions.run(self.term))  # noqa: TID251  (ended one after the other)
 
     async def lead(self, *, is_handed_over: bool = False) -> None:
         self.term.is_handed_over = is_handed_over
         self.term.begun.set()
-        await eventually(lambda: self.sessions.problem is None, within=5.0, what="a complete stream")
+        await eventually(
+            lambda: self.sessions.problem is None, within=5.0, what="a complete stream"
+        )
 
     async def end(self) -> None:
         self._task.cancel()
         await asyncio.wait((self._task,))
 
 
-async def a_leader_and_its_successor(kube: WatchableKube, stream: FakeStateStream) -> tuple[Watcher, Watcher]:
+async def a_leader_and_its_successor(
+    kube: WatchableKube, stream: FakeStateStream
+) -> tuple[Watcher, Watcher]:
     """Return a watcher that leads, with a cluster to publish, and one that is prepared."""
     await kube.create(RAY_CLUSTER, "ns", a_ray_cluster("steady"))
     one = Watcher(kube, stream, "one")
@@ -158,9 +186,21 @@ async def test_a_prepared_watcher_publishes_what_the_leader_before_it_did_not(
     await one.end()
 
     stream.put(
-        GHOST, State(kind="RayCluster", namespace="ns", name="ghost", uid="g", version="1", form="1", body=b"{}"), 999
+        GHOST,
+        State(
+            kind="RayCluster",
+            namespace="ns",
+            name="ghost",
+            uid="g",
+            version="1",
+            form="1",
+            body=b"{}",
+        ),
+        999,
     )
-    await kube.patch(RAY_CLUSTER, "ns", "steady", Patch(body={"metadata": {"annotations": {"changed": "yes"}}}))
+    await kube.patch(
+        RAY_CLUSTER, "ns", "steady", Patch(body={"metadata": {"annotations": {"changed": "yes"}}})
+    )
     await asyncio.sleep(30.0)
     assert len(stream.stored) == stored + 1
 
@@ -176,7 +216,9 @@ async def test_a_prepared_watcher_publishes_what_the_leader_before_it_did_not(
 
 
 @pytest.mark.looptime
-async def test_a_preparation_for_a_stream_that_is_created_anew_is_repeated(kube: WatchableKube) -> None:
+async def test_a_preparation_for_a_stream_that_is_created_anew_is_repeated(
+    kube: WatchableKube,
+) -> None:
     stream = FakeStateStream()
     one, two = await a_leader_and_its_successor(kube, stream)
     await one.end()

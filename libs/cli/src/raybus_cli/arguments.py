@@ -36,17 +36,27 @@ def arguments(ctx: Any, args: list[str], incomplete: str) -> list[str]:
     first = given[0] if given else ""
     if slash or "/" in first:
         kind = kinds.find(typed)
-        return [f"{typed}/{name}" for name in names_of(kind.resource, ctx.params, begun)] if kind and slash else []
+        return (
+            [f"{typed}/{name}" for name in names_of(kind.resource, ctx.params, begun)]
+            if kind and slash
+            else []
+        )
     if not first:
         return [each.singular for each in KINDS if each.singular.startswith(incomplete)]
     kind = kinds.find(first)
-    return [name for name in names_of(kind.resource, ctx.params, incomplete) if name not in given] if kind else []
+    return (
+        [name for name in names_of(kind.resource, ctx.params, incomplete) if name not in given]
+        if kind
+        else []
+    )
 
 
 def names_of(resource: Resource, given: Any, incomplete: str) -> list[str]:
     """Return the names of all objects of a kind that begin so, by the options that are typed already."""
     try:
-        place = kubeconfigs.find(given.get("kubeconfig"), given.get("context"), given.get("namespace"), env=os.environ)
+        place = kubeconfigs.find(
+            given.get("kubeconfig"), given.get("context"), given.get("namespace"), env=os.environ
+        )
         found = asyncio.run(_names(place, resource))
     except (errors.RaybusError, TimeoutError):
         return []
@@ -60,7 +70,9 @@ async def _names(place: Where, resource: Resource) -> list[str]:
             body = await kube.list(resource, None if resource == NAMESPACE else place.namespace)
     finally:
         await kube.close()
-    return sorted(each.metadata.name for each in msgspec.json.decode(body, type=Items[_Named]).items)
+    return sorted(
+        each.metadata.name for each in msgspec.json.decode(body, type=Items[_Named]).items
+    )
 
 
 def _name(given: str) -> str:
@@ -68,13 +80,17 @@ def _name(given: str) -> str:
     if not slash:
         return given
     if not SERVICE.is_named(kind) or not name:
-        raise typer.BadParameter(f"{given!r} is neither the name of a RayService nor rayservice/NAME")
+        raise typer.BadParameter(
+            f"{given!r} is neither the name of a RayService nor rayservice/NAME"
+        )
     return name
 
 
 NameArgument = Annotated[
     str,
-    typer.Argument(parser=_name, metavar="NAME", help="Name of the RayService.", autocompletion=services),
+    typer.Argument(
+        parser=_name, metavar="NAME", help="Name of the RayService.", autocompletion=services
+    ),
 ]
 TargetsArgument = Annotated[
     list[str],
@@ -87,7 +103,9 @@ TargetsArgument = Annotated[
 ]
 NamesArgument = Annotated[
     list[str],
-    typer.Argument(parser=_name, metavar="NAME", help="Names of RayServices.", autocompletion=services),
+    typer.Argument(
+        parser=_name, metavar="NAME", help="Names of RayServices.", autocompletion=services
+    ),
 ]
 
 
@@ -106,15 +124,27 @@ def namespaces(ctx: Any, incomplete: str) -> list[str]:
 
 
 KubeconfigOption = Annotated[
-    str | None, typer.Option("--kubeconfig", help="Path of the kubeconfig; default: $KUBECONFIG or ~/.kube/config.")
+    str | None,
+    typer.Option(
+        "--kubeconfig", help="Path of the kubeconfig; default: $KUBECONFIG or ~/.kube/config."
+    ),
 ]
 ContextOption = Annotated[
     str | None,
-    typer.Option("--context", help="Context of the kubeconfig; default: the current one.", autocompletion=contexts),
+    typer.Option(
+        "--context",
+        help="Context of the kubeconfig; default: the current one.",
+        autocompletion=contexts,
+    ),
 ]
 NamespaceOption = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", help="Namespace; default: that of the context.", autocompletion=namespaces),
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Namespace; default: that of the context.",
+        autocompletion=namespaces,
+    ),
 ]
 RaybusNamespaceOption = Annotated[
     str, typer.Option("--raybus-namespace", help="Namespace of raybus.", autocompletion=namespaces)
@@ -128,7 +158,9 @@ def parse(given: str) -> Target:
         return Target(kinds.SERVICE, given)
     kind = kinds.find(typed)
     if kind is None or not name:
-        raise typer.BadParameter(f"{given!r} is neither a name nor rayservice/NAME nor raycluster/NAME")
+        raise typer.BadParameter(
+            f"{given!r} is neither a name nor rayservice/NAME nor raycluster/NAME"
+        )
     return Target(kind, name)
 
 

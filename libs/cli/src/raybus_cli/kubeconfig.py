@@ -46,12 +46,20 @@ def find(
     files, documents = _documents(text, home)
     if not documents:
         names = ", ".join(map(str, files))
-        raise NoCluster(f"there is no kubeconfig {names}: name one with --kubeconfig, or set KUBECONFIG")
+        raise NoCluster(
+            f"there is no kubeconfig {names}: name one with --kubeconfig, or set KUBECONFIG"
+        )
     held = _contexts(documents)
-    chosen = context or next((str(each["current-context"]) for each in documents if each.get("current-context")), "")
+    chosen = context or next(
+        (str(each["current-context"]) for each in documents if each.get("current-context")), ""
+    )
     if chosen not in held:
         known = ", ".join(sorted(held)) or "none"
-        what = f"context {chosen!r} is not in the kubeconfig" if chosen else "the kubeconfig has no current-context"
+        what = (
+            f"context {chosen!r} is not in the kubeconfig"
+            if chosen
+            else "the kubeconfig has no current-context"
+        )
         raise NoCluster(f"{what}; choose one with --context (known: {known})")
     path = Path(":".join(str(each) for each in files if each.exists()))
     own = str(held[chosen].get("namespace") or DEFAULT_NAMESPACE)
@@ -75,7 +83,9 @@ def _read(file: Path) -> dict[str, Any]:
         document: object = yaml.safe_load(file.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else "it is not YAML"
-        raise NoCluster(f"cannot read kubeconfig {file}: {why}; name another with --kubeconfig") from problem
+        raise NoCluster(
+            f"cannot read kubeconfig {file}: {why}; name another with --kubeconfig"
+        ) from problem
     return cast("dict[str, Any]", document) if isinstance(document, dict) else {}
 
 
@@ -84,5 +94,7 @@ def _contexts(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for document in documents:
         for each in cast("list[dict[str, Any]]", document.get("contexts") or []):
-            found.setdefault(str(each.get("name", "")), cast("dict[str, Any]", each.get("context") or {}))
+            found.setdefault(
+                str(each.get("name", "")), cast("dict[str, Any]", each.get("context") or {})
+            )
     return found

@@ -38,45 +38,125 @@ class Part(msgspec.Struct, frozen=True):
 
 PARTS: Final = {
     "get": Part(Panel.OBSERVE, "raybus_cli.show.cli", "get", "Show RayServices or RayClusters."),
-    "list": Part(Panel.OBSERVE, "raybus_cli.show.cli", "list_", "List RayServices and RayClusters."),
-    "status": Part(Panel.OBSERVE, "raybus_cli.show.cli", "status", "Wait until the spec of a RayService is served."),
-    "history": Part(Panel.OBSERVE, "raybus_cli.control.cli", "history", "Show the revisions of a RayService."),
-    "logs": Part(Panel.OBSERVE, "raybus_cli.logs.cli", "logs", "Print the logs of pods, or of Serve replicas."),
-    "events": Part(Panel.OBSERVE, "raybus_cli.events.cli", "events", "Show upgrade events, past and new."),
+    "list": Part(
+        Panel.OBSERVE, "raybus_cli.show.cli", "list_", "List RayServices and RayClusters."
+    ),
+    "status": Part(
+        Panel.OBSERVE,
+        "raybus_cli.show.cli",
+        "status",
+        "Wait until the spec of a RayService is served.",
+    ),
+    "history": Part(
+        Panel.OBSERVE, "raybus_cli.control.cli", "history", "Show the revisions of a RayService."
+    ),
+    "logs": Part(
+        Panel.OBSERVE,
+        "raybus_cli.logs.cli",
+        "logs",
+        "Print the logs of pods, or of Serve replicas.",
+    ),
+    "events": Part(
+        Panel.OBSERVE, "raybus_cli.events.cli", "events", "Show upgrade events, past and new."
+    ),
     "dashboard": Part(
-        Panel.OBSERVE, "raybus_cli.dashboard.cli", "app", "Show RayServices and upgrades on a live page."
+        Panel.OBSERVE,
+        "raybus_cli.dashboard.cli",
+        "app",
+        "Show RayServices and upgrades on a live page.",
     ),
     "plan": Part(
-        Panel.UPGRADE, "raybus_cli.planning.cli", "plan", "Show the effect of a manifest before it is applied."
+        Panel.UPGRADE,
+        "raybus_cli.planning.cli",
+        "plan",
+        "Show the effect of a manifest before it is applied.",
     ),
-    "pause": Part(Panel.UPGRADE, "raybus_cli.control.cli", "pause", "Pause an upgrade at its current step."),
+    "pause": Part(
+        Panel.UPGRADE, "raybus_cli.control.cli", "pause", "Pause an upgrade at its current step."
+    ),
     "resume": Part(Panel.UPGRADE, "raybus_cli.control.cli", "resume", "Resume a paused upgrade."),
-    "promote": Part(Panel.UPGRADE, "raybus_cli.control.cli", "promote", "Skip the remaining steps of an upgrade."),
+    "promote": Part(
+        Panel.UPGRADE,
+        "raybus_cli.control.cli",
+        "promote",
+        "Skip the remaining steps of an upgrade.",
+    ),
     "abort": Part(
-        Panel.UPGRADE, "raybus_cli.control.cli", "abort", "Abort an upgrade and roll back to the active cluster."
+        Panel.UPGRADE,
+        "raybus_cli.control.cli",
+        "abort",
+        "Abort an upgrade and roll back to the active cluster.",
     ),
     "retry": Part(Panel.UPGRADE, "raybus_cli.control.cli", "retry", "Retry an aborted upgrade."),
-    "undo": Part(Panel.UPGRADE, "raybus_cli.control.cli", "undo", "Roll back to a previous revision."),
+    "undo": Part(
+        Panel.UPGRADE, "raybus_cli.control.cli", "undo", "Roll back to a previous revision."
+    ),
     "restart": Part(
-        Panel.UPGRADE, "raybus_cli.changing.cli", "restart", "Replace a cluster by a new one of the same spec."
+        Panel.UPGRADE,
+        "raybus_cli.changing.cli",
+        "restart",
+        "Replace a cluster by a new one of the same spec.",
     ),
-    "set": Part(Panel.UPGRADE, "raybus_cli.changing.cli", "set_", "Change the images of a RayService or RayCluster."),
-    "explain": Part(Panel.CHECK, "raybus_cli.explaining.cli", "explain", "Show blocking issues, with remedies."),
-    "lint": Part(Panel.CHECK, "raybus_cli.linting.cli", "lint", "Check manifests without a cluster."),
-    "policy": Part(Panel.CHECK, "raybus_cli.policy.cli", "app", "Check UpgradePolicies, and try their gates."),
-    "doctor": Part(Panel.CHECK, "raybus_cli.doctor.cli", "doctor", "Check an installation, or a cluster before one."),
-    "migrate": Part(Panel.CHECK, "raybus_cli.migrating.cli", "app", "Take a cluster over from KubeRay's operator."),
+    "set": Part(
+        Panel.UPGRADE,
+        "raybus_cli.changing.cli",
+        "set_",
+        "Change the images of a RayService or RayCluster.",
+    ),
+    "explain": Part(
+        Panel.CHECK, "raybus_cli.explaining.cli", "explain", "Show blocking issues, with remedies."
+    ),
+    "lint": Part(
+        Panel.CHECK, "raybus_cli.linting.cli", "lint", "Check manifests without a cluster."
+    ),
+    "policy": Part(
+        Panel.CHECK, "raybus_cli.policy.cli", "app", "Check UpgradePolicies, and try their gates."
+    ),
+    "doctor": Part(
+        Panel.CHECK,
+        "raybus_cli.doctor.cli",
+        "doctor",
+        "Check an installation, or a cluster before one.",
+    ),
+    "migrate": Part(
+        Panel.CHECK,
+        "raybus_cli.migrating.cli",
+        "app",
+        "Take a cluster over from KubeRay's operator.",
+    ),
     "bundle": Part(
-        Panel.CHECK, "raybus_cli.bundling.cli", "bundle", "Write an archive for a bug report, without secrets."
+        Panel.CHECK,
+        "raybus_cli.bundling.cli",
+        "bundle",
+        "Write an archive for a bug report, without secrets.",
     ),
-    "demo": Part(Panel.LOCAL, "raybus_cli.demo.cli", "demo", "Upgrade a model under load and count failed requests."),
-    "cluster": Part(Panel.LOCAL, "localcluster.cli", "app", "Run a real Kubernetes cluster on this machine."),
+    "demo": Part(
+        Panel.LOCAL,
+        "raybus_cli.demo.cli",
+        "demo",
+        "Upgrade a model under load and count failed requests.",
+    ),
+    "cluster": Part(
+        Panel.LOCAL, "localcluster.cli", "app", "Run a real Kubernetes cluster on this machine."
+    ),
     "images": Part(
-        Panel.LOCAL, "localcluster.images.cli", "app", "Build the container images, with or without Docker."
+        Panel.LOCAL,
+        "localcluster.images.cli",
+        "app",
+        "Build the container images, with or without Docker.",
     ),
-    "up": Part(Panel.LOCAL, "raybus_cli.up.cli", "up", "Run NATS and the four services as local processes."),
-    "completion": Part(Panel.LOCAL, "raybus_cli.completion", "completion", "Print the completion script of a shell."),
-    "version": Part(Panel.LOCAL, "raybus_cli.show.version", "version", "Print the version of raybus."),
+    "up": Part(
+        Panel.LOCAL, "raybus_cli.up.cli", "up", "Run NATS and the four services as local processes."
+    ),
+    "completion": Part(
+        Panel.LOCAL,
+        "raybus_cli.completion",
+        "completion",
+        "Print the completion script of a shell.",
+    ),
+    "version": Part(
+        Panel.LOCAL, "raybus_cli.show.version", "version", "Print the version of raybus."
+    ),
 }
 
 
@@ -106,7 +186,10 @@ def _load(name: str, part: Part) -> Any:
     try:
         return getattr(import_module(part.module), part.attribute)
     except (ImportError, AttributeError) as problem:
-        typer.echo(f"error: raybus {name} cannot be loaded: {problem}; run 'make setup' in the checkout", err=True)
+        typer.echo(
+            f"error: raybus {name} cannot be loaded: {problem}; run 'make setup' in the checkout",
+            err=True,
+        )
         raise SystemExit(1) from problem
 
 
@@ -151,7 +234,9 @@ def _readers_may_leave() -> Generator[None]:
             raise
     else:
         return
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer has no reader
+    os.dup2(
+        os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+    )  # what is left in the buffer has no reader
     raise SystemExit(0)
 
 

@@ -65,11 +65,15 @@ def parse(text: str, file: str) -> list[Document]:
             if body is None:
                 continue
             if not isinstance(body, dict):
-                raise errors.InvalidSpec(f"{file}:{node.start_mark.line + 1}: not an object; write apiVersion, kind, …")
+                raise errors.InvalidSpec(
+                    f"{file}:{node.start_mark.line + 1}: not an object; write apiVersion, kind, …"
+                )
             lines: dict[Place, int] = {}
             repeated: list[Place] = []
             _note(node, (), lines, repeated)
-            document = Document(file=file, body=cast("Json", body), lines=lines, repeated=tuple(repeated))
+            document = Document(
+                file=file, body=cast("Json", body), lines=lines, repeated=tuple(repeated)
+            )
             found += _members(document)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark
@@ -101,7 +105,11 @@ def _members(document: Document) -> list[Document]:
         Document(
             file=document.file,
             body=cast("Json", each),
-            lines={place[2:]: line for place, line in document.lines.items() if place[:2] == ("items", number)},
+            lines={
+                place[2:]: line
+                for place, line in document.lines.items()
+                if place[:2] == ("items", number)
+            },
         )
         for number, each in enumerate(cast("list[object]", items))
         if isinstance(each, dict)
@@ -142,26 +150,42 @@ KUSTOMIZE_SECONDS: Final = 60.0
 FilenameOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--filename", "-f", help="Manifest, or a directory of manifests; - for standard input. May be repeated."
+        "--filename",
+        "-f",
+        help="Manifest, or a directory of manifests; - for standard input. May be repeated.",
     ),
 ]
 RecursiveOption = Annotated[
     bool, typer.Option("--recursive", "-R", help="With a directory: also the directories below it.")
 ]
 KustomizeOption = Annotated[
-    Path | None, typer.Option("--kustomize", "-k", help="Directory of a kustomization; needs kustomize or kubectl.")
+    Path | None,
+    typer.Option(
+        "--kustomize", "-k", help="Directory of a kustomization; needs kustomize or kubectl."
+    ),
 ]
 
 
-def read_all(files: list[str] | None, kustomize: Path | None, *, recursive: bool = False) -> list[Document]:
+def read_all(
+    files: list[str] | None, kustomize: Path | None, *, recursive: bool = False
+) -> list[Document]:
     """Return all documents; raise `InvalidSpec` when there are none, or when one of them cannot be read."""
     if kustomize is not None:
         if files:
-            raise errors.InvalidSpec("-f and -k exclude each other: name manifests with -f or a kustomization with -k")
+            raise errors.InvalidSpec(
+                "-f and -k exclude each other: name manifests with -f or a kustomization with -k"
+            )
         return parse(_built(kustomize), str(kustomize))
     if not files:
-        raise errors.InvalidSpec("no manifest is given: name one with -f FILE, a directory with -f DIR or -k DIR")
-    return [document for file in files for each in _files(file, recursive=recursive) for document in read(each)]
+        raise errors.InvalidSpec(
+            "no manifest is given: name one with -f FILE, a directory with -f DIR or -k DIR"
+        )
+    return [
+        document
+        for file in files
+        for each in _files(file, recursive=recursive)
+        for document in read(each)
+    ]
 
 
 def _files(given: str, *, recursive: bool) -> list[str]:
@@ -172,7 +196,9 @@ def _files(given: str, *, recursive: bool) -> list[str]:
     found = sorted(str(each) for each in inside if each.suffix in SUFFIXES and each.is_file())
     if not found:
         below = "" if recursive else "; add -R for the directories below it"
-        raise errors.InvalidSpec(f"directory {given} has no file that ends in .yaml, .yml or .json{below}")
+        raise errors.InvalidSpec(
+            f"directory {given} has no file that ends in .yaml, .yml or .json{below}"
+        )
     return found
 
 
@@ -181,13 +207,23 @@ def _built(directory: Path) -> str:
     programs = (["kustomize", "build"], ["kubectl", "kustomize"])
     argv = next((each for each in programs if shutil.which(each[0])), None)
     if argv is None:
-        raise errors.InvalidSpec("-k needs kustomize or kubectl on the PATH: install one, or pipe its output into -f -")
+        raise errors.InvalidSpec(
+            "-k needs kustomize or kubectl on the PATH: install one, or pipe its output into -f -"
+        )
     try:
         done = subprocess.run(
-            [*argv, str(directory)], capture_output=True, text=True, timeout=KUSTOMIZE_SECONDS, check=False
+            [*argv, str(directory)],
+            capture_output=True,
+            text=True,
+            timeout=KUSTOMIZE_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired as problem:
-        raise errors.InvalidSpec(f"{' '.join(argv)} {directory} did not end in {KUSTOMIZE_SECONDS:g} s") from problem
+        raise errors.InvalidSpec(
+            f"{' '.join(argv)} {directory} did not end in {KUSTOMIZE_SECONDS:g} s"
+        ) from problem
     if done.returncode:
-        raise errors.InvalidSpec(f"{' '.join(argv)} {directory}: {done.stderr.strip() or 'failed without a message'}")
+        raise errors.InvalidSpec(
+            f"{' '.join(argv)} {directory}: {done.stderr.strip() or 'failed without a message'}"
+        )
     return done.stdout

@@ -43,11 +43,17 @@ def _option(accepted: Sequence[Output]) -> Any:
         found = next((each for each in accepted if each == given), None)
         if found is None:
             close = difflib.get_close_matches(given, accepted, n=1)
-            raise typer.BadParameter(f"{given!r} is not {text}{f'; did you mean {str(close[0])!r}?' if close else ''}")
+            raise typer.BadParameter(
+                f"{given!r} is not {text}{f'; did you mean {str(close[0])!r}?' if close else ''}"
+            )
         return found
 
     return typer.Option(
-        "--output", "-o", parser=parse, metavar=f"<{'|'.join(accepted)}>", help=f"Output format: {text}."
+        "--output",
+        "-o",
+        parser=parse,
+        metavar=f"<{'|'.join(accepted)}>",
+        help=f"Output format: {text}.",
     )
 
 
@@ -64,9 +70,15 @@ VersionOption = Annotated[Output, _option((Output.TEXT, Output.JSON, Output.YAML
 class PlainConsole(Console):
     """A console that shows foreign texts as they are: no markup, no control character."""
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
         for each in super().render(renderable, options):
-            yield each if each.control is not None else Segment(untrusted.plain(each.text), each.style)
+            yield (
+                each
+                if each.control is not None
+                else Segment(untrusted.plain(each.text), each.style)
+            )
 
 
 def message(text: str, *, err: bool = False) -> None:
@@ -136,7 +148,10 @@ class FittingLine(msgspec.Struct, frozen=True):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         del console
         room = options.max_width
-        form = next((each for each in self.forms if self.name.cell_len + each.cell_len <= room), self.forms[-1])
+        form = next(
+            (each for each in self.forms if self.name.cell_len + each.cell_len <= room),
+            self.forms[-1],
+        )
         name = _cut(self.name, max(LEAST, room - form.cell_len))
         yield Text.assemble(name, form, no_wrap=True, overflow="ellipsis")
 
@@ -181,7 +196,10 @@ class Table(msgspec.Struct, frozen=True):
         while _length(widths, kept) > room and max(widths[each] for each in kept) > LEAST:
             widths[max(kept, key=lambda each: widths[each])] -= 1
         blank = " " * GAP
-        return [blank.join(self._cell(row[each], each, widths[each]) for each in kept).rstrip() for row in cells]
+        return [
+            blank.join(self._cell(row[each], each, widths[each]) for each in kept).rstrip()
+            for row in cells
+        ]
 
     def _cell(self, text: str, column: int, width: int) -> str:
         if cell_len(text) <= width:

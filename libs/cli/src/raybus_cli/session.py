@@ -38,16 +38,16 @@ from raybus_cli.kubeconfig import NoCluster, Where
 NOT_SERVED: Final = "the server could not find the requested resource"
 """The API server's message for a kind that it does not know."""
 MISSING_NAMESPACE: Final = re.compile('namespaces? "([a-z0-9-]+)" not found')
-INSTALL_CRDS: Final = (
-    "the cluster does not serve ray.io/v1: install the CRDs with 'kubectl apply --server-side -k deploy/crds'"
-)
+INSTALL_CRDS: Final = "the cluster does not serve ray.io/v1: install the CRDs with 'kubectl apply --server-side -k deploy/crds'"
 
 
 class NoSuchObject(errors.NotFound):
     """There is no object of this kind and name in this namespace."""
 
     def __init__(self, resource: Resource, namespace: str, name: str) -> None:
-        super().__init__(f'{resource.plural}.{resource.group} "{name}" not found in namespace "{namespace}"')
+        super().__init__(
+            f'{resource.plural}.{resource.group} "{name}" not found in namespace "{namespace}"'
+        )
         self.resource = resource
         self.name = name
 
@@ -63,7 +63,10 @@ class InAnotherNamespace(errors.NotFound):
 _REMEDIES: Final = (
     (InAnotherNamespace, ""),
     (errors.NotFound, "see what there is with 'raybus list -A'"),
-    (errors.Forbidden, "ask for that right, and see what you may do with 'kubectl auth can-i --list'"),
+    (
+        errors.Forbidden,
+        "ask for that right, and see what you may do with 'kubectl auth can-i --list'",
+    ),
     (errors.Conflict, "another client changed it just now, try again"),
     (errors.Unavailable, "is it up, and is the --context right?"),
     (errors.Throttled, "try again in a moment"),
@@ -82,7 +85,10 @@ def line(problem: BaseException) -> str:
         return INSTALL_CRDS
     if isinstance(problem, errors.Forbidden) and "Unauthorized" in text:
         return "the cluster does not know your user (Unauthorized): log in again, or choose another --context"
-    if isinstance(problem, errors.NotFound) and (missing := MISSING_NAMESPACE.search(text)) is not None:
+    if (
+        isinstance(problem, errors.NotFound)
+        and (missing := MISSING_NAMESPACE.search(text)) is not None
+    ):
         return f"{text}; create it: kubectl create namespace {missing[1]}"
     remedy = next((advice for kind, advice in _REMEDIES if isinstance(problem, kind)), None)
     return text if not remedy or "exceeded quota" in text else f"{text}; {remedy}"
@@ -90,7 +96,9 @@ def line(problem: BaseException) -> str:
 
 def is_not_served(problem: BaseException) -> bool:
     """Return whether the API server does not serve a kind at all."""
-    return isinstance(problem, errors.NotFound) and (NOT_SERVED in str(problem) or "page not found" in str(problem))
+    return isinstance(problem, errors.NotFound) and (
+        NOT_SERVED in str(problem) or "page not found" in str(problem)
+    )
 
 
 def exit_code(problem: BaseException) -> int:
@@ -113,7 +121,9 @@ class _List(msgspec.Struct, frozen=True):
     items: list[_Named]
 
 
-def where(kubeconfig: str | None, context: str | None, namespace: str | None, *, code: int | None = None) -> Where:
+def where(
+    kubeconfig: str | None, context: str | None, namespace: str | None, *, code: int | None = None
+) -> Where:
     """Return the cluster of a command; end with an error line, and with `code` if it is given, without one."""
     try:
         return kubeconfigs.find(kubeconfig, context, namespace, env=os.environ)
@@ -158,7 +168,9 @@ def now() -> datetime:
 async def connect(place: Where) -> KubeClient:
     """Return a client for the cluster of a command; raise `NoCluster` when its kubeconfig is of no use."""
     try:
-        return await KubeClient.connect(kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context)
+        return await KubeClient.connect(
+            kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context
+        )
     except errors.InvalidSpec as problem:
         raise NoCluster(str(problem)) from problem
 
@@ -218,7 +230,9 @@ def _needed_right(cluster: RayCluster) -> str:
     namespace = cluster.metadata.namespace
     if traits.has_kubernetes_auth(cluster):
         return f"you need the right to create serviceaccounts/token of {ACCOUNT} in namespace {namespace}"
-    return f"you need the right to get Secret {traits.token_secret(cluster)} in namespace {namespace}"
+    return (
+        f"you need the right to get Secret {traits.token_secret(cluster)} in namespace {namespace}"
+    )
 
 
 @contextlib.contextmanager

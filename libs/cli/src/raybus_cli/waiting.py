@@ -39,7 +39,9 @@ def seconds(given: str | int) -> float:
     return length.total_seconds()
 
 
-async def until(read: Callable[[], Awaitable[T]], pending: Callable[[T], str], *, limit: float) -> T:
+async def until(
+    read: Callable[[], Awaitable[T]], pending: Callable[[T], str], *, limit: float
+) -> T:
     """Return the first read with nothing pending, or the last one before the limit in seconds."""
     loop = asyncio.get_running_loop()
     began, reported = loop.time(), ""

@@ -65,7 +65,10 @@ class ServerClock(SystemClock):
         ahead = date + HALF_SECOND + uncertain - self.now()
         if abs(ahead) > TOLERANCE + uncertain:
             self._offset += ahead
-            log.warning("this machine's clock differs from the API server's", seconds=self._offset.total_seconds())
+            log.warning(
+                "this machine's clock differs from the API server's",
+                seconds=self._offset.total_seconds(),
+            )
 
 
 class ClockWatch:

@@ -32,7 +32,10 @@ def is_true(conditions: Sequence[Condition], kind: str) -> bool:
 
 
 def updated(
-    conditions: Sequence[Condition], *updates: ConditionUpdate, now: datetime, generation: int | None = None
+    conditions: Sequence[Condition],
+    *updates: ConditionUpdate,
+    now: datetime,
+    generation: int | None = None,
 ) -> list[Condition]:
     """Return the conditions with some set; without a `generation` each keeps that it was observed at."""
     found = list(conditions)
@@ -46,9 +49,15 @@ def updated(
             reason=str(update.reason),
             message=clipped(update.message, LONGEST_MESSAGE),
             observed_generation=observed_at if generation is None else generation,
-            last_transition_time=old.last_transition_time if old is not None and is_same else whole_seconds(now),
+            last_transition_time=old.last_transition_time
+            if old is not None and is_same
+            else whole_seconds(now),
         )
-        found = [*found, new] if old is None else [new if each.type == update.type else each for each in found]
+        found = (
+            [*found, new]
+            if old is None
+            else [new if each.type == update.type else each for each in found]
+        )
     return found
 
 

@@ -4,7 +4,16 @@ import re
 from datetime import timedelta
 from typing import Final
 
-_UNITS: Final = {"ns": 1, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
+_UNITS: Final = {
+    "ns": 1,
+    "us": 1e3,
+    "µs": 1e3,
+    "μs": 1e3,
+    "ms": 1e6,
+    "s": 1e9,
+    "m": 60e9,
+    "h": 3600e9,
+}
 _PART: Final = re.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS)})")
 LONGEST: Final = 100
 """Characters; what takes time to match grows with the square of a long number, and an annotation may have 256 KiB."""

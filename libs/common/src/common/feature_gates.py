@@ -31,7 +31,12 @@ Gates: TypeAlias = frozenset[Gate]
 """The gates that are on; all others are off."""
 
 BETA: Final[Gates] = frozenset(
-    {Gate.STATUS_CONDITIONS, Gate.DELETION_POLICY, Gate.MULTI_HOST_INDEXING, Gate.INCREMENTAL_UPGRADE}
+    {
+        Gate.STATUS_CONDITIONS,
+        Gate.DELETION_POLICY,
+        Gate.MULTI_HOST_INDEXING,
+        Gate.INCREMENTAL_UPGRADE,
+    }
 )
 """The gates that are on by default; all others are alpha and off."""
 ALL_ALPHA: Final = "AllAlpha"

@@ -27,7 +27,9 @@ class RecordReader(ssl.SSLObject):
         return super().read(min(len, LARGEST_RECORD), buffer)
 
 
-_NO_AUTHORITIES: Final[dict[str, str]] = dict.fromkeys(("SSL_CERT_FILE", "SSL_CERT_DIR"), os.devnull)
+_NO_AUTHORITIES: Final[dict[str, str]] = dict.fromkeys(
+    ("SSL_CERT_FILE", "SSL_CERT_DIR"), os.devnull
+)
 
 ssl.SSLContext.sslobject_class = RecordReader
 gc.disable()

@@ -79,14 +79,19 @@ def has_mount(container: Body, *, name: str | None = None, path: str | None = No
     """Return whether something is mounted under a volume's name, or at a path."""
     mounts = bodies(container, "volumeMounts")
     return any(
-        (name is not None and mount.get("name") == name) or (path is not None and mount.get("mountPath") == path)
+        (name is not None and mount.get("name") == name)
+        or (path is not None and mount.get("mountPath") == path)
         for mount in mounts
     )
 
 
 def shared(container: Body, *fields: str) -> Body:
     """Return a copy of those of a container's fields that it has."""
-    return {field: copy.deepcopy(container[field]) for field in fields if container.get(field) is not None}
+    return {
+        field: copy.deepcopy(container[field])
+        for field in fields
+        if container.get(field) is not None
+    }
 
 
 def literal(name: str, value: str) -> Body:

@@ -40,9 +40,22 @@ _LONGEST: Final = 128
 """Characters; the cost of a number grows with the square of its digits."""
 _LARGEST_EXPONENT: Final = 300
 """What a float holds, since Ray is given floats."""
-_PATTERN: Final = re.compile(r"([+-]?)(?=\.?[0-9])0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+_PATTERN: Final = re.compile(
+    r"([+-]?)(?=\.?[0-9])0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII
+)
 _EXPONENT: Final = re.compile(r"[eE]([-+]?[0-9]{1,10})", re.ASCII)
-_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DECIMAL: Final = {
+    "n": -9,
+    "u": -6,
+    "m": -3,
+    "": 0,
+    "k": 3,
+    "M": 6,
+    "G": 9,
+    "T": 12,
+    "P": 15,
+    "E": 18,
+}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX: Final = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY_SUFFIX: Final = ("", *_BINARY)
@@ -67,7 +80,9 @@ class Quantity(msgspec.Struct, frozen=True):
 
     def add(self, other: "Quantity") -> "Quantity":
         """Sum; zero takes the family of the other."""
-        return Quantity(_EXACT.add(self.amount, other.amount), other.family if self.is_zero else self.family)
+        return Quantity(
+            _EXACT.add(self.amount, other.amount), other.family if self.is_zero else self.family
+        )
 
     def times(self, factor: int) -> "Quantity":
         """Product with a whole number."""
@@ -141,7 +156,9 @@ def _interpret(suffix: str, text: str) -> tuple[int, Family]:
 
 def _binary(amount: int, places: int, power: int, text: str) -> Quantity:
     """Return an amount of digits, with so many decimal places, times a power of two."""
-    if not places and len(str(abs(amount))) + power * 3 // 10 < 15:  # the bound of Kubernetes' fast path
+    if (
+        not places and len(str(abs(amount))) + power * 3 // 10 < 15
+    ):  # the bound of Kubernetes' fast path
         return Quantity(Decimal(amount << power), Family.BINARY, text if amount % 8 else "")
     exact = Decimal(amount << power).scaleb(-places, _EXACT).quantize(_NANO, context=_EXACT)
     if abs(exact) > _LARGEST_BINARY:
@@ -151,7 +168,11 @@ def _binary(amount: int, places: int, power: int, text: str) -> Quantity:
 
 def _canonical(quantity: Quantity) -> str:
     amount = _EXACT.normalize(quantity.amount)
-    if quantity.family is Family.BINARY and abs(amount) >= 1024 and amount == amount.to_integral_value():  # 1Ki
+    if (
+        quantity.family is Family.BINARY
+        and abs(amount) >= 1024
+        and amount == amount.to_integral_value()
+    ):  # 1Ki
         whole, steps = int(amount), 0
         while whole % 1024 == 0 and steps < len(_BINARY):
             whole, steps = whole // 1024, steps + 1

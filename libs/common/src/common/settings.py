@@ -44,20 +44,26 @@ def _url(variable: str, value: str) -> str:
 
 def _file(variable: str, value: str) -> Path:
     if not Path(value).is_file():
-        raise errors.InvalidSpec(f"{variable}={value!r}: no such file; name a readable file or unset it")
+        raise errors.InvalidSpec(
+            f"{variable}={value!r}: no such file; name a readable file or unset it"
+        )
     return Path(value)
 
 
 def _output(variable: str, value: str) -> Path:
     """Return a file that may come to be."""
     if not Path(value).parent.is_dir():
-        raise errors.InvalidSpec(f"{variable}={value!r}: there is no such folder; name a file in one that exists")
+        raise errors.InvalidSpec(
+            f"{variable}={value!r}: there is no such folder; name a file in one that exists"
+        )
     return Path(value)
 
 
 def _number(variable: str, value: str, *, least: int = 0, most: int) -> int:
     if not value.isdecimal() or not least <= int(value) <= most:
-        raise errors.InvalidSpec(f"{variable}={value!r}: expected a whole number from {least} to {most}")
+        raise errors.InvalidSpec(
+            f"{variable}={value!r}: expected a whole number from {least} to {most}"
+        )
     return int(value)
 
 
@@ -67,7 +73,9 @@ def _names(_variable: str, value: str) -> tuple[str, ...]:
 
 def _level(variable: str, value: str) -> str:
     if value.upper() not in LEVELS:
-        raise errors.InvalidSpec(f"{variable}={value.upper()!r}: expected one of {', '.join(LEVELS)}")
+        raise errors.InvalidSpec(
+            f"{variable}={value.upper()!r}: expected one of {', '.join(LEVELS)}"
+        )
     return value.upper()
 
 
@@ -114,13 +122,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     watch_namespaces: Annotated[tuple[str, ...], Variable("RAYBUS_WATCH_NAMESPACES", _names)] = ()
     """The namespaces that are watched; empty means all."""
     log_level: Annotated[str, Variable("RAYBUS_LOG_LEVEL", _level)] = "INFO"
-    feature_gates: Annotated[Gates, Variable("RAYBUS_FEATURE_GATES", partial(_parsed, _gates))] = BETA
+    feature_gates: Annotated[Gates, Variable("RAYBUS_FEATURE_GATES", partial(_parsed, _gates))] = (
+        BETA
+    )
     workers: Annotated[int, Variable("RAYBUS_WORKERS", partial(_number, least=1, most=1000))] = 4
     """Reconciles that run at once."""
     cluster_domain: Annotated[str, Variable("RAYBUS_CLUSTER_DOMAIN")] = "cluster.local"
     use_kubernetes_proxy: Annotated[bool, Variable("RAYBUS_USE_KUBERNETES_PROXY", _switch)] = False
     """Reach Ray dashboards through the API server, from outside the cluster."""
-    gate_targets: Annotated[tuple[Origin, ...], Variable("RAYBUS_GATE_TARGETS", partial(_parsed, targets.read))] = ()
+    gate_targets: Annotated[
+        tuple[Origin, ...], Variable("RAYBUS_GATE_TARGETS", partial(_parsed, targets.read))
+    ] = ()
     """The servers that gates of UpgradePolicies may ask; empty means none."""
     kubernetes_host: Annotated[str, Variable("KUBERNETES_SERVICE_HOST")] = ""
     """The API server's address in its cluster, which Kubernetes sets; no gate asks it."""
@@ -133,7 +145,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         read: dict[str, Any] = {}
         for field in msgspec.structs.fields(cls):
             for variable in get_args(field.type):
-                if isinstance(variable, Variable) and (value := environ.get(variable.name, "").strip()):
+                if isinstance(variable, Variable) and (
+                    value := environ.get(variable.name, "").strip()
+                ):
                     read[field.name] = variable.read(variable.name, value)
         return cls(service=service, **read)
 

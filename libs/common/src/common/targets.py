@@ -18,7 +18,9 @@ NAMESPACE: Final = "{namespace}"
 """In a host: the namespace of the RayService."""
 FORM: Final = "https://HOST, https://*.DOMAIN, http://HOST:PORT or http://10.0.0.0/8:PORT"
 PORTS: Final = {"http": 80, "https": 443}
-_ENTRY: Final = re.compile(r"(https?)://([^:/\[\]]+(?:/\d{1,3})?|\[[0-9a-fA-F:.]+\](?:/\d{1,3})?)(?::(\d{1,5}))?")
+_ENTRY: Final = re.compile(
+    r"(https?)://([^:/\[\]]+(?:/\d{1,3})?|\[[0-9a-fA-F:.]+\](?:/\d{1,3})?)(?::(\d{1,5}))?"
+)
 _NAME: Final = re.compile(r"(?:\*\.)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _NEVER: Final = tuple(
     map(
@@ -67,7 +69,8 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
         if literal is not None and self.is_never_asked(literal):
             return f"{named} is an address that raybus never asks"
         if any(
-            each.scheme == url.scheme and each.port == port and _holds(each, host, namespace) for each in self.origins
+            each.scheme == url.scheme and each.port == port and _holds(each, host, namespace)
+            for each in self.origins
         ):
             return None
         return f"{named} is not a server that the administrator of raybus lists in {VARIABLE}"
@@ -102,7 +105,9 @@ def read(text: str) -> tuple[Origin, ...]:
 def _origin(text: str) -> Origin:
     found = _ENTRY.fullmatch(text)
     host = found[2].lower() if found is not None else ""
-    if found is None or not (_is_network(host) or _NAME.fullmatch(host.replace(NAMESPACE, "namespace"))):
+    if found is None or not (
+        _is_network(host) or _NAME.fullmatch(host.replace(NAMESPACE, "namespace"))
+    ):
         raise ValueError(f"{text!r} is not of the form {FORM}")
     port = int(found[3]) if found[3] else PORTS[found[1]]
     if not 0 < port < 2**16:
@@ -123,7 +128,11 @@ def _holds(origin: Origin, host: str, namespace: str) -> bool:
     if as_address(origin.host.split("/", 1)[0]) is not None:
         return literal is not None and literal in ip_network(origin.host)
     listed = origin.host.replace(NAMESPACE, namespace)
-    return host.endswith(listed[1:]) and len(host) >= len(listed) if listed.startswith("*.") else host == listed
+    return (
+        host.endswith(listed[1:]) and len(host) >= len(listed)
+        if listed.startswith("*.")
+        else host == listed
+    )
 
 
 def _plain(address: Address) -> Address:
@@ -132,4 +141,8 @@ def _plain(address: Address) -> Address:
         return address
     if address in _TRANSLATED:
         return IPv4Address(address.packed[-4:])
-    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else address)
+    return (
+        address.ipv4_mapped
+        or address.sixtofour
+        or (address.teredo[1] if address.teredo else address)
+    )

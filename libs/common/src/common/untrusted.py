@@ -26,7 +26,9 @@ _USUAL: Final = 20
 _STEP: Final = {ord("["): 1, ord("]"): -1}
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'"[]{}'))
-_UP_TO_A_BRACKET: Final = re.compile(rb'[^\[\]{}"]*(?:"(?:[^"\\]|\\.)*"[^\[\]{}"]*)*([\[\]{}])', re.DOTALL)
+_UP_TO_A_BRACKET: Final = re.compile(
+    rb'[^\[\]{}"]*(?:"(?:[^"\\]|\\.)*"[^\[\]{}"]*)*([\[\]{}])', re.DOTALL
+)
 _ESCAPE: Final = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 """A sequence for a terminal: colours, cursor, title."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -37,7 +39,9 @@ async def read(headers: Mapping[str, str], chunks: AsyncIterable[bytes], *, most
     """Return the body; `Unavailable` for one that is compressed or has more than `most` bytes."""
     encoding = headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in {"", "identity"}:
-        raise errors.Unavailable(f"the answer is compressed ({encoding[:20]}), which was not asked for")
+        raise errors.Unavailable(
+            f"the answer is compressed ({encoding[:20]}), which was not asked for"
+        )
     body = bytearray()
     async for chunk in chunks:
         body += chunk

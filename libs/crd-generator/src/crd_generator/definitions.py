@@ -42,9 +42,14 @@ V1ALPHA1: Final = Version(
         }.items()
         for field in fields.split()
     ),
-    required=frozenset({f"{PREFIX}HeadGroupSpec.rayStartParams", f"{PREFIX}WorkerGroupSpec.rayStartParams"}),
+    required=frozenset(
+        {f"{PREFIX}HeadGroupSpec.rayStartParams", f"{PREFIX}WorkerGroupSpec.rayStartParams"}
+    ),
     optional=frozenset({f"{PREFIX}RayServiceSpec.rayClusterConfig"}),
-    added={f"{PREFIX}{struct}": {"healthLastUpdateTime": "time"} for struct in ("AppStatus", "ServeDeploymentStatus")},
+    added={
+        f"{PREFIX}{struct}": {"healthLastUpdateTime": "time"}
+        for struct in ("AppStatus", "ServeDeploymentStatus")
+    },
 )
 
 _CLUSTER_COLUMNS: Final = (

@@ -60,7 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Write the data file."""
     parser = argparse.ArgumentParser(prog="python -m crd_generator.go_source", description=__doc__)
     parser.add_argument("--api", type=Path, required=True, help="folder of the module k8s.io/api")
-    parser.add_argument("--machinery", type=Path, required=True, help="folder of the module k8s.io/apimachinery")
+    parser.add_argument(
+        "--machinery", type=Path, required=True, help="folder of the module k8s.io/apimachinery"
+    )
     parser.add_argument("--version", required=True, help="version of both modules, such as v0.36.0")
     options = parser.parse_args(arguments)
     sources = {
@@ -69,9 +71,15 @@ def main(arguments: list[str] | None = None) -> int:
         "meta/v1": options.machinery / "pkg/apis/meta/v1/types.go",
     }
     if missing := [str(path) for path in sources.values() if not path.is_file()]:
-        sys.stderr.write(f"cannot read {missing[0]}: pass the folders of k8s.io/api and k8s.io/apimachinery\n")
+        sys.stderr.write(
+            f"cannot read {missing[0]}: pass the folders of k8s.io/api and k8s.io/apimachinery\n"
+        )
         return 1
-    known = {name: text for package, path in sources.items() for name, text in declarations(package, path)}
+    known = {
+        name: text
+        for package, path in sources.items()
+        for name, text in declarations(package, path)
+    }
     schema = GoSchema(version=options.version, types=dict(sorted(_reachable(known).items())))
     SCHEMA_FILE.write_text(render(schema), encoding="utf-8")
     sys.stderr.write(f"wrote {len(schema.types)} types to {SCHEMA_FILE.name}\n")
@@ -83,7 +91,9 @@ def render(schema: GoSchema) -> str:
     lines = [f'{{"version": {json.dumps(schema.version)}, "types": {{']
     for position, (name, kind) in enumerate(schema.types.items()):
         end = "" if position == len(schema.types) - 1 else ","
-        head = json.dumps({key: value for key, value in msgspec.to_builtins(kind).items() if key != "fields"})[1:-1]
+        head = json.dumps(
+            {key: value for key, value in msgspec.to_builtins(kind).items() if key != "fields"}
+        )[1:-1]
         fields = ",\n".join(f"    {msgspec.json.encode(field).decode()}" for field in kind.fields)
         lines.append(f'"{name}": {{{head + ", " if head else ""}"fields": [\n{fields}\n]}}{end}')
     return "\n".join([*lines, "}}", ""])
@@ -169,7 +179,10 @@ def _reachable(known: dict[str, "GoType"]) -> dict[str, "GoType"]:
         if name in found or name not in known:
             continue
         kind = known[name]
-        fields = [msgspec.structs.replace(field, type=_without_aliases(field.type, known)) for field in kind.fields]
+        fields = [
+            msgspec.structs.replace(field, type=_without_aliases(field.type, known))
+            for field in kind.fields
+        ]
         found[name] = msgspec.structs.replace(kind, fields=fields)
         wanted.extend(re.sub(r"^(\*|\[\]|map\[string\])+", "", field.type) for field in fields)
     return found

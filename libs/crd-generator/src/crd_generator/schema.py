@@ -13,9 +13,7 @@ from common.api.go_types import GoField, GoType
 
 Schema: TypeAlias = dict[str, Any]
 
-_QUANTITY_PATTERN: Final = (
-    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
-)
+_QUANTITY_PATTERN: Final = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 _INTEGER_OR_STRING: Final[Schema] = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "x-kubernetes-int-or-string": True,
@@ -41,7 +39,9 @@ _FIXED: Final[dict[str, Schema]] = {
     "json": {"type": "object"},
     "meta/v1.ObjectMeta": _EMBEDDED_METADATA,
 }
-_SHAPE: Final = frozenset({"type", "properties", "items", "additionalProperties", "x-kubernetes-int-or-string"})
+_SHAPE: Final = frozenset(
+    {"type", "properties", "items", "additionalProperties", "x-kubernetes-int-or-string"}
+)
 """Keywords that define which fields there are and how deep they go; all else of a schema is rules on their values."""
 _LIMITS: Final = {
     "Pattern": "pattern",
@@ -71,7 +71,10 @@ def build(go_type: str, version: Version) -> Schema:
     if go_type.startswith("[]"):
         return {"type": "array", "items": build(go_type.removeprefix("[]"), version)}
     if go_type.startswith("map[string]"):
-        return {"type": "object", "additionalProperties": build(go_type.removeprefix("map[string]"), version)}
+        return {
+            "type": "object",
+            "additionalProperties": build(go_type.removeprefix("map[string]"), version),
+        }
     if go_type in version.bare:
         return _bare(build(go_type, msgspec.structs.replace(version, bare=frozenset())))
     return dict(_FIXED[go_type]) if go_type in _FIXED else _struct(go_type, version)
@@ -82,7 +85,9 @@ def _bare(full: Schema) -> Schema:
     shape = {key: value for key, value in full.items() if key in _SHAPE}
     if "properties" in shape:
         shape["properties"] = {name: _bare(field) for name, field in shape["properties"].items()}
-    return shape | {key: _bare(shape[key]) for key in ("items", "additionalProperties") if key in shape}
+    return shape | {
+        key: _bare(shape[key]) for key in ("items", "additionalProperties") if key in shape
+    }
 
 
 def _struct(name: str, version: Version) -> Schema:
@@ -141,5 +146,7 @@ def _property(field: GoField, version: Version) -> Schema:
         elif rule in _LIMITS:
             schema[_LIMITS[rule]] = int(limit) if limit.isdecimal() else limit
     if field.cel:
-        schema["x-kubernetes-validations"] = [{"message": message, "rule": rule} for rule, message in field.cel]
+        schema["x-kubernetes-validations"] = [
+            {"message": message, "rule": rule} for rule, message in field.cel
+        ]
     return schema

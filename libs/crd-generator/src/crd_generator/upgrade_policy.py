@@ -35,7 +35,12 @@ def definition() -> Schema:
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": [
-            {"name": name, "type": kind, "jsonPath": path, **({"priority": priority} if priority else {})}
+            {
+                "name": name,
+                "type": kind,
+                "jsonPath": path,
+                **({"priority": priority} if priority else {}),
+            }
             for name, kind, path, priority in _COLUMNS
         ],
         "schema": {"openAPIV3Schema": _root()},
@@ -90,7 +95,9 @@ def spec() -> Schema:
                 gate_types.MOST_GATES,
             ),
             "onFailure": _choice(
-                "What a failed gate does to the upgrade.", policy.OnFailure, default=policy.OnFailure.ROLLBACK
+                "What a failed gate does to the upgrade.",
+                policy.OnFailure,
+                default=policy.OnFailure.ROLLBACK,
             ),
             "bake": _duration(
                 "How long the replaced cluster keeps its capacity once all traffic has moved, ready for a rollback."
@@ -114,7 +121,9 @@ def _steps() -> Schema:
     step = _object(
         "A share of the traffic, and how long it stays.",
         {
-            "weight": _integer("Percent of the traffic; more than in the step before.", 1, policy.WHOLE),
+            "weight": _integer(
+                "Percent of the traffic; more than in the step before.", 1, policy.WHOLE
+            ),
             "hold": _duration("The shortest time at this weight."),
             "pause": _object("The upgrade waits here until its user resumes it.", {}),
         },
@@ -156,7 +165,9 @@ def _gate() -> Schema:
             "The limit: a percentage of the requests (1%), a duration (250ms), or of prometheus a number in quotes ('0.5').",
             f"{percent}|{duration}|{decimal}",
         ),
-        "min": _text("The least value of a query of prometheus: a number in quotes ('0.5').", decimal),
+        "min": _text(
+            "The least value of a query of prometheus: a number in quotes ('0.5').", decimal
+        ),
         "maxIncrease": {
             **_text("The limit as a growth over the value of the active cluster: 30%.", percent),
             "x-kubernetes-validations": [
@@ -174,7 +185,11 @@ def _gate() -> Schema:
         "prometheus": _prometheus(),
         "webhook": _object(
             "A server that decides before the first traffic and at each step.",
-            {"url": _url("Its address. raybus asks only servers that its administrator lists in RAYBUS_GATE_TARGETS.")},
+            {
+                "url": _url(
+                    "Its address. raybus asks only servers that its administrator lists in RAYBUS_GATE_TARGETS."
+                )
+            },
             required=("url",),
         ),
     }
@@ -222,7 +237,11 @@ def _rules_of_kinds(decimal: str) -> list[Schema]:
             "is a field of a gate with a metric or prometheus",
             at=".max",
         ),
-        _rule("has(self.prometheus) || !has(self.min)", "is a field of a gate with prometheus", at=".min"),
+        _rule(
+            "has(self.prometheus) || !has(self.min)",
+            "is a field of a gate with prometheus",
+            at=".min",
+        ),
         _rule(
             "!has(self.prometheus) || has(self.max) != has(self.min)",
             "of prometheus, state exactly one of max and min",
@@ -234,7 +253,11 @@ def _rules_of_kinds(decimal: str) -> list[Schema]:
             at=".max",
         ),
         *(
-            _rule(f"has(self.metric) || !has(self.{field})", "is a field of a gate with a metric", at=f".{field}")
+            _rule(
+                f"has(self.metric) || !has(self.{field})",
+                "is a field of a gate with a metric",
+                at=f".{field}",
+            )
             for field in ("maxIncrease", "minRequests", "quantile")
         ),
     ]
@@ -244,7 +267,9 @@ def _prometheus() -> Schema:
     address = _url(
         "Its address, without /api/v1/query. raybus asks only servers that its administrator lists in RAYBUS_GATE_TARGETS."
     )
-    address["x-kubernetes-validations"].append(_rule("!self.contains('?')", "must not have a query"))
+    address["x-kubernetes-validations"].append(
+        _rule("!self.contains('?')", "must not have a query")
+    )
     names = ", ".join(f"${each}" for each in gate_types.PLACEHOLDERS)
     asked = {
         **_text(
@@ -284,10 +309,17 @@ def _warm_up() -> Schema:
         {
             "requests": _integer("How many.", 1, policy.MOST_WARM_UP),
             "path": {
-                **_text("Path of the requests.", _anchored(policy.PATH.pattern), longest=policy.LONGEST_PATH),
+                **_text(
+                    "Path of the requests.",
+                    _anchored(policy.PATH.pattern),
+                    longest=policy.LONGEST_PATH,
+                ),
                 "default": "/",
                 "x-kubernetes-validations": [
-                    _rule("!self.contains('..') && !self.contains('//')", "must not contain '..' or '//'")
+                    _rule(
+                        "!self.contains('..') && !self.contains('//')",
+                        "must not contain '..' or '//'",
+                    )
                 ],
             },
             "concurrency": _integer("How many at once.", 1, policy.MOST_AT_ONCE, default=1),
@@ -307,10 +339,16 @@ def _mirror() -> Schema:
         "default": ["GET"],
     }
     duration = _duration("How long.")
-    duration["x-kubernetes-validations"].append(_rule("duration(self) > duration('0s')", "must be positive"))
+    duration["x-kubernetes-validations"].append(
+        _rule("duration(self) > duration('0s')", "must be positive")
+    )
     return _object(
         "Copies of requests for the new cluster before its first traffic; their answers are discarded.",
-        {"percent": _integer("Percent of the requests.", 1, policy.WHOLE), "duration": duration, "methods": methods},
+        {
+            "percent": _integer("Percent of the requests.", 1, policy.WHOLE),
+            "duration": duration,
+            "methods": methods,
+        },
         required=("percent", "duration"),
     )
 
@@ -324,8 +362,15 @@ def _preview() -> Schema:
         },
         required=("name", "value"),
     )
-    service = {"description": "A Service of the new cluster alone.", "type": "boolean", "default": False}
-    return _object("How you reach the new cluster before its first traffic.", {"service": service, "header": header})
+    service = {
+        "description": "A Service of the new cluster alone.",
+        "type": "boolean",
+        "default": False,
+    }
+    return _object(
+        "How you reach the new cluster before its first traffic.",
+        {"service": service, "header": header},
+    )
 
 
 def _status() -> Schema:
@@ -350,7 +395,9 @@ def _status() -> Schema:
     return _object("What raybus reports.", {"conditions": conditions})
 
 
-def _object(description: str, properties: dict[str, Any], *, required: tuple[str, ...] = ()) -> Schema:
+def _object(
+    description: str, properties: dict[str, Any], *, required: tuple[str, ...] = ()
+) -> Schema:
     schema: Schema = {"description": description, "type": "object"}
     if properties:
         schema["properties"] = properties
@@ -386,7 +433,10 @@ def _text(description: str, pattern: str, *, longest: int = _LONGEST_TEXT) -> Sc
 def _duration(description: str) -> Schema:
     longest = _go(fields.LONGEST)
     rule = _rule(f"duration(self) <= duration('{longest}')", f"must be at most {longest}")
-    return {**_text(description, _anchored(fields.DURATION.pattern)), "x-kubernetes-validations": [rule]}
+    return {
+        **_text(description, _anchored(fields.DURATION.pattern)),
+        "x-kubernetes-validations": [rule],
+    }
 
 
 def _choice(description: str, values: Iterable[str], *, default: str) -> Schema:

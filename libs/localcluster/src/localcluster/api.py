@@ -57,7 +57,10 @@ class Api:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Close the connections."""
         await self._http.aclose()
@@ -99,7 +102,9 @@ class Api:
             if meanwhile is not None:
                 meanwhile()
             if time.monotonic() > deadline:
-                raise ClusterError(f"{what} did not happen within {timeout:.0f} s; see the cluster's logs")
+                raise ClusterError(
+                    f"{what} did not happen within {timeout:.0f} s; see the cluster's logs"
+                )
             await asyncio.sleep(_POLL_SECONDS)
 
     async def apply(self, document: Document, *, timeout: float = 20) -> Document:
@@ -115,17 +120,23 @@ class Api:
                     return response.json()
                 complaint = _complaint(response)
             if time.monotonic() > deadline:
-                raise ClusterError(f"cannot apply {document['kind']} {document['metadata']['name']}: {complaint}")
+                raise ClusterError(
+                    f"cannot apply {document['kind']} {document['metadata']['name']}: {complaint}"
+                )
             await asyncio.sleep(0.1)
 
     async def create(self, path: str, document: Document) -> Document:
         """Post an object (TokenRequest and the like)."""
         response = await self._http.post(path, json=document)
         if not response.is_success:
-            raise ClusterError(f"cannot create {document['kind']} at {path}: {_complaint(response)}")
+            raise ClusterError(
+                f"cannot create {document['kind']} at {path}: {_complaint(response)}"
+            )
         return response.json()
 
-    async def apply_definitions(self, definitions: Sequence[Document], *, timeout: float = 60) -> None:
+    async def apply_definitions(
+        self, definitions: Sequence[Document], *, timeout: float = 60
+    ) -> None:
         """Apply CustomResourceDefinitions, all at once, and wait until the API serves them."""
         async with asyncio.TaskGroup() as group:
             for definition in definitions:
@@ -144,7 +155,9 @@ class Api:
                 if version["served"]:
                     # Discovery is small; the definition itself can be half a megabyte.
                     path = f"/apis/{spec['group']}/{version['name']}"
-                    group.create_task(self.wait_for(f"serving {plural} at {path}", path, serves, timeout=timeout))
+                    group.create_task(
+                        self.wait_for(f"serving {plural} at {path}", path, serves, timeout=timeout)
+                    )
 
     async def _send(self, document: Document) -> httpx.Response:
         path = await self._path(document)
@@ -176,14 +189,18 @@ class Api:
         try:
             return self._resources[base][kind]
         except KeyError:
-            raise httpx.TransportError(f"the API does not serve {kind} in {base.split('/', 2)[-1]}") from None
+            raise httpx.TransportError(
+                f"the API does not serve {kind} in {base.split('/', 2)[-1]}"
+            ) from None
 
 
 def read_manifests(folder: Path, *, kind: str | None = None) -> list[Document]:
     """Read the objects of every YAML file in a folder; Helm's conditional lines (`{{ … }}`) are skipped."""
     documents: list[Document] = []
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
-        text = "".join(line for line in path.read_text().splitlines(keepends=True) if not line.startswith("{{"))
+        text = "".join(
+            line for line in path.read_text().splitlines(keepends=True) if not line.startswith("{{")
+        )
         try:
             parsed: list[Any] = list(yaml.load_all(text, Loader=_LOADER))
         except yaml.YAMLError as error:

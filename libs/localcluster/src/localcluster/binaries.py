@@ -100,7 +100,9 @@ async def build(names: Sequence[str], wanted: Settings, progress: Progress) -> N
     cache = wanted.binary_cache
     cache.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
-        lock = progress.locked(cache / ".lock", "waiting for another run that builds the same programs")
+        lock = progress.locked(
+            cache / ".lock", "waiting for another run that builds the same programs"
+        )
         await asyncio.to_thread(held.enter_context, lock)
         missing = [name for name in names if not (cache / name).exists()]
         if not missing:
@@ -114,7 +116,9 @@ async def build(names: Sequence[str], wanted: Settings, progress: Progress) -> N
             )
         go = await _toolchain(wanted, progress)
         with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as folder:
-            workshop = _Workshop(go=go, environment=_environment(), sources=Path(folder), cache=cache)
+            workshop = _Workshop(
+                go=go, environment=_environment(), sources=Path(folder), cache=cache
+            )
             groups = build_sources.by_group(programs)
             for number, group in enumerate(groups, start=1):
                 await _build_group(workshop, group, f"({number} of {len(groups)})", progress)
@@ -123,7 +127,9 @@ async def build(names: Sequence[str], wanted: Settings, progress: Progress) -> N
                     await _collect(workshop, name, progress)
 
 
-async def _build_group(workshop: _Workshop, programs: Sequence[Program], position: str, progress: Progress) -> None:
+async def _build_group(
+    workshop: _Workshop, programs: Sequence[Program], position: str, progress: Progress
+) -> None:
     """Build the programs of one module in one run of Go: it links one while it compiles the next, and no core waits."""
     group = programs[0].group
     made = workshop.sources / "bin"
@@ -136,7 +142,12 @@ async def _build_group(workshop: _Workshop, programs: Sequence[Program], positio
         output = made / programs[0].name if installed else f"{made}/"
         packages = [installed] if installed else [f"./{program.name}" for program in programs]
         flags = ["-v", "-trimpath", "-ldflags", build_sources.linker_flags(group)]
-        await _go([str(workshop.go), "build", *flags, "-o", str(output), *packages], workshop, module, step.note)
+        await _go(
+            [str(workshop.go), "build", *flags, "-o", str(output), *packages],
+            workshop,
+            module,
+            step.note,
+        )
         for program in programs:
             (made / program.name).replace(workshop.cache / program.name)
 
@@ -180,11 +191,15 @@ async def _download(workshop: _Workshop, module: str, version: str) -> dict[str,
     finished = await processes.run(argv, environment=workshop.environment, cwd=workshop.sources)
     if finished.code != 0:
         cause = processes.last_line(finished.errors or finished.output)
-        raise ClusterError(f"cannot download {module} {version} ({cause}); check GOPROXY and the network")
+        raise ClusterError(
+            f"cannot download {module} {version} ({cause}); check GOPROXY and the network"
+        )
     return json.loads(finished.output)
 
 
-async def _go(argv: Sequence[str], workshop: _Workshop, folder: Path, note: Callable[[str], None]) -> None:
+async def _go(
+    argv: Sequence[str], workshop: _Workshop, folder: Path, note: Callable[[str], None]
+) -> None:
     def show(line: str) -> None:
         note((line.removeprefix("go: ") if line.startswith("go: ") else f"compiling {line}")[:60])
 
@@ -207,7 +222,9 @@ async def _toolchain(wanted: Settings, progress: Progress) -> Path:
         found = _packaged_go(home)
     if found is None or await _go_version(found) < _MINIMUM_GO:
         needed = ".".join(map(str, _MINIMUM_GO))
-        raise ClusterError(f"no Go {needed} or newer is to be had here; install one from go.dev and put it on PATH")
+        raise ClusterError(
+            f"no Go {needed} or newer is to be had here; install one from go.dev and put it on PATH"
+        )
     return found
 
 
@@ -218,7 +235,9 @@ async def _install_go(home: Path) -> None:
     attempts = [[[sys.executable, "-m", "pip", *target]]]
     if (uv := shutil.which("uv")) is not None:
         attempts.append([[uv, "pip", *target]])
-    attempts.append([[sys.executable, "-m", "venv", str(private)], [str(private / "bin" / "pip"), *target]])
+    attempts.append(
+        [[sys.executable, "-m", "venv", str(private)], [str(private / "bin" / "pip"), *target]]
+    )
     failure = ""
     for commands in attempts:
         failure = await _first_failure(commands)

@@ -207,7 +207,12 @@ PROGRAMS: dict[str, Program] = {
         Program(name="kwok", group="kwok", main="", seconds=75),
         Program(name=f"helm-{settings.HELM}", group="helm", main="", seconds=120),
         Program(name=f"nats-{settings.NATS_CLI}", group="nats", main="", seconds=60),
-        Program(name=f"cert-manager-{settings.CERT_MANAGER}", group="cert-manager", main=_CERT_MANAGER, seconds=100),
+        Program(
+            name=f"cert-manager-{settings.CERT_MANAGER}",
+            group="cert-manager",
+            main=_CERT_MANAGER,
+            seconds=100,
+        ),
         Program(name=f"kueue-{settings.KUEUE}", group="kueue", main="", seconds=240),
         Program(name=f"versitygw-{settings.VERSITYGW}", group="versitygw", main="", seconds=120),
     )
@@ -254,7 +259,12 @@ MANIFESTS: dict[str, Manifests] = {
         Manifests(
             name="gateway-crds",
             sources=(
-                ("sigs.k8s.io/gateway-api", settings.GATEWAY_API, "config/crd/standard", "gateway.*.yaml"),
+                (
+                    "sigs.k8s.io/gateway-api",
+                    settings.GATEWAY_API,
+                    "config/crd/standard",
+                    "gateway.*.yaml",
+                ),
                 (*_GATEWAY, "charts/gateway-crds-helm/templates/generated", "*.yaml"),
             ),
         ),

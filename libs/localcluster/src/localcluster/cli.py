@@ -44,23 +44,38 @@ class Output(StrEnum):
 T = TypeVar("T")
 
 Name = Annotated[
-    str | None, typer.Option("--name", help="Name of the cluster; default: $RAYBUS_CLUSTER, or that of this checkout.")
+    str | None,
+    typer.Option(
+        "--name", help="Name of the cluster; default: $RAYBUS_CLUSTER, or that of this checkout."
+    ),
 ]
 Format = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
-_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+_PASS_ON = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "allow_interspersed_args": False,
+}
 
 
 @app.command()
 def up(
     driver_name: Annotated[
         DriverName,
-        typer.Option("--driver", help="auto: kind or K3s with a Docker engine, else a node built on this machine."),
+        typer.Option(
+            "--driver",
+            help="auto: kind or K3s with a Docker engine, else a node built on this machine.",
+        ),
     ] = DriverName.AUTO,
     name: Name = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="An existing cluster; only with --driver kubeconfig.")] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="An existing cluster; only with --driver kubeconfig.")
+    ] = None,
     control_plane_only: Annotated[
         bool,
-        typer.Option("--control-plane-only", help="API server and controllers alone, in 3 s, without root: no pods."),
+        typer.Option(
+            "--control-plane-only",
+            help="API server and controllers alone, in 3 s, without root: no pods.",
+        ),
     ] = False,
     gateway: Annotated[
         bool,
@@ -70,16 +85,26 @@ def up(
     ] = True,
     gateway_api: Annotated[
         bool,
-        typer.Option("--gateway-api", help="With --no-gateway: the CRDs of the Gateway API, for a gateway later."),
+        typer.Option(
+            "--gateway-api",
+            help="With --no-gateway: the CRDs of the Gateway API, for a gateway later.",
+        ),
     ] = False,
     load_images: Annotated[
         list[Path] | None,
-        typer.Option("--load", help="An image archive that a new node loads while it starts (driver built)."),
+        typer.Option(
+            "--load", help="An image archive that a new node loads while it starts (driver built)."
+        ),
     ] = None,
     crds: Annotated[
-        Path | None, typer.Option(help="Folder of CRDs to install first; default: deploy/crds of this checkout.")
+        Path | None,
+        typer.Option(
+            help="Folder of CRDs to install first; default: deploy/crds of this checkout."
+        ),
     ] = None,
-    port: Annotated[int, typer.Option(help="Port of the API server on 127.0.0.1; 0 takes a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(help="Port of the API server on 127.0.0.1; 0 takes a free one.")
+    ] = 0,
     output: Format = Output.TEXT,
 ) -> None:
     """Start the cluster; a running one is kept."""
@@ -115,7 +140,12 @@ def prepare(
 ) -> None:
     """Build or find the programs of the driver built in advance, for a later up or test run."""
     with _errors():
-        names = [*binaries.CONTROL_PLANE, "kube-scheduler", *binaries.SIMULATED_NODES, binaries.GATEWAY_CRDS]
+        names = [
+            *binaries.CONTROL_PLANE,
+            "kube-scheduler",
+            *binaries.SIMULATED_NODES,
+            binaries.GATEWAY_CRDS,
+        ]
         if not control_plane_only:
             names = [*binaries.NODE, *(binaries.GATEWAY if gateway else ())]
         found = _run(binaries.obtain(names, Settings.from_environment(), Progress.to_stderr()))
@@ -125,7 +155,9 @@ def prepare(
 @app.command()
 def down(
     name: Name = None,
-    purge: Annotated[bool, typer.Option("--purge", help="Remove the store of imported images as well.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Remove the store of imported images as well.")
+    ] = False,
 ) -> None:
     """Remove the cluster and its leftovers, also after a crash or a failed start."""
     with _errors():
@@ -148,7 +180,9 @@ def status(name: Name = None, output: Format = Output.TEXT) -> None:
             typer.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
         else:
             typer.echo(_as_text(known))
-            typer.echo(f"state       {'running' if not dead else 'broken: ' + ', '.join(dead) + ' ended'}")
+            typer.echo(
+                f"state       {'running' if not dead else 'broken: ' + ', '.join(dead) + ' ended'}"
+            )
         if dead:
             raise typer.Exit(1)
 
@@ -162,7 +196,9 @@ def kubeconfig(name: Name = None) -> None:
 
 @app.command()
 def load(
-    images: Annotated[list[Path], typer.Argument(help="Image archives, as 'docker save' writes them.")],
+    images: Annotated[
+        list[Path], typer.Argument(help="Image archives, as 'docker save' writes them.")
+    ],
     name: Name = None,
     output: Format = Output.TEXT,
 ) -> None:
@@ -173,7 +209,11 @@ def load(
         progress = Progress.to_stderr()
         with progress.step(f"loading {len(images)} image file(s)", estimate=5 * len(images)):
             tags = _run(drivers.by_name(known.driver).load(known, layout, images))
-        typer.echo(msgspec.json.encode({"loaded": tags}).decode() if output is Output.JSON else "\n".join(tags))
+        typer.echo(
+            msgspec.json.encode({"loaded": tags}).decode()
+            if output is Output.JSON
+            else "\n".join(tags)
+        )
 
 
 @app.command(context_settings=_PASS_ON)
@@ -216,7 +256,9 @@ async def _down(layout: Layout, *, purge: bool) -> None:
         await drivers.by_name(name).down(layout, Progress.to_stderr(), purge=purge)
 
 
-def _wanted(named: DriverName, kubeconfig: Path | None, *, control_plane_only: bool) -> DriverName | str:
+def _wanted(
+    named: DriverName, kubeconfig: Path | None, *, control_plane_only: bool
+) -> DriverName | str:
     if kubeconfig is not None and named is not DriverName.KUBECONFIG:
         raise MisuseError(
             "--kubeconfig needs --driver kubeconfig: an existing cluster is used only on explicit request"
@@ -245,7 +287,9 @@ def _known(layout: Layout) -> Record:
 
 
 def _any_kubectl() -> NoReturn:
-    raise ClusterError("kubectl is not installed here; install it, or use the kubeconfig with another client")
+    raise ClusterError(
+        "kubectl is not installed here; install it, or use the kubeconfig with another client"
+    )
 
 
 def _become(argv: list[str], environment: dict[str, str], known: Record) -> NoReturn:
@@ -282,7 +326,9 @@ def _errors() -> Generator[None]:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2 if isinstance(error, MisuseError) else 1) from error
     except PermissionError as error:
-        typer.echo(f"error: {error.filename}: permission denied; run as its owner, or as root", err=True)
+        typer.echo(
+            f"error: {error.filename}: permission denied; run as its owner, or as root", err=True
+        )
         raise typer.Exit(1) from error
 
 

@@ -35,7 +35,16 @@ Starter = Callable[[str, Sequence[str]], Spawned]
 READY_SECONDS = 60
 """How long a control plane may take on a busy machine; 2 s is usual."""
 
-_COMPONENTS = ("admin", "controller-manager", "scheduler", "kwok", "proxy", "coredns", "envoy-gateway", "node")
+_COMPONENTS = (
+    "admin",
+    "controller-manager",
+    "scheduler",
+    "kwok",
+    "proxy",
+    "coredns",
+    "envoy-gateway",
+    "node",
+)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,18 +69,26 @@ def prepare(place: Place) -> None:
 
 async def start_api(place: Place, api: Api, start: Starter) -> list[Spawned]:
     """Start etcd and the API server, and wait until it is ready."""
-    processes = [start("etcd", components.etcd(place)), start("kube-apiserver", components.api_server(place))]
+    processes = [
+        start("etcd", components.etcd(place)),
+        start("kube-apiserver", components.api_server(place)),
+    ]
     await wait_ready(api, processes)
     return processes
 
 
-async def start_controllers(place: Place, api: Api, start: Starter, options: Options) -> list[Spawned]:
+async def start_controllers(
+    place: Place, api: Api, start: Starter, options: Options
+) -> list[Spawned]:
     """Apply the CRDs, start the controllers, and wait until pods can be made."""
     if options.crds is not None:
         await api.apply_definitions(read_manifests(options.crds, kind="CustomResourceDefinition"))
     simulated = options.simulated_nodes > 0
     processes = [
-        start("kube-controller-manager", components.controller_manager(place, simulated_nodes=simulated)),
+        start(
+            "kube-controller-manager",
+            components.controller_manager(place, simulated_nodes=simulated),
+        ),
     ]
     if options.scheduler:
         processes.append(start("kube-scheduler", components.scheduler(place)))
@@ -87,13 +104,17 @@ async def start_controllers(place: Place, api: Api, start: Starter, options: Opt
     return processes
 
 
-async def wait_ready(api: Api, processes: Sequence[Spawned], *, timeout: float = READY_SECONDS) -> None:
+async def wait_ready(
+    api: Api, processes: Sequence[Spawned], *, timeout: float = READY_SECONDS
+) -> None:
     """Wait for the API server; the error for a program that ended meanwhile has its name and its last error line."""
     deadline = time.monotonic() + timeout
     while not await api.is_ready():
         check_running(processes)
         if time.monotonic() > deadline:
-            raise ClusterError(f"the API server was not ready within {timeout:.0f} s; see {processes[-1].log}")
+            raise ClusterError(
+                f"the API server was not ready within {timeout:.0f} s; see {processes[-1].log}"
+            )
         await asyncio.sleep(0.05)
 
 
@@ -103,7 +124,9 @@ def check_running(processes: Sequence[Spawned]) -> None:
         code = process.popen.poll()
         if code is not None:
             cause = last_error(process.log.read_text(errors="replace"))
-            raise ClusterError(f"{process.identity.name} ended with code {code}: {cause} (log: {process.log})")
+            raise ClusterError(
+                f"{process.identity.name} ended with code {code}: {cause} (log: {process.log})"
+            )
 
 
 async def _add_nodes(api: Api, count: int, watched: Callable[[], None]) -> None:
@@ -178,7 +201,9 @@ class ControlPlane:
     ) -> "AsyncGenerator[ControlPlane]":
         """Run a control plane for the length of a `with` block, its files under `workdir`."""
         options = Options(crds=crds, scheduler=scheduler, simulated_nodes=kwok_nodes)
-        programs = binaries or await obtain(options, Settings.from_environment(), Progress.to_stderr())
+        programs = binaries or await obtain(
+            options, Settings.from_environment(), Progress.to_stderr()
+        )
         control_plane = await launch(workdir, programs, options, audit=audit)
         try:
             yield control_plane
@@ -242,7 +267,9 @@ class ControlPlane:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         async with self.api() as api:
             answer = await api.create(path, _TOKEN_REQUEST)
-        access = Access(server=self._access.server, ca=self._access.ca, token=answer["status"]["token"])
+        access = Access(
+            server=self._access.server, ca=self._access.ca, token=answer["status"]["token"]
+        )
         target = self._place.work / f"{namespace}.{name}.kubeconfig"
         return kubeconfig.write(target, "local", access, namespace=namespace)
 
@@ -277,11 +304,18 @@ async def obtain(options: Options, settings: Settings, progress: Progress) -> Bi
 
 
 async def launch(
-    workdir: Path, programs: Binaries, options: Options, *, audit: bool = False, dies_with_us: bool = True
+    workdir: Path,
+    programs: Binaries,
+    options: Options,
+    *,
+    audit: bool = False,
+    dies_with_us: bool = True,
 ) -> ControlPlane:
     """Start a control plane under `workdir`; the caller has to stop it."""
     for attempt in range(1, _ATTEMPTS + 1):
-        control_plane = ControlPlane(_place(workdir, programs, audit=audit), options, dies_with_us=dies_with_us)
+        control_plane = ControlPlane(
+            _place(workdir, programs, audit=audit), options, dies_with_us=dies_with_us
+        )
         try:
             await control_plane.start()
         except ClusterError as error:

@@ -128,4 +128,6 @@ async def need_docker(name: DriverName) -> None:
 
 
 async def _docker_answers() -> bool:
-    return shutil.which("docker") is not None and (await processes.run(["docker", "info"])).code == 0
+    return (
+        shutil.which("docker") is not None and (await processes.run(["docker", "info"])).code == 0
+    )

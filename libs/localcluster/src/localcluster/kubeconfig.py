@@ -86,16 +86,31 @@ def create(folder: Path, *, addresses: Sequence[str], node: str) -> Pki:
         *("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"),
         "kubernetes.default.svc.cluster.local",
     ]
-    authority.issue(pki, "apiserver", subject=("kube-apiserver", None), alternatives=[*names, *addresses])
-    authority.issue(pki, "kubelet", subject=(f"system:node:{node}", "system:nodes"), alternatives=[node, *addresses])
-    authority.issue(pki, "apiserver-to-kubelet", subject=("kube-apiserver-kubelet-client", MASTERS), alternatives=[])
+    authority.issue(
+        pki, "apiserver", subject=("kube-apiserver", None), alternatives=[*names, *addresses]
+    )
+    authority.issue(
+        pki,
+        "kubelet",
+        subject=(f"system:node:{node}", "system:nodes"),
+        alternatives=[node, *addresses],
+    )
+    authority.issue(
+        pki,
+        "apiserver-to-kubelet",
+        subject=("kube-apiserver-kubelet-client", MASTERS),
+        alternatives=[],
+    )
     signing = ec.generate_private_key(ec.SECP256R1())
     write_private(pki.key("service-accounts"), _private_pem(signing))
     public = signing.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     write_private(pki.public_key, public)
-    identities = {**IDENTITIES, "node": Identity(user=f"system:node:{node}", groups=("system:nodes",))}
+    identities = {
+        **IDENTITIES,
+        "node": Identity(user=f"system:node:{node}", groups=("system:nodes",)),
+    }
     lines = [
         f'{pki.tokens[name]},{identity.user},{identity.user},"{",".join(identity.groups)}"'
         for name, identity in identities.items()
@@ -138,14 +153,18 @@ class _Authority:
             .sign(self._key, hashes.SHA256())
         )
 
-    def issue(self, pki: Pki, name: str, *, subject: tuple[str, str | None], alternatives: Sequence[str]) -> None:
+    def issue(
+        self, pki: Pki, name: str, *, subject: tuple[str, str | None], alternatives: Sequence[str]
+    ) -> None:
         """Sign a certificate for servers and clients alike, and write it with its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         common_name, organization = subject
         attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
         if organization is not None:
             attributes.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+        usage = x509.ExtendedKeyUsage(
+            [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        )
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = (
             self._builder(x509.Name(attributes), key.public_key())
@@ -160,7 +179,9 @@ class _Authority:
         write_private(pki.certificate(name), certificate.public_bytes(serialization.Encoding.PEM))
         write_private(pki.key(name), _private_pem(key))
 
-    def _builder(self, subject: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, public: ec.EllipticCurvePublicKey
+    ) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -210,13 +231,17 @@ def build(name: str, access: Access, *, namespace: str = "default") -> dict[str,
             }
         ],
         "users": [{"name": name, "user": {"token": access.token}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": namespace}}],
+        "contexts": [
+            {"name": name, "context": {"cluster": name, "user": name, "namespace": namespace}}
+        ],
     }
 
 
 def write(path: Path, name: str, access: Access, *, namespace: str = "default") -> Path:
     """Write a kubeconfig that only its owner can read."""
-    write_private(path, yaml.safe_dump(build(name, access, namespace=namespace), sort_keys=False).encode())
+    write_private(
+        path, yaml.safe_dump(build(name, access, namespace=namespace), sort_keys=False).encode()
+    )
     return path
 
 
@@ -237,11 +262,19 @@ def check_readable(path: Path) -> str:
             f"cannot read kubeconfig {path}: {error.strerror}; name a readable file with --kubeconfig"
         ) from error
     except yaml.YAMLError as error:
-        raise MisuseError(f"kubeconfig {path} is not YAML; name another file with --kubeconfig") from error
+        raise MisuseError(
+            f"kubeconfig {path} is not YAML; name another file with --kubeconfig"
+        ) from error
     try:
         current = document["current-context"]
-        context = next(entry["context"] for entry in document["contexts"] if entry["name"] == current)
-        cluster = next(entry["cluster"] for entry in document["clusters"] if entry["name"] == context["cluster"])
+        context = next(
+            entry["context"] for entry in document["contexts"] if entry["name"] == current
+        )
+        cluster = next(
+            entry["cluster"]
+            for entry in document["clusters"]
+            if entry["name"] == context["cluster"]
+        )
         return str(cluster["server"])
     except (KeyError, TypeError, StopIteration) as error:
         raise MisuseError(

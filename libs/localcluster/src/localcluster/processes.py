@@ -151,19 +151,27 @@ async def run(
             cwd=cwd,
         )
     except OSError as error:
-        raise ClusterError(f"cannot start {argv[0]}: {error.strerror}; install it, and put it on PATH") from error
+        raise ClusterError(
+            f"cannot start {argv[0]}: {error.strerror}; install it, and put it on PATH"
+        ) from error
     try:
         output, errors = await process.communicate(stdin)
     except BaseException:
         await end_child(process)
         raise
     return Finished(
-        code=process.returncode or 0, output=output.decode(errors="replace"), errors=errors.decode(errors="replace")
+        code=process.returncode or 0,
+        output=output.decode(errors="replace"),
+        errors=errors.decode(errors="replace"),
     )
 
 
 async def follow(
-    argv: Sequence[str], on_line: Callable[[str], None], *, environment: Mapping[str, str], cwd: Path
+    argv: Sequence[str],
+    on_line: Callable[[str], None],
+    *,
+    environment: Mapping[str, str],
+    cwd: Path,
 ) -> Finished:
     """Run a program to its end and call `on_line` with each line of its error output; a cancelled run kills it."""
     process = await asyncio.create_subprocess_exec(
@@ -208,7 +216,9 @@ async def must(what: str, argv: Sequence[str], *, stdin: bytes | None = None) ->
     """Run a program that has to succeed; return its output, or fail with `what` and the end of its complaint."""
     finished = await run(argv, stdin=stdin)
     if finished.code != 0:
-        raise ClusterError(f"{what} failed ({argv[0]} exit code {finished.code}): {last_line(finished.errors)}")
+        raise ClusterError(
+            f"{what} failed ({argv[0]} exit code {finished.code}): {last_line(finished.errors)}"
+        )
     return finished.output
 
 
@@ -217,7 +227,11 @@ def last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return "no output"
-    return lines[-1] if len(lines[-1]) <= 2 * _SHOWN else f"{lines[-1][:_SHOWN]} … {lines[-1][-_SHOWN:]}"
+    return (
+        lines[-1]
+        if len(lines[-1]) <= 2 * _SHOWN
+        else f"{lines[-1][:_SHOWN]} … {lines[-1][-_SHOWN:]}"
+    )
 
 
 def last_error(log: str) -> str:
@@ -228,7 +242,11 @@ def last_error(log: str) -> str:
 
 def pids_by_argument(argument: str) -> list[ProcessId]:
     """Find processes with an argument that is exactly `argument`: leftovers of a run that could not write its record."""
-    return [identify(Path(arguments[0]).name, pid) for pid, arguments in _command_lines() if argument in arguments]
+    return [
+        identify(Path(arguments[0]).name, pid)
+        for pid, arguments in _command_lines()
+        if argument in arguments
+    ]
 
 
 def working_in(folder: Path, programs: Container[str]) -> list[ProcessId]:
@@ -284,7 +302,9 @@ def free(count: int) -> list[int]:
                 return found
             if _is_free(port, stack.enter_context(socket.socket())):
                 found.append(port)
-    raise OSError(f"fewer than {count} of the ports {_CHOICE.start} to {_CHOICE.stop - 1} are free on {_LOOPBACK}")
+    raise OSError(
+        f"fewer than {count} of the ports {_CHOICE.start} to {_CHOICE.stop - 1} are free on {_LOOPBACK}"
+    )
 
 
 def _is_free(port: int, holder: socket.socket) -> bool:

@@ -178,7 +178,9 @@ class Progress:
                 transient=True,
             )
             self._live.start()
-        self._heart = threading.Thread(target=self._beat, args=(self._stopped,), name="progress", daemon=True)
+        self._heart = threading.Thread(
+            target=self._beat, args=(self._stopped,), name="progress", daemon=True
+        )
         self._heart.start()
 
     def _stop(self) -> None:

@@ -70,7 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             checkout=_checkout(Path.cwd()),
             cache_root=Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "raybus",
-            state_root=Path(os.environ.get("XDG_STATE_HOME") or home / ".local" / "state") / "raybus",
+            state_root=Path(os.environ.get("XDG_STATE_HOME") or home / ".local" / "state")
+            / "raybus",
             assets=Path(assets) if assets else None,
             cluster=os.environ.get("RAYBUS_CLUSTER") or None,
         )
@@ -83,13 +84,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def default_name(self) -> str:
         """The name that the user set, or that of this checkout's cluster: six hex digits of its path, so each checkout has its own."""
-        return self.cluster or f"raybus-{hashlib.sha256(str(self.checkout).encode()).hexdigest()[:6]}"
+        return (
+            self.cluster or f"raybus-{hashlib.sha256(str(self.checkout).encode()).hexdigest()[:6]}"
+        )
 
     def layout(self, name: str | None = None) -> "Layout":
         """Return the places of the cluster `name`, or of the default one."""
         chosen = self.default_name if name is None else name
         if not _NAME.fullmatch(chosen):
-            raise MisuseError(f"cluster name {chosen!r}: use up to 15 of a-z, 0-9 and '-', beginning with a letter")
+            raise MisuseError(
+                f"cluster name {chosen!r}: use up to 15 of a-z, 0-9 and '-', beginning with a letter"
+            )
         return Layout(name=chosen, state=self.state_root / chosen)
 
 

@@ -55,7 +55,9 @@ def new_authority(*, now: datetime, lifetime: timedelta = LIFETIME) -> Pair:
     return Pair(certificate.public_bytes(Encoding.PEM), _pem(key))
 
 
-def new_server(authority: Pair, *, names: Sequence[str], now: datetime, lifetime: timedelta = LIFETIME) -> Pair:
+def new_server(
+    authority: Pair, *, names: Sequence[str], now: datetime, lifetime: timedelta = LIFETIME
+) -> Pair:
     """Return a server certificate for some host names and addresses; servers show it to each other as well."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = serialization.load_pem_private_key(authority.key, password=None)
@@ -65,9 +67,13 @@ def new_server(authority: Pair, *, names: Sequence[str], now: datetime, lifetime
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nats")])
     certificate = (
         _builder(subject, issuer.subject, key.public_key(), (now - CLOCK_SKEW, now + lifetime))
-        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False
+        )
         .add_extension(x509.ExtendedKeyUsage(USES), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
         .sign(signer, hashes.SHA256())
     )
     return Pair(certificate.public_bytes(Encoding.PEM), _pem(key))
@@ -76,7 +82,9 @@ def new_server(authority: Pair, *, names: Sequence[str], now: datetime, lifetime
 def is_signed_by(certificate: bytes, authority: bytes) -> bool:
     """Return whether an authority has signed a certificate."""
     try:
-        x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+        x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(
+            x509.load_pem_x509_certificate(authority)
+        )
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
@@ -101,13 +109,18 @@ def serves_routes(certificate: bytes) -> bool:
     """Return whether a server may show a certificate to another server too."""
     found = x509.load_pem_x509_certificate(certificate)
     try:
-        return set(USES) <= set(found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+        return set(USES) <= set(
+            found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        )
     except x509.ExtensionNotFound:
         return True
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, valid: tuple[datetime, datetime]
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    valid: tuple[datetime, datetime],
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()

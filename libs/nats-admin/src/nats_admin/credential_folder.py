@@ -74,7 +74,9 @@ def seed_in(path: Path) -> str:
     try:
         nkeys.public_key(seed)
     except ValueError as problem:
-        raise errors.InvalidSpec(f"{path} holds no NKEY seed ({problem}); delete it and run again") from problem
+        raise errors.InvalidSpec(
+            f"{path} holds no NKEY seed ({problem}); delete it and run again"
+        ) from problem
     return seed
 
 

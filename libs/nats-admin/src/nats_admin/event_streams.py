@@ -27,10 +27,21 @@ def events(*, replicas: int = 1, max_bytes: int = MOST_BYTES) -> Config:
 
 def mirror(*, replicas: int = 1, max_bytes: int = MOST_BYTES) -> Config:
     """Return the configuration of the external subscribers' copy of the event stream, which they may read and nothing else."""
-    origin = {"name": subjects.EVENTS_STREAM, "external": {"api": MIRROR_API, "deliver": MIRROR_DELIVER}}
+    origin = {
+        "name": subjects.EVENTS_STREAM,
+        "external": {"api": MIRROR_API, "deliver": MIRROR_DELIVER},
+    }
     return _history(replicas, max_bytes) | {"mirror": origin}
 
 
 def _history(replicas: int, max_bytes: int) -> Config:
-    limits: Config = {"max_age": LONGEST_AGE, "max_bytes": max_bytes, "max_msgs_per_subject": PER_SUBJECT}
-    return on_disk(subjects.EVENTS_STREAM, replicas) | limits | {"deny_delete": True, "deny_purge": True}
+    limits: Config = {
+        "max_age": LONGEST_AGE,
+        "max_bytes": max_bytes,
+        "max_msgs_per_subject": PER_SUBJECT,
+    }
+    return (
+        on_disk(subjects.EVENTS_STREAM, replicas)
+        | limits
+        | {"deny_delete": True, "deny_purge": True}
+    )

@@ -29,5 +29,7 @@ def run(options: argparse.Namespace) -> int:
     )
     names = options.name or ["localhost", "127.0.0.1", "::1", "nats"]
     written = credential_folder.complete(folder, server, names=names, now=SystemClock().now())
-    sys.stdout.write(f"NATS credentials in {folder}: {', '.join(written) or 'nothing was missing'}\n")
+    sys.stdout.write(
+        f"NATS credentials in {folder}: {', '.join(written) or 'nothing was missing'}\n"
+    )
     return 0

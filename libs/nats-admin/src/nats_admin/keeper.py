@@ -60,7 +60,9 @@ class _ConfigMap(msgspec.Struct, frozen=True):
 class Keeper:
     """Writes the files of one server; implements the sink of the watch of ConfigMaps."""
 
-    def __init__(self, kube: KubeClient, place: Place, clock: Clock, own_keys: Mapping[str, str]) -> None:
+    def __init__(
+        self, kube: KubeClient, place: Place, clock: Clock, own_keys: Mapping[str, str]
+    ) -> None:
         self._kube = kube
         self._place = place
         self._clock = clock
@@ -75,13 +77,20 @@ class Keeper:
 
     async def write_once(self) -> None:
         """Write the files as the ConfigMaps are now; raise `RaybusError` or `OSError`."""
-        body = await self._kube.list(CONFIG_MAP, self._place.namespace, label_selector=key_registry.LABEL)
-        self._maps = {each.metadata.name: each.data for each in msgspec.json.decode(body, type=Items[_ConfigMap]).items}
+        body = await self._kube.list(
+            CONFIG_MAP, self._place.namespace, label_selector=key_registry.LABEL
+        )
+        self._maps = {
+            each.metadata.name: each.data
+            for each in msgspec.json.decode(body, type=Items[_ConfigMap]).items
+        }
         await self._write()
 
     async def run(self) -> None:
         """Follow the ConfigMaps until cancelled."""
-        target = Target(resource=CONFIG_MAP, namespace=self._place.namespace, selector=key_registry.LABEL)
+        target = Target(
+            resource=CONFIG_MAP, namespace=self._place.namespace, selector=key_registry.LABEL
+        )
         watch = Watch(self._kube, target, self, jitter=random.random, timing=Timing())
         async with asyncio.TaskGroup() as group:
             group.create_task(watch.run())
@@ -112,7 +121,10 @@ class Keeper:
         text = authority.decode()
         if self._maps.get(nkeys.SERVERS, {}).get(self._place.entry) != text:
             await self._patch(nkeys.SERVERS, {self._place.entry: text})
-            self._maps[nkeys.SERVERS] = {**self._maps.get(nkeys.SERVERS, {}), self._place.entry: text}
+            self._maps[nkeys.SERVERS] = {
+                **self._maps.get(nkeys.SERVERS, {}),
+                self._place.entry: text,
+            }
         registered = key_registry.read(self._maps, self._place.server.subscribers)
         self._report(registered.ignored)
         keys = {**registered.keys, **{user: [key] for user, key in self._own_keys.items()}}
@@ -120,7 +132,9 @@ class Keeper:
         credential_folder.write(folder / AUTHORITY, registered.authorities.encode())
         credential_folder.write(folder / "tls.crt", pair.certificate)
         credential_folder.write(folder / "tls.key", pair.key)
-        credential_folder.write(folder / "nats-server.conf", server_conf.render(self._place.server, keys).encode())
+        credential_folder.write(
+            folder / "nats-server.conf", server_conf.render(self._place.server, keys).encode()
+        )
 
     def _certificate(self) -> tuple[Pair, bytes]:
         """Return the certificate of the server and its authority: the installer's, that on the volume, or a new one."""
@@ -137,7 +151,11 @@ class Keeper:
         made = certificates.new_authority(now=now)
         pair = certificates.new_server(made, names=self._place.names, now=now)
         volume.mkdir(parents=True, exist_ok=True)
-        for name, content in ((AUTHORITY, made.certificate), ("tls.crt", pair.certificate), ("tls.key", pair.key)):
+        for name, content in (
+            (AUTHORITY, made.certificate),
+            ("tls.crt", pair.certificate),
+            ("tls.key", pair.key),
+        ):
             credential_folder.write(volume / name, content)
         log.info("the NATS server has a new certificate", names=self._place.names)
         return pair, made.certificate
@@ -154,7 +172,9 @@ class Keeper:
     async def forget_pods(self) -> None:
         """Remove the entries of pods that were missing the last time, and are missing still."""
         body = await self._kube.list(POD, self._place.namespace)
-        pods = frozenset(each.metadata.name for each in msgspec.json.decode(body, type=Items[Envelope]).items)
+        pods = frozenset(
+            each.metadata.name for each in msgspec.json.decode(body, type=Items[Envelope]).items
+        )
         missing = key_registry.gone(self._maps, pods)
         for name, entry in sorted(missing & self._missing):
             await self._patch(name, {entry: None})
@@ -162,7 +182,9 @@ class Keeper:
         self._missing = missing
 
     async def _patch(self, name: str, data: Mapping[str, str | None]) -> None:
-        await self._kube.patch(CONFIG_MAP, self._place.namespace, name, Patch(body={"data": dict(data)}))
+        await self._kube.patch(
+            CONFIG_MAP, self._place.namespace, name, Patch(body={"data": dict(data)})
+        )
 
     def _report(self, ignored: tuple[str, ...]) -> None:
         for each in sorted(set(ignored) - self._reported):

@@ -61,7 +61,9 @@ def read(maps: Maps, named: Iterable[Subscriber] = ()) -> Registered:
             if not _is_public_key(value):
                 ignored.append(f"{place} is not the public key of an NKEY user: {value[:60]!r}")
             elif owners.setdefault(value, user) != user:
-                ignored.append(f"{place} is a key of user {owners[value]}, and cannot be one of {user} as well")
+                ignored.append(
+                    f"{place} is a key of user {owners[value]}, and cannot be one of {user} as well"
+                )
             elif value in keys[user]:
                 continue
             elif len(keys[user]) >= MOST:
@@ -91,4 +93,6 @@ def _is_public_key(text: str) -> bool:
     if not _PUBLIC_KEY.fullmatch(text):
         return False
     raw = base64.b32decode(text)
-    return raw[0] == USER_PREFIX and binascii.crc_hqx(raw[:-2], 0) == int.from_bytes(raw[-2:], "little")
+    return raw[0] == USER_PREFIX and binascii.crc_hqx(raw[:-2], 0) == int.from_bytes(
+        raw[-2:], "little"
+    )

@@ -28,7 +28,9 @@ SILENT: Final = 30_000_000_000
 """Nanoseconds without contact to the leader after which a replica counts as away; NATS itself waits for 10 s."""
 _STREAM: Final = ("account", "stream")
 
-UP: Final = Family(name="raybus_nats_up", text="1 while the monitoring port of the NATS server answers")
+UP: Final = Family(
+    name="raybus_nats_up", text="1 while the monitoring port of the NATS server answers"
+)
 STORAGE: Final = Family(
     name="raybus_nats_storage_bytes",
     text="Bytes that JetStream counts against its limit on this server, before compression",
@@ -38,20 +40,26 @@ STORAGE_LIMIT: Final = Family(
     text="Bytes that JetStream may store on this server (`NATS_MAX_STORE`)",
 )
 MEMORY: Final = Family(name="raybus_nats_memory_bytes", text="Resident memory of the NATS server")
-CONNECTIONS: Final = Family(name="raybus_nats_connections", text="Clients that are connected to this server")
+CONNECTIONS: Final = Family(
+    name="raybus_nats_connections", text="Clients that are connected to this server"
+)
 SLOW_CONSUMERS: Final = Family(
     name="raybus_nats_slow_consumers_total",
     text="Clients that the server disconnected because they did not read what it sent",
     is_counter=True,
 )
 STREAM_BYTES: Final = Family(
-    name="raybus_nats_stream_bytes", text="Bytes of a stream on this server, before compression", labels=_STREAM
+    name="raybus_nats_stream_bytes",
+    text="Bytes of a stream on this server, before compression",
+    labels=_STREAM,
 )
 STREAM_MESSAGES: Final = Family(
     name="raybus_nats_stream_messages", text="Messages of a stream on this server", labels=_STREAM
 )
 STREAM_LEADER: Final = Family(
-    name="raybus_nats_stream_leader", text="1 on the server that leads a stream, 0 on the others", labels=_STREAM
+    name="raybus_nats_stream_leader",
+    text="1 on the server that leads a stream, 0 on the others",
+    labels=_STREAM,
 )
 STREAM_LAG: Final = Family(
     name="raybus_nats_stream_lag_messages",
@@ -156,7 +164,11 @@ def read(varz: bytes, jsz: bytes) -> ServerState:
         memory=server.mem,
         connections=server.connections,
         slow_consumers=server.slow_consumers,
-        streams=tuple(_stream(each.name, one, server.server_name) for each in accounts for one in each.stream_detail),
+        streams=tuple(
+            _stream(each.name, one, server.server_name)
+            for each in accounts
+            for one in each.stream_detail
+        ),
     )
 
 
@@ -236,13 +248,13 @@ class Monitor:
         async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_SECONDS) as client:
             while True:
                 try:
-                    self._found = read(await self._get(client, "/varz"), await self._get(client, STREAMS))
+                    self._found = read(
+                        await self._get(client, "/varz"), await self._get(client, STREAMS)
+                    )
                     problem = None
                 except (httpx.HTTPError, errors.Unavailable, ValueError) as error:
                     self._found = None
-                    problem = (
-                        f"the monitoring port {self._url} of NATS does not answer: {type(error).__name__}: {error}"
-                    )
+                    problem = f"the monitoring port {self._url} of NATS does not answer: {type(error).__name__}: {error}"
                     if problem != self.problem:
                         log.warning("the NATS server cannot be observed", problem=problem)
                 self.problem = problem

@@ -54,7 +54,9 @@ READ_STREAMS: Final = (f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST
 
 def _user(name: str, account: str, *publish: str, receives: tuple[str, ...] = ()) -> User:
     """Return a user that receives answers in an inbox of its own."""
-    return User(name=name, account=account, publish=publish, subscribe=(f"_INBOX_{name}.>", *receives))
+    return User(
+        name=name, account=account, publish=publish, subscribe=(f"_INBOX_{name}.>", *receives)
+    )
 
 
 def _sharded(name: str, *publish: str) -> User:
@@ -86,7 +88,13 @@ USERS: Final = (
         f"{API}.STREAM.UPDATE.{EVENTS}",
     ),
     _user("keeper-outside", OUTSIDE, *MAKE_EVENTS, *MAKE_CONSUMERS, receives=(subjects.RECOVERY,)),
-    _user("provisioner-outside", OUTSIDE, *MAKE_EVENTS, f"{API}.STREAM.UPDATE.{EVENTS}", *MAKE_CONSUMERS),
+    _user(
+        "provisioner-outside",
+        OUTSIDE,
+        *MAKE_EVENTS,
+        f"{API}.STREAM.UPDATE.{EVENTS}",
+        *MAKE_CONSUMERS,
+    ),
     # For emergencies, by hand: no process of raybus has these keys.
     _user(
         "administrator",
@@ -137,7 +145,11 @@ def with_subscribers(subscribers: Iterable[Subscriber]) -> tuple[User, ...]:
 
 def _subscriber(subscriber: Subscriber) -> User:
     consumer = f"{EVENTS}.{subscriber.name}"
-    rights = (f"{API}.CONSUMER.INFO.{consumer}", f"{API}.CONSUMER.MSG.NEXT.{consumer}", f"$JS.ACK.{consumer}.>")
+    rights = (
+        f"{API}.CONSUMER.INFO.{consumer}",
+        f"{API}.CONSUMER.MSG.NEXT.{consumer}",
+        f"$JS.ACK.{consumer}.>",
+    )
     return _user(subscriber.user, OUTSIDE, *rights)
 
 

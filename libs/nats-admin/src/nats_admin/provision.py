@@ -34,32 +34,63 @@ ALLOWED_REPLICAS: Final = (1, 3, 5)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m nats_admin.provision", description="Set NATS up for raybus.")
+    parser = argparse.ArgumentParser(
+        prog="python -m nats_admin.provision", description="Set NATS up for raybus."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("streams", help="make the streams, and change those that differ")
-    make.add_argument("--watch", action="store_true", help="stay, and make them again when the volume is lost")
+    make.add_argument(
+        "--watch", action="store_true", help="stay, and make them again when the volume is lost"
+    )
     _add_stream_arguments(make)
     subscribers.add_argument(make)
-    beside = commands.add_parser("keeper", help="maintain the server in the same pod, in a cluster, and its streams")
-    beside.add_argument(
-        "--once", action="store_true", help="write the server's files and end, before the server starts"
+    beside = commands.add_parser(
+        "keeper", help="maintain the server in the same pod, in a cluster, and its streams"
     )
-    beside.add_argument("--servers", type=_servers, default=1, metavar="N", help="how many form a cluster")
-    beside.add_argument("--store", metavar="DIR", default="/data/jetstream", help="where the server keeps its streams")
+    beside.add_argument(
+        "--once",
+        action="store_true",
+        help="write the server's files and end, before the server starts",
+    )
+    beside.add_argument(
+        "--servers", type=_servers, default=1, metavar="N", help="how many form a cluster"
+    )
+    beside.add_argument(
+        "--store",
+        metavar="DIR",
+        default="/data/jetstream",
+        help="where the server keeps its streams",
+    )
     for option, default, text in (
         ("--server-folder", "/etc/nats", "where the server reads its files"),
         ("--server-volume", "/data/tls", "where its key and certificate are kept over restarts"),
-        ("--server-certificate", "/etc/nats-certificate", "tls.crt, tls.key and ca.crt that the installer brings"),
+        (
+            "--server-certificate",
+            "/etc/nats-certificate",
+            "tls.crt, tls.key and ca.crt that the installer brings",
+        ),
         ("--server-pid", "/run/nats/nats.pid", "where it writes its process id"),
     ):
         beside.add_argument(option, type=Path, metavar="PATH", default=Path(default), help=text)
     _add_stream_arguments(beside)
     _add_server_arguments(beside)
     key = commands.add_parser("key", help="make a private key, and print its public key")
-    key.add_argument("file", type=Path, metavar="FILE", help="where the private key is kept; one that is there stays")
-    issued = commands.add_parser("credentials", help="make keys, certificates and configuration in a folder")
+    key.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="where the private key is kept; one that is there stays",
+    )
+    issued = commands.add_parser(
+        "credentials", help="make keys, certificates and configuration in a folder"
+    )
     issued.add_argument("--out", type=Path, metavar="DIR", required=True, help="the folder")
-    issued.add_argument("--name", action="append", metavar="HOST", help="a host name or address of the server; repeat")
+    issued.add_argument(
+        "--name",
+        action="append",
+        metavar="HOST",
+        help="a host name or address of the server; repeat",
+    )
     issued.add_argument("--mount", metavar="DIR", help="where the server will find the files")
     issued.add_argument("--store", metavar="DIR", help="where the server keeps its streams")
     _add_server_arguments(issued)
@@ -70,18 +101,31 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a server, with or without Kubernetes."""
     parser.add_argument("--host", default="0.0.0.0", help="the address that the server listens on")  # noqa: S104  (pods are reached from outside)
     parser.add_argument(
-        "--max-store", metavar="SIZE", help="how much JetStream may store on a server's disk, such as 8GB"
+        "--max-store",
+        metavar="SIZE",
+        help="how much JetStream may store on a server's disk, such as 8GB",
     )
     parser.add_argument(
-        "--sync-interval", default="1s", metavar="TIME", help="how often writes are forced to the disk; or: always"
+        "--sync-interval",
+        default="1s",
+        metavar="TIME",
+        help="how often writes are forced to the disk; or: always",
     )
     subscribers.add_argument(parser)
 
 
 def _add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--server-monitor", metavar="URL", default="http://127.0.0.1:8222")
-    parser.add_argument("--metrics", action="store_true", help="export the server's metrics on RAYBUS_HTTP_PORT")
-    parser.add_argument("--replicas", type=_replicas, default=1, metavar="N", help="on how many servers each is kept")
+    parser.add_argument(
+        "--metrics", action="store_true", help="export the server's metrics on RAYBUS_HTTP_PORT"
+    )
+    parser.add_argument(
+        "--replicas",
+        type=_replicas,
+        default=1,
+        metavar="N",
+        help="on how many servers each is kept",
+    )
     parser.add_argument(
         "--outside-seed",
         type=Path,
@@ -135,7 +179,9 @@ def _serve(options: argparse.Namespace) -> int:
     if options.watch:
 
         async def watch(settings: Settings) -> None:
-            await stream_keeper.watch(stream_keeper.accounts_of(settings, options), settings, options)
+            await stream_keeper.watch(
+                stream_keeper.accounts_of(settings, options), settings, options
+            )
 
         return process.run(KEEPER, watch)
     settings = Settings.from_environment(USER, os.environ)

@@ -55,7 +55,9 @@ class Reloader:
         before = await self._state(client)
         wanted = (digest_of(self._server.folder), before.start)
         now = asyncio.get_running_loop().time()
-        if wanted == self._done or (wanted == self._refused and now - self._refused_at < AGAIN_SECONDS):
+        if wanted == self._done or (
+            wanted == self._refused and now - self._refused_at < AGAIN_SECONDS
+        ):
             return
         os.kill(int(self._server.pid_file.read_text()), signal.SIGHUP)
         while asyncio.get_running_loop().time() - now < TAKES_SECONDS:

@@ -50,9 +50,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
     """Return the file; a user without `public_keys` is unknown to the server."""
-    template = Template(resources.files("nats_admin").joinpath("nats-server.conf.template").read_text())
+    template = Template(
+        resources.files("nats_admin").joinpath("nats-server.conf.template").read_text()
+    )
     optional = [
-        f'http: "{server.host}:{server.monitoring_port}"' if server.monitoring_port is not None else "",
+        f'http: "{server.host}:{server.monitoring_port}"'
+        if server.monitoring_port is not None
+        else "",
         f'pid_file: "{server.pid_file}"' if server.pid_file is not None else "",
     ]
     return template.substitute(
@@ -75,14 +79,21 @@ def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
 def _cluster(server: Server) -> str:
     if server.cluster is None:
         return ""
-    template = Template(resources.files("nats_admin").joinpath("nats-cluster.conf.template").read_text())
+    template = Template(
+        resources.files("nats_admin").joinpath("nats-cluster.conf.template").read_text()
+    )
     routes = "\n".join(f'    "tls://{route}"' for route in server.cluster.routes)
-    return template.substitute(host=server.host, port=server.cluster.port, folder=server.folder, routes=routes)
+    return template.substitute(
+        host=server.host, port=server.cluster.port, folder=server.folder, routes=routes
+    )
 
 
 def _users(server: Server, account: str, public_keys: Mapping[str, Sequence[str]]) -> Iterable[str]:
     return (
-        _user(user, key) for user in server.users if user.account == account for key in public_keys.get(user.name, ())
+        _user(user, key)
+        for user in server.users
+        if user.account == account
+        for key in public_keys.get(user.name, ())
     )
 
 

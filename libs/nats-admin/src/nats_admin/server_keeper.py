@@ -70,7 +70,8 @@ class DiskWatch:
             return
         self._ended_at = now
         log.error(
-            "the NATS server cannot write and is started anew; free its disk, or give it a larger one", why=problem
+            "the NATS server cannot write and is started anew; free its disk, or give it a larger one",
+            why=problem,
         )
         os.kill(int(self._server.pid_file.read_text()), signal.SIGTERM)
 
@@ -111,8 +112,12 @@ def _with_keys(accounts: Sequence[Account], place: Place) -> tuple[list[Account]
             return (place.beside.folder / "ca.crt").read_text()
 
     keys = [Own(each.settings) for each in accounts]
-    with_keys = [msgspec.structs.replace(each, keys=key) for each, key in zip(accounts, keys, strict=True)]
-    return with_keys, {each.settings.service: key.public for each, key in zip(accounts, keys, strict=True)}
+    with_keys = [
+        msgspec.structs.replace(each, keys=key) for each, key in zip(accounts, keys, strict=True)
+    ]
+    return with_keys, {
+        each.settings.service: key.public for each, key in zip(accounts, keys, strict=True)
+    }
 
 
 def _place(settings: Settings, options: argparse.Namespace) -> Place:
@@ -134,7 +139,12 @@ def _place(settings: Settings, options: argparse.Namespace) -> Place:
         cluster=Cluster(routes=tuple(f"{host}:6222" for host in hosts)) if hosts else None,
     )
     space = settings.namespace
-    service = ["nats", f"nats.{space}", f"nats.{space}.svc", f"nats.{space}.svc.{settings.cluster_domain}"]
+    service = [
+        "nats",
+        f"nats.{space}",
+        f"nats.{space}.svc",
+        f"nats.{space}.svc.{settings.cluster_domain}",
+    ]
     return Place(
         beside=Beside(folder=folder, pid_file=options.server_pid, monitor=monitor),
         volume=options.server_volume,

@@ -36,7 +36,9 @@ OUTSIDE: Final = "-outside"
 """Suffix of the users in the account of external subscribers."""
 
 
-async def ensure(bus: Bus, wanted: Sequence[streams.Config], *, may_change: bool = False) -> list[str]:
+async def ensure(
+    bus: Bus, wanted: Sequence[streams.Config], *, may_change: bool = False
+) -> list[str]:
     """Make the streams that are missing, and change those that differ if that is allowed; return how others differ."""
     wrong: list[str] = []
     for config in wanted:
@@ -74,12 +76,16 @@ async def ensure_consumers(bus: Bus, wanted: Sequence[streams.Config]) -> None:
             if info.filters == config["filter_subjects"]:
                 continue
         await bus.api(
-            f"CONSUMER.CREATE.{name}", {"stream_name": subjects.EVENTS_STREAM, "config": config}, ConsumerInfo
+            f"CONSUMER.CREATE.{name}",
+            {"stream_name": subjects.EVENTS_STREAM, "config": config},
+            ConsumerInfo,
         )
         log.info("consumer made", consumer=name, filters=config["filter_subjects"])
 
 
-async def _changed(bus: Bus, config: streams.Config, info: StreamInfo, differences: Sequence[str]) -> list[str]:
+async def _changed(
+    bus: Bus, config: streams.Config, info: StreamInfo, differences: Sequence[str]
+) -> list[str]:
     """Make a stream what it must be without losing what it holds; return what the server does not let us change."""
     name = str(config["name"])
     try:
@@ -114,7 +120,9 @@ class _Pause:
         return asyncio.get_running_loop().time() < self._until
 
 
-async def keep(bus: Bus, wanted: Sequence[streams.Config], consumers: Sequence[streams.Config] = ()) -> None:
+async def keep(
+    bus: Bus, wanted: Sequence[streams.Config], consumers: Sequence[streams.Config] = ()
+) -> None:
     """Maintain the streams and consumers until cancelled, unless an administrator does; each problem is logged once."""
     known: list[str] = []
     pause = _Pause()
@@ -151,17 +159,25 @@ def accounts_of(settings: Settings, options: argparse.Namespace) -> list[Account
     outside_seed: Path | None = options.outside_seed
     replicas: int = options.replicas
     named: tuple[Subscriber, ...] = options.subscribers
-    own = Account(settings, [streams.state(replicas=replicas), event_streams.events(replicas=replicas)])
+    own = Account(
+        settings, [streams.state(replicas=replicas), event_streams.events(replicas=replicas)]
+    )
     if outside_seed is None and not settings.nats_register_key:
         return [own]
     if outside_seed is not None and not outside_seed.is_file():
-        raise errors.InvalidSpec(f"--outside-seed {outside_seed}: no such file; `credentials` makes it")
-    outside = msgspec.structs.replace(settings, service=f"{settings.service}{OUTSIDE}", nats_seed_file=outside_seed)
+        raise errors.InvalidSpec(
+            f"--outside-seed {outside_seed}: no such file; `credentials` makes it"
+        )
+    outside = msgspec.structs.replace(
+        settings, service=f"{settings.service}{OUTSIDE}", nats_seed_file=outside_seed
+    )
     consumers = [each.consumer(replicas=replicas) for each in named]
     return [own, Account(outside, [event_streams.mirror(replicas=replicas)], consumers)]
 
 
-async def watch(accounts: Sequence[Account], settings: Settings, options: argparse.Namespace) -> None:
+async def watch(
+    accounts: Sequence[Account], settings: Settings, options: argparse.Namespace
+) -> None:
     """Maintain the streams, and export the metrics of the server if that is asked for."""
     monitor: str = options.server_monitor
     async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:

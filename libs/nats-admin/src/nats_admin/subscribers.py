@@ -35,7 +35,9 @@ class Subscriber(msgspec.Struct, frozen=True):
 
     def consumer(self, *, replicas: int = 1) -> Config:
         """Return the configuration of its consumer, as the JetStream API takes it."""
-        filters = [subjects.events_of(namespace) for namespace in self.namespaces] or [subjects.ALL_EVENTS]
+        filters = [subjects.events_of(namespace) for namespace in self.namespaces] or [
+            subjects.ALL_EVENTS
+        ]
         return {
             "name": self.name,
             "durable_name": self.name,
@@ -57,9 +59,13 @@ def parse(text: str) -> tuple[Subscriber, ...]:
     found = tuple(_one(part.strip()) for part in text.split(";") if part.strip())
     names = [each.name for each in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise errors.InvalidSpec(f"subscribers: {twice[0]!r} stands twice; write one entry with all its namespaces")
+        raise errors.InvalidSpec(
+            f"subscribers: {twice[0]!r} stands twice; write one entry with all its namespaces"
+        )
     if len(found) > MOST:
-        raise errors.InvalidSpec(f"subscribers: {len(found)} are named, at most {MOST} can be; let some share a key")
+        raise errors.InvalidSpec(
+            f"subscribers: {len(found)} are named, at most {MOST} can be; let some share a key"
+        )
     return found
 
 
@@ -83,9 +89,13 @@ def _parsed(text: str) -> tuple[Subscriber, ...]:
 
 def _one(text: str) -> Subscriber:
     name, is_limited, rest = text.partition("=")
-    namespaces = tuple(dict.fromkeys(part.strip() for part in rest.split(","))) if is_limited else ()
+    namespaces = (
+        tuple(dict.fromkeys(part.strip() for part in rest.split(","))) if is_limited else ()
+    )
     if not _NAME.fullmatch(name):
-        raise errors.InvalidSpec(f"subscribers: {name!r} is no name: use up to 32 of a-z, 0-9 and '-'")
+        raise errors.InvalidSpec(
+            f"subscribers: {name!r} is no name: use up to 32 of a-z, 0-9 and '-'"
+        )
     for namespace in namespaces:
         if dns_1123_problems(namespace):
             raise errors.InvalidSpec(

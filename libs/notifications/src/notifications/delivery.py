@@ -116,15 +116,21 @@ class Courier:
         body = self._body(event, (namespace, name), delivery.payload)
         return Message(event.id, msgspec.json.encode(body), event.time)
 
-    def _body(self, event: CloudEvent[Data], place: tuple[str, str], payload: bytes) -> request.Slack | request.Generic:
+    def _body(
+        self, event: CloudEvent[Data], place: tuple[str, str], payload: bytes
+    ) -> request.Slack | request.Generic:
         if self._destination.format == "slack":
-            return request.Slack(templates.render(self._texts, event, place, escape=templates.slack))
+            return request.Slack(
+                templates.render(self._texts, event, place, escape=templates.slack)
+            )
         text = templates.render(self._texts, event, place, escape=str)
         return request.Generic(text, msgspec.Raw(payload))
 
     def _unreadable(self, delivery: Delivery, why: str) -> None:
         metrics.DROPPED.labels(self._destination.name).inc()
-        self._log.error("an event is not readable, it is dropped", subject=delivery.subject, reason=why)
+        self._log.error(
+            "an event is not readable, it is dropped", subject=delivery.subject, reason=why
+        )
 
     async def _deliver(self, pull: Pull, delivery: Delivery, message: Message) -> None:
         """Send until the event is accepted or dropped."""
@@ -132,7 +138,11 @@ class Courier:
         for attempt in count(delivery.count):
             answer = await self._post(message)
             decision = request.decide(
-                answer, attempt=attempt, most=self._choices.attempts, now=self._clock.now(), jitter=self._jitter()
+                answer,
+                attempt=attempt,
+                most=self._choices.attempts,
+                now=self._clock.now(),
+                jitter=self._jitter(),
             )
             if decision is None:
                 metrics.SENT.labels(name).inc()
@@ -142,7 +152,9 @@ class Courier:
             metrics.FAILED.labels(name).inc()
             if isinstance(decision, Drop):
                 metrics.DROPPED.labels(name).inc()
-                self._log.error("dropped", id=message.identity, subject=delivery.subject, reason=decision.reason)
+                self._log.error(
+                    "dropped", id=message.identity, subject=delivery.subject, reason=decision.reason
+                )
                 return
             self._log.warning(
                 "not accepted, retrying",
@@ -155,12 +167,18 @@ class Courier:
 
     async def _post(self, message: Message) -> Answer:
         """Send once. The body of the answer is not read, and no text of the HTTP library is kept: both can quote the address."""
-        headers = request.headers(message.identity, message.body, key=self._secrets.key, now=self._clock.now())
+        headers = request.headers(
+            message.identity, message.body, key=self._secrets.key, now=self._clock.now()
+        )
         try:
             async with (
                 asyncio.timeout(self._choices.timeout_seconds),
                 self._http.stream(
-                    "POST", self._secrets.url, content=message.body, headers=headers, follow_redirects=False
+                    "POST",
+                    self._secrets.url,
+                    content=message.body,
+                    headers=headers,
+                    follow_redirects=False,
                 ) as answer,
             ):
                 return Answer(answer.status_code, answer.headers.get("Retry-After", ""))
@@ -173,7 +191,9 @@ class Courier:
         until = self._clock.monotonic() + seconds
         while (left := until - self._clock.monotonic()) > 0:
             await asyncio.sleep(min(left, EXTEND_SECONDS))
-            with contextlib.suppress(errors.Unavailable):  # without NATS it comes again, and is known by its id
+            with contextlib.suppress(
+                errors.Unavailable
+            ):  # without NATS it comes again, and is known by its id
                 await pull.extend(delivery)
 
     def _remember(self, identity: str) -> None:

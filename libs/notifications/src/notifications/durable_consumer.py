@@ -56,12 +56,16 @@ class Pull:
     async def next(self) -> Delivery:
         """Wait for a message, however long; raise `Retryable` when the connection or the consumer is gone."""
         while True:
-            await self._session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}", _REQUEST, reply=self.inbox)
+            await self._session.publish(
+                f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}", _REQUEST, reply=self.inbox
+            )
             try:
                 async with asyncio.timeout(EXPIRES_SECONDS + GRACE_SECONDS):
                     message = await self.received.get()
             except TimeoutError:
-                raise errors.Unavailable(f"NATS does not answer for consumer {self._consumer}") from None
+                raise errors.Unavailable(
+                    f"NATS does not answer for consumer {self._consumer}"
+                ) from None
             if isinstance(message, str):
                 raise errors.Unavailable(message)
             status = status_of(message)
@@ -71,11 +75,15 @@ class Pull:
                 raise errors.NotFound(f"consumer {self._consumer} does not exist")
             if status != _EXPIRED:
                 text = (message.headers or {}).get("Description", status)
-                raise errors.Unavailable(f"the server ended a request to consumer {self._consumer}: {text}")
+                raise errors.Unavailable(
+                    f"the server ended a request to consumer {self._consumer}: {text}"
+                )
         count, _, _, nanoseconds, _ = position_of(message.reply)
         at = datetime.fromtimestamp(int(nanoseconds) / NANOSECONDS, tz=UTC)
         subject, payload, reply = message.subject, message.data, message.reply
-        return Delivery(subject=subject, payload=payload, reply=reply, count=int(count), stored_at=at)
+        return Delivery(
+            subject=subject, payload=payload, reply=reply, count=int(count), stored_at=at
+        )
 
     async def acknowledge(self, delivery: Delivery) -> None:
         """Have the server record that a message is done, and wait until it has; it does not come again."""

@@ -69,7 +69,9 @@ def headers(identity: str, body: bytes, *, key: bytes | None, now: datetime) -> 
     return found | signature.headers(identity, body, key=key, now=now)
 
 
-def decide(answer: Answer, *, attempt: int, most: int, now: datetime, jitter: float) -> Retry | Drop | None:
+def decide(
+    answer: Answer, *, attempt: int, most: int, now: datetime, jitter: float
+) -> Retry | Drop | None:
     """Return what follows an attempt, counted from 1; None when the event was accepted. `jitter` is from 0 to 1."""
     if 200 <= answer.status < 300:
         return None

@@ -23,7 +23,9 @@ LONGEST_TIMEOUT: Final = 15.0
 """Together with the pause between two extensions this is less than NATS waits for an acknowledgement."""
 
 
-class Destination(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class Destination(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
+):
     """A receiver, and the events that it gets; an empty list excludes none."""
 
     name: str
@@ -36,11 +38,17 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Return whether an event of a RayService passes the filters."""
         return all(
             not allowed or value in allowed
-            for allowed, value in ((self.kinds, kind), (self.namespaces, namespace), (self.ray_services, name))
+            for allowed, value in (
+                (self.kinds, kind),
+                (self.namespaces, namespace),
+                (self.ray_services, name),
+            )
         )
 
 
-class Choices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class Choices(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
+):
     """The file."""
 
     destinations: Annotated[tuple[Destination, ...], Meta(min_length=1)]
@@ -82,8 +90,12 @@ class Paths(msgspec.Struct, frozen=True, kw_only=True):
         """Read the variables; what they name is checked when it is read."""
         given = cls()
         return cls(
-            notifications_file=Path(environ.get("RAYBUS_NOTIFICATIONS_FILE", "") or given.notifications_file),
-            notifications_secrets=Path(environ.get("RAYBUS_NOTIFICATIONS_SECRETS", "") or given.notifications_secrets),
+            notifications_file=Path(
+                environ.get("RAYBUS_NOTIFICATIONS_FILE", "") or given.notifications_file
+            ),
+            notifications_secrets=Path(
+                environ.get("RAYBUS_NOTIFICATIONS_SECRETS", "") or given.notifications_secrets
+            ),
             nats_credentials=Path(environ.get("RAYBUS_NATS_CREDENTIALS", ""))
             if environ.get("RAYBUS_NATS_CREDENTIALS")
             else None,
@@ -97,7 +109,9 @@ def read(paths: Paths) -> Notifications:
         choices = decode(file.read_bytes())
         texts = templates.checked(choices.templates)
     except OSError as problem:
-        raise errors.InvalidSpec(f"RAYBUS_NOTIFICATIONS_FILE={file}: cannot be read: {problem.strerror}") from problem
+        raise errors.InvalidSpec(
+            f"RAYBUS_NOTIFICATIONS_FILE={file}: cannot be read: {problem.strerror}"
+        ) from problem
     except errors.InvalidSpec as problem:
         raise errors.InvalidSpec(f"{file.name}: {problem}") from None
     secrets = {each.name: _secrets(each.name, paths, choices) for each in choices.destinations}
@@ -120,12 +134,16 @@ def _check_names(destinations: tuple[Destination, ...]) -> None:
     for number, each in enumerate(destinations):
         place = f"destinations[{number}]"
         if not _NAME.fullmatch(each.name):
-            raise errors.InvalidSpec(f"{place}.name: {each.name!r} is no name: use up to 32 of a-z, 0-9 and '-'")
+            raise errors.InvalidSpec(
+                f"{place}.name: {each.name!r} is no name: use up to 32 of a-z, 0-9 and '-'"
+            )
         if each.name in seen:
             raise errors.InvalidSpec(f"{place}.name: {each.name!r} occurs twice")
         seen.add(each.name)
         if wrong := [kind for kind in each.kinds if kind not in known]:
-            raise errors.InvalidSpec(f"{place}.kinds: there is no kind {wrong[0]!r}; kinds are {', '.join(known)}")
+            raise errors.InvalidSpec(
+                f"{place}.kinds: there is no kind {wrong[0]!r}; kinds are {', '.join(known)}"
+            )
 
 
 def _secrets(name: str, paths: Paths, choices: Choices) -> Secrets:
@@ -149,9 +167,13 @@ def _check_url(name: str, url: str, choices: Choices) -> None:
     except httpx.InvalidURL:
         parsed = httpx.URL("")
     if parsed.scheme not in {"http", "https"} or not parsed.host:
-        raise errors.InvalidSpec(f"{name}.url: expected https://HOST/PATH (its content is not shown)")
+        raise errors.InvalidSpec(
+            f"{name}.url: expected https://HOST/PATH (its content is not shown)"
+        )
     if parsed.scheme == "http" and not choices.allow_http:
-        raise errors.InvalidSpec(f"{name}.url: expected https://; set allowHttp: true for a receiver without TLS")
+        raise errors.InvalidSpec(
+            f"{name}.url: expected https://; set allowHttp: true for a receiver without TLS"
+        )
 
 
 def _secret(paths: Paths, name: str) -> str | None:
@@ -161,4 +183,6 @@ def _secret(paths: Paths, name: str) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError):
-        raise errors.InvalidSpec(f"{name}: cannot be read as text in {paths.notifications_secrets}") from None
+        raise errors.InvalidSpec(
+            f"{name}: cannot be read as text in {paths.notifications_secrets}"
+        ) from None

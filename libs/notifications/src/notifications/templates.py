@@ -54,10 +54,14 @@ def checked(given: Mapping[str, str]) -> dict[str, Template]:
     """
     for kind, text in given.items():
         if kind not in DEFAULTS:
-            raise errors.InvalidSpec(f"templates.{kind}: there is no such kind; kinds are {', '.join(DEFAULTS)}")
+            raise errors.InvalidSpec(
+                f"templates.{kind}: there is no such kind; kinds are {', '.join(DEFAULTS)}"
+            )
         template = Template(text)
         if not template.is_valid():
-            raise errors.InvalidSpec(f"templates.{kind}: a $ stands before no name of a field; write $$ for a $")
+            raise errors.InvalidSpec(
+                f"templates.{kind}: a $ stands before no name of a field; write $$ for a $"
+            )
         known = fields(kind)
         if unknown := [name for name in template.get_identifiers() if name not in known]:
             raise errors.InvalidSpec(
@@ -68,11 +72,17 @@ def checked(given: Mapping[str, str]) -> dict[str, Template]:
 
 def fields(kind: str) -> frozenset[str]:
     """Return the fields that a template of a kind may name."""
-    return FIELDS_OF_ALL | frozenset(_paths(inspect.type_info(upgrade_events.KINDS.get(kind, Data))))
+    return FIELDS_OF_ALL | frozenset(
+        _paths(inspect.type_info(upgrade_events.KINDS.get(kind, Data)))
+    )
 
 
 def render(
-    templates: Mapping[str, Template], event: CloudEvent[Data], place: tuple[str, str], *, escape: Callable[[str], str]
+    templates: Mapping[str, Template],
+    event: CloudEvent[Data],
+    place: tuple[str, str],
+    *,
+    escape: Callable[[str], str],
 ) -> str:
     """Return the text of an event of a RayService; `escape` makes a field text for the receiver."""
     kind = upgrade_events.kind_of(event.type)
@@ -100,7 +110,9 @@ def _paths(found: inspect.Type, path: str = "") -> Iterator[str]:
         yield from _paths(found.type, path)
     elif isinstance(found, inspect.StructType):
         for field in found.fields:
-            yield from _paths(field.type, f"{path}_{field.encode_name}" if path else field.encode_name)
+            yield from _paths(
+                field.type, f"{path}_{field.encode_name}" if path else field.encode_name
+            )
     else:
         yield path
 

@@ -38,7 +38,9 @@ async def serve(settings: Settings) -> None:
         http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
         for destination in notifications.choices.destinations:
             user, keys = _user(settings, destination.name, paths.nats_credentials)
-            courier = Courier(destination, notifications, http, clock=SystemClock(), jitter=random.random)
+            courier = Courier(
+                destination, notifications, http, clock=SystemClock(), jitter=random.random
+            )
             parts.append((courier, Bus(user, keys)))
         group.create_task(health.serve(settings.http_port, ready=ready))
         running = [group.create_task(bus.run()) for _, bus in parts]

@@ -40,8 +40,12 @@ TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
 TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier-allowed"
 TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
-WORKLOAD: Final = Resource(group="scheduling.k8s.io", version="v1alpha2", kind="Workload", plural="workloads")
-POD_GROUP: Final = Resource(group="scheduling.k8s.io", version="v1alpha2", kind="PodGroup", plural="podgroups")
+WORKLOAD: Final = Resource(
+    group="scheduling.k8s.io", version="v1alpha2", kind="Workload", plural="workloads"
+)
+POD_GROUP: Final = Resource(
+    group="scheduling.k8s.io", version="v1alpha2", kind="PodGroup", plural="podgroups"
+)
 COMPARED: Final = frozenset({VOLCANO_POD_GROUP, WORKLOAD, POD_GROUP})
 """Kinds that `submit` compares with what they should be."""
 TEMPLATE: Final = "cluster"
@@ -99,7 +103,9 @@ def _task_groups(cluster: RayCluster) -> str:
     ]
     described: list[Body] = []
     for name, template, least in members:
-        placing = pod_json.shared(pod_json.spec(template), "nodeSelector", "affinity", "tolerations")
+        placing = pod_json.shared(
+            pod_json.spec(template), "nodeSelector", "affinity", "tolerations"
+        )
         placed: Json = msgspec.json.decode(go_json.encode(POD_SPEC, placing))
         found: Body = {"minResource": desired_resources.of_template(template)}
         found |= {field: placed[field] for field in ("nodeSelector", "affinity") if field in placed}
@@ -120,7 +126,9 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
         if GANG not in cluster.metadata.labels:
             return ()
         own = cluster.metadata.name
-        body = owner.child(cluster, PLUGINS_POD_GROUP, name=own, labels={}, spec=_all_at_once(cluster))
+        body = owner.child(
+            cluster, PLUGINS_POD_GROUP, name=own, labels={}, spec=_all_at_once(cluster)
+        )
         for reference in body["metadata"]["ownerReferences"]:
             del reference["controller"], reference["blockOwnerDeletion"]
         report = events.POD_GROUP_FAILED.failing(cluster, problem="failed to create PodGroup")
@@ -130,7 +138,9 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
         """Name the PodGroup of a gang, too."""
         super().mark(cluster, group, pod)
         if GANG in cluster.metadata.labels:
-            pod_json.ensure_body(pod["metadata"], "labels")["scheduling.x-k8s.io/pod-group"] = cluster.metadata.name
+            pod_json.ensure_body(pod["metadata"], "labels")["scheduling.x-k8s.io/pod-group"] = (
+                cluster.metadata.name
+            )
 
 
 class Volcano(BatchScheduler, frozen=True):
@@ -140,7 +150,10 @@ class Volcano(BatchScheduler, frozen=True):
     """
 
     name: str = "volcano"
-    copied: tuple[tuple[str, str], ...] = ((VOLCANO_QUEUE, VOLCANO_QUEUE), (PRIORITY_CLASS, PRIORITY_CLASS))
+    copied: tuple[tuple[str, str], ...] = (
+        (VOLCANO_QUEUE, VOLCANO_QUEUE),
+        (PRIORITY_CLASS, PRIORITY_CLASS),
+    )
 
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         """Return the PodGroup; `submit` refuses a tier that is no number before it is made."""
@@ -151,9 +164,13 @@ class Volcano(BatchScheduler, frozen=True):
         highest = {"highestTierAllowed": int(tier)} if _INTEGER.fullmatch(tier) else {}
         topology = {"mode": own[TOPOLOGY_MODE], **highest} if own.get(TOPOLOGY_MODE) else None
         marks = {"queue": own.get(VOLCANO_QUEUE), "priorityClassName": own.get(PRIORITY_CLASS)}
-        given = {field: value for field, value in {**marks, "networkTopology": topology}.items() if value}
+        given = {
+            field: value for field, value in {**marks, "networkTopology": topology}.items() if value
+        }
         status = {"phase": "Pending"}
-        body = owner.child(cluster, VOLCANO_POD_GROUP, name=name, labels={}, spec=wanted | given, status=status)
+        body = owner.child(
+            cluster, VOLCANO_POD_GROUP, name=name, labels={}, spec=wanted | given, status=status
+        )
         body["metadata"]["annotations"] = dict(cluster.metadata.annotations)
         problem = f"Failed creating pod group {cluster.metadata.namespace}/{name}"
         report = events.POD_GROUP_FAILED.failing(cluster, problem=problem)
@@ -177,17 +194,23 @@ class Volcano(BatchScheduler, frozen=True):
         numbers, spec = _numbers(cluster), pod_json.body(have, "spec")
         current, room = pod_json.mapping(spec, "minResources"), numbers["minResources"]
         has_room = current.keys() == room.keys() and all(
-            quantity.parse(current[key]).compare(quantity.parse(value)) == 0 for key, value in room.items()
+            quantity.parse(current[key]).compare(quantity.parse(value)) == 0
+            for key, value in room.items()
         )
         if has_room and spec.get("minMember") == numbers["minMember"]:
             return Continue()
         changed, (child,) = {**have, "spec": {**spec, **numbers}}, self.looked_up(cluster)
-        return Continue(actions=step(Replace(resource=VOLCANO_POD_GROUP, body=changed, events=child.events)))
+        return Continue(
+            actions=step(Replace(resource=VOLCANO_POD_GROUP, body=changed, events=child.events))
+        )
 
     def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
         """Name PodGroup and group, too."""
         super().mark(cluster, group, pod)
-        marks = {"scheduling.k8s.io/group-name": volcano_name(cluster), "volcano.sh/task-spec": group}
+        marks = {
+            "scheduling.k8s.io/group-name": volcano_name(cluster),
+            "volcano.sh/task-spec": group,
+        }
         pod_json.ensure_body(pod["metadata"], "annotations").update(marks)
 
 
@@ -201,7 +224,10 @@ def volcano_name(cluster: RayCluster) -> str:
 
 def _all_at_once(cluster: RayCluster) -> Body:
     """Return how many pods a cluster has, and how much room they need."""
-    return {"minMember": compute.desired_workers(cluster) + 1, "minResources": desired_resources.totals(cluster)}
+    return {
+        "minMember": compute.desired_workers(cluster) + 1,
+        "minResources": desired_resources.totals(cluster),
+    }
 
 
 def _numbers(cluster: RayCluster) -> Body:
@@ -218,19 +244,28 @@ class WorkloadAware(BatchScheduler, frozen=True):
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         """Return Workload and PodGroup, also of a cluster that should have none."""
         count, name = {"minCount": compute.desired_workers(cluster) + 1}, cluster.metadata.name
-        wanted, policy = {**count, "isGang": is_gang(cluster)}, {"schedulingPolicy": {"gang": count}}
+        wanted, policy = (
+            {**count, "isGang": is_gang(cluster)},
+            {"schedulingPolicy": {"gang": count}},
+        )
         reference = {"apiGroup": "ray.io", "kind": ray_cluster.KIND, "name": name}
         template = {"workload": {"workloadName": name, "podGroupTemplateName": TEMPLATE}}
         found: list[Child] = []
         for resource, own, spec in (
-            (WORKLOAD, name, {"controllerRef": reference, "podGroupTemplates": [{"name": TEMPLATE, **policy}]}),
+            (
+                WORKLOAD,
+                name,
+                {"controllerRef": reference, "podGroupTemplates": [{"name": TEMPLATE, **policy}]},
+            ),
             (POD_GROUP, f"{name}-{TEMPLATE}", {"podGroupTemplateRef": template, **policy}),
         ):
             problem = f"failed to create {resource.kind} {cluster.metadata.namespace}/{own}"
             report = events.POD_GROUP_FAILED.failing(cluster, problem=problem)
             body = owner.child(cluster, resource, name=own, spec=spec)
             need = IfExists.NEED_OWN
-            found.append(Child(resource=resource, body=body, events=report, if_exists=need, wanted=wanted))
+            found.append(
+                Child(resource=resource, body=body, events=report, if_exists=need, wanted=wanted)
+            )
         return tuple(found)
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
@@ -238,8 +273,14 @@ class WorkloadAware(BatchScheduler, frozen=True):
         cluster, dependent = observed.cluster, observed.found.get(POD_GROUP)
         if not is_gang(cluster):  # our PodGroup goes, then our Workload; those of other owners stay
             for resource in (POD_GROUP, WORKLOAD):
-                if (have := observed.found.get(resource)) is not None and owner.controls(cluster, have):
-                    return _delete(resource, have, waits_for=f"waiting for {_named(resource, have)} to finish deleting")
+                if (have := observed.found.get(resource)) is not None and owner.controls(
+                    cluster, have
+                ):
+                    return _delete(
+                        resource,
+                        have,
+                        waits_for=f"waiting for {_named(resource, have)} to finish deleting",
+                    )
             return Continue()
         for resource in (WORKLOAD, POD_GROUP):
             if (have := observed.found.get(resource)) is None:
@@ -252,8 +293,15 @@ class WorkloadAware(BatchScheduler, frozen=True):
                 return _delete(resource, have, waits_for=f"{what} is being deleted, will retry")
             if _fits(cluster, resource, have):
                 continue
-            if resource is WORKLOAD and dependent is not None and owner.controls(cluster, dependent):
-                stale, what = (POD_GROUP, dependent), f"{_named(POD_GROUP, dependent)} before replacing stale Workload"
+            if (
+                resource is WORKLOAD
+                and dependent is not None
+                and owner.controls(cluster, dependent)
+            ):
+                stale, what = (
+                    (POD_GROUP, dependent),
+                    f"{_named(POD_GROUP, dependent)} before replacing stale Workload",
+                )
             else:
                 stale, what = (resource, have), f"stale {what}"
             return _delete(*stale, waits_for=f"deleted {what}, will retry after deletion completes")
@@ -273,8 +321,15 @@ def is_gang(cluster: RayCluster) -> bool:
 
 def _fits(cluster: RayCluster, resource: Resource, have: Body) -> bool:
     spec = pod_json.body(have, "spec")
-    groups = [{**spec, "name": TEMPLATE}] if resource is POD_GROUP else pod_json.bodies(spec, "podGroupTemplates")
-    gangs = [(each.get("name"), pod_json.body(pod_json.body(each, "schedulingPolicy"), "gang")) for each in groups]
+    groups = (
+        [{**spec, "name": TEMPLATE}]
+        if resource is POD_GROUP
+        else pod_json.bodies(spec, "podGroupTemplates")
+    )
+    gangs = [
+        (each.get("name"), pod_json.body(pod_json.body(each, "schedulingPolicy"), "gang"))
+        for each in groups
+    ]
     count = compute.desired_workers(cluster) + 1
     return [(name, gang.get("minCount")) for name, gang in gangs] == [(TEMPLATE, count)]
 
@@ -304,7 +359,9 @@ SCHEDULERS: Final[dict[str, BatchScheduler]] = {
     "volcano": Volcano(),
     "yunikorn": YuniKorn(),
     "scheduler-plugins": SchedulerPlugins(),
-    "kai-scheduler": BatchScheduler("kai-scheduler", (("kai.scheduler/queue", "kai.scheduler/queue"),)),
+    "kai-scheduler": BatchScheduler(
+        "kai-scheduler", (("kai.scheduler/queue", "kai.scheduler/queue"),)
+    ),
 }
 """By the name that KubeRay's configuration gives it."""
 _WORKLOAD_AWARE: Final = WorkloadAware()
@@ -312,4 +369,8 @@ _WORKLOAD_AWARE: Final = WorkloadAware()
 
 def scheduler(config: Config) -> BatchScheduler:
     """Return the scheduler that the operator is configured for."""
-    return _WORKLOAD_AWARE if Gate.KUBERNETES_WAS in config.gates else SCHEDULERS[config.batch_scheduler]
+    return (
+        _WORKLOAD_AWARE
+        if Gate.KUBERNETES_WAS in config.gates
+        else SCHEDULERS[config.batch_scheduler]
+    )

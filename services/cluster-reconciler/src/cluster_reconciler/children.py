@@ -33,7 +33,17 @@ from common.kube.resources import NETWORK_POLICY, Resource
 from common.kube.resources import POD_DISRUPTION_BUDGET as BUDGET
 from common.ray import cluster_traits as traits
 from common.ray import ports
-from common.runtime.actions import Action, Annotate, Create, Delete, EmitEvent, IfExists, Parallel, Refuse, Replace
+from common.runtime.actions import (
+    Action,
+    Annotate,
+    Create,
+    Delete,
+    EmitEvent,
+    IfExists,
+    Parallel,
+    Refuse,
+    Replace,
+)
 
 _NEED_OWN: Final = frozenset({kinds.ROLE, kinds.SERVICE, NETWORK_POLICY, BUDGET})
 """Kinds of which an object of another owner blocks the plan; of the others any object of the name is as good."""
@@ -44,14 +54,20 @@ def looked_up(cluster: RayCluster, config: Config, *, token: str) -> Iterator[Ch
     """Yield the children that have to be looked up at the API server; `token` is for a new auth Secret."""
     if traits.is_autoscaling(cluster):
         yield from (_child(cluster, *each) for each in autoscaler.identity(cluster).items())
-    if cluster.spec.head_group_spec.enable_ingress and config.is_openshift and not config.uses_ingress_on_openshift:
+    if (
+        cluster.spec.head_group_spec.enable_ingress
+        and config.is_openshift
+        and not config.uses_ingress_on_openshift
+    ):
         yield _child(cluster, ROUTE, ingress.build_route(cluster))
     elif cluster.spec.head_group_spec.enable_ingress:
         yield _child(cluster, kinds.INGRESS, ingress.build(cluster))
     if graceful_drain.is_on(cluster, config):
         module = graceful_drain.config_map(cluster)
         report = events.NO_DRAIN.failing(cluster, problem="its ConfigMap cannot be created, ")
-        yield Child(resource=kinds.CONFIG_MAP, body=module, events=report, if_exists=IfExists.NEED_OWN)
+        yield Child(
+            resource=kinds.CONFIG_MAP, body=module, events=report, if_exists=IfExists.NEED_OWN
+        )
     if (secret := auth.secret(cluster, token=token)) is not None:
         yield Child(resource=kinds.SECRET, body=secret)
     if traits.has_embedded_storage(cluster):
@@ -75,26 +91,43 @@ def create(observed: Observed) -> Continue | ClusterPlan:
         *step(*_for_pods(observed), *_services(observed)),
         *step(*_volume_claim(observed)),
         *step(*_ingress_or_route(observed), is_side=True),
-        *(() if observed.network_policies is None else policies(observed, observed.network_policies)),
+        *(
+            ()
+            if observed.network_policies is None
+            else policies(observed, observed.network_policies)
+        ),
         *(() if observed.budgets is None else budgets(observed, observed.budgets)),
     )
     fault = _fault(observed)
-    return ClusterPlan(actions=actions, fault=fault, note=fault) if fault else Continue(actions=actions)
+    return (
+        ClusterPlan(actions=actions, fault=fault, note=fault)
+        if fault
+        else Continue(actions=actions)
+    )
 
 
 def _fault(observed: Observed) -> str:
     """Return what only time or a user can resolve; of several head Services none is chosen, as by KubeRay: workers may reach another head."""
-    place, names = observed.cluster.metadata.namespace, [each.metadata.name for each in observed.head_services]
-    if left := ", ".join(sorted(f"{kind.kind} {place}/{name}" for kind, name in observed.predecessors)):
+    place, names = (
+        observed.cluster.metadata.namespace,
+        [each.metadata.name for each in observed.head_services],
+    )
+    if left := ", ".join(
+        sorted(f"{kind.kind} {place}/{name}" for kind, name in observed.predecessors)
+    ):
         return f"{left}: left behind by a deleted RayCluster of the same name; waiting until it is gone"
     found = f"{len(names)} head service found [{' '.join(names)}]"
-    return f"{found}; delete all but {services.head_name(observed.cluster)}" if len(names) > 1 else ""
+    return (
+        f"{found}; delete all but {services.head_name(observed.cluster)}" if len(names) > 1 else ""
+    )
 
 
 def policies(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...]:
     """Return what is done about NetworkPolicies, given all that carry the cluster's label."""
     cluster = observed.cluster
-    return step(*_kept(cluster, NETWORK_POLICY, network_policy.build(cluster), listed), is_side=True)
+    return step(
+        *_kept(cluster, NETWORK_POLICY, network_policy.build(cluster), listed), is_side=True
+    )
 
 
 def budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...]:
@@ -105,20 +138,29 @@ def budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...
     """
     cluster, wanted = observed.cluster, wanted_budgets(observed)
     is_marked = labels.HAS_BUDGETS in cluster.metadata.annotations
-    before: list[Action] = [Annotate(name=labels.HAS_BUDGETS, value="true")] if wanted and not is_marked else []
-    after: list[Action] = [Annotate(name=labels.HAS_BUDGETS, value=None)] if is_marked and not wanted else []
+    before: list[Action] = (
+        [Annotate(name=labels.HAS_BUDGETS, value="true")] if wanted and not is_marked else []
+    )
+    after: list[Action] = (
+        [Annotate(name=labels.HAS_BUDGETS, value=None)] if is_marked and not wanted else []
+    )
     parts = (before, [*_kept(cluster, BUDGET, wanted, listed)], after)
     return tuple(Parallel(actions=tuple(each), chain="budgets") for each in parts if each)
 
 
 def wanted_budgets(observed: Observed) -> dict[str, Body]:
     """Return the PodDisruptionBudgets that a cluster is to have, by name."""
-    cluster, count = observed.cluster, sum(map(traits.target, traits.named_groups(observed.cluster)))
+    cluster, count = (
+        observed.cluster,
+        sum(map(traits.target, traits.named_groups(observed.cluster))),
+    )
     idle = sum(disruption_budget.is_idle(pod, now=observed.now) for pod in observed.workers)
     return disruption_budget.build(cluster, observed.config, workers=count, serving=count - idle)
 
 
-def _kept(cluster: RayCluster, kind: Resource, wanted: dict[str, Body], listed: tuple[Body, ...]) -> Iterator[Action]:
+def _kept(
+    cluster: RayCluster, kind: Resource, wanted: dict[str, Body], listed: tuple[Body, ...]
+) -> Iterator[Action]:
     """Yield what makes the children of a kind as wanted, given all that carry the cluster's label: ours that are not wanted go."""
     own = {each["metadata"]["name"]: each for each in listed if owner.controls(cluster, each)}
     foreign = {each["metadata"]["name"] for each in listed} - own.keys()
@@ -128,7 +170,9 @@ def _kept(cluster: RayCluster, kind: Resource, wanted: dict[str, Body], listed: 
         elif name not in own:
             yield _child(cluster, kind, body)
         elif (changed := owner.updated(body, own[name], "labels")) is not None:
-            yield Replace(resource=kind, body=changed, events=events.UPDATED[kind].about(cluster, name))
+            yield Replace(
+                resource=kind, body=changed, events=events.UPDATED[kind].about(cluster, name)
+            )
     for name, have in own.items():
         if name not in wanted:
             report = events.DELETED[kind].about(cluster, name)
@@ -174,7 +218,9 @@ def _volume_claim(observed: Observed) -> Iterator[Action]:
         yield EmitEvent(event=events.CLAIM_DIFFERS.about(cluster, name, drift=drift))
     body = gcs.realigned_claim(cluster, have)
     if body is not None and other is not None and not owner.controls(cluster, have):
-        yield Refuse(event=events.CLAIM_TAKEN.about(cluster, name, owner=f"{other['kind']} {other['name']}"))
+        yield Refuse(
+            event=events.CLAIM_TAKEN.about(cluster, name, owner=f"{other['kind']} {other['name']}")
+        )
     elif body is not None:
         yield Replace(resource=kinds.PERSISTENT_VOLUME_CLAIM, body=body)
 
@@ -184,9 +230,13 @@ def _services(observed: Observed) -> Iterator[Action]:
     cluster = observed.cluster
     if not observed.head_services:
         yield _child(cluster, kinds.SERVICE, services.build_head(cluster, observed.config))
-    if observed.headless_service is None and any(group.num_of_hosts > 1 for group in traits.worker_groups(cluster)):
+    if observed.headless_service is None and any(
+        group.num_of_hosts > 1 for group in traits.worker_groups(cluster)
+    ):
         yield _child(cluster, kinds.SERVICE, services.build_headless(cluster))
-    is_asked_for = cluster.metadata.annotations.get(labels.ENABLE_SERVE_SERVICE) == "true"  # no other value counts
+    is_asked_for = (
+        cluster.metadata.annotations.get(labels.ENABLE_SERVE_SERVICE) == "true"
+    )  # no other value counts
     if observed.serve_service is None and is_asked_for:
         if (body := services.build_serve(cluster)) is None:
             yield Refuse(event=events.NO_SERVE_PORT.about(cluster, problem=ports.NO_PORT))

@@ -48,22 +48,34 @@ class Reported(Report, frozen=True):
 
 def _places(cluster: RayCluster, child: str) -> dict[str, str]:
     namespace = cluster.metadata.namespace
-    return {"namespace": namespace, "cluster": f"{namespace}/{cluster.metadata.name}", "child": f"{namespace}/{child}"}
+    return {
+        "namespace": namespace,
+        "cluster": f"{namespace}/{cluster.metadata.name}",
+        "child": f"{namespace}/{child}",
+    }
 
 
 _INVALID: Final = "The RayCluster {what} is invalid {cluster}: {problem}"
 INVALID_METADATA: Final = EventSpec("InvalidRayClusterMetadata", _INVALID)
 INVALID_SPEC: Final = EventSpec("InvalidRayClusterSpec", _INVALID)
-INVALID_STATUS: Final = EventSpec("InvalidRayClusterStatus", "The RayCluster status is invalid {cluster}, {problem}")
-UNWISE_SPEC: Final = EventSpec("InvalidRayClusterSpec", "RayCluster spec warning {cluster}: {problem}")
-LIMIT_EXCEEDED: Final = EventSpec("LimitExceeded", "No pod of RayCluster {cluster} is created or deleted: {problem}")
+INVALID_STATUS: Final = EventSpec(
+    "InvalidRayClusterStatus", "The RayCluster status is invalid {cluster}, {problem}"
+)
+UNWISE_SPEC: Final = EventSpec(
+    "InvalidRayClusterSpec", "RayCluster spec warning {cluster}: {problem}"
+)
+LIMIT_EXCEEDED: Final = EventSpec(
+    "LimitExceeded", "No pod of RayCluster {cluster} is created or deleted: {problem}"
+)
 SERVICE_ACCOUNT_MISSING: Final = EventSpec(
     "AutoscalerServiceAccountNotFound",
     "Failed to reconcile RayCluster {cluster}. If users specify ServiceAccountName for the head Pod, they "
     "need to create a ServiceAccount themselves. However, ServiceAccount {account} is not found. Please create one. "
     "See the PR description of https://github.com/ray-project/kuberay/pull/1128 for more details.",
 )
-NO_DRAIN: Final = EventSpec("GracefulDrainUnavailable", "The RayCluster {cluster} cannot drain gracefully: {problem}")
+NO_DRAIN: Final = EventSpec(
+    "GracefulDrainUnavailable", "The RayCluster {cluster} cannot drain gracefully: {problem}"
+)
 TAKEN: Final = {
     kinds.NETWORK_POLICY: EventSpec(
         "NetworkPolicyNameCollision",
@@ -76,12 +88,20 @@ TAKEN: Final = {
         "rename it, or set the annotation raybus.io/disruption-budget to false",
     ),
 }
-MTLS_FAILED: Final = EventSpec("MTLSFailedToReconcile", "Failed to reconcile mTLS {step}: {problem}", "Reconcile")
+MTLS_FAILED: Final = EventSpec(
+    "MTLSFailedToReconcile", "Failed to reconcile mTLS {step}: {problem}", "Reconcile"
+)
 CERTIFICATES_AWAITED: Final = EventSpec(
-    "MTLSCertsNotReady", "Waiting for cert-manager to issue mTLS certificates", "Reconcile", "Normal"
+    "MTLSCertsNotReady",
+    "Waiting for cert-manager to issue mTLS certificates",
+    "Reconcile",
+    "Normal",
 )
 PKI_READY: Final = EventSpec(
-    "MTLSPKIReady", "mTLS PKI is ready: CA, head, and worker certificates issued", "Reconcile", "Normal"
+    "MTLSPKIReady",
+    "mTLS PKI is ready: CA, head, and worker certificates issued",
+    "Reconcile",
+    "Normal",
 )
 UPDATED_CERTIFICATE: Final = EventSpec(
     "MTLSCertificatesUpdated", "Updated {step} SANs (IPs: [{addresses}])", "Update", "Normal"
@@ -130,7 +150,9 @@ FORCE_DELETED: Final = EventSpec(
 )
 
 CREATED: Final = {
-    resource: Reported("Create", resource.kind, f"{what} {{child}}", failed=f"Failed creating {what} {{child}}, ")
+    resource: Reported(
+        "Create", resource.kind, f"{what} {{child}}", failed=f"Failed creating {what} {{child}}, "
+    )
     for resource, what in (
         (kinds.SERVICE, "service"),
         (kinds.SERVICE_ACCOUNT, "service account"),
@@ -145,23 +167,37 @@ CREATED: Final = {
     kinds.PERSISTENT_VOLUME_CLAIM: Reported("Create", "PVC", "GCS storage PVC {child}"),
 }
 CREATED_CLEANUP_JOB: Final = Reported("Create", "RedisCleanupJob", "Redis cleanup Job {child}")
-UPDATED_INGRESS: Final = Reported("Update", "Ingress", "ingress {child}", failed="Failed updating ingress {child}, ")
+UPDATED_INGRESS: Final = Reported(
+    "Update", "Ingress", "ingress {child}", failed="Failed updating ingress {child}, "
+)
 UPDATED: Final = {
-    kind: Reported("Update", kind.kind, f"{kind.kind} {{child}}", end=": ") for kind in (kinds.NETWORK_POLICY, BUDGET)
+    kind: Reported("Update", kind.kind, f"{kind.kind} {{child}}", end=": ")
+    for kind in (kinds.NETWORK_POLICY, BUDGET)
 }
-DELETED: Final = {kind: Reported("Delete", kind.kind, f"{kind.kind} {{child}}", end=": ") for kind in UPDATED}
+DELETED: Final = {
+    kind: Reported("Delete", kind.kind, f"{kind.kind} {{child}}", end=": ") for kind in UPDATED
+}
 CREATED_HEAD: Final = Reported(
     "Create", "HeadPod", "head Pod {child}", failed="Failed to create head Pod {namespace}/, "
 )
 """A pod that is not made has no name in KubeRay's text."""
 CREATED_WORKER: Final = Reported(
-    "Create", "WorkerPod", "worker Pod {child}", failed="Failed to create worker Pod for the cluster {cluster}, "
+    "Create",
+    "WorkerPod",
+    "worker Pod {child}",
+    failed="Failed to create worker Pod for the cluster {cluster}, ",
 )
 DELETED_HEAD: Final = Reported(
-    "Delete", "HeadPod", "head Pod {child}; {state}", failed="Failed deleting head Pod {child}; {state}, "
+    "Delete",
+    "HeadPod",
+    "head Pod {child}; {state}",
+    failed="Failed deleting head Pod {child}; {state}, ",
 )
 DELETED_WORKER: Final = Reported(
-    "Delete", "WorkerPod", "{what} {child}{more}", failed="Failed deleting {what} {child}{failed_more}, "
+    "Delete",
+    "WorkerPod",
+    "{what} {child}{more}",
+    failed="Failed deleting {what} {child}{failed_more}, ",
 )
 DELETED_GROUP: Final = Reported(
     "Delete",

@@ -71,7 +71,9 @@ class Execution:
             UpdateStatus: self._update_status,
         }
 
-    async def execute(self, executor: Executor[Observed], observed: Observed, plan: ClusterPlan) -> Executed:
+    async def execute(
+        self, executor: Executor[Observed], observed: Observed, plan: ClusterPlan
+    ) -> Executed:
         """Execute a plan, then bring the status up to date; return when to reconcile again.
 
         Raises:
@@ -80,16 +82,30 @@ class Execution:
         actions = [each for some in plan.actions for each in some.actions]
         executed = await executor.execute(observed, plan)
         memory = self._reads.memory_of(observed.cluster)
-        changes = (each for each in actions if isinstance(each, Replace | Delete) and not is_of_pod(each))
+        changes = (
+            each for each in actions if isinstance(each, Replace | Delete) and not is_of_pod(each)
+        )
         changes_children = any(each.resource not in pki.KINDS for each in changes)
-        if changes_children or plan.fault or any(isinstance(each.action, Refuse) for each in executed.failures):
+        if (
+            changes_children
+            or plan.fault
+            or any(isinstance(each.action, Refuse) for each in executed.failures)
+        ):
             memory.children.clear()
-        if not plan.is_submitted:  # these are compared with what they should be at the next read only
+        if (
+            not plan.is_submitted
+        ):  # these are compared with what they should be at the next read only
             compared = observed.found.keys() & batch.COMPARED
-            memory.children = {place: known for place, known in memory.children.items() if place[0] not in compared}
+            memory.children = {
+                place: known for place, known in memory.children.items() if place[0] not in compared
+            }
         _log(executed, list(map(str, actions)), plan.note)
         meta, now = observed.cluster.metadata, observed.now
-        cluster = self._reads.cache.get(RayCluster, meta.namespace, meta.name) if plan.writes_status else None
+        cluster = (
+            self._reads.cache.get(RayCluster, meta.namespace, meta.name)
+            if plan.writes_status
+            else None
+        )
         status, written = ClusterPlan(), Executed()
         if cluster is not None:
             observed = msgspec.structs.replace(observed, cluster=cluster)
@@ -117,18 +133,28 @@ class Execution:
         if compute.is_mere_progress(old, status):
             shared = timedelta(seconds=len(self._reads.in_progress) / PROGRESS_WRITES)
             gathered_for = min(max(GATHERED_FOR, shared), LONGEST_GATHERED_FOR)
-            written_at = since + (GATHERED_FOR_SERVICE if labels.ORIGIN_NAME in meta.labels else gathered_for)
+            written_at = since + (
+                GATHERED_FOR_SERVICE if labels.ORIGIN_NAME in meta.labels else gathered_for
+            )
             if now < written_at:
                 self._reads.in_progress[key] = since
                 return ClusterPlan(requeue_at=written_at)
         is_same = compute.suspension(old.conditions) is compute.suspension(status.conditions)
-        return ClusterPlan(actions=step(UpdateStatus(status=status)), requeue_at=None if is_same else now)
+        return ClusterPlan(
+            actions=step(UpdateStatus(status=status)), requeue_at=None if is_same else now
+        )
 
-    def _create_worker(self, action: CreateWorker, observed: Observed, writer: Writer) -> Awaitable[bool]:
+    def _create_worker(
+        self, action: CreateWorker, observed: Observed, writer: Writer
+    ) -> Awaitable[bool]:
         group = action.group
-        body = worker_pod.build(observed.cluster, group, self._reads.config, name=action.name, replica=action.replica)
+        body = worker_pod.build(
+            observed.cluster, group, self._reads.config, name=action.name, replica=action.replica
+        )
         batch.scheduler(self._reads.config).mark(observed.cluster, group.group_name, body)
-        return self._create(Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN), observed, writer)
+        return self._create(
+            Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN), observed, writer
+        )
 
     async def _create(self, action: Create, observed: Observed, writer: Writer) -> bool:
         memory = self._reads.memory_of(observed.cluster)
@@ -166,7 +192,9 @@ class Execution:
 
     def _replace(self, action: Replace, observed: Observed, writer: Writer) -> Awaitable[bool]:
         if action.resource in pki.KINDS:
-            self._reads.memory_of(observed.cluster).changed_pki(is_leaf_change=True, now=observed.now)
+            self._reads.memory_of(observed.cluster).changed_pki(
+                is_leaf_change=True, now=observed.now
+            )
         return writer.write(action)
 
     async def _delete(self, action: Delete, observed: Observed, writer: Writer) -> bool:
@@ -175,18 +203,30 @@ class Execution:
             self._reads.memory_of(observed.cluster).deleted.add(action.uid)
         return is_new
 
-    async def _delete_pods(self, action: DeleteCollection, observed: Observed, writer: Writer) -> bool:
+    async def _delete_pods(
+        self, action: DeleteCollection, observed: Observed, writer: Writer
+    ) -> bool:
         await writer.write(action)
-        pods = await self._reads.kube.list(POD, writer.namespace, label_selector=selector(observed.cluster))
+        pods = await self._reads.kube.list(
+            POD, writer.namespace, label_selector=selector(observed.cluster)
+        )
         self._reads.take_pods(observed.cluster, pods)
         return True
 
-    async def _update_status(self, action: UpdateStatus, observed: Observed, writer: Writer) -> bool:
+    async def _update_status(
+        self, action: UpdateStatus, observed: Observed, writer: Writer
+    ) -> bool:
         """Write the status, and keep how long it took until all pods ran for the first time."""
         is_new, made_at = await writer.write(action), observed.cluster.metadata.creation_timestamp
         kind, status = ConditionType.PROVISIONED, cast("RayClusterStatus", action.status)
-        if made_at is not None and conditions.is_true(status.conditions, kind) and not observed.holds(kind):
-            self._reads.memory_of(observed.cluster).provisioned_after = (observed.now - made_at).total_seconds()
+        if (
+            made_at is not None
+            and conditions.is_true(status.conditions, kind)
+            and not observed.holds(kind)
+        ):
+            self._reads.memory_of(observed.cluster).provisioned_after = (
+                observed.now - made_at
+            ).total_seconds()
         return is_new
 
 
@@ -195,10 +235,15 @@ def outcome_of(plan: ClusterPlan, executed: Executed) -> Outcome:
     if plan.refusal is not None:
         return Outcome(failure=plan.refusal, is_clean=False)
     failures = sorted(executed.failures, key=lambda each: not is_of_pod(each.action))
-    reported = (Failure(why, str(each.error)) for each in failures if (why := _failure_of(each.action)))
+    reported = (
+        Failure(why, str(each.error)) for each in failures if (why := _failure_of(each.action))
+    )
     failure = next(reported, None)
     is_partial = plan.is_partial or executed.is_cut
-    return Outcome(failure=failure, is_clean=not (executed.failures or plan.unfinished or is_partial or plan.fault))
+    return Outcome(
+        failure=failure,
+        is_clean=not (executed.failures or plan.unfinished or is_partial or plan.fault),
+    )
 
 
 def _failure_of(action: Action) -> str:
@@ -207,7 +252,9 @@ def _failure_of(action: Action) -> str:
         case Refuse(event=event):
             return event.reason
         case Create() | Replace() | Delete() if not is_of_pod(action):
-            verb = {Create: "Create", Child: "Create", Replace: "Update", Delete: "Delete"}[type(action)]
+            verb = {Create: "Create", Child: "Create", Replace: "Update", Delete: "Delete"}[
+                type(action)
+            ]
             return f"Failed{verb}{action.resource.kind}"
         case _:
             return action.events.condition_reason

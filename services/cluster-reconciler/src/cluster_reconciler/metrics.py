@@ -40,7 +40,9 @@ PROVISIONED: Final = Family(
 class ClusterMetrics(Collector):
     """Shows the clusters to Prometheus, and how long each took until all its pods ran."""
 
-    def __init__(self, cache: Cache, memories: Mapping[Key, Memory], registry: CollectorRegistry = REGISTRY) -> None:
+    def __init__(
+        self, cache: Cache, memories: Mapping[Key, Memory], registry: CollectorRegistry = REGISTRY
+    ) -> None:
         self._cache = cache
         self._memories = memories
         registry.register(self)
@@ -60,8 +62,15 @@ class ClusterMetrics(Collector):
             info.add_metric((*own, meta.labels.get(labels.ORIGIN_KIND, "None")), 1)
             provisioned.add_metric((*own, str(holds).lower()), 1)
             memory = self._memories.get(Key(meta.namespace, meta.name))
-            seconds = memory.provisioned_after if memory is not None and memory.uid == meta.uid else None
-            if seconds is None and found is not None and holds and meta.creation_timestamp is not None:
+            seconds = (
+                memory.provisioned_after if memory is not None and memory.uid == meta.uid else None
+            )
+            if (
+                seconds is None
+                and found is not None
+                and holds
+                and meta.creation_timestamp is not None
+            ):
                 seconds = (found.last_transition_time - meta.creation_timestamp).total_seconds()
             if seconds is not None:
                 durations.add_metric(own, seconds)

@@ -27,7 +27,14 @@ from common.api.ray_cluster import RayCluster
 from common.feature_gates import Gate
 from common.kube.answers import is_gone
 from common.kube.client import Kube
-from common.kube.resources import NETWORK_POLICY, POD, POD_DISRUPTION_BUDGET, SECRET, Resource, label_selector
+from common.kube.resources import (
+    NETWORK_POLICY,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    SECRET,
+    Resource,
+    label_selector,
+)
 from common.ray import cluster_traits as traits
 from common.runtime.actions import Create, Parallel
 from common.runtime.cache import Cache, Objects
@@ -104,7 +111,10 @@ class Observer:
             self._drop(key)
             return None
         observed = Observed(cluster=cluster, config=self.config, now=now)
-        if cluster.metadata.deletion_timestamp is not None or refusals.find(cluster, self.config) is not None:
+        if (
+            cluster.metadata.deletion_timestamp is not None
+            or refusals.find(cluster, self.config) is not None
+        ):
             return self.from_state(observed)
         observed = self.from_state(await self._look_up(observed))
         return await self._with_pki(observed) if traits.has_tls(cluster) else observed
@@ -114,14 +124,20 @@ class Observer:
         cluster, meta = observed.cluster, observed.cluster.metadata
         memory, own = self.memory_of(cluster), {labels.CLUSTER: meta.name}
         known = self.cache.list(Pod, meta.namespace, own)
-        pods = tuple(pod for pod in known if pod.metadata.labels.get(labels.NODE_TYPE) in _RAY_NODES)
+        pods = tuple(
+            pod for pod in known if pod.metadata.labels.get(labels.NODE_TYPE) in _RAY_NODES
+        )
         memory.deleted &= {pod.metadata.uid for pod in pods}
         cleanup = {labels.NODE_TYPE: labels.REDIS_CLEANUP} | own
         return msgspec.structs.replace(
             observed,
             pods=pods,
-            head_services=tuple(self.cache.list(Service, meta.namespace, services.head_list_labels(cluster))),
-            headless_service=self.cache.get(Service, meta.namespace, names.headless_service(meta.name)),
+            head_services=tuple(
+                self.cache.list(Service, meta.namespace, services.head_list_labels(cluster))
+            ),
+            headless_service=self.cache.get(
+                Service, meta.namespace, names.headless_service(meta.name)
+            ),
             serve_service=self.cache.get(Service, meta.namespace, names.serve_service(meta.name)),
             cleanup_jobs=tuple(self.cache.list(Job, meta.namespace, cleanup)),
             awaited=frozenset(memory.deleted),
@@ -145,17 +161,27 @@ class Observer:
         a new pod gets another name when a deleted pod had its own: only the plan shows which names to ask about. A name that the user or a
         setting gives comes again, whichever pod had it.
         """
-        cluster, changes = observed.cluster, [each for step in plan.actions for each in step.actions if is_of_pod(each)]
+        cluster, changes = (
+            observed.cluster,
+            [each for step in plan.actions for each in step.actions if is_of_pod(each)],
+        )
         is_unlisted = changes and not self.memory_of(cluster).has_listed_pods
         if is_unlisted and (observed.pods or cluster.status.last_update_time is not None):
-            answer = await self.kube.list(POD, cluster.metadata.namespace, label_selector=selector(cluster))
+            answer = await self.kube.list(
+                POD, cluster.metadata.namespace, label_selector=selector(cluster)
+            )
             self.take_pods(cluster, answer)
             return self.from_state(observed)
         created = (each for each in changes if isinstance(each, Create | CreateWorker))
-        asked = {each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"] for each in created}
+        asked = {
+            each.name if isinstance(each, CreateWorker) else each.body["metadata"]["name"]
+            for each in created
+        }
         if not asked:
             return None
-        if observed.pki is not None and not observed.pki.is_fresh:  # no pod before its certificate as it is now
+        if (
+            observed.pki is not None and not observed.pki.is_fresh
+        ):  # no pod before its certificate as it is now
             return await self._with_pki(observed, is_trusted=False)
         prefix = names.pod_prefix(cluster.metadata.name, "").rstrip("-")
         deleted = self.cache.deleted(Pod, cluster.metadata.namespace, prefix=prefix)
@@ -185,7 +211,9 @@ class Observer:
             if memory.trusts(child.place, child.wanted, now=now):
                 continue
             try:
-                body: Body = msgspec.json.decode(await self.kube.get(resource, cluster.metadata.namespace, name))
+                body: Body = msgspec.json.decode(
+                    await self.kube.get(resource, cluster.metadata.namespace, name)
+                )
             except errors.NotFound:
                 absent[resource] = child
                 continue
@@ -207,7 +235,9 @@ class Observer:
         """List the cluster's PodDisruptionBudgets, unless it has none, or they were observed lately to be as they should be."""
         known = self.memory_of(observed.cluster).children
         # one that lost its mark to a `kubectl replace` is known, too
-        is_marked = labels.HAS_BUDGETS in observed.cluster.metadata.annotations or _ALL_BUDGETS in known
+        is_marked = (
+            labels.HAS_BUDGETS in observed.cluster.metadata.annotations or _ALL_BUDGETS in known
+        )
         if not is_marked and not disruption_budget.is_asked_for(observed.cluster, self.config):
             return None
         observed = self.from_state(observed)
@@ -226,14 +256,20 @@ class Observer:
         may_exist = observed.cluster.spec.network_policy is not None or generation > 1
         if Gate.NETWORK_POLICY not in self.config.gates or not may_exist:
             return None
-        return await self._listed((NETWORK_POLICY, ""), {"generation": generation}, observed, children.policies)
+        return await self._listed(
+            (NETWORK_POLICY, ""), {"generation": generation}, observed, children.policies
+        )
 
-    async def _listed(self, place: Place, wanted: Body, observed: Observed, changes: Changes) -> Bodies | None:
+    async def _listed(
+        self, place: Place, wanted: Body, observed: Observed, changes: Changes
+    ) -> Bodies | None:
         """List the cluster's children of a kind; None while they are, or were lately, observed to be as they should be."""
         cluster, memory = observed.cluster, self.memory_of(observed.cluster)
         if memory.trusts(place, wanted, now=observed.now):
             return None
-        body = await self.kube.list(place[0], cluster.metadata.namespace, label_selector=selector(cluster))
+        body = await self.kube.list(
+            place[0], cluster.metadata.namespace, label_selector=selector(cluster)
+        )
         listed: Bodies = tuple(msgspec.json.decode(body)["items"])
         if changes(observed, listed):
             return listed
@@ -254,17 +290,27 @@ class Observer:
             is_complete = pki.is_complete(msgspec.structs.replace(observed, pki=found))
             since = None if is_complete else known.awaited_since or now
             memory.pki = found = msgspec.structs.replace(found, awaited_since=since)
-        left = (place for place, body in found.objects.items() if owner.is_predecessors(observed.cluster, body))
-        return msgspec.structs.replace(observed, pki=found, predecessors=(*observed.predecessors, *left))
+        left = (
+            place
+            for place, body in found.objects.items()
+            if owner.is_predecessors(observed.cluster, body)
+        )
+        return msgspec.structs.replace(
+            observed, pki=found, predecessors=(*observed.predecessors, *left)
+        )
 
     async def _read_pki(self, observed: Observed, fresh: Pki) -> Pki:
         """Read the Issuers and Certificates, and the Secrets of those that are there."""
         cluster, found = observed.cluster, fresh.objects
         parts = tls.chain(cluster, self.config)
         signed = ((SECRET, part.secret) for part in parts if part.secret and part.place in found)
-        for resource, name in itertools.chain((part.place for part in parts), signed):  # it reaches Secrets last
+        for resource, name in itertools.chain(
+            (part.place for part in parts), signed
+        ):  # it reaches Secrets last
             try:
-                body: Body = msgspec.json.decode(await self.kube.get(resource, cluster.metadata.namespace, name))
+                body: Body = msgspec.json.decode(
+                    await self.kube.get(resource, cluster.metadata.namespace, name)
+                )
             except errors.NotFound as problem:
                 if resource is not SECRET and not is_gone(problem, name):
                     return msgspec.structs.replace(fresh, is_served=False)

@@ -90,12 +90,16 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def heads(self) -> tuple[Pod, ...]:
         """Return the head pods."""
-        return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD)
+        return tuple(
+            pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD
+        )
 
     @cached_property
     def workers(self) -> tuple[Pod, ...]:
         """Return the worker pods of all groups, also of groups that the spec no longer has."""
-        return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.WORKER)
+        return tuple(
+            pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.WORKER
+        )
 
     @cached_property
     def by_group(self) -> dict[str, tuple[Pod, ...]]:
@@ -150,7 +154,11 @@ def irrecoverable(pod: Pod) -> str:
     Only a phase that ends a pod, or a Ray container that has ended and may not restart, counts: crash loops, image pull errors,
     failing probes and a long Pending never do.
     """
-    kind, name, phase = pod.metadata.labels.get(labels.NODE_TYPE, ""), pod.metadata.name, pod.status.phase
+    kind, name, phase = (
+        pod.metadata.labels.get(labels.NODE_TYPE, ""),
+        pod.metadata.name,
+        pod.status.phase,
+    )
     if is_terminating(pod):
         return ""
     if phase in _ENDED:
@@ -178,5 +186,7 @@ def described(pod: Pod) -> str:
 def _terminated(pod: Pod) -> str:
     """Describe the end of the Ray container, which is found by the name of the first container; empty when it has not ended."""
     name = pod.spec.containers[0].name if pod.spec.containers else ""
-    ended = next((each.state.terminated for each in pod.status.container_statuses if each.name == name), None)
+    ended = next(
+        (each.state.terminated for each in pod.status.container_statuses if each.name == name), None
+    )
     return "" if ended is None else f"exit code {ended.exit_code} {ended.reason}".strip()

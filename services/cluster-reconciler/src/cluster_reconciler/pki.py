@@ -61,7 +61,12 @@ def maintain(observed: Observed) -> Continue:
 
 def _about(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
     """Yield what is done about one object."""
-    cluster, have, problem, kind = observed.cluster, pki.objects.get(part.place), pki.fault, part.resource.kind
+    cluster, have, problem, kind = (
+        observed.cluster,
+        pki.objects.get(part.place),
+        pki.fault,
+        part.resource.kind,
+    )
     if not problem and have is not None and not owner.controls(cluster, have):
         problem = f"{kind} {part.name} already exists and is not owned by this RayCluster; delete or rename the {kind}"
     failing = events.MTLS_FAILED.failing(cluster, step=part.step, problem=problem)
@@ -69,11 +74,21 @@ def _about(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
     if problem:
         yield Refuse(event=events.MTLS_FAILED.about(cluster, step=part.step, problem=problem))
     elif have is None:
-        yield Create(resource=part.resource, body=part.body, events=failing, if_exists=IfExists.NEED_OWN)
-    elif may_change and _is_outdated(part, pki) and (body := owner.updated(part.body, have, "labels")) is not None:
+        yield Create(
+            resource=part.resource, body=part.body, events=failing, if_exists=IfExists.NEED_OWN
+        )
+    elif (
+        may_change
+        and _is_outdated(part, pki)
+        and (body := owner.updated(part.body, have, "labels")) is not None
+    ):
         addresses = " ".join(part.body["spec"]["ipAddresses"])
         report = events.UPDATED_CERTIFICATE.about(cluster, step=part.step, addresses=addresses)
-        yield Replace(resource=part.resource, body=body, events=msgspec.structs.replace(failing, success=report))
+        yield Replace(
+            resource=part.resource,
+            body=body,
+            events=msgspec.structs.replace(failing, success=report),
+        )
 
 
 def _is_outdated(part: Part, pki: Pki) -> bool:
@@ -82,22 +97,43 @@ def _is_outdated(part: Part, pki: Pki) -> bool:
     if have is None or not part.is_leaf:
         return False
     spec, names = pod_json.body(have, "spec"), ("dnsNames", "ipAddresses")
-    has_other = any(sorted(pod_json.strings(spec, each)) != sorted(part.body["spec"][each]) for each in names)
-    return has_other or pod_json.mapping(have["metadata"], "labels") != part.body["metadata"]["labels"]
+    has_other = any(
+        sorted(pod_json.strings(spec, each)) != sorted(part.body["spec"][each]) for each in names
+    )
+    return (
+        has_other or pod_json.mapping(have["metadata"], "labels") != part.body["metadata"]["labels"]
+    )
 
 
 def _owner_of_secret(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
     """Yield what lets the Secret that cert-manager wrote go with its Certificate; once a read."""
     have, secret = pki.objects.get(part.place), pki.objects.get((SECRET, part.secret))
-    if not pki.is_fresh or have is None or secret is None or not owner.controls(observed.cluster, have):
+    if (
+        not pki.is_fresh
+        or have is None
+        or secret is None
+        or not owner.controls(observed.cluster, have)
+    ):
         return
     meta, uid = secret["metadata"], have["metadata"]["uid"]
     known = pod_json.bodies(meta, "ownerReferences")
-    is_signed_for_it = pod_json.mapping(meta, "annotations").get(labels.CERTIFICATE_NAME) == part.name
+    is_signed_for_it = (
+        pod_json.mapping(meta, "annotations").get(labels.CERTIFICATE_NAME) == part.name
+    )
     if not is_signed_for_it or any(each.get("uid") == uid for each in known):
         return
-    reference = {"apiVersion": CERTIFICATE.api_version, "kind": CERTIFICATE.kind, "name": part.name, "uid": uid}
-    patch: Body = {"metadata": {"resourceVersion": meta["resourceVersion"], "ownerReferences": [*known, reference]}}
+    reference = {
+        "apiVersion": CERTIFICATE.api_version,
+        "kind": CERTIFICATE.kind,
+        "name": part.name,
+        "uid": uid,
+    }
+    patch: Body = {
+        "metadata": {
+            "resourceVersion": meta["resourceVersion"],
+            "ownerReferences": [*known, reference],
+        }
+    }
     failing = events.MTLS_FAILED.failing(observed.cluster, step=part.step, problem="")
     yield Adopt(resource=SECRET, name=part.secret, patch=patch, events=failing)
 
@@ -128,7 +164,11 @@ def is_ready(certificate: Body) -> bool:
     found = pod_json.bodies(pod_json.body(certificate, "status"), "conditions")
     ready = next((each for each in found if each.get("type") == "Ready"), None)
     generation = certificate["metadata"].get("generation", 0)
-    return ready is not None and ready.get("status") == "True" and ready.get("observedGeneration", 0) == generation
+    return (
+        ready is not None
+        and ready.get("status") == "True"
+        and ready.get("observedGeneration", 0) == generation
+    )
 
 
 def is_complete(observed: Observed) -> bool:
@@ -159,9 +199,14 @@ def _reports(observed: Observed, pki: Pki, problem: str) -> Iterator[Action]:
         yield EmitEvent(event=events.PKI_READY.about(cluster))
     if problem or not pki.is_fresh:
         return
-    for name, certificate in ((name, body) for (kind, name), body in pki.objects.items() if kind is CERTIFICATE):
+    for name, certificate in (
+        (name, body) for (kind, name), body in pki.objects.items() if kind is CERTIFICATE
+    ):
         try:
-            left = msgspec.convert(pod_json.body(certificate, "status").get("notAfter"), datetime) - observed.now
+            left = (
+                msgspec.convert(pod_json.body(certificate, "status").get("notAfter"), datetime)
+                - observed.now
+            )
         except (msgspec.ValidationError, TypeError):  # not known
             continue
         if left < WARNED_BEFORE:

@@ -21,7 +21,16 @@ from cluster_reconciler.resources.node import Namer, ReplicaIndex
 from common import labels, pod_json
 from common.kube.resources import POD
 from common.ray import cluster_traits as traits
-from common.runtime.actions import Action, Create, Delete, DeleteCollection, EmitEvent, IfExists, Parallel, earliest
+from common.runtime.actions import (
+    Action,
+    Create,
+    Delete,
+    DeleteCollection,
+    EmitEvent,
+    IfExists,
+    Parallel,
+    earliest,
+)
 from common.validation import ray_cluster as cluster_rules
 
 BATCH: Final = 200
@@ -43,7 +52,10 @@ def make_plan(observed: Observed, now: datetime) -> ClusterPlan:
             found = result
             break
     requeue_at = now if found.is_partial else earliest(found.requeue_at, pki.requeue_at(observed))
-    note, is_submitted = "; ".join(filter(None, notes)), len(notes) > PHASES.index(_submit_to_batch_scheduler)
+    note, is_submitted = (
+        "; ".join(filter(None, notes)),
+        len(notes) > PHASES.index(_submit_to_batch_scheduler),
+    )
     return msgspec.structs.replace(
         found, actions=tuple(actions), requeue_at=requeue_at, note=note, is_submitted=is_submitted
     )
@@ -58,9 +70,12 @@ def _warn(observed: Observed) -> Continue:
     """Report what is allowed and unwise."""
     cluster, config = observed.cluster, observed.config
     found: list[Action] = [
-        EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=each)) for each in cluster_rules.warnings(cluster)
+        EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=each))
+        for each in cluster_rules.warnings(cluster)
     ]
-    if graceful_drain.is_asked_for(cluster, config) and (problem := graceful_drain.obstacle(cluster)):
+    if graceful_drain.is_asked_for(cluster, config) and (
+        problem := graceful_drain.obstacle(cluster)
+    ):
         found.append(EmitEvent(event=events.NO_DRAIN.about(cluster, problem=problem)))
     return Continue(actions=step(*found, is_side=True))
 
@@ -71,8 +86,13 @@ def _hold_back(observed: Observed) -> Continue | ClusterPlan:
     if not problem:
         return Continue()
     warned = EmitEvent(event=events.LIMIT_EXCEEDED.about(cluster, problem=problem))
-    refusal, note = Failure(ReplicaFailure.LIMIT_EXCEEDED, problem), f"pods are left alone: {problem}"
-    return ClusterPlan(actions=step(warned, is_side=True), refusal=refusal, is_periodic=False, note=note)
+    refusal, note = (
+        Failure(ReplicaFailure.LIMIT_EXCEEDED, problem),
+        f"pods are left alone: {problem}",
+    )
+    return ClusterPlan(
+        actions=step(warned, is_side=True), refusal=refusal, is_periodic=False, note=note
+    )
 
 
 def _submit_to_batch_scheduler(observed: Observed) -> Continue | ClusterPlan:
@@ -100,7 +120,9 @@ def _head(observed: Observed) -> Continue | ClusterPlan:
         return held_back
     (name,), _ = Namer(observed).draw(head_pod.name_prefix(cluster), labels.HEAD_GROUP)
     body = head_pod.build(cluster, config, name=name)
-    pod_json.ensure_body(body["metadata"], "annotations").update(all_pods.marks(cluster, config.version))
+    pod_json.ensure_body(body["metadata"], "annotations").update(
+        all_pods.marks(cluster, config.version)
+    )
     batch.scheduler(config).mark(cluster, labels.HEAD_GROUP, body)
     report = events.CREATED_HEAD.about(cluster, body["metadata"]["name"])
     create = Create(resource=POD, body=body, events=report, if_exists=IfExists.NEED_OWN)
@@ -109,7 +131,9 @@ def _head(observed: Observed) -> Continue | ClusterPlan:
 
 def _without_head(observed: Observed) -> ClusterPlan | None:
     """Return the plan of a cluster that gets no head, for good or for now."""
-    stays_dead = observed.cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
+    stays_dead = (
+        observed.cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
+    )
     if stays_dead and observed.holds(ConditionType.PROVISIONED):
         return ClusterPlan(note="head: a head that is lost stays lost in this cluster")
     if problem := pki.missing(observed):
@@ -136,10 +160,14 @@ def _workers(observed: Observed) -> ClusterPlan:
         if decision.deletes_all:
             selector = {labels.CLUSTER: cluster.metadata.name, labels.GROUP: group.group_name}
             report = events.DELETED_GROUP.about(cluster, group=group.group_name)
-            steps += step(DeleteCollection(resource=POD, selector=selector, events=report), is_side=True)
+            steps += step(
+                DeleteCollection(resource=POD, selector=selector, events=report), is_side=True
+            )
         created, prefix = list[Action](), worker_pod.name_prefix(cluster, group)
         for index in decision.creations:
-            drawn, replica_name = namer.draw(prefix, group.group_name, str(index), hosts=decision.hosts)
+            drawn, replica_name = namer.draw(
+                prefix, group.group_name, str(index), hosts=decision.hosts
+            )
             for host, name in enumerate(drawn):
                 replica = ReplicaIndex(index, host, replica_name)
                 report = events.CREATED_WORKER.about(cluster, name)
@@ -151,7 +179,9 @@ def _workers(observed: Observed) -> ClusterPlan:
             notes.append("the rest follows in the next batch")
             break
     note = "; ".join(notes)
-    return ClusterPlan(actions=tuple(steps), note=note, unfinished=unfinished, is_partial=is_partial)
+    return ClusterPlan(
+        actions=tuple(steps), note=note, unfinished=unfinished, is_partial=is_partial
+    )
 
 
 PHASES: Final[tuple[Phase, ...]] = (

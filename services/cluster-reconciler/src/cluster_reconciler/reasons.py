@@ -64,4 +64,6 @@ class Failure(msgspec.Struct, frozen=True):
     @property
     def update(self) -> ConditionUpdate:
         """Return the condition."""
-        return ConditionUpdate(ConditionType.REPLICA_FAILURE, "True", self.reason, f"{self.reason}\n{self.problem}")
+        return ConditionUpdate(
+            ConditionType.REPLICA_FAILURE, "True", self.reason, f"{self.reason}\n{self.problem}"
+        )

@@ -18,7 +18,15 @@ from common import durations, labels
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import JOB, POD
 from common.ray import cluster_traits as traits
-from common.runtime.actions import SILENT, ActionEvents, Create, DeleteCollection, IfExists, Parallel, SetFinalizers
+from common.runtime.actions import (
+    SILENT,
+    ActionEvents,
+    Create,
+    DeleteCollection,
+    IfExists,
+    Parallel,
+    SetFinalizers,
+)
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
@@ -31,8 +39,13 @@ _FINISHED: Final = frozenset({"Complete", "Failed", "FailureTarget"})
 def finalize(observed: Observed) -> Continue | ClusterPlan:
     """Do what the finalizer asks for, and leave a deleted cluster to the garbage collector."""
     cluster, meta = observed.cluster, observed.cluster.metadata
-    is_held, is_embedded = labels.GCS_FT_FINALIZER in meta.finalizers, traits.has_embedded_storage(cluster)
-    cleans_up = traits.is_fault_tolerant(cluster) and not is_embedded and observed.config.cleans_up_redis
+    is_held, is_embedded = (
+        labels.GCS_FT_FINALIZER in meta.finalizers,
+        traits.has_embedded_storage(cluster),
+    )
+    cleans_up = (
+        traits.is_fault_tolerant(cluster) and not is_embedded and observed.config.cleans_up_redis
+    )
     if meta.deletion_timestamp is not None:
         if is_held and is_embedded:
             return _release(cluster, "the embedded store needs no cleaning")
@@ -41,7 +54,9 @@ def finalize(observed: Observed) -> Continue | ClusterPlan:
         return Continue()
     action = SetFinalizers(finalizers=(*meta.finalizers, labels.GCS_FT_FINALIZER))
     note = "the finalizer comes first"
-    return msgspec.structs.replace(NOTHING, actions=step(action), requeue_at=observed.now, note=note)
+    return msgspec.structs.replace(
+        NOTHING, actions=step(action), requeue_at=observed.now, note=note
+    )
 
 
 def timeout(cluster: RayCluster) -> timedelta:
@@ -63,7 +78,9 @@ def _clean_up(observed: Observed, deleted_at: datetime) -> ClusterPlan:
         return msgspec.structs.replace(waiting, requeue_at=None, note="waiting for the head to go")
     if now >= ends_at:
         storage = cluster.metadata.annotations.get(labels.EXTERNAL_STORAGE_NAMESPACE, "")
-        event = events.FORCE_DELETED.about(cluster, waited=durations.text(now - deleted_at), storage=storage)
+        event = events.FORCE_DELETED.about(
+            cluster, waited=durations.text(now - deleted_at), storage=storage
+        )
         return _release(cluster, "cleaning took too long", ActionEvents(success=event))
     if observed.cleanup_jobs:
         reached = observed.cleanup_jobs[0].status.conditions
@@ -73,12 +90,18 @@ def _clean_up(observed: Observed, deleted_at: datetime) -> ClusterPlan:
     body = head_pod.build_cleanup_job(cluster, observed.config)
     report = events.CREATED_CLEANUP_JOB.about(cluster, body["metadata"]["name"])
     removals += step(Create(resource=JOB, body=body, events=report, if_exists=IfExists.NEED_OWN))
-    return msgspec.structs.replace(waiting, actions=tuple(removals), note="the head is gone: cleaning Redis")
+    return msgspec.structs.replace(
+        waiting, actions=tuple(removals), note="the head is gone: cleaning Redis"
+    )
 
 
 def _release(cluster: RayCluster, note: str, report: ActionEvents = SILENT) -> ClusterPlan:
     """Let the cluster go."""
     held = cluster.metadata.finalizers
     left = tuple(each for each in held if each != labels.GCS_FT_FINALIZER)
-    actions = step(SetFinalizers(finalizers=left, events=report)) if labels.GCS_FT_FINALIZER in held else ()
+    actions = (
+        step(SetFinalizers(finalizers=left, events=report))
+        if labels.GCS_FT_FINALIZER in held
+        else ()
+    )
     return msgspec.structs.replace(NOTHING, actions=actions, note=note)

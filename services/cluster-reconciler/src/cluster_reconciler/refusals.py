@@ -28,34 +28,58 @@ def find(cluster: RayCluster, config: Config) -> ClusterPlan | None:
         return NOTHING
     if problem := cluster_rules.metadata(cluster):
         event = events.INVALID_METADATA.about(cluster, what="metadata", problem=problem)
-        return _report(EmitEvent(event=event), failure=Failure(ReplicaFailure.INVALID_METADATA, problem))
+        return _report(
+            EmitEvent(event=event), failure=Failure(ReplicaFailure.INVALID_METADATA, problem)
+        )
     try:
         problem = cluster_rules.spec(cluster, config.gates)
     except msgspec.ValidationError as fault:
         problem = f"{fault}; correct the field"
     if problem is not None:
-        return _report(EmitEvent(event=events.INVALID_SPEC.about(cluster, what="spec", problem=problem)))
+        return _report(
+            EmitEvent(event=events.INVALID_SPEC.about(cluster, what="spec", problem=problem))
+        )
     if problem := cluster_rules.upgrade_options(cluster):
-        return _report(EmitEvent(event=events.INVALID_SPEC.about(cluster, what="UpgradeStrategy", problem=problem)))
+        return _report(
+            EmitEvent(
+                event=events.INVALID_SPEC.about(cluster, what="UpgradeStrategy", problem=problem)
+            )
+        )
     if problem := cluster_rules.status(cluster):  # a retry may help without a change
         return _report(Refuse(event=events.INVALID_STATUS.about(cluster, problem=problem)))
     return None
 
 
 def _report(*actions: Action, failure: Failure | None = None) -> ClusterPlan:
-    return ClusterPlan(actions=step(*actions), refusal=failure, writes_status=failure is not None, is_periodic=False)
+    return ClusterPlan(
+        actions=step(*actions),
+        refusal=failure,
+        writes_status=failure is not None,
+        is_periodic=False,
+    )
 
 
 def exceeded_limit(cluster: RayCluster, config: Config) -> str | None:
     """Return which limit the spec exceeds, with the value found, the limit, and the remedy; a large object delays no other."""
     members, pods = traits.worker_groups(cluster), compute.desired_workers(cluster)
     groups = f"spec.workerGroupSpecs has {len(members)} groups"
-    limits = [(len(members), config.max_groups, groups, "(RAYBUS_MAX_GROUPS_PER_CLUSTER): remove groups")]
+    limits = [
+        (len(members), config.max_groups, groups, "(RAYBUS_MAX_GROUPS_PER_CLUSTER): remove groups")
+    ]
     for group in traits.active_groups(cluster):
         hosts = f"workerGroupSpecs group {group.group_name} has numOfHosts {group.num_of_hosts}"
-        limits.append((traits.hosts(group), config.max_hosts, hosts, "(RAYBUS_MAX_HOSTS_PER_REPLICA): lower it"))
+        limits.append(
+            (
+                traits.hosts(group),
+                config.max_hosts,
+                hosts,
+                "(RAYBUS_MAX_HOSTS_PER_REPLICA): lower it",
+            )
+        )
     remedy = "(RAYBUS_MAX_PODS_PER_CLUSTER): lower replicas or numOfHosts"
-    limits.append((pods, config.max_pods, f"spec.workerGroupSpecs asks for {pods} worker pods", remedy))
+    limits.append(
+        (pods, config.max_pods, f"spec.workerGroupSpecs asks for {pods} worker pods", remedy)
+    )
     for found, most, what, remedy in limits:
         if found > most:
             return f"{what}, more than {most} {remedy}, or have the limit raised"

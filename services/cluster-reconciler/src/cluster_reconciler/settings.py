@@ -63,12 +63,16 @@ def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
         try:
             text = Path(named).read_text()
         except (OSError, UnicodeDecodeError) as problem:
-            raise InvalidSpec(f"{OPERATOR_FILE}={path!r}: {problem}; name a readable file or unset it") from problem
+            raise InvalidSpec(
+                f"{OPERATOR_FILE}={path!r}: {problem}; name a readable file or unset it"
+            ) from problem
         file = parse(text, path=path)
         if ignored := without_effect(file):
             log.warning("fields of the configuration file have no effect here", fields=ignored)
         config = apply(config, file)
-    name = config.batch_scheduler or _scheduler(environ.get(BATCH_SCHEDULER, "").strip(), gates=config.gates)
+    name = config.batch_scheduler or _scheduler(
+        environ.get(BATCH_SCHEDULER, "").strip(), gates=config.gates
+    )
     return msgspec.structs.replace(config, batch_scheduler=name)
 
 
@@ -78,13 +82,19 @@ def parse(text: str, *, path: str) -> OperatorFile:
         return msgspec.yaml.decode(text.encode(), type=OperatorFile)
     except msgspec.DecodeError as problem:
         what = " ".join(str(problem).split())
-        raise InvalidSpec(f"failed to decode config file {path}: {what}; correct the file") from problem
+        raise InvalidSpec(
+            f"failed to decode config file {path}: {what}; correct the file"
+        ) from problem
 
 
 def without_effect(file: OperatorFile) -> tuple[str, ...]:
     """Return the fields that are set and mean nothing here, each with what to set in its place."""
     fields = (each for each in msgspec.structs.fields(OperatorFile) if each.default is None)
-    unused = {each.encode_name: variable_of(each) for each in fields if getattr(file, each.name) is not None}
+    unused = {
+        each.encode_name: variable_of(each)
+        for each in fields
+        if getattr(file, each.name) is not None
+    }
     return tuple(f"{name} (set {instead})" if instead else name for name, instead in unused.items())
 
 
@@ -97,8 +107,12 @@ def apply(config: Config, file: OperatorFile) -> Config:
     ):
         for index, item in enumerate(items):
             if not isinstance(name := item.get("name"), str) or not name:
-                raise InvalidSpec(f"failed to decode config file: {where}[{index}].name is missing; give it a name")
-    scheduler = _scheduler(file.batch_scheduler, is_enabled=file.enable_batch_scheduler, gates=config.gates)
+                raise InvalidSpec(
+                    f"failed to decode config file: {where}[{index}].name is missing; give it a name"
+                )
+    scheduler = _scheduler(
+        file.batch_scheduler, is_enabled=file.enable_batch_scheduler, gates=config.gates
+    )
     added = {field: getattr(file, field) for field in PodAdditions.__struct_fields__}
     return msgspec.structs.replace(config, batch_scheduler=scheduler, **added)
 
@@ -127,12 +141,16 @@ async def served(kube: KubeClient) -> frozenset[str]:
     while True:
         try:
             groups: list[Body] = msgspec.json.decode(await kube.request("GET", "/apis"))["groups"]
-            return frozenset(version["groupVersion"] for group in groups for version in group["versions"])
+            return frozenset(
+                version["groupVersion"] for group in groups for version in group["versions"]
+            )
         except Unavailable as problem:
             log.warning("the API server is awaited", error=str(problem))
             await asyncio.sleep(PAUSE)
         except Forbidden as problem:
-            log.warning("the API groups may not be listed: OpenShift is not detected", error=str(problem))
+            log.warning(
+                "the API groups may not be listed: OpenShift is not detected", error=str(problem)
+            )
             return frozenset()
 
 
@@ -143,5 +161,7 @@ def adapt(config: Config, versions: frozenset[str]) -> Config:
             "no served scheduling.k8s.io API version available for kubernetes-was-v1alpha2: "
             f"{batch.WORKLOAD.api_version} is not served; switch the KubernetesWAS feature gate off"
         )
-    is_openshift = any(version.partition("/")[0] in ingress.OPENSHIFT_GROUPS for version in versions)
+    is_openshift = any(
+        version.partition("/")[0] in ingress.OPENSHIFT_GROUPS for version in versions
+    )
     return msgspec.structs.replace(config, is_openshift=is_openshift)

@@ -36,7 +36,12 @@ from common.settings import Settings
 
 CONTROLLER: Final = "raycluster"
 EVENT_SOURCE: Final = "raybus.io/cluster-reconciler"
-KINDS: Final[dict[str, type[Object]]] = {"RayCluster": RayCluster, "Pod": Pod, "Service": Service, "Job": Job}
+KINDS: Final[dict[str, type[Object]]] = {
+    "RayCluster": RayCluster,
+    "Pod": Pod,
+    "Service": Service,
+    "Job": Job,
+}
 
 
 class App(replica.App, frozen=True, kw_only=True):
@@ -45,16 +50,27 @@ class App(replica.App, frozen=True, kw_only=True):
     observer: Observer
 
 
-def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registry: CollectorRegistry = REGISTRY) -> App:
+def assemble(
+    kube: Kube,
+    config: Config,
+    *,
+    clock: Clock,
+    instance: str,
+    registry: CollectorRegistry = REGISTRY,
+) -> App:
     """Put the reconciler together."""
     cache = Cache()
-    events = EventRecorder(kube, RAY_CLUSTER, controller=EVENT_SOURCE, instance=instance, clock=clock)
+    events = EventRecorder(
+        kube, RAY_CLUSTER, controller=EVENT_SOURCE, instance=instance, clock=clock
+    )
     observer = Observer(kube, cache, config)
     execution = Execution(observer)
     executor = Executor[Observed](
         events,
         clock=clock,
-        writer_of=lambda observed: Writer(kube, cache, KINDS, resource=RAY_CLUSTER, root=observed.cluster),
+        writer_of=lambda observed: Writer(
+            kube, cache, KINDS, resource=RAY_CLUSTER, root=observed.cluster
+        ),
         handlers=execution.handlers,
     )
     ClusterMetrics(cache, observer.memories, registry)
@@ -69,7 +85,10 @@ def assemble(kube: Kube, config: Config, *, clock: Clock, instance: str, registr
             report_quarantine=events.report_quarantine,
         ),
         reconciler=Reconciler(
-            observer.observe, make_plan, partial(execution.execute, executor), recheck=observer.recheck
+            observer.observe,
+            make_plan,
+            partial(execution.execute, executor),
+            recheck=observer.recheck,
         ),
         cache=cache,
         events=events,
@@ -84,7 +103,11 @@ def keys_of(obj: Object) -> Iterator[Key]:
         yield Key(meta.namespace, meta.name)
         return
     for owner in meta.owner_references:
-        if owner.controller and owner.kind == ray_cluster.KIND and owner.api_version.startswith("ray.io/"):
+        if (
+            owner.controller
+            and owner.kind == ray_cluster.KIND
+            and owner.api_version.startswith("ray.io/")
+        ):
             yield Key(meta.namespace, owner.name)
 
 
@@ -94,7 +117,10 @@ def rank(key: Key, cache: Cache) -> Rank:
     if cluster is None:
         return Rank(size=0)
     is_complete = cluster.status.ready_worker_replicas == cluster.status.desired_worker_replicas
-    return Rank(compute.desired_workers(cluster), is_steady=cluster.status.state == State.READY and is_complete)
+    return Rank(
+        compute.desired_workers(cluster),
+        is_steady=cluster.status.state == State.READY and is_complete,
+    )
 
 
 async def main(settings: Settings) -> None:

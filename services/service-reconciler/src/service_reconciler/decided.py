@@ -33,14 +33,21 @@ def changed_at(service: RayService, kind: ConditionType) -> datetime | None:
 def problem_of(service: RayService, kind: ConditionType) -> Problem[Reason] | None:
     """Return why an upgrade to this very generation was stalled or aborted; None if that was not decided."""
     found = conditions.find(service.status.conditions, kind)
-    if found is None or found.observed_generation != service.metadata.generation or found.reason not in set(Reason):
+    if (
+        found is None
+        or found.observed_generation != service.metadata.generation
+        or found.reason not in set(Reason)
+    ):
         return None
     return Problem(Reason(found.reason), found.message)
 
 
 def is_earlier_to_blame(service: RayService) -> bool:
     """Return whether a gate had ended the upgrade to an earlier generation when this one came."""
-    found, meta = conditions.find(service.status.conditions, ConditionType.UPGRADE_ABORTED), service.metadata
+    found, meta = (
+        conditions.find(service.status.conditions, ConditionType.UPGRADE_ABORTED),
+        service.metadata,
+    )
     if found is None or found.status != "True":
         return False
     is_earlier = found.observed_generation != meta.generation and found.reason == Reason.GATE_FAILED

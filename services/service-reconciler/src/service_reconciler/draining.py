@@ -58,7 +58,9 @@ def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
     draining_of = {each.cluster.metadata.uid: each for each in observed.draining}
     for cluster in observed.unneeded:
         sender = observed.requests_from(cluster.metadata.name)
-        until = now + dangling.RECHECK if sender is not None else _baked_at(observed, cluster, now=now)
+        until = (
+            now + dangling.RECHECK if sender is not None else _baked_at(observed, cluster, now=now)
+        )
         if until is not None:
             kept += _kept(observed, cluster, sender, now=now) if sender is not None else []
             later.append(until)
@@ -66,7 +68,11 @@ def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
         draining = draining_of.get(cluster.metadata.uid)
         due, lacking = _deadline(observed, cluster, draining, now=now)
         if lacking:
-            began = _began(observed, draining, due) if draining and labels.DRAINING_SINCE in lacking else None
+            began = (
+                _began(observed, draining, due)
+                if draining and labels.DRAINING_SINCE in lacking
+                else None
+            )
             marked += upgrade_events.drain_started(observed, cluster, lacking, now=now)
             marked.append(annotated(cluster, "old", lacking, success=began))
         again = max(due, now) if lacking else _requeue_at(observed, cluster, draining, due, now=now)
@@ -88,7 +94,9 @@ def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
 def _baked_at(observed: Observed, cluster: RayCluster, *, now: datetime) -> datetime | None:
     """Return when the bake of a cluster that its upgrade replaced ends; None for any other, and afterwards."""
     since = decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
-    if observed.baking is None or since is None or since > now + SKEW:  # the clock was set back since
+    if (
+        observed.baking is None or since is None or since > now + SKEW
+    ):  # the clock was set back since
         return None
     old, length = observed.baking
     return since + length if cluster is old and now < since + length else None
@@ -97,16 +105,25 @@ def _baked_at(observed: Observed, cluster: RayCluster, *, now: datetime) -> date
 def deletion(cluster: RayCluster, report: Report = events.CLUSTER_DELETED) -> Delete:
     """Return the deletion of a cluster."""
     meta = cluster.metadata
-    return Delete(resource=RAY_CLUSTER, name=meta.name, uid=meta.uid, events=report.of(meta.namespaced_name))
+    return Delete(
+        resource=RAY_CLUSTER, name=meta.name, uid=meta.uid, events=report.of(meta.namespaced_name)
+    )
 
 
 def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime) -> list[Action]:
     """Stop the clock of a cluster that gets requests, and report it if traffic-manager and the Gateway should have ended that."""
     actions: list[Action] = []
-    held = [name for name in (labels.DELETE_AFTER, labels.DRAINING_SINCE) if name in cluster.metadata.annotations]
+    held = [
+        name
+        for name in (labels.DELETE_AFTER, labels.DRAINING_SINCE)
+        if name in cluster.metadata.annotations
+    ]
     if held:
         actions.append(annotated(cluster, "old", dict.fromkeys(held)))
-    changes = (observed.record.changed_at, decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS))
+    changes = (
+        observed.record.changed_at,
+        decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS),
+    )
     if now - max((each for each in changes if each is not None), default=now) >= LATE:
         note = f"RayCluster {cluster.metadata.namespaced_name} is not needed any more and is kept: it gets requests from {sender}"
         actions.append(EmitEvent(event=warning(EventReason.OLD_CLUSTER_KEPT, "Drain", note)))
@@ -119,7 +136,9 @@ def _deadline(
     """Return the deadline of a cluster, and what it lacks: that, and the moment that its drain began."""
     due, lacking = dangling.due_at(cluster), dict[str, str]()
     latest = whole_seconds(now + dangling.delay_of(observed.service) + dangling.ROUNDED_UP)
-    if due is None or due > latest + SKEW:  # later by more: the clock was set back since, or the delay is shorter now
+    if (
+        due is None or due > latest + SKEW
+    ):  # later by more: the clock was set back since, or the delay is shorter now
         due = latest
         lacking[labels.DELETE_AFTER] = rfc3339(due)
         record = receipts.so_far(observed, cluster, now=now)
@@ -130,7 +149,12 @@ def _deadline(
 
 
 def _requeue_at(
-    observed: Observed, cluster: RayCluster, draining: DrainingCluster | None, due: datetime, *, now: datetime
+    observed: Observed,
+    cluster: RayCluster,
+    draining: DrainingCluster | None,
+    due: datetime,
+    *,
+    now: datetime,
 ) -> datetime | None:
     """Return when to reconcile a marked cluster again, None when it is deleted now."""
     since = dangling.draining_since(cluster)
@@ -141,7 +165,9 @@ def _requeue_at(
     if draining is None or since is None:
         return None
     cap = due + dangling.timeout_of(observed.service)[0]
-    if draining.is_silent and not is_graceful:  # the user asked for no drain, and nothing can be observed
+    if (
+        draining.is_silent and not is_graceful
+    ):  # the user asked for no drain, and nothing can be observed
         cap = min(cap, due + dangling.SETTLING)
     fresh_at = since + (dangling.SETTLING_HA_PROXY if draining.has_ha_proxy else dangling.SETTLING)
     again = dangling.recheck_at(draining.ongoing, fresh_at=fresh_at, cap=cap, now=now)
@@ -169,7 +195,9 @@ def _received(observed: Observed, receipt: Receipt) -> list[Action]:
     """
     published: list[Action] = [*upgrade_events.completed(observed, receipt)]
     held = receipt_of(observed.service)
-    if held == receipt or (held is not None and (held.started, held.new) > (receipt.started, receipt.new)):
+    if held == receipt or (
+        held is not None and (held.started, held.new) > (receipt.started, receipt.new)
+    ):
         return published
     failed = f"The receipt of the upgrade from {receipt.old} to {receipt.new} is not written: "
     report = ActionEvents(
@@ -177,7 +205,10 @@ def _received(observed: Observed, receipt: Receipt) -> list[Action]:
         failure=warning(EventReason.RECEIPT_NOT_WRITTEN, "Upgrade", failed),
     )
     value = msgspec.json.encode(receipt).decode()
-    return [*published, Annotate(name=labels.UPGRADE_RECEIPT, value=value, events=report, is_side=True)]
+    return [
+        *published,
+        Annotate(name=labels.UPGRADE_RECEIPT, value=value, events=report, is_side=True),
+    ]
 
 
 def _upgrade_over(observed: Observed, deleted: set[str], *, now: datetime) -> list[Action]:
@@ -188,11 +219,19 @@ def _upgrade_over(observed: Observed, deleted: set[str], *, now: datetime) -> li
     if active is None or not old or (is_there and old not in deleted):
         return []
     over = annotated(active, "active", {labels.UPGRADE_FROM: None})
-    return [over] if is_there else [*_received(observed, receipts.lost(observed, active, old, now=now)), over]
+    return (
+        [over]
+        if is_there
+        else [*_received(observed, receipts.lost(observed, active, old, now=now)), over]
+    )
 
 
 def annotated(
-    cluster: RayCluster, role: str, annotations: Mapping[str, str | None], *, success: Event | None = None
+    cluster: RayCluster,
+    role: str,
+    annotations: Mapping[str, str | None],
+    *,
+    success: Event | None = None,
 ) -> Patch:
     """Return a change of a cluster's annotations; a failure names its role."""
     failure = events.CLUSTER_UPDATED.of(role, cluster.metadata.namespaced_name).failure
@@ -203,9 +242,17 @@ def annotated(
 def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> Event:
     """Return the event of a cluster that begins to drain, with the time and condition of its end."""
     timeout, odd = dangling.timeout_of(observed.service)
-    graceful, routed = "its proxies close connections between requests", "no route sends it requests any more"
-    end = f"after {rfc3339(due)} once nothing is in flight, at {rfc3339(due + timeout)} at the latest"
-    where, how = draining.cluster.metadata.namespaced_name, graceful if draining.is_graceful else routed
+    graceful, routed = (
+        "its proxies close connections between requests",
+        "no route sends it requests any more",
+    )
+    end = (
+        f"after {rfc3339(due)} once nothing is in flight, at {rfc3339(due + timeout)} at the latest"
+    )
+    where, how = (
+        draining.cluster.metadata.namespaced_name,
+        graceful if draining.is_graceful else routed,
+    )
     text = f"RayCluster {where} drains: {how}. It is deleted {end}"
     if odd is not None:
         return warning(EventReason.DRAIN_STARTED, "Drain", f"{text}; {odd}, so 60 s hold")

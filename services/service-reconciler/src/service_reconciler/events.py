@@ -30,13 +30,17 @@ SERVICE_CREATED: Final = Report("Create", "Service", "the service {}", end=", ")
 SERVICE_UPDATED: Final = Report("Update", "Service", "the service {}", end=", ")
 SERVICE_DELETED: Final = Report("Delete", "Service", "the Service {}")
 SERVICE_SUSPENDED: Final = Report("Delete", "Service", "the Service {} during suspend")
-HEAD_LABELLED: Final = Report("Update", "HeadPodServeLabel", 'the serve label to "{}" for the Head Pod {}')
+HEAD_LABELLED: Final = Report(
+    "Update", "HeadPodServeLabel", 'the serve label to "{}" for the Head Pod {}'
+)
 STATUS_REFUSED: Final = ActionEvents(
     failure=warning(EventReason.STATUS_NOT_WRITTEN, "Reconcile", "The status is not written: ")
 )
 FINALIZER_REFUSED: Final = ActionEvents(
     failure=warning(
-        EventReason.FINALIZER_NOT_SET, "Reconcile", "The finalizer is not set, and nothing is created without it: "
+        EventReason.FINALIZER_NOT_SET,
+        "Reconcile",
+        "The finalizer is not set, and nothing is created without it: ",
     )
 )
 
@@ -70,9 +74,18 @@ def timeout(observed: Observed, *, now: datetime) -> Event:
 
 
 def _of_upgrade(found: Assessment) -> Iterator[Event]:
-    observed, decision, names, held = found.observed, found.decision, found.names, found.observed.names
+    observed, decision, names, held = (
+        found.observed,
+        found.decision,
+        found.names,
+        found.observed.names,
+    )
     namespace = observed.service.metadata.namespace
-    if decision.step is Step.NEW and serve_writer.asks_for_steps(observed.service) and not observed.is_incremental:
+    if (
+        decision.step is Step.NEW
+        and serve_writer.asks_for_steps(observed.service)
+        and not observed.is_incremental
+    ):
         why = "the feature gate RayServiceIncrementalUpgrade is off"
         note = f"The upgrade runs as NewCluster, with one switch of all traffic: {why}"
         yield warning(EventReason.INCREMENTAL_UPGRADE_DISABLED, "Upgrade", note)
@@ -87,7 +100,10 @@ def _of_upgrade(found: Assessment) -> Iterator[Event]:
         note = f"Traffic rolls back to {held.active}: {decision.rollback}"
         yield normal(EventReason.ROLLBACK_STARTED, "Upgrade", note)
     elif decision.rollback is None and was_back:
-        reason, note = EventReason.ROLLBACK_CANCELLED, f"Traffic goes on to RayCluster {namespace}/{held.pending}"
+        reason, note = (
+            EventReason.ROLLBACK_CANCELLED,
+            f"Traffic goes on to RayCluster {namespace}/{held.pending}",
+        )
         if decision.step in {Step.DROP, Step.NEW}:
             reason, note = (
                 EventReason.ROLLBACK_COMPLETED,
@@ -104,10 +120,13 @@ def _of_upgrade(found: Assessment) -> Iterator[Event]:
 
 def _of_control(control: Control, old: RayServiceStatus, new: RayServiceStatus) -> Iterator[Event]:
     was, now = (
-        {each.type: each.message for each in status.conditions if each.status == "True"} for status in (old, new)
+        {each.type: each.message for each in status.conditions if each.status == "True"}
+        for status in (old, new)
     )
     if control.stall is not None and ConditionType.UPGRADE_STALLED not in was:
-        yield warning(EventReason.UPGRADE_STALLED, "Upgrade", f"{control.stall.code}: {control.stall.message}")
+        yield warning(
+            EventReason.UPGRADE_STALLED, "Upgrade", f"{control.stall.code}: {control.stall.message}"
+        )
     if control.abort is not None and ConditionType.UPGRADE_ABORTED not in was:
         event = normal if control.abort.code is Reason.ABORT_REQUESTED else warning
         yield event(EventReason.UPGRADE_ABORTED, "Upgrade", control.abort.message)

@@ -42,7 +42,9 @@ UNRECORDED_LIMIT: Final = 5
 class Execution:
     """Executes the actions that are more than a write."""
 
-    def __init__(self, writer: ConfigWriter, *, kube: Kube, publisher: Publisher, events: EventRecorder) -> None:
+    def __init__(
+        self, writer: ConfigWriter, *, kube: Kube, publisher: Publisher, events: EventRecorder
+    ) -> None:
         self._kube = kube
         self._events = events
         self._unrecorded = Remembered[str, int]()
@@ -56,7 +58,9 @@ class Execution:
             Delete: self._write_noted,
         }
 
-    async def _record_revision(self, action: RecordRevision, observed: Observed, _writer: Writer) -> bool:
+    async def _record_revision(
+        self, action: RecordRevision, observed: Observed, _writer: Writer
+    ) -> bool:
         """Record the spec; report why it is not recorded and the cluster is created without it."""
         meta = observed.service.metadata
         try:
@@ -68,26 +72,38 @@ class Execution:
             if isinstance(problem, errors.Retryable) and failures < UNRECORDED_LIMIT:
                 self._unrecorded[meta.uid] = failures
                 raise
-            note = f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {problem}"
+            note = (
+                f"The spec is not recorded, so 'raybus undo' cannot go back to it later: {problem}"
+            )
             await self._events.record(meta, warning(EventReason.SPEC_NOT_RECORDED, "Upgrade", note))
         else:
             self._unrecorded.pop(meta.uid, None)
         return False
 
-    async def _report_policy(self, action: ReportPolicy, observed: Observed, _writer: Writer) -> bool:
+    async def _report_policy(
+        self, action: ReportPolicy, observed: Observed, _writer: Writer
+    ) -> bool:
         """Write the conditions of an UpgradePolicy; they only inform, so nothing waits for them."""
         status = {"conditions": msgspec.to_builtins(action.conditions)}
         body = {"metadata": {"resourceVersion": action.resource_version}, "status": status}
         patch = client.Patch(body=body, subresource="status")
         try:
-            await self._kube.patch(UPGRADE_POLICY, observed.service.metadata.namespace, action.name, patch)
+            await self._kube.patch(
+                UPGRADE_POLICY, observed.service.metadata.namespace, action.name, patch
+            )
         except errors.NotOurs:
             raise
         except errors.RaybusError as problem:
-            log.info("the status of an UpgradePolicy is not written", policy=action.name, error=str(problem))
+            log.info(
+                "the status of an UpgradePolicy is not written",
+                policy=action.name,
+                error=str(problem),
+            )
         return False
 
-    async def _write_noted(self, action: Annotate | Delete, observed: Observed, writer: Writer) -> bool:
+    async def _write_noted(
+        self, action: Annotate | Delete, observed: Observed, writer: Writer
+    ) -> bool:
         await writer.write(action)
         metrics.note(observed, action)
         return True

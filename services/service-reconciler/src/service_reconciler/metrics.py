@@ -45,7 +45,9 @@ def _family(name: str, text: str, *labels: str) -> Family:
     return Family(name=name, text=text, labels=("name", "namespace", "uid", *labels))
 
 
-INFO: Final = _family("kuberay_service_info", "Metadata information about RayService custom resources")
+INFO: Final = _family(
+    "kuberay_service_info", "Metadata information about RayService custom resources"
+)
 _CONDITIONS: Final = {
     ConditionType.READY: _family(
         "kuberay_service_condition_ready",
@@ -84,9 +86,12 @@ PHASE: Final = _family(
     "1 for what the upgrade of the RayService is at: Idle, Starting, Preparing, Shifting, RollingBack or Draining",
     "phase",
 )
-UPGRADE_AGE: Final = _family("raybus_service_upgrade_age_seconds", "Time since the upgrade began that is on")
+UPGRADE_AGE: Final = _family(
+    "raybus_service_upgrade_age_seconds", "Time since the upgrade began that is on"
+)
 STEP_AGE: Final = _family(
-    "raybus_service_step_age_seconds", "Time since a weight or a capacity last changed, while an upgrade is on"
+    "raybus_service_step_age_seconds",
+    "Time since a weight or a capacity last changed, while an upgrade is on",
 )
 TRAFFIC: Final = _family(
     "raybus_service_traffic_percent", "Share of the requests that a cluster gets", "cluster", "role"
@@ -117,7 +122,9 @@ LAST_SECONDS: Final = _family(
     *("phase", "outcome"),
 )
 LAST_FINISHED: Final = _family(
-    "raybus_service_last_upgrade_finished_timestamp_seconds", "When the last upgrade ended, as Unix time", "outcome"
+    "raybus_service_last_upgrade_finished_timestamp_seconds",
+    "When the last upgrade ended, as Unix time",
+    "outcome",
 )
 LAST_CUT: Final = _family(
     "raybus_service_last_upgrade_requests_cut",
@@ -132,7 +139,17 @@ LAST_SURGE: Final = _family(
     "Most capacity beyond 100 that both clusters had together during the last upgrade",
 )
 FAMILIES: Final = (
-    *(INFO, *_CONDITIONS.values(), PHASE, UPGRADE_AGE, STEP_AGE, TRAFFIC, TARGET, RUNNING, POLL_AGE),
+    *(
+        INFO,
+        *_CONDITIONS.values(),
+        PHASE,
+        UPGRADE_AGE,
+        STEP_AGE,
+        TRAFFIC,
+        TARGET,
+        RUNNING,
+        POLL_AGE,
+    ),
     *(LAST_SECONDS, LAST_FINISHED, LAST_CUT, LAST_LOWEST, LAST_SURGE, OVERWRITTEN),
 )
 
@@ -149,9 +166,13 @@ DRAINS: Final = Counter(
     ["result"],
 )
 EVENTS: Final = Counter(
-    "raybus_upgrade_events_total", "Upgrade events that were published or lost, by kind and result", ["kind", "result"]
+    "raybus_upgrade_events_total",
+    "Upgrade events that were published or lost, by kind and result",
+    ["kind", "result"],
 )
-CUT: Final = Counter("raybus_drain_requests_cut_total", "Requests in flight when their cluster was deleted")
+CUT: Final = Counter(
+    "raybus_drain_requests_cut_total", "Requests in flight when their cluster was deleted"
+)
 
 
 class Phase(StrEnum):
@@ -191,9 +212,13 @@ def note(observed: Observed, action: Action) -> None:
             UPGRADES.labels(receipt.outcome).inc()
             for name, seconds in msgspec.structs.asdict(receipt.seconds).items():
                 UPGRADE_SECONDS.labels(name).observe(seconds)
-            UPGRADE_SECONDS.labels("total").observe((receipt.finished - receipt.started).total_seconds())
+            UPGRADE_SECONDS.labels("total").observe(
+                (receipt.finished - receipt.started).total_seconds()
+            )
         case Delete(resource=resource, uid=uid) if resource is RAY_CLUSTER:
-            for ongoing in (each.ongoing for each in observed.draining if each.cluster.metadata.uid == uid):
+            for ongoing in (
+                each.ongoing for each in observed.draining if each.cluster.metadata.uid == uid
+            ):
                 DRAINS.labels("unknown" if ongoing is None else "cut" if ongoing else "quiet").inc()
                 CUT.inc(ongoing or 0)
         case _:
@@ -204,7 +229,10 @@ class RayServiceCollector(Collector):
     """All gauges about the RayServices of this replica."""
 
     def __init__(
-        self, cache: Cache, seen: Callable[[RayCluster], tuple[ServeDetails | None, float] | None], clock: Clock
+        self,
+        cache: Cache,
+        seen: Callable[[RayCluster], tuple[ServeDetails | None, float] | None],
+        clock: Clock,
     ) -> None:
         self._cache = cache
         self._seen = seen
@@ -219,7 +247,10 @@ class RayServiceCollector(Collector):
         """Compute every series from the state as it is now."""
         built = {family: family.empty() for family in FAMILIES}
         now = self._clock.now()
-        services = sorted(self._cache.all(RayService), key=lambda each: (each.metadata.namespace, each.metadata.name))
+        services = sorted(
+            self._cache.all(RayService),
+            key=lambda each: (each.metadata.namespace, each.metadata.name),
+        )
         for service in services:
             meta = service.metadata
             identity = (meta.name, meta.namespace, meta.uid)
@@ -227,7 +258,9 @@ class RayServiceCollector(Collector):
                 samples = list(self._samples(service, now=now))
             except Exception as problem:  # noqa: BLE001  (whatever is wrong with one object, the metrics of all others are exported)
                 log.warning(
-                    "metrics of a RayService are left out", object=f"{meta.namespace}/{meta.name}", why=repr(problem)
+                    "metrics of a RayService are left out",
+                    object=f"{meta.namespace}/{meta.name}",
+                    why=repr(problem),
                 )
                 continue
             for family, more, value in samples:
@@ -262,17 +295,23 @@ class RayServiceCollector(Collector):
                     yield family, (), amount
         yield from self._of_clusters(service, record, clusters)
 
-    def _of_clusters(self, service: RayService, record: Record, clusters: list[RayCluster]) -> Iterator[Sample]:
+    def _of_clusters(
+        self, service: RayService, record: Record, clusters: list[RayCluster]
+    ) -> Iterator[Sample]:
         """Yield the samples of the active and the pending cluster; where no route carries weights, the Serve Service decides."""
         namespace, held = service.metadata.namespace, Names.of(service.status)
         roles = {held.active: "active", held.pending: "pending"}
-        selected = services.selected(self._cache.get(Service, namespace, services.serve_name(service)))
+        selected = services.selected(
+            self._cache.get(Service, namespace, services.serve_name(service))
+        )
         for cluster in clusters:
             name = cluster.metadata.name
             if (role := roles.get(name)) is None:
                 continue
             whole = Share(capacity=WHOLE, weight=WHOLE if name == selected else 0)
-            share = record.clusters.get(name, Share(capacity=0, weight=0)) if record.clusters else whole
+            share = (
+                record.clusters.get(name, Share(capacity=0, weight=0)) if record.clusters else whole
+            )
             yield TRAFFIC, (name, role), share.weight
             yield TARGET, (name, role), share.capacity
             running = 0.0
@@ -280,7 +319,11 @@ class RayServiceCollector(Collector):
                 details, age = seen
                 yield POLL_AGE, (name, role), age
                 if details is not None and serve_status.is_running(details):
-                    running = serve_status.capacity(details) * serve_status.running_percent(details) / WHOLE
+                    running = (
+                        serve_status.capacity(details)
+                        * serve_status.running_percent(details)
+                        / WHOLE
+                    )
             yield RUNNING, (name, role), running
 
 

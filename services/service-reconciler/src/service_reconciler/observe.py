@@ -34,7 +34,14 @@ from common.upgrade.policy import WarmUpProgress
 from common.upgrade.sources import Sources
 from common.upgrade.webhook import Strategy
 from service_reconciler import decided, validation
-from service_reconciler.observed import ClusterView, DrainingCluster, Observed, Reading, drains, names_of
+from service_reconciler.observed import (
+    ClusterView,
+    DrainingCluster,
+    Observed,
+    Reading,
+    drains,
+    names_of,
+)
 from service_reconciler.policies import Policies
 from service_reconciler.promotion import dangling, promote, rollback
 from service_reconciler.reasons import ConditionType
@@ -85,9 +92,17 @@ class Observer:
                 return None
             observed = await self._begun(service)
         active, pending = await self._views(observed, now=now)
-        await read_ahead(service.serve_config, *(each.given for each in (active, pending) if each is not None))
-        meta, marks, is_incremental = service.metadata, owner.marks(key.name), observed.is_incremental
-        route = await gateways.weighted(self._sources, service, is_wanted=is_incremental, max_age=FOREIGN_ROUTE)
+        await read_ahead(
+            service.serve_config, *(each.given for each in (active, pending) if each is not None)
+        )
+        meta, marks, is_incremental = (
+            service.metadata,
+            owner.marks(key.name),
+            observed.is_incremental,
+        )
+        route = await gateways.weighted(
+            self._sources, service, is_wanted=is_incremental, max_age=FOREIGN_ROUTE
+        )
         violation = validation.violation(service, self._config.gates)
         parents = weighted_route.parents_of(service, route) if is_incremental else ()
         is_free = pending is None and violation is None
@@ -100,20 +115,26 @@ class Observer:
             active=active,
             pending=pending,
             services=tuple(self._cache.list(Service, key.namespace, marks)),
-            gateways=await gateways.read(self._sources, meta, parents, is_moving=pending is not None),
+            gateways=await gateways.read(
+                self._sources, meta, parents, is_moving=pending is not None
+            ),
             route=route,
             our_route=self._cache.get(HttpRoute, key.namespace, names.http_route(key.name)),
             users_routes=tuple(self._cache.list(HttpRoute, key.namespace, marks)),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(observed),
-            policy=upgrade_policy.of_upgrade(active.name, pending.cluster) if active and pending else None,
+            policy=upgrade_policy.of_upgrade(active.name, pending.cluster)
+            if active and pending
+            else None,
             next_policy=next_policy.record if isinstance(next_policy, Reading) else next_policy,
             policy_read=next_policy if isinstance(next_policy, Reading) else None,
             clock_set_at=self._watch.set_at(),
             rest=poll_interval.at_rest(self._cache.count(RayService), now=now),
         )
         if (followed := observed.following) is not None:
-            observed = msgspec.structs.replace(observed, policy_read=await self._policies.edit_of(followed))
+            observed = msgspec.structs.replace(
+                observed, policy_read=await self._policies.edit_of(followed)
+            )
         observed = msgspec.structs.replace(observed, warm_up=await self._warm_up(observed))
         return msgspec.structs.replace(observed, answers=await self._answers(observed))
 
@@ -124,22 +145,46 @@ class Observer:
         """
         policy, active, pending = observed.policy, observed.active, observed.pending
         decisive = () if policy is None else upgrade_policy.decide_before(policy)
-        if policy is None or active is None or pending is None or not decisive or observed.is_incremental:
+        if (
+            policy is None
+            or active is None
+            or pending is None
+            or not decisive
+            or observed.is_incremental
+        ):
             return {}
-        is_over = observed.serving == pending.name or decided.holds(observed.service, ConditionType.UPGRADE_ABORTED)
-        if is_over or observed.controls.promotes or promote.not_serving(observed, pending) is not None:
+        is_over = observed.serving == pending.name or decided.holds(
+            observed.service, ConditionType.UPGRADE_ABORTED
+        )
+        if (
+            is_over
+            or observed.controls.promotes
+            or promote.not_serving(observed, pending) is not None
+        ):
             return {}
         found: dict[AnyGate, Result] = {}
         if measured := [each for each in decisive if isinstance(each, Gate)]:
             nodes = (
-                {each.metadata.uid: address(each, "metrics", ports.METRICS) for each in view.proxies}
+                {
+                    each.metadata.uid: address(each, "metrics", ports.METRICS)
+                    for each in view.proxies
+                }
                 for view in (active, pending)
             )
-            window = await self._sources.windows.of(pending.cluster.metadata.uid, *nodes, is_unused=True)
-            found |= {each: promote.judged(each, window or gates.NO_WINDOW, observed.warm_up) for each in measured}
-        if promote.not_askable(observed, pending) is None and (asked := gate_types.asking(decisive)):
+            window = await self._sources.windows.of(
+                pending.cluster.metadata.uid, *nodes, is_unused=True
+            )
+            found |= {
+                each: promote.judged(each, window or gates.NO_WINDOW, observed.warm_up)
+                for each in measured
+            }
+        if promote.not_askable(observed, pending) is None and (
+            asked := gate_types.asking(decisive)
+        ):
             clusters = active.cluster, pending.cluster
-            step = webhook.step_of(observed.service, policy, *clusters, strategy=Strategy.BLUE_GREEN, weight=0)
+            step = webhook.step_of(
+                observed.service, policy, *clusters, strategy=Strategy.BLUE_GREEN, weight=0
+            )
             found |= await self._sources.inquiries.of(step, asked)
         return found
 
@@ -151,7 +196,9 @@ class Observer:
         if promote.not_serving(observed, pending) is not None:
             return None
         proxies = [address(each, "serve", ports.SERVE) for each in pending.proxies]
-        return await self._sources.warm_ups.of(pending.cluster.metadata.uid, proxies, policy.warm_up)
+        return await self._sources.warm_ups.of(
+            pending.cluster.metadata.uid, proxies, policy.warm_up
+        )
 
     async def _service(self, key: Key) -> RayService | None:
         service = self._cache.get(RayService, key.namespace, key.name)
@@ -163,14 +210,18 @@ class Observer:
             self._fetched.add(key)
         return service if service is not None and service.manager == labels.MANAGED_BY_US else None
 
-    async def _next_policy(self, observed: Observed, active: ClusterView | None) -> Reading | UnsetType | None:
+    async def _next_policy(
+        self, observed: Observed, active: ClusterView | None
+    ) -> Reading | UnsetType | None:
         """Return the record of the UpgradePolicy for an upgrade that is about to begin, or why there is none though the user asks for one.
 
         Conditions do not count: they are of the spec before, in the very reconcile that begins the next upgrade.
         """
         if active is None:
             return None
-        is_upgrade = rollback.replaces_clusters(observed) and observed.match(active) is Match.DIFFERENT
+        is_upgrade = (
+            rollback.replaces_clusters(observed) and observed.match(active) is Match.DIFFERENT
+        )
         return await self._policies.record_for(observed.service) if is_upgrade else UNSET
 
     async def _begun(self, service: RayService) -> Observed:
@@ -195,32 +246,59 @@ class Observer:
             serve_service=serve,
         )
 
-    async def _views(self, observed: Observed, *, now: datetime) -> tuple[ClusterView | None, ClusterView | None]:
+    async def _views(
+        self, observed: Observed, *, now: datetime
+    ) -> tuple[ClusterView | None, ClusterView | None]:
         service, clusters = observed.service, observed.names
-        namespace, ages = service.metadata.namespace, (RECENT if clusters.pending else STEADY, FRESH)
+        namespace, ages = (
+            service.metadata.namespace,
+            (RECENT if clusters.pending else STEADY, FRESH),
+        )
         views: list[ClusterView | None] = []
         for name in (clusters.active, clusters.pending):
             cluster = self._cache.get(RayCluster, namespace, name) if name else None
-            pods = self._cache.list(Pod, namespace, {labels.CLUSTER: name}) if cluster is not None else ()
-            views.append(None if cluster is None else ClusterView(cluster=cluster, pods=tuple(pods)))
+            pods = (
+                self._cache.list(Pod, namespace, {labels.CLUSTER: name})
+                if cluster is not None
+                else ()
+            )
+            views.append(
+                None if cluster is None else ClusterView(cluster=cluster, pods=tuple(pods))
+            )
         checks: list[asyncio.Task[tuple[bool, ...]] | None] = []
         async with asyncio.TaskGroup() as group:
             polled = group.create_task(self._serve.poll_pair(*views, max_ages=ages, now=now))
             for view, age in zip(views, ages, strict=True):
-                is_checked = view is not None and head_is_ready(view.cluster) and not service.excludes_head_pod
+                is_checked = (
+                    view is not None
+                    and head_is_ready(view.cluster)
+                    and not service.excludes_head_pod
+                )
                 head = view.head if view is not None and is_checked else None
-                check = None if head is None else self._serve.check_proxy(head, max_age=max(age, RECENT))
+                check = (
+                    None
+                    if head is None
+                    else self._serve.check_proxy(head, max_age=max(age, RECENT))
+                )
                 checks.append(None if check is None else group.create_task(check))
         active, pending = polled.result()
         answers = [() if each is None else each.result() for each in checks]
-        goes_to = None if decided.holds(service, ConditionType.UPGRADE_ABORTED) else pending or active
+        goes_to = (
+            None if decided.holds(service, ConditionType.UPGRADE_ABORTED) else pending or active
+        )
         return (
             self._timed(active, answers[0], service, is_goal=active is goes_to, now=now),
             self._timed(pending, answers[1], service, is_goal=pending is goes_to, now=now),
         )
 
     def _timed(
-        self, view: ClusterView | None, answers: tuple[bool, ...], service: RayService, *, is_goal: bool, now: datetime
+        self,
+        view: ClusterView | None,
+        answers: tuple[bool, ...],
+        service: RayService,
+        *,
+        is_goal: bool,
+        now: datetime,
     ) -> ClusterView | None:
         """Return a view with the answers of its proxy, and since when its cluster lacks the Serve config that it is to get."""
         if view is None:
@@ -241,7 +319,9 @@ class Observer:
         for cluster in observed.unneeded:
             pods = self._cache.list(Pod, namespace, {labels.CLUSTER: cluster.metadata.name})
             if at_work := tuple(pod for pod in pods if is_weighted or drains(pod)):
-                found.append(await self._in_flight(DrainingCluster(cluster=cluster, pods=at_work), now=now))
+                found.append(
+                    await self._in_flight(DrainingCluster(cluster=cluster, pods=at_work), now=now)
+                )
         return tuple(found)
 
     async def _in_flight(self, draining: DrainingCluster, *, now: datetime) -> DrainingCluster:
@@ -266,12 +346,19 @@ class Observer:
 
     def _endpoints(self, observed: Observed) -> int:
         """Count the pods that requests may reach; those of a first cluster count once it serves, another's Service never."""
-        namespace, clusters, own = observed.service.metadata.namespace, observed.names, observed.own_serve_service
+        namespace, clusters, own = (
+            observed.service.metadata.namespace,
+            observed.names,
+            observed.own_serve_service,
+        )
         backends = [own.metadata.name] if own is not None else []
         if observed.is_incremental:
             held = (clusters.active, clusters.pending) if clusters.active else ()
             backends = [names.serve_service(each) for each in held if each]
-        slices = (self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: each}) for each in backends)
+        slices = (
+            self._cache.list(EndpointSlice, namespace, {labels.SERVICE_NAME: each})
+            for each in backends
+        )
         return ports.pod_count(chain.from_iterable(slices))
 
 

@@ -60,7 +60,8 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
         heads = [
             pod
             for pod in self.pods
-            if pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD and pod.metadata.deletion_timestamp is None
+            if pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD
+            and pod.metadata.deletion_timestamp is None
         ]
         return heads[0] if len(heads) == 1 else None
 
@@ -146,7 +147,11 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     def upgrade(self) -> Upgrade | None:
         """Return what is recorded of the upgrade in steps that is on."""
         names = self.names
-        return traffic_record.upgrade_of(self.record, names.active, names.pending) if self.is_incremental else None
+        return (
+            traffic_record.upgrade_of(self.record, names.active, names.pending)
+            if self.is_incremental
+            else None
+        )
 
     @cached_property
     def initializing_limit(self) -> timedelta | None:
@@ -163,7 +168,11 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     def own_serve_service(self) -> Service | None:
         """Return the Serve Service, unless it is another owner's."""
         have = self.serve_service
-        return have if have is not None and owner.other(have.metadata, self.service.metadata) is None else None
+        return (
+            have
+            if have is not None and owner.other(have.metadata, self.service.metadata) is None
+            else None
+        )
 
     @property
     def serving(self) -> str:
@@ -186,17 +195,29 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         """Return the replaced cluster that stays for the `bake` of its upgrade's policy, and that time; in steps it passes before the promotion."""
         if self.active is None or self.is_incremental:
             return None
-        policy, old = upgrade_policy.of_cluster(self.active.cluster), upgrade_policy.upgraded_from(self.active.cluster)
+        policy, old = (
+            upgrade_policy.of_cluster(self.active.cluster),
+            upgrade_policy.upgraded_from(self.active.cluster),
+        )
         if policy is None or policy.bake <= timedelta(0):
             return None
         marks = {labels.DELETE_AFTER, labels.DRAINING_SINCE}
         replaced = (each for each in self.unneeded if each.metadata.name == old)
-        return next(((each, policy.bake) for each in replaced if not marks & each.metadata.annotations.keys()), None)
+        return next(
+            (
+                (each, policy.bake)
+                for each in replaced
+                if not marks & each.metadata.annotations.keys()
+            ),
+            None,
+        )
 
     @property
     def following(self) -> RayCluster | None:
         """Return the cluster with the record of the policy that is in force: of an upgrade that goes forward, or of its bake."""
-        is_over = decided.is_rolling_back(self.service) or decided.holds(self.service, ConditionType.UPGRADE_ABORTED)
+        is_over = decided.is_rolling_back(self.service) or decided.holds(
+            self.service, ConditionType.UPGRADE_ABORTED
+        )
         if self.pending is not None:
             return None if self.policy is None or is_over else self.pending.cluster
         return None if self.active is None or self.baking is None else self.active.cluster
@@ -221,20 +242,29 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         has accepted that: until then requests flow as before.
         """
         backend, held = naming.serve_service(cluster), self.record.upgrade
-        had_requests = isinstance(held, Upgrade) and cluster in {held.old, held.new} and held.moved_at is not None
+        had_requests = (
+            isinstance(held, Upgrade)
+            and cluster in {held.old, held.new}
+            and held.moved_at is not None
+        )
         for route in self.all_routes:
             kind = GRPC_ROUTE.kind if isinstance(route, GrpcRoute) else HTTP_ROUTE.kind
             name = f"{kind} {route.metadata.namespaced_name}"
             if traffic_record.weight_of(route, backend) > 0:
                 return name
-            if had_requests and any(self.gateways.get(each, True) for each in lagging_parents(route)):
+            if had_requests and any(
+                self.gateways.get(each, True) for each in lagging_parents(route)
+            ):
                 return f"{name}, which its Gateway has not accepted yet as it is now"
         is_selected = services.selected(self.own_serve_service) == cluster
         return f"Service {services.serve_name(self.service)}" if is_selected else None
 
 
 def names_of(
-    service: RayService, clusters: tuple[RayCluster, ...], serving: str, foreign: frozenset[str] = frozenset()
+    service: RayService,
+    clusters: tuple[RayCluster, ...],
+    serving: str,
+    foreign: frozenset[str] = frozenset(),
 ) -> Names:
     """Return the names in status; rebuild them when they were wiped under running clusters, or replaced by others' (acceptance 93).
 
@@ -247,10 +277,13 @@ def names_of(
     alive = [
         each
         for each in clusters
-        if each.metadata.deletion_timestamp is None and owner.may_control(service.metadata, each.metadata)
+        if each.metadata.deletion_timestamp is None
+        and owner.may_control(service.metadata, each.metadata)
     ]
     active = next((each.metadata.name for each in alive if each.metadata.name == serving), "")
     others = (each.metadata for each in alive if each.metadata.name != active)
     waiting = (each for each in others if labels.DELETE_AFTER not in each.annotations)
-    newest = max(waiting, key=lambda each: (each.creation_timestamp or EARLIEST, each.name), default=None)
+    newest = max(
+        waiting, key=lambda each: (each.creation_timestamp or EARLIEST, each.name), default=None
+    )
     return Names(active=active, pending=newest.name if newest is not None else "")

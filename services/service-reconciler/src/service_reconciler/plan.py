@@ -68,7 +68,11 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
     first: list[Action] = []
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
         config = observed.service.raw_cluster_config
-        spec = {"rayClusterConfig": ray_cluster.filled(config)} if observed.config.writes_zero_values else None
+        spec = (
+            {"rayClusterConfig": ray_cluster.filled(config)}
+            if observed.config.writes_zero_values
+            else None
+        )
         finalizers = (*meta.finalizers, labels.RAYSERVICE_FINALIZER)
         first = [SetFinalizers(finalizers=finalizers, spec=spec, events=events.FINALIZER_REFUSED)]
     return Plan(
@@ -84,11 +88,18 @@ def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
         return Plan(note="the RayService is going")
     if observed.clusters:
-        gone = (*upgrade_events.deleted(observed, now=now), *map(draining.deletion, observed.undeleted))
+        gone = (
+            *upgrade_events.deleted(observed, now=now),
+            *map(draining.deletion, observed.undeleted),
+        )
         return Plan(actions=gone, requeue_at=now + STARTING, note="its clusters are going")
-    is_held = any(traffic_record.ANNOTATION in each.metadata.annotations for each in observed.users_routes)
+    is_held = any(
+        traffic_record.ANNOTATION in each.metadata.annotations for each in observed.users_routes
+    )
     if is_held and meta.deletion_timestamp is not None and now - meta.deletion_timestamp < RELEASE:
-        return Plan(requeue_at=now + STARTING, note="traffic-manager takes our part out of the user's route")
+        return Plan(
+            requeue_at=now + STARTING, note="traffic-manager takes our part out of the user's route"
+        )
     kept = tuple(each for each in meta.finalizers if each != labels.RAYSERVICE_FINALIZER)
     actions = (*upgrade_events.deleted(observed, now=now), SetFinalizers(finalizers=kept))
     return Plan(actions=actions, note="all its clusters are gone")
@@ -120,8 +131,12 @@ def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
         actions += upgrade_events.cut_short(observed, "ServiceSuspended", why, now=now)
     elif state is State.SUSPENDING:
         actions += upgrade_events.swept(observed, now=now)
-        actions += [draining.deletion(each, events.CLUSTER_SUSPENDED) for each in observed.undeleted]
-        for meta in (each.metadata for each in observed.services if each.metadata.deletion_timestamp is None):
+        actions += [
+            draining.deletion(each, events.CLUSTER_SUSPENDED) for each in observed.undeleted
+        ]
+        for meta in (
+            each.metadata for each in observed.services if each.metadata.deletion_timestamp is None
+        ):
             report = events.SERVICE_SUSPENDED.of(meta.namespaced_name)
             actions.append(Delete(resource=SERVICE, name=meta.name, uid=meta.uid, events=report))
     status = suspend.status(observed, state, now=now)
@@ -146,7 +161,9 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
         or problems.of_parity(observed, is_back=decision.rollback is not None, now=now)
         or (problems.of_gates(observed) if decision.rollback is None else None)
     )
-    found = Assessment(observed=observed, now=now, control=control, decision=decision, names=names, problem=problem)
+    found = Assessment(
+        observed=observed, now=now, control=control, decision=decision, names=names, problem=problem
+    )
     status = compute.compute(found)
     has_timed_out, sent = is_timed_out(status.conditions), _submissions(found)
     created = [] if has_timed_out else _creation(observed, names)
@@ -171,11 +188,15 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
         *(EmitEvent(event=each) for each in events.transitions(found, status)),
     )
     is_changed = bool(sent or created) or names != observed.names
-    requeue_at = now if is_changed else earliest(control.requeue_at, _next_poll(observed, status, now=now))
+    requeue_at = (
+        now if is_changed else earliest(control.requeue_at, _next_poll(observed, status, now=now))
+    )
     return Plan(actions=actions, requeue_at=requeue_at, note=f"{decision.note}; {note}")
 
 
-def _traffic(observed: Observed, decision: Decision, control: Control) -> tuple[serving.Switch, Names, str]:
+def _traffic(
+    observed: Observed, decision: Decision, control: Control
+) -> tuple[serving.Switch, Names, str]:
     """Return the writes that move the Services, the names once they are done, and why."""
     if decision.step is not Step.KEEP:
         return serving.Switch(), decision.names, decision.note
@@ -189,7 +210,11 @@ def _traffic(observed: Observed, decision: Decision, control: Control) -> tuple[
     switch = serving.point_at(observed, view)
     if switch.problem is not None:
         return switch, decision.names, switch.problem.message
-    return switch, Names(active=target) if target == decision.names.pending else decision.names, note
+    return (
+        switch,
+        Names(active=target) if target == decision.names.pending else decision.names,
+        note,
+    )
 
 
 def _submissions(found: Assessment) -> list[Submit]:
@@ -198,8 +223,15 @@ def _submissions(found: Assessment) -> list[Submit]:
     if serve_writer.is_recorded(service):
         return []
     frozen = bool(decision.names.pending) or found.control.abort is not None
-    views = ((observed.pending if decision.step is Step.KEEP else None, False), (observed.active, frozen))
-    sent = (submit.submission(view, service, frozen=it, now=found.now) for view, it in views if view is not None)
+    views = (
+        (observed.pending if decision.step is Step.KEEP else None, False),
+        (observed.active, frozen),
+    )
+    sent = (
+        submit.submission(view, service, frozen=it, now=found.now)
+        for view, it in views
+        if view is not None
+    )
     return [each for each in sent if each is not None]
 
 
@@ -210,11 +242,17 @@ def _policy_report(observed: Observed, *, now: datetime) -> list[Action]:
         return []
     update = ConditionUpdate(kind, "True", kind, "Upgrades can follow this policy.")
     if isinstance(reading.record, Problem):
-        consequence = "Upgrades that are to begin with it wait; upgrades in progress keep what they follow."
-        update = ConditionUpdate(kind, "False", "Invalid", f"{reading.record.message}. {consequence}")
+        consequence = (
+            "Upgrades that are to begin with it wait; upgrades in progress keep what they follow."
+        )
+        update = ConditionUpdate(
+            kind, "False", "Invalid", f"{reading.record.message}. {consequence}"
+        )
     meta, before = reading.stored.metadata, list(reading.stored.status.conditions)
     after = conditions.updated(before, update, now=now, generation=meta.generation)
-    report = ReportPolicy(name=meta.name, resource_version=meta.resource_version, conditions=after, is_side=True)
+    report = ReportPolicy(
+        name=meta.name, resource_version=meta.resource_version, conditions=after, is_side=True
+    )
     return [report] if after != before else []
 
 
@@ -226,18 +264,27 @@ def _policy_edit(found: Assessment) -> list[Action]:
     observed, cluster = found.observed, found.observed.following
     record = None if observed.policy_read is None else observed.policy_read.record
     is_kept = found.decision.is_forward and found.control.abort is None
-    if cluster is None or not isinstance(record, str) or not is_kept or controls.failed_gate(observed) is not None:
+    if (
+        cluster is None
+        or not isinstance(record, str)
+        or not is_kept
+        or controls.failed_gate(observed) is not None
+    ):
         return []
     where = cluster.metadata.namespaced_name
     note = f"The upgrade to RayCluster {where} follows its UpgradePolicy as it was edited (applyEdits: AtOnce)"
     edited = normal(EventReason.POLICY_EDITED, "Upgrade", note)
-    return [draining.annotated(cluster, "new", {labels.UPGRADE_POLICY_RECORD: record}, success=edited)]
+    return [
+        draining.annotated(cluster, "new", {labels.UPGRADE_POLICY_RECORD: record}, success=edited)
+    ]
 
 
 def _growth(found: Assessment) -> list[Action]:
     """Return changes to existing clusters: appended worker groups, and renewed annotations."""
     observed, decision = found.observed, found.decision
-    role, view = ("pending", observed.pending) if decision.names.pending else ("active", observed.active)
+    role, view = (
+        ("pending", observed.pending) if decision.names.pending else ("active", observed.active)
+    )
     if view is None or not decision.is_forward or found.control.abort is not None:
         return []
     if (patch := ray_cluster.change(view.cluster, observed.service)) is None:
@@ -249,7 +296,9 @@ def _growth(found: Assessment) -> list[Action]:
 def _creation(observed: Observed, names: Names) -> list[Action]:
     """Return the creation of a cluster with a name that is durable by now, and the record of what serves until then."""
     service, active = observed.service, observed.active
-    is_there = any(each.metadata.name == names.pending for each in observed.clusters)  # one that is adopted again
+    is_there = any(
+        each.metadata.name == names.pending for each in observed.clusters
+    )  # one that is adopted again
     policy = observed.next_policy if active is not None else None
     if not names.pending or is_there or isinstance(policy, Problem | UnsetType):
         return []
@@ -271,11 +320,18 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
 def _next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -> datetime:
     """Return when to poll what sends no message, or when a service that still initializes is out of time."""
     polls = [now + _interval(observed, view, now=now) for view in observed.views]
-    limit, ready = observed.initializing_limit, conditions.find(status.conditions, ConditionType.READY)
+    limit, ready = (
+        observed.initializing_limit,
+        conditions.find(status.conditions, ConditionType.READY),
+    )
     if limit is not None:
         is_initializing = ready is not None and ready.reason == Reason.INITIALIZING
-        polls.append(ready.last_transition_time + limit if ready and is_initializing else now + observed.rest)
-    following = None if observed.following is None else upgrade_policy.of_cluster(observed.following)
+        polls.append(
+            ready.last_transition_time + limit if ready and is_initializing else now + observed.rest
+        )
+    following = (
+        None if observed.following is None else upgrade_policy.of_cluster(observed.following)
+    )
     polls += [now + REREAD] if following is not None and following.applies_edits_at_once else []
     return min(polls, default=now + STARTING)
 

@@ -51,18 +51,30 @@ class Policies:
 
     async def edit_of(self, cluster: RayCluster) -> Reading | None:
         """Return the policy of an upgrade in progress as it was edited since it was recorded on the new cluster; None without such an edit."""
-        meta, held, policy = cluster.metadata, upgrade_policy.record_of(cluster), upgrade_policy.of_cluster(cluster)
+        meta, held, policy = (
+            cluster.metadata,
+            upgrade_policy.record_of(cluster),
+            upgrade_policy.of_cluster(cluster),
+        )
         if held is None or policy is None or not policy.applies_edits_at_once:
             return None
         now, (read_at, edit) = self._clock.monotonic(), self._edits.get(meta.uid, (-math.inf, None))
-        if now < read_at + REREAD.total_seconds():  # its write may have been refused; its report was made
+        if (
+            now < read_at + REREAD.total_seconds()
+        ):  # its write may have been refused; its report was made
             record = None if edit is None or isinstance(edit.record, Problem) else edit.record
             is_due = record not in {None, meta.annotations.get(labels.UPGRADE_POLICY_RECORD)}
             return Reading(record=record) if is_due else None
         edit = None  # what cannot be read changes nothing
         try:
-            found = msgspec.json.decode(await self._kube.get(UPGRADE_POLICY, meta.namespace, held.name), type=Stored)
-            edit = self._reading(found, meta.namespace) if upgrade_policy.is_edited(held, found) else None
+            found = msgspec.json.decode(
+                await self._kube.get(UPGRADE_POLICY, meta.namespace, held.name), type=Stored
+            )
+            edit = (
+                self._reading(found, meta.namespace)
+                if upgrade_policy.is_edited(held, found)
+                else None
+            )
         except errors.NotFound:
             pass
         except (errors.Forbidden, errors.Unavailable, msgspec.DecodeError) as problem:
@@ -72,9 +84,14 @@ class Policies:
 
     async def record_for(self, service: RayService) -> Reading:
         """Return the record of the policy that a RayService follows."""
-        name, namespace = service.metadata.annotations.get(labels.UPGRADE_POLICY, ""), service.metadata.namespace
+        name, namespace = (
+            service.metadata.annotations.get(labels.UPGRADE_POLICY, ""),
+            service.metadata.namespace,
+        )
         found = await (self._named(namespace, name) if name else self._default(namespace))
-        return self._reading(found, namespace) if isinstance(found, Stored) else Reading(record=found)
+        return (
+            self._reading(found, namespace) if isinstance(found, Stored) else Reading(record=found)
+        )
 
     def _reading(self, found: Stored, namespace: str) -> Reading:
         meta, spec = found.metadata, found.spec
@@ -84,7 +101,9 @@ class Policies:
             why = f"is not valid: {problem}. Correct it"
         if why is not None:
             return Reading(record=_refused(meta.name, why), stored=found)
-        return Reading(record=upgrade_policy.recorded(meta.name, meta.uid, meta.generation, spec), stored=found)
+        return Reading(
+            record=upgrade_policy.recorded(meta.name, meta.uid, meta.generation, spec), stored=found
+        )
 
     def _forbidden(self, policy: UpgradePolicy, namespace: str) -> str | None:
         """Return which gate asks a server that may not be asked; its upgrade would wait for good."""
@@ -98,7 +117,9 @@ class Policies:
         if (why := illegal_name(UPGRADE_POLICY, name)) is not None:
             return _refused(name, f"is not the name of one ({labels.UPGRADE_POLICY}): {why}")
         try:
-            return msgspec.json.decode(await self._kube.get(UPGRADE_POLICY, namespace, name), type=Stored)
+            return msgspec.json.decode(
+                await self._kube.get(UPGRADE_POLICY, namespace, name), type=Stored
+            )
         except errors.NotFound:
             remedy = f"create it, or remove the annotation {labels.UPGRADE_POLICY}"
             return _refused(name, f"does not exist in namespace {namespace}; {remedy}")
@@ -116,7 +137,10 @@ class Policies:
             return _refused("(the default of the namespace)", f"cannot be read: {problem}")
         if len(found) > MOST:
             remedy = f"name it in {labels.UPGRADE_POLICY}, or delete unused ones"
-            return _refused("(the default of the namespace)", f"is not searched among more than {MOST}; {remedy}")
+            return _refused(
+                "(the default of the namespace)",
+                f"is not searched among more than {MOST}; {remedy}",
+            )
         defaults = [each for each in found if each.is_default]
         if len(defaults) > 1:
             named = ", ".join(sorted(each.metadata.name for each in defaults)[:10])

@@ -52,13 +52,21 @@ class ServiceProblem(Problem[Reason], frozen=True, kw_only=True):
     """Whether the write that failed has its own Event."""
 
 
-def of_cluster(observed: Observed, view: ClusterView | None, *, now: datetime) -> ServiceProblem | None:
+def of_cluster(
+    observed: Observed, view: ClusterView | None, *, now: datetime
+) -> ServiceProblem | None:
     """Return what is wrong first, in the order in which a user would have to fix it."""
-    of_view = () if view is None else (_of_cluster(observed, view, now=now), _unsent(observed, view, now=now))
+    of_view = (
+        ()
+        if view is None
+        else (_of_cluster(observed, view, now=now), _unsent(observed, view, now=now))
+    )
     return next(chain(_of_config(observed, view, now=now), *of_view), None)
 
 
-def _of_config(observed: Observed, view: ClusterView | None, *, now: datetime) -> Iterator[ServiceProblem]:
+def _of_config(
+    observed: Observed, view: ClusterView | None, *, now: datetime
+) -> Iterator[ServiceProblem]:
     config, code = observed.service.spec.serve_config_v2, Reason.APPLICATION_NOT_READY
     if serve_config.is_empty(config):
         text = "spec.serveConfigV2 is empty: no application to serve"
@@ -67,27 +75,51 @@ def _of_config(observed: Observed, view: ClusterView | None, *, now: datetime) -
         yield ServiceProblem(code, wrong, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS)
     details = view.serve.details if view is not None else None
     # Serve may report it as deployed: then the answer to its PUT was lost, and nothing else
-    has_arrived = view is not None and details is not None and details.applications and submit.has(view, config)
+    has_arrived = (
+        view is not None
+        and details is not None
+        and details.applications
+        and submit.has(view, config)
+    )
     refused = view.refused if view is not None and not has_arrived else None
-    if refused is not None and refused.config == config and refused.retry_at + REPORTED_AFTER >= now:
-        what = "Ray refused the Serve config" if refused.is_answer else "the Serve config could not be sent"
+    if (
+        refused is not None
+        and refused.config == config
+        and refused.retry_at + REPORTED_AFTER >= now
+    ):
+        what = (
+            "Ray refused the Serve config"
+            if refused.is_answer
+            else "the Serve config could not be sent"
+        )
         text = f"{what}: {_short(refused.text)}"
-        yield ServiceProblem(code, text, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS, is_reported=True)
+        yield ServiceProblem(
+            code, text, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS, is_reported=True
+        )
 
 
-def _of_cluster(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator[ServiceProblem]:
+def _of_cluster(
+    observed: Observed, view: ClusterView, *, now: datetime
+) -> Iterator[ServiceProblem]:
     code = Reason.PROGRESS_DEADLINE_EXCEEDED
     if view.cluster.spec.suspend:
         text = f"RayCluster {view.name} is suspended by its queue"
         yield ServiceProblem(code, text, event=EventReason.CLUSTER_NOT_RUNNING)
-    if not ports.of_serve(view.cluster.raw_spec) and "serveService" not in observed.service.raw_spec:
+    if (
+        not ports.of_serve(view.cluster.raw_spec)
+        and "serveService" not in observed.service.raw_spec
+    ):
         yield ServiceProblem(code, ports.NO_PORT, event=EventReason.NO_SERVE_PORT)
     for each in view.cluster.status.conditions:
         if each.type == "ReplicaFailure" and each.status == "True":
             code = Reason.QUOTA_EXCEEDED if "exceeded quota" in each.message else code
             text = f"RayCluster {view.name}: {each.reason}: {_short(each.message)}"
             yield ServiceProblem(code, text, event=EventReason.CLUSTER_NOT_RUNNING)
-    starting = (pod for pod in view.pods if not pod.is_running_and_ready and pod.metadata.deletion_timestamp is None)
+    starting = (
+        pod
+        for pod in view.pods
+        if not pod.is_running_and_ready and pod.metadata.deletion_timestamp is None
+    )
     yield from (problem for pod in starting if (problem := _pod_problem(pod, now=now)) is not None)
     if head_is_ready(view.cluster):
         yield from _of_serve(view)
@@ -96,20 +128,34 @@ def _of_cluster(observed: Observed, view: ClusterView, *, now: datetime) -> Iter
 def _pod_problem(pod: Pod, *, now: datetime) -> ServiceProblem | None:
     images = {each.name: each.image for each in pod.spec.containers}
     for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        waiting, name, code = container.state.waiting, container.name, Reason.PROGRESS_DEADLINE_EXCEEDED
+        waiting, name, code = (
+            container.state.waiting,
+            container.name,
+            Reason.PROGRESS_DEADLINE_EXCEEDED,
+        )
         if waiting is None:
             continue
         if waiting.reason in _PULL_TROUBLE:
-            text, code = f"the image {images.get(name) or 'of ' + name} cannot be pulled", Reason.IMAGE_PULL_FAILED
+            text, code = (
+                f"the image {images.get(name) or 'of ' + name} cannot be pulled",
+                Reason.IMAGE_PULL_FAILED,
+            )
         elif waiting.reason in _CONFIG_TROUBLE:
             text = f"container {name}: {waiting.reason}: {_short(waiting.message)}"
         elif waiting.reason == "CrashLoopBackOff":
             text = f"container {name} keeps ending after its start"
         else:
             continue
-        return ServiceProblem(code, f"pod {pod.metadata.name}: {text}", event=EventReason.PODS_NOT_STARTING)
+        return ServiceProblem(
+            code, f"pod {pod.metadata.name}: {text}", event=EventReason.PODS_NOT_STARTING
+        )
     created, placed = pod.metadata.creation_timestamp, pod.condition("PodScheduled")
-    if placed is None or placed.status != "False" or created is None or now - created < REPORTED_AFTER:
+    if (
+        placed is None
+        or placed.status != "False"
+        or created is None
+        or now - created < REPORTED_AFTER
+    ):
         return None
     text = f"pod {pod.metadata.name} cannot be placed on a node: {_short(placed.message)}"
     return ServiceProblem(Reason.INSUFFICIENT_CAPACITY, text, event=EventReason.PODS_NOT_STARTING)
@@ -139,7 +185,9 @@ def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator
             f"RayCluster {view.name} cannot get its capacity back: nobody recorded its Serve config, and Serve does not report "
             "it; to go forward, ask for the spec of the pending cluster again"
         )
-        yield ServiceProblem(Reason.PROGRESS_DEADLINE_EXCEEDED, text, event=EventReason.SERVE_CONFIG_UNKNOWN)
+        yield ServiceProblem(
+            Reason.PROGRESS_DEADLINE_EXCEEDED, text, event=EventReason.SERVE_CONFIG_UNKNOWN
+        )
     if since is not None and now - since >= REPORTED_AFTER:
         text = (
             f"RayCluster {view.name} does not have the Serve config of the spec; the Events of the RayService report what keeps "
@@ -157,7 +205,9 @@ def of_gateway(observed: Observed, *, now: datetime) -> ServiceProblem | None:
     if (found := next(_routing_problems(observed, now=now), None)) is None:
         return None
     event, text = found
-    is_reported = event is EventReason.ROUTE_OVERWRITTEN  # traffic-manager wrote the backends again, with an Event
+    is_reported = (
+        event is EventReason.ROUTE_OVERWRITTEN
+    )  # traffic-manager wrote the backends again, with an Event
     return ServiceProblem(Reason.GATEWAY_NOT_READY, text, event=event, is_reported=is_reported)
 
 
@@ -203,7 +253,9 @@ def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServicePro
     traffic-manager sends a cluster no more than its replicas carry (ADR 11). The text has no numbers, so that it stays the same while
     the autoscaler works.
     """
-    source, growing = (observed.pending, observed.active) if is_back else (observed.active, observed.pending)
+    source, growing = (
+        (observed.pending, observed.active) if is_back else (observed.active, observed.pending)
+    )
     if source is None or growing is None or not observed.is_incremental:
         return None
     held, share = (observed.record.clusters.get(each.name) for each in (source, growing))
@@ -220,13 +272,19 @@ def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServicePro
         f"RayCluster {source.name} runs for its part; Ray's autoscaler starts more as load comes. For a faster step raise "
         f'min_replicas in serveConfigV2, or set {labels.CAPACITY_PARITY}: "false"'
     )
-    return ServiceProblem(Reason.INSUFFICIENT_REPLICAS, text, event=EventReason.INSUFFICIENT_REPLICAS)
+    return ServiceProblem(
+        Reason.INSUFFICIENT_REPLICAS, text, event=EventReason.INSUFFICIENT_REPLICAS
+    )
 
 
 def of_gates(observed: Observed) -> ServiceProblem | None:
     """Return that a step waits for gates of its UpgradePolicy; the text has no numbers, so that it stays the same while requests come."""
     upgrade, policy = observed.upgrade, observed.policy
-    inconclusive = (gate.title for gate, each in observed.answers.items() if each.outcome is Outcome.INCONCLUSIVE)
+    inconclusive = (
+        gate.title
+        for gate, each in observed.answers.items()
+        if each.outcome is Outcome.INCONCLUSIVE
+    )
     lacking = upgrade.lacking if upgrade is not None else ", ".join(inconclusive)
     if policy is None or not lacking:
         return None
@@ -244,4 +302,6 @@ def _short(text: str) -> str:
     if not lines:
         return "no reason given"
     short = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
-    return short if len(short) <= LONGEST else short[: LONGEST // 2] + " … " + short[-LONGEST // 2 :]
+    return (
+        short if len(short) <= LONGEST else short[: LONGEST // 2] + " … " + short[-LONGEST // 2 :]
+    )

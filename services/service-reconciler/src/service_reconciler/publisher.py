@@ -42,7 +42,13 @@ class Bus(Protocol):
         ...
 
     def publish(
-        self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str],
+        *,
+        expected: int | None,
+        message_id: str,
     ) -> Awaitable[object]:
         """Store a message, once however often its id is sent within two minutes; return when it is stored."""
         ...
@@ -51,7 +57,9 @@ class Bus(Protocol):
 class Publisher:
     """Publishes upgrade events for one process."""
 
-    def __init__(self, bus: Bus, clock: Clock, report: Callable[[ObjectMeta, Event], Awaitable[None]]) -> None:
+    def __init__(
+        self, bus: Bus, clock: Clock, report: Callable[[ObjectMeta, Event], Awaitable[None]]
+    ) -> None:
         self._bus = bus
         self._clock = clock
         self._report = report
@@ -71,7 +79,9 @@ class Publisher:
         wire = upgrade_events.encode(event, trace=tracing.CURRENT.get() or None)
         lost: errors.RaybusError | None = None
         try:
-            await self._bus.publish(wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id)
+            await self._bus.publish(
+                wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id
+            )
         except errors.NotOurs:
             raise  # the RayService's new owner publishes it
         except (errors.Retryable, errors.Terminal) as problem:
@@ -86,7 +96,9 @@ class Publisher:
         if lost is None:
             log.info("upgrade event published", event_id=event.id, kind=event.data.kind)
             return False
-        log.error("an upgrade event is lost", event_id=event.id, kind=event.data.kind, error=str(lost))
+        log.error(
+            "an upgrade event is lost", event_id=event.id, kind=event.data.kind, error=str(lost)
+        )
         note = f"External consumers do not receive the upgrade's step {event.data.kind}: {lost}"
         await self._report(meta, warning(EventReason.UPGRADE_EVENT_LOST, "Upgrade", note))
         return False

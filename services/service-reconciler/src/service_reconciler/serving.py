@@ -45,7 +45,9 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
     pairs: list[tuple[Service | None, Body]] = []
     if not observed.is_incremental or observed.serve_service is not None:
         try:
-            serve = services.serve(service, view.name, config=config, is_shared=_is_shared(observed))
+            serve = services.serve(
+                service, view.name, config=config, is_shared=_is_shared(observed)
+            )
         except InvalidSpec as problem:
             return _refused(EventReason.NO_SERVE_PORT, str(problem))
         pairs.append((observed.serve_service, serve))
@@ -54,7 +56,9 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
     pairs.insert(0, (observed.head_service, head))
     for have, _ in pairs:
         if have is not None and (other := owner.other(have.metadata, service.metadata)) is not None:
-            text = f"Service {have.metadata.name} belongs to {other}; choose another name or delete it"
+            text = (
+                f"Service {have.metadata.name} belongs to {other}; choose another name or delete it"
+            )
             return _refused(EventReason.SERVICE_NOT_OWNED, text)
     writes = (_write(have, want) for have, want in pairs)
     return Switch(actions=tuple(write for write in writes if write is not None))
@@ -69,7 +73,11 @@ def preview(observed: Observed, *, is_wanted: bool) -> list[Action]:
         want = services.preview(service, pending.name, config=pending.cluster.raw_spec)
         write = _write(have, want) if want["spec"]["ports"] else None
         return [] if write is None else [msgspec.structs.replace(write, is_side=True)]
-    if have is None or have.metadata.deletion_timestamp is not None or not owner.owns(service.metadata, have.metadata):
+    if (
+        have is None
+        or have.metadata.deletion_timestamp is not None
+        or not owner.owns(service.metadata, have.metadata)
+    ):
         return []
     report = events.SERVICE_DELETED.of(have.metadata.namespaced_name)
     return [Delete(resource=SERVICE, name=name, uid=have.metadata.uid, events=report, is_side=True)]
@@ -92,7 +100,12 @@ def _write(have: Service | None, want: Body) -> Action | None:
         "metadata": {"resourceVersion": have.metadata.resource_version},
         "spec": {**spec, "selector": {**foreign, **want["spec"]["selector"]}},
     }
-    return Patch(resource=SERVICE, name=have.metadata.name, patch=patch, events=events.SERVICE_UPDATED.of(where))
+    return Patch(
+        resource=SERVICE,
+        name=have.metadata.name,
+        patch=patch,
+        events=events.SERVICE_UPDATED.of(where),
+    )
 
 
 def head_labels(observed: Observed) -> list[Action]:
@@ -105,7 +118,9 @@ def head_labels(observed: Observed) -> list[Action]:
         value = head_label(head, view.proxy_answers, excluded=excluded)
         if value != head.metadata.labels.get(labels.SERVE):
             report = events.HEAD_LABELLED.of(value, head.metadata.namespaced_name)
-            actions.append(change_metadata(POD, head.metadata, report, labels={labels.SERVE: value}))
+            actions.append(
+                change_metadata(POD, head.metadata, report, labels={labels.SERVE: value})
+            )
     return actions
 
 
@@ -126,7 +141,10 @@ def shared_labels(observed: Observed) -> list[Action]:
     """Return the labels of our own that pods lack, or have no more reason to have."""
     wanted, actions = _members(observed), list[Action]()
     for pod in (pod for each in (*observed.views, *observed.draining) for pod in each.pods):
-        meta, value = pod.metadata, observed.service.metadata.name if pod.metadata.uid in wanted else None
+        meta, value = (
+            pod.metadata,
+            observed.service.metadata.name if pod.metadata.uid in wanted else None,
+        )
         if meta.deletion_timestamp is None and (value is None) == (labels.SERVES in meta.labels):
             note = (
                 f"The pod {meta.namespaced_name} is not labelled {labels.SERVES}, so the Serve Service selects it wrongly "
@@ -148,22 +166,40 @@ def _is_shared(observed: Observed) -> bool:
 
 def _is_needed(observed: Observed) -> bool:
     """Return whether the Serve Service is to select pods of both clusters."""
-    return observed.own_serve_service is not None and observed.is_incremental and len(observed.views) == 2
+    return (
+        observed.own_serve_service is not None
+        and observed.is_incremental
+        and len(observed.views) == 2
+    )
 
 
 def _is_on(observed: Observed) -> bool:
-    return observed.serve_service is not None and labels.SERVES in observed.serve_service.spec.selector
+    return (
+        observed.serve_service is not None and labels.SERVES in observed.serve_service.spec.selector
+    )
 
 
 def _members(observed: Observed) -> set[str]:
     """Return, by uid, the pods that clients of the Service may reach; of a single cluster all, while the Service selects by the label."""
     active, pending, shares = observed.active, observed.pending, observed.record.clusters
     if active is None or pending is None or not _is_needed(observed):
-        return {pod.metadata.uid for pod in active.pods} if active is not None and _is_on(observed) else set()
-    found = list(active.pods) if active.name not in shares or shares[active.name].weight > 0 else list[Pod]()
+        return (
+            {pod.metadata.uid for pod in active.pods}
+            if active is not None and _is_on(observed)
+            else set()
+        )
+    found = (
+        list(active.pods)
+        if active.name not in shares or shares[active.name].weight > 0
+        else list[Pod]()
+    )
     if pending.name in shares and shares[pending.name].weight > 0:
         details = pending.serve.details
         nodes = serve_status.serving_nodes(details) if details is not None else frozenset[str]()
         # a pod that had a running replica stays: its readiness follows its replicas
-        found += [pod for pod in pending.pods if pod.status.pod_ip in nodes or labels.SERVES in pod.metadata.labels]
+        found += [
+            pod
+            for pod in pending.pods
+            if pod.status.pod_ip in nodes or labels.SERVES in pod.metadata.labels
+        ]
     return {pod.metadata.uid for pod in found}

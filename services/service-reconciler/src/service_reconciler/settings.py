@@ -24,6 +24,8 @@ def config_of(gates: Gates, environ: Mapping[str, str]) -> Config:
     return Config(
         gates=gates,
         zero_downtime=feature_gates.is_on(environ, "ENABLE_ZERO_DOWNTIME", default=True),
-        head_service_has_cluster_ip=feature_gates.is_on(environ, "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE"),
+        head_service_has_cluster_ip=feature_gates.is_on(
+            environ, "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE"
+        ),
         writes_zero_values=feature_gates.is_on(environ, "RAYBUS_WRITE_ZERO_VALUES"),
     )

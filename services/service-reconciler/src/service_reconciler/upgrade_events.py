@@ -39,7 +39,9 @@ def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Ite
         pair = held if held.pending else Names(pending=held.active)
         ready = conditions.find(status.conditions, ConditionType.READY)
         if ready is not None and pair.pending:
-            data = events.Failed(upgrade=_upgrade(observed, pair), reason=ready.reason, message=ready.message)
+            data = events.Failed(
+                upgrade=_upgrade(observed, pair), reason=ready.reason, message=ready.message
+            )
             yield Publish(data=data, at=now)
         return
     is_over = held.active and held.pending and held.pending not in {names.active, names.pending}
@@ -47,7 +49,9 @@ def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Ite
         return  # with its cluster, `of_status` yields the abort afterwards
     abort = conditions.find(status.conditions, kind)
     if abort is not None and not decided.holds(observed.service, kind):
-        data = events.Aborted(upgrade=_upgrade(observed, held), reason=abort.reason, message=abort.message, over=False)
+        data = events.Aborted(
+            upgrade=_upgrade(observed, held), reason=abort.reason, message=abort.message, over=False
+        )
         yield Publish(data=data, facts=(abort.reason, abort.message), at=now)
     yield _rolled_back(observed, held, status, at=now)
 
@@ -57,7 +61,9 @@ def cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -
     yield from steps(observed, now=now)
     names = observed.names
     if names.active and names.pending:
-        data = events.Aborted(upgrade=_upgrade(observed, names), reason=reason, message=message, over=True)
+        data = events.Aborted(
+            upgrade=_upgrade(observed, names), reason=reason, message=message, over=True
+        )
         yield Publish(data=data, facts=(reason,), at=now)
 
 
@@ -104,18 +110,26 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     It takes the next step only when the status shows the last one (ADR 6), so each of them is observed here once.
     """
     status, names = observed.service.status, observed.names
-    if not (observed.is_incremental and names.active and names.pending and Names.of(status) == names):
+    if not (
+        observed.is_incremental and names.active and names.pending and Names.of(status) == names
+    ):
         return
     held = status.active_service_status, status.pending_service_status
     empty = (ClusterServiceStatus(ray_cluster_name=each) for each in (names.active, names.pending))
-    before, after = _split(*held), _split(*(compute.mirrored(observed, each, names) for each in empty))
+    before, after = (
+        _split(*held),
+        _split(*(compute.mirrored(observed, each, names) for each in empty)),
+    )
     between = Split(
         old=msgspec.structs.replace(before.old, traffic_percent=after.old.traffic_percent),
         new=msgspec.structs.replace(before.new, traffic_percent=after.new.traffic_percent),
     )
     direction = Direction.BACK if decided.is_rolling_back(observed.service) else Direction.FORWARD
     upgrade, changed_at = _upgrade(observed, names), observed.record.changed_at
-    for kind, was, now_is in ((events.TrafficShifted, before, between), (events.CapacityChanged, between, after)):
+    for kind, was, now_is in (
+        (events.TrafficShifted, before, between),
+        (events.CapacityChanged, between, after),
+    ):
         if was != now_is:
             data = kind(upgrade=upgrade, direction=direction, before=was, after=now_is)
             yield Publish(data=data, facts=(changed_at, now_is), at=changed_at or now)
@@ -135,9 +149,13 @@ def present_verdicts(observed: Observed) -> Iterator[Publish]:
         yield from _verdicts(observed, current)
 
 
-def _verdicts(observed: Observed, step: gate_record.Step | gate_record.Current) -> Iterator[Publish]:
+def _verdicts(
+    observed: Observed, step: gate_record.Step | gate_record.Current
+) -> Iterator[Publish]:
     upgrade = _upgrade(observed, observed.names)
-    for index, each in ((index, each) for index, each in enumerate(step.gates) if gate_record.is_verdict(each)):
+    for index, each in (
+        (index, each) for index, each in enumerate(step.gates) if gate_record.is_verdict(each)
+    ):
         data = events.GateEvaluated(
             upgrade=upgrade,
             traffic_percent=min(step.weight, WHOLE),
@@ -148,16 +166,23 @@ def _verdicts(observed: Observed, step: gate_record.Step | gate_record.Current) 
             limit=each.limit,
             message=each.text,
         )
-        yield Publish(data=data, facts=(step.since, index, each.gate, each.outcome, each.at), at=each.at)
+        yield Publish(
+            data=data, facts=(step.since, index, each.gate, each.outcome, each.at), at=each.at
+        )
 
 
-def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
+def of_status(
+    observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime
+) -> Iterator[Publish]:
     """Yield the events of a status with these names and of the clusters that are there, in the order in which they came about.
 
     An unneeded cluster shows the upgrade's end until it has a deadline. Repetitions are the same to the byte,
     since a condition brings its reason, its text and the moment of its transition.
     """
-    at, there = status.last_update_time or now, {each.metadata.name: each for each in observed.clusters}
+    at, there = (
+        status.last_update_time or now,
+        {each.metadata.name: each for each in observed.clusters},
+    )
     active = there.get(names.active)
     lost = upgrade_policy.upgraded_from(active)
     if lost and lost not in there:
@@ -183,12 +208,18 @@ def of_status(observed: Observed, names: Names, status: RayServiceStatus, *, now
     else:
         started = events.Started(
             upgrade=upgrade,
-            reason=events.Cause.SPEC_CHANGED if names.active in there else events.Cause.ACTIVE_CLUSTER_GONE,
+            reason=events.Cause.SPEC_CHANGED
+            if names.active in there
+            else events.Cause.ACTIVE_CLUSTER_GONE,
             strategy=serve_writer.INCREMENTAL if observed.is_incremental else "NewCluster",
             generation=status.observed_generation,
         )
         yield Publish(data=started, at=at)
-    kinds = (ConditionType.UPGRADE_STALLED, ConditionType.UPGRADE_PAUSED, ConditionType.UPGRADE_ABORTED)
+    kinds = (
+        ConditionType.UPGRADE_STALLED,
+        ConditionType.UPGRADE_PAUSED,
+        ConditionType.UPGRADE_ABORTED,
+    )
     yield from _of_conditions(observed, names, status, *kinds)
 
 
@@ -196,7 +227,9 @@ def _of_conditions(
     observed: Observed, pair: Names, status: RayServiceStatus, *kinds: ConditionType
 ) -> Iterator[Publish]:
     upgrade = _upgrade(observed, pair)
-    for held in (each for kind in kinds if (each := conditions.find(status.conditions, kind)) is not None):
+    for held in (
+        each for kind in kinds if (each := conditions.find(status.conditions, kind)) is not None
+    ):
         when, why, text = held.last_transition_time, held.reason, held.message
         match held.type, held.status:
             case ConditionType.UPGRADE_STALLED, "True":
@@ -212,7 +245,9 @@ def _of_conditions(
         yield Publish(data=data, facts=(when, why, text), at=when)
 
 
-def _rolled_back(observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime) -> Publish:
+def _rolled_back(
+    observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime
+) -> Publish:
     """Return that an upgrade is over and the service stays where it was."""
     outcome = receipts.failure(observed, status, pair)
     return Publish(data=events.RolledBack(upgrade=_upgrade(observed, pair), outcome=outcome), at=at)
@@ -223,7 +258,10 @@ def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> Split:
     weight = new.traffic_routed_percent or 0
     rest = WHOLE - weight if old.traffic_routed_percent is None else old.traffic_routed_percent
     return Split(
-        old=Share(capacity_percent=WHOLE if old.target_capacity is None else old.target_capacity, traffic_percent=rest),
+        old=Share(
+            capacity_percent=WHOLE if old.target_capacity is None else old.target_capacity,
+            traffic_percent=rest,
+        ),
         new=Share(capacity_percent=new.target_capacity or 0, traffic_percent=weight),
     )
 

@@ -47,17 +47,26 @@ def violation(service: RayService, gates: Gates) -> Problem[EventReason] | None:
         except InvalidSpec as error:
             problem = f"RayService annotations is invalid: {error}"
     if problem is not None:
-        return Problem(EventReason.INVALID_METADATA, f"The RayService metadata is invalid: {problem}")
+        return Problem(
+            EventReason.INVALID_METADATA, f"The RayService metadata is invalid: {problem}"
+        )
     try:
         problem = _spec_problem(service, gates)
     except msgspec.ValidationError as error:
         problem = str(error)
-    return None if problem is None else Problem(EventReason.INVALID_SPEC, f"The RayService spec is invalid: {problem}")
+    return (
+        None
+        if problem is None
+        else Problem(EventReason.INVALID_SPEC, f"The RayService spec is invalid: {problem}")
+    )
 
 
 def initializing_limit(annotations: dict[str, str]) -> timedelta | None:
     """Return how long a RayService may take to become ready for the first time, None without a limit; `InvalidSpec` for an odd one."""
-    value, name = annotations.get(labels.INITIALIZING_TIMEOUT, ""), f"annotation {labels.INITIALIZING_TIMEOUT}"
+    value, name = (
+        annotations.get(labels.INITIALIZING_TIMEOUT, ""),
+        f"annotation {labels.INITIALIZING_TIMEOUT}",
+    )
     if not value:
         return None
     if (length := durations.parse(value)) is not None:
@@ -76,11 +85,17 @@ def _spec_problem(service: RayService, gates: Gates) -> str | None:
     config, meta = service.spec.ray_cluster_config, service.metadata
     cluster = RayCluster(  # as we would create it
         metadata=ObjectMeta(
-            name=meta.name, namespace=meta.namespace, labels=owner.marks(meta.name), annotations=meta.annotations
+            name=meta.name,
+            namespace=meta.namespace,
+            labels=owner.marks(meta.name),
+            annotations=meta.annotations,
         ),
         spec_json=msgspec.Raw(msgspec.json.encode(service.raw_cluster_config)),
     )
-    if (inner := cluster_rules.spec(cluster, gates) or cluster_rules.upgrade_type_on_a_child(cluster)) is not None:
+    if (
+        inner := cluster_rules.spec(cluster, gates)
+        or cluster_rules.upgrade_type_on_a_child(cluster)
+    ) is not None:
         return inner
     head_meta: Json = (config.head_group_spec.head_service or {}).get("metadata") or {}
     if head_meta.get("name"):
@@ -99,7 +114,11 @@ def _strategy_problem(service: RayService, gates: Gates) -> str | None:
     delay = spec.ray_cluster_deletion_delay_seconds
     if delay is not None and delay < 0:
         return f"Spec.RayClusterDeletionDelaySeconds should be a non-negative integer, got {delay}"
-    if strategy != serve_writer.INCREMENTAL or Gate.INCREMENTAL_UPGRADE not in gates or spec.upgrade_strategy is None:
+    if (
+        strategy != serve_writer.INCREMENTAL
+        or Gate.INCREMENTAL_UPGRADE not in gates
+        or spec.upgrade_strategy is None
+    ):
         return None
     if not spec.ray_cluster_config.enable_in_tree_autoscaling:
         return "Ray Autoscaler is required for NewClusterWithIncrementalUpgrade"
@@ -113,8 +132,11 @@ def _strategy_problem(service: RayService, gates: Gates) -> str | None:
     rules = {
         "maxSurgePercent must be between 0 and 100": 0 <= surge <= 100,
         "stepSizePercent must be between 0 and 100": 0 <= step <= 100,
-        "stepSizePercent must be less than or equal to maxSurgePercent": step <= max(surge, unavailable),
+        "stepSizePercent must be less than or equal to maxSurgePercent": step
+        <= max(surge, unavailable),
         "intervalSeconds must be greater than 0": (options.interval_seconds or 0) > 0,
-        "gatewayClassName is required for NewClusterWithIncrementalUpgrade": bool(options.gateway_class_name),
+        "gatewayClassName is required for NewClusterWithIncrementalUpgrade": bool(
+            options.gateway_class_name
+        ),
     }
     return next((text for text, is_obeyed in rules.items() if not is_obeyed), None)

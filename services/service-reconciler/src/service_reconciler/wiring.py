@@ -63,16 +63,22 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
 ) -> App:
     """Put the reconciler together; with a registry, what it knows is exported there."""
     cache, background = Cache(), Background()
-    sources = Sources(kube, dashboard, cache, clock, background=background, outbound=outbound or NoOutbound())
+    sources = Sources(
+        kube, dashboard, cache, clock, background=background, outbound=outbound or NoOutbound()
+    )
     if registry is not None:
         registry.register(metrics.RayServiceCollector(cache, sources.serve.seen, clock))
-    events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
+    events = EventRecorder(
+        kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock
+    )
     observer = Observer(sources, config)
     writer, publisher = ConfigWriter(sources.serve, events), Publisher(bus, clock, events.record)
     executor = Executor[Observed](
         events,
         clock=clock,
-        writer_of=lambda observed: Writer(kube, cache, KINDS, resource=RAY_SERVICE, root=observed.service),
+        writer_of=lambda observed: Writer(
+            kube, cache, KINDS, resource=RAY_SERVICE, root=observed.service
+        ),
         handlers=Execution(writer, kube=kube, publisher=publisher, events=events).handlers,
     )
     watched = Watched(kinds=KINDS, root=RayService, keys_of=partial(keys_of, cache))
@@ -101,7 +107,10 @@ async def main(settings: Settings) -> None:
 
     @asynccontextmanager
     async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[App]:
-        async with dashboards.reached(kube, settings) as dashboard, outbounds.reached(settings) as outbound:
+        async with (
+            dashboards.reached(kube, settings) as dashboard,
+            outbounds.reached(settings) as outbound,
+        ):
             metrics.initialize()
             yield assemble(
                 kube,

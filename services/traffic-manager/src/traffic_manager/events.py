@@ -42,7 +42,9 @@ CREATED: Final = {
 SIDE_ROUTE_CREATED: Final = Report("Create", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {{}}")
 UPDATED: Final = {each: Report("Update", each.kind, f"the {each.kind} {{}}") for each in CREATED}
 DELETED: Final = {each: Report("Delete", each.kind, f"the {each.kind} {{}}") for each in CREATED}
-SUSPENDED: Final = {each: Report("Delete", each.kind, f"the {each.kind} {{}} during suspend") for each in CREATED}
+SUSPENDED: Final = {
+    each: Report("Delete", each.kind, f"the {each.kind} {{}} during suspend") for each in CREATED
+}
 CAPACITY_SENT: Final = Report(
     "Update",
     "ServeTargetCapacity",

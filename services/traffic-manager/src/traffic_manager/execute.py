@@ -43,7 +43,9 @@ class Execution:
                 raise
             if self._reads.note_absence(meta, kind):
                 is_grpc = action.resource is GRPC_ROUTE
-                await self._events.record(meta, GRPC_ROUTE_MISSING if is_grpc else GATEWAY_API_MISSING)
+                await self._events.record(
+                    meta, GRPC_ROUTE_MISSING if is_grpc else GATEWAY_API_MISSING
+                )
             return False
         self._reads.note_creation(meta, kind)
         return True
@@ -57,7 +59,9 @@ class Execution:
         metrics.CONFIGS_SENT.inc()
         return True
 
-    async def _move_capacity(self, action: MoveCapacity, observed: Observed, writer: Writer) -> bool:
+    async def _move_capacity(
+        self, action: MoveCapacity, observed: Observed, writer: Writer
+    ) -> bool:
         for each in action.submits:
             try:
                 await self._submit(each, observed, writer)

@@ -19,7 +19,15 @@ from common.api.meta import Items, ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayService
 from common.kube import answers
-from common.kube.resources import ENDPOINT_SLICE, GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE, Resource
+from common.kube.resources import (
+    ENDPOINT_SLICE,
+    GATEWAY,
+    GRPC_ROUTE,
+    HTTP_ROUTE,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+    Resource,
+)
 from common.ray import owner, poll_interval, ports, serve_writer
 from common.ray.dashboard import Target
 from common.ray.serve_api import read_ahead
@@ -97,14 +105,18 @@ class Observer:
                 body = await self._kube.list(ENDPOINT_SLICE, key.namespace, label_selector=selector)
                 items = msgspec.json.decode(body, type=Items[EndpointSlice]).items
                 found = {each.metadata.name: each for each in items}
-                known = self._cache.list(EndpointSlice, key.namespace, {labels.SERVICE_NAME: backend})
+                known = self._cache.list(
+                    EndpointSlice, key.namespace, {labels.SERVICE_NAME: backend}
+                )
                 self._cache.forget(each for each in known if each.metadata.name not in found)
                 for each in found.values():
                     self._cache.put(each)
         await self._refresh(GRPC_ROUTE, GrpcRoute, (key.namespace, names.grpc_route(key.name)))
         return await self.observe(key, now=now)
 
-    async def _refresh(self, resource: Resource, view: type[Object], place: tuple[str, str]) -> None:
+    async def _refresh(
+        self, resource: Resource, view: type[Object], place: tuple[str, str]
+    ) -> None:
         """Have the cache hold an object as the API server has it; one that it does not hold is left to `observe`."""
         known = self._cache.get(view, *place)
         if known is not None and await self._lookup.read(resource, view, place) is None:
@@ -119,19 +131,28 @@ class Observer:
         meta = service.metadata
         views = [each for each in (active, pending) if each is not None]
         await read_ahead(service.serve_config, *(each.given for each in views))
-        is_users, is_incremental = weighted_route.is_users(service), serve_writer.is_recorded(service)
-        route = await gateways.weighted(self._sources, service, is_wanted=is_incremental, max_age=UNMARKED)
+        is_users, is_incremental = (
+            weighted_route.is_users(service),
+            serve_writer.is_recorded(service),
+        )
+        route = await gateways.weighted(
+            self._sources, service, is_wanted=is_incremental, max_age=UNMARKED
+        )
         ours, marks = names.http_route(key.name), owner.marks(key.name)
         marked = self._cache.list(HttpRoute, key.namespace, marks)
         found = (each.metadata for each in self._cache.list(RayCluster, key.namespace, marks))
         clusters = frozenset(each.name for each in found if owner.other(each, meta) is None)
         places = weighted_route.parents_of(service, route) if is_incremental or is_users else ()
-        asked_at = {each: self._absent_since.get((meta.uid, each), float("-inf")) for each in OPTIONAL_KINDS}
+        asked_at = {
+            each: self._absent_since.get((meta.uid, each), float("-inf")) for each in OPTIONAL_KINDS
+        }
         observed = Observed(
             service=service,
             active=active,
             pending=pending,
-            gateways=await gateways.read(self._sources, meta, places, is_moving=pending is not None),
+            gateways=await gateways.read(
+                self._sources, meta, places, is_moving=pending is not None
+            ),
             route=route,
             our_route=self._cache.get(HttpRoute, key.namespace, ours) if is_users else route,
             users_routes=tuple(each for each in marked if each.metadata.name != ours),
@@ -140,12 +161,20 @@ class Observer:
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             preview_route=self._cache.get(HttpRoute, key.namespace, names.preview_route(key.name)),
             mirror_route=self._cache.get(HttpRoute, key.namespace, names.mirror_route(key.name)),
-            unknown_kinds=frozenset(each for each, at in asked_at.items() if self._clock.monotonic() - at < ABSENT),
+            unknown_kinds=frozenset(
+                each for each, at in asked_at.items() if self._clock.monotonic() - at < ABSENT
+            ),
             rest=poll_interval.at_rest(self._cache.count(RayService), now=now),
         )
-        named = [name for name in observed.record.clusters if name not in {each.name for each in views}]
+        named = [
+            name for name in observed.record.clusters if name not in {each.name for each in views}
+        ]
         others = {name: self._cache.get(RayCluster, key.namespace, name) for name in named}
-        own = [each for each in others.values() if each is not None and owner.may_control(meta, each.metadata)]
+        own = [
+            each
+            for each in others.values()
+            if each is not None and owner.may_control(meta, each.metadata)
+        ]
         return msgspec.structs.replace(
             await self._with_policy(observed),
             active=self._remembered(active, observed.record, now=now),
@@ -167,9 +196,14 @@ class Observer:
             return None
         name = weighted_route.name_of(service)
         with suppress(errors.NotFound):
-            route = msgspec.json.decode(await self._kube.get(HTTP_ROUTE, key.namespace, name), type=HttpRoute)
+            route = msgspec.json.decode(
+                await self._kube.get(HTTP_ROUTE, key.namespace, name), type=HttpRoute
+            )
             # one that nobody marked yet would not be kept up to date
-            if name == names.http_route(key.name) or route.metadata.labels.get(labels.ORIGIN_NAME) == key.name:
+            if (
+                name == names.http_route(key.name)
+                or route.metadata.labels.get(labels.ORIGIN_NAME) == key.name
+            ):
                 self._cache.put(route)
         self._fetched.add(key)
         return service
@@ -184,19 +218,29 @@ class Observer:
         meta, status, views = service.metadata, service.status, list[ClusterView | None]()
         for role in ("active_service_status", "pending_service_status"):
             name, view = getattr(status, role).ray_cluster_name, None
-            cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name)) if name else None
+            cluster = (
+                await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name))
+                if name
+                else None
+            )
             if cluster is not None and owner.may_control(meta, cluster.metadata):
                 backend = names.serve_service(name)
-                slices = self._cache.list(EndpointSlice, meta.namespace, {labels.SERVICE_NAME: backend})
+                slices = self._cache.list(
+                    EndpointSlice, meta.namespace, {labels.SERVICE_NAME: backend}
+                )
                 serve = self._cache.get(Service, meta.namespace, backend)
-                view = ClusterView(cluster=cluster, serve_service=serve, endpoints=ports.pods(slices))
+                view = ClusterView(
+                    cluster=cluster, serve_service=serve, endpoints=ports.pods(slices)
+                )
             elif cluster is not None:
                 status = msgspec.structs.replace(status, **{role: ClusterServiceStatus()})
             views.append(view)
         if status is not service.status:
             service = msgspec.structs.replace(service, status=status)
         max_age = FRESH if status.pending_service_status.ray_cluster_name else STEADY
-        return service, *await self._sources.serve.poll_pair(*views, max_ages=(max_age, max_age), now=now)
+        return service, *await self._sources.serve.poll_pair(
+            *views, max_ages=(max_age, max_age), now=now
+        )
 
     async def _with_policy(self, observed: Observed) -> Observed:
         """Return an observation with the UpgradePolicy that its upgrade began with, and what that is decided by."""
@@ -208,27 +252,41 @@ class Observer:
         if policy is None or share is None:
             return msgspec.structs.replace(observed, policy=policy)
         warm_up = window = None
-        if share.weight == 0 and policy.warm_up is not None and health.ready_capacity(pending, share.capacity) > 0:
+        if (
+            share.weight == 0
+            and policy.warm_up is not None
+            and health.ready_capacity(pending, share.capacity) > 0
+        ):
             proxies = list(_nodes(pending, "serve", ports.SERVE).values())
             warm_up = await self._sources.warm_ups.of(meta.uid, proxies, policy.warm_up)
         measures = any(isinstance(each, Gate) for each in policy.gates)
         if measures and (share.weight > 0 or observed.mirror_route is not None):
             exporters = (_nodes(each, "metrics", ports.METRICS) for each in (active, pending))
             is_whole = share.weight == WHOLE
-            window = await self._sources.windows.of(meta.uid, *exporters, moved_at=share.moved_at, is_whole=is_whole)
+            window = await self._sources.windows.of(
+                meta.uid, *exporters, moved_at=share.moved_at, is_whole=is_whole
+            )
         observed = msgspec.structs.replace(observed, policy=policy, warm_up=warm_up, window=window)
         asked = gate_types.asking(policy.gates, is_before=share.weight == 0)
         if not asked or not _may_ask(observed, pending, policy, share):
             return observed
         clusters, weight, since = (active.cluster, pending.cluster), share.weight, share.moved_at
-        at = webhook.step_of(observed.service, policy, *clusters, strategy=Strategy.STEPS, weight=weight, since=since)
-        return msgspec.structs.replace(observed, answers=await self._sources.inquiries.of(at, asked))
+        at = webhook.step_of(
+            observed.service, policy, *clusters, strategy=Strategy.STEPS, weight=weight, since=since
+        )
+        return msgspec.structs.replace(
+            observed, answers=await self._sources.inquiries.of(at, asked)
+        )
 
-    async def _overwriter(self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]) -> str | None:
+    async def _overwriter(
+        self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]
+    ) -> str | None:
         """Return the field manager that replaced our backends; the bus does not bring the managed fields."""
         if route is None or weighted_route.refusal(service, route) is not None:
             return None
-        if not weighted_route.is_overwritten(route, weighted_route.own_backends(service, clusters, (route,))):
+        if not weighted_route.is_overwritten(
+            route, weighted_route.own_backends(service, clusters, (route,))
+        ):
             return None
         try:
             return answers.writer_of_rules(
@@ -237,19 +295,27 @@ class Observer:
         except errors.NotFound:
             return None
 
-    def _remembered(self, view: ClusterView | None, record: Record, *, now: datetime) -> ClusterView | None:
+    def _remembered(
+        self, view: ClusterView | None, record: Record, *, now: datetime
+    ) -> ClusterView | None:
         """Return a view that knows since when its cluster is well or not, and what carried its traffic before."""
         if view is None:
             return None
         uid, share = view.cluster.metadata.uid, record.clusters.get(view.name)
         memory = self._memories.get(uid, Memory())
-        baseline = health.baseline(msgspec.structs.replace(view, memory=memory), 0 if share is None else share.weight)
+        baseline = health.baseline(
+            msgspec.structs.replace(view, memory=memory), 0 if share is None else share.weight
+        )
         if baseline is not None:
             whole = baseline.replicas if baseline.weight == WHOLE else memory.whole
-            memory = Memory(healthy_since=_since(memory.healthy_since, now=now), baseline=baseline, whole=whole)
+            memory = Memory(
+                healthy_since=_since(memory.healthy_since, now=now), baseline=baseline, whole=whole
+            )
         else:
             unhealthy_since = _since(memory.unhealthy_since, now=now)
-            memory = msgspec.structs.replace(memory, unhealthy_since=unhealthy_since, healthy_since=None)
+            memory = msgspec.structs.replace(
+                memory, unhealthy_since=unhealthy_since, healthy_since=None
+            )
         self._memories[uid] = memory
         return msgspec.structs.replace(view, memory=memory)
 
@@ -257,9 +323,17 @@ class Observer:
 def _may_ask(observed: Observed, pending: ClusterView, policy: UpgradePolicy, share: Share) -> bool:
     """Return whether gates ask a server now: at a stop of an upgrade that goes forward, and before the first traffic once its cluster can serve."""
     held = observed.upgrade
-    is_over = observed.is_aborted or observed.is_true("RollbackInProgress") or (held is not None and bool(held.failed))
+    is_over = (
+        observed.is_aborted
+        or observed.is_true("RollbackInProgress")
+        or (held is not None and bool(held.failed))
+    )
     aim = None if held is None else held.aim or None
-    if is_over or observed.controls.promotes or not upgrade_policy.is_stop(policy, share.weight, aim):
+    if (
+        is_over
+        or observed.controls.promotes
+        or not upgrade_policy.is_stop(policy, share.weight, aim)
+    ):
         return False
     is_warm = policy.warm_up is None or (observed.warm_up is not None and observed.warm_up.is_over)
     return share.weight > 0 or (is_warm and health.ready_capacity(pending, share.capacity) > 0)
@@ -267,9 +341,15 @@ def _may_ask(observed: Observed, pending: ClusterView, policy: UpgradePolicy, sh
 
 def _nodes(view: ClusterView, name: str, default: int) -> dict[str, Target]:
     """Return a port of each node behind a cluster's Serve Service, by the uid of its pod."""
-    port, namespace = ports.of_head(view.cluster.raw_spec).get(name, default), view.cluster.metadata.namespace
+    port, namespace = (
+        ports.of_head(view.cluster.raw_spec).get(name, default),
+        view.cluster.metadata.namespace,
+    )
     pods = view.endpoints.items()
-    return {pod.uid: Target(namespace=namespace, name=pod.name, ip=address, port=port) for address, pod in pods}
+    return {
+        pod.uid: Target(namespace=namespace, name=pod.name, ip=address, port=port)
+        for address, pod in pods
+    }
 
 
 def _since(moment: datetime | None, *, now: datetime) -> datetime:

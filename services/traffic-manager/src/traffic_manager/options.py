@@ -23,7 +23,10 @@ def policy(observed: Observed, direction: Direction) -> Policy:
     is aborted keeps to it, for its cluster lacks no capacity.
     """
     controls, asks = observed.controls, serve_writer.asks_for_steps(observed.service)
-    given = (upgrade_controls.policy_of(options, unavailable=controls.unavailable) for options in _given(observed))
+    given = (
+        upgrade_controls.policy_of(options, unavailable=controls.unavailable)
+        for options in _given(observed)
+    )
     usable = (each for each in given if each is not None and (each.may_progress or asks))
     held = next(usable, Policy(unavailable=controls.unavailable))
     at_once = msgspec.structs.replace(held, step=100, interval=timedelta(0))
@@ -51,7 +54,11 @@ def gateway_class(observed: Observed) -> str:
 
 
 def _given(observed: Observed) -> list[Json]:
-    given = [observed.service.raw_upgrade_options] if serve_writer.asks_for_steps(observed.service) else []
+    given = (
+        [observed.service.raw_upgrade_options]
+        if serve_writer.asks_for_steps(observed.service)
+        else []
+    )
     if observed.pending is not None:
         given.append(observed.pending.strategy.get("clusterUpgradeOptions") or {})
     return given

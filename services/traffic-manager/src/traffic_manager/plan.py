@@ -49,7 +49,9 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
         return Plan(actions=gone, note="the service is suspended")
     if (due := routing.overwrite_due(observed, now=now)) is not None:
         note = "somebody replaces our backends again and again"
-        return Plan(actions=_sheds(observed, now=now), requeue_at=min(due, now + WATCHED), note=note)
+        return Plan(
+            actions=_sheds(observed, now=now), requeue_at=min(due, now + WATCHED), note=note
+        )
     if not observed.is_spec_observed:
         return _unobserved(observed, now=now)
     if not observed.is_incremental:
@@ -66,7 +68,11 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
         plan = _single(observed, observed.sole, now=now)
     else:
         plan = Plan(note="there is no cluster yet")
-    return Plan(actions=(*before, *plan.actions), requeue_at=now if before else plan.requeue_at, note=plan.note)
+    return Plan(
+        actions=(*before, *plan.actions),
+        requeue_at=now if before else plan.requeue_at,
+        note=plan.note,
+    )
 
 
 def make_guard_plan(observed: Observed, now: datetime) -> Plan[Action]:
@@ -75,10 +81,17 @@ def make_guard_plan(observed: Observed, now: datetime) -> Plan[Action]:
     Nothing grows, nothing is created, nothing is sent to a dashboard: service-reconciler and cluster-reconciler do not decide either.
     """
     is_going = observed.service.metadata.deletion_timestamp is not None
-    if is_going or observed.is_true("Suspending") or not observed.is_incremental or not observed.pending_name:
+    if (
+        is_going
+        or observed.is_true("Suspending")
+        or not observed.is_incremental
+        or not observed.pending_name
+    ):
         return Plan(note="the bus is silent, and no upgrade in steps is on")
     if (sole := observed.sole) is not None:
-        actions = tuple(each for each in _single(observed, sole, now=now).actions if isinstance(each, Patch))
+        actions = tuple(
+            each for each in _single(observed, sole, now=now).actions if isinstance(each, Patch)
+        )
     else:
         actions = _sheds(observed, now=now)
     note = "the bus is silent: traffic leaves what cannot carry it"
@@ -105,7 +118,9 @@ def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
         view = pending if is_dead and health.ready_capacity(pending, WHOLE) > 0 else active
     if view is None:
         return Plan(note="a route is left, and there is no cluster for it")
-    share = _whole(observed, traffic_record.share(observed.record, view.cluster.metadata, ALL), now=now)
+    share = _whole(
+        observed, traffic_record.share(observed.record, view.cluster.metadata, ALL), now=now
+    )
     return Plan(
         actions=(*_backends(observed), *routing.writes(observed, [(view, share)], now=now)),
         requeue_at=None if pair is None else now + WATCHED,
@@ -120,15 +135,23 @@ def _whole(observed: Observed, share: Share, *, now: datetime) -> Share:
 
 def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
     """Return the creation of the Services that clusters lack; service-reconciler reports a head without a port for Serve."""
-    bodies = (gateway_api.build_service(each.cluster) for each in observed.views if each.serve_service is None)
-    return tuple(Create(resource=SERVICE, body=each, chain=chain) for each in bodies if each is not None)
+    bodies = (
+        gateway_api.build_service(each.cluster)
+        for each in observed.views
+        if each.serve_service is None
+    )
+    return tuple(
+        Create(resource=SERVICE, body=each, chain=chain) for each in bodies if each is not None
+    )
 
 
 def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Action]:
     """Give one cluster everything: the first one, the only one, or the last one."""
     share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
     is_frozen = view is observed.active and (bool(observed.pending_name) or observed.is_aborted)
-    sent = submit.submission(view, observed.service, frozen=is_frozen, capacity=share.capacity, now=now)
+    sent = submit.submission(
+        view, observed.service, frozen=is_frozen, capacity=share.capacity, now=now
+    )
     routed = _others_writes(observed, view, share, now=now)
     if routed is None:
         share = _whole(observed, share, now=now)
@@ -141,23 +164,35 @@ def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Act
         quiet = max(STARTING, quiet)
     elif serve_status.is_running(view.serve.details):
         quiet = observed.rest
-    return Plan(actions=acts, requeue_at=now if acts else now + quiet, note="one cluster gets everything")
+    return Plan(
+        actions=acts, requeue_at=now if acts else now + quiet, note="one cluster gets everything"
+    )
 
 
-def _others_writes(observed: Observed, view: ClusterView, share: Share, *, now: datetime) -> tuple[Action, ...] | None:
+def _others_writes(
+    observed: Observed, view: ClusterView, share: Share, *, now: datetime
+) -> tuple[Action, ...] | None:
     """Return what other clusters get until the only one that is wanted can serve; None when that one gets the requests.
 
     There are none before the first cluster is promoted, unless the route sends to what does not exist any more. The share of deleted
     clusters goes to the existing one with the largest share.
     """
     others = observed.others
-    is_new = bool(others) and view is not observed.active and health.ready_capacity(view, share.capacity) < WHOLE
-    is_first = not observed.active_name and (not observed.gone or routing.record_route(observed) is None)
+    is_new = (
+        bool(others)
+        and view is not observed.active
+        and health.ready_capacity(view, share.capacity) < WHOLE
+    )
+    is_first = not observed.active_name and (
+        not observed.gone or routing.record_route(observed) is None
+    )
     if not is_new and (others or not is_first):
         return None
     if not observed.gone or not others:
         return ()
-    held = [(each, traffic_record.share(observed.record, each.cluster.metadata, NEW)) for each in others]
+    held = [
+        (each, traffic_record.share(observed.record, each.cluster.metadata, NEW)) for each in others
+    ]
     best, most = max(held, key=lambda part: part[1].weight)
     return routing.writes(observed, [(best, _whole(observed, most, now=now))], now=now)
 
@@ -171,7 +206,9 @@ class _Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     progression: Progression
 
 
-def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime) -> _Upgrade:
+def _upgrade(
+    observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime
+) -> _Upgrade:
     active, pending = views
     direction = Direction.BACK if observed.is_true("RollbackInProgress") else Direction.FORWARD
     is_bound = direction is Direction.FORWARD and observed.is_spec_observed
@@ -189,14 +226,24 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
         sides = _in_parity(views, sides, direction)
     if observed.policy is not None and observed.policy.steps and health.is_silent(active):
         # its proxies are ready, and the new one has not shown yet that it may have more than its step; the way back needs no dashboard
-        trusted = msgspec.structs.replace(sides[0], sustainable=WHOLE, unhealthy_reason="", ready=sides[0].capacity)
+        trusted = msgspec.structs.replace(
+            sides[0], sustainable=WHOLE, unhealthy_reason="", ready=sides[0].capacity
+        )
         sides = trusted, sides[1]
     progression = Progression(policy=options.policy(observed, direction))
-    if observed.policy is not None and direction is Direction.FORWARD and not observed.controls.promotes:
-        progression = progressions.of(observed, observed.policy, progression.policy, sides[1], now=now)
+    if (
+        observed.policy is not None
+        and direction is Direction.FORWARD
+        and not observed.controls.promotes
+    ):
+        progression = progressions.of(
+            observed, observed.policy, progression.policy, sides[1], now=now
+        )
     if progression.judged is not None and progression.leaves:
         why = f"the gate {progression.judged.failed}"
-        refused = msgspec.structs.replace(sides[1], proven=0, sustainable=0, unhealthy_reason=why, has_failed_gate=True)
+        refused = msgspec.structs.replace(
+            sides[1], proven=0, sustainable=0, unhealthy_reason=why, has_failed_gate=True
+        )
         sides = sides[0], refused
     migration = Migration(
         direction=direction,
@@ -207,9 +254,12 @@ def _upgrade(observed: Observed, views: tuple[ClusterView, ClusterView], *, now:
         route_problem=message_of(routing.problem(observed)),
         lag=message_of(lag),
         changed_at=record.changed_at,
-        is_mirrored=traffic_record.numbers({active.name: old, pending.name: new}).items() <= mirror.items(),
+        is_mirrored=traffic_record.numbers({active.name: old, pending.name: new}).items()
+        <= mirror.items(),
     )
-    return _Upgrade(parts=((active, old), (pending, new)), migration=migration, progression=progression)
+    return _Upgrade(
+        parts=((active, old), (pending, new)), migration=migration, progression=progression
+    )
 
 
 def _sheds(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
@@ -221,21 +271,33 @@ def _sheds(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
     return () if split is None else _shifted(observed, found, split, is_shed=True, now=now)
 
 
-def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime) -> Plan[Action]:
+def _upgrading(
+    observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime
+) -> Plan[Action]:
     found = _upgrade(observed, views, now=now)
     m, policy, judged = found.migration, found.progression.policy, found.progression.judged
     is_forward, soon = m.direction is Direction.FORWARD, now + poll_interval.FASTEST
-    next_step = step.decide(m, policy, now=now) if observed.is_spec_observed else step.guard(m, policy) or step.HOLD
+    next_step = (
+        step.decide(m, policy, now=now)
+        if observed.is_spec_observed
+        else step.guard(m, policy) or step.HOLD
+    )
     actions: tuple[Action, ...] = ()
     if next_step.weights is not None:
         actions = _shifted(observed, found, next_step.weights, is_shed=next_step.is_shed, now=now)
     elif next_step.capacities is not None:
         capacities = next_step.capacities.active, next_step.capacities.pending
-        actions = _moved(observed, [*zip(found.parts, capacities, strict=True)], {}, now=now, judged=judged)
+        actions = _moved(
+            observed, [*zip(found.parts, capacities, strict=True)], {}, now=now, judged=judged
+        )
     if next_step.is_shed and actions:  # nothing that may take its time comes before
         return Plan(actions=actions, requeue_at=soon, note=next_step.note)
     why = weights.stranded(m)
-    stranded = () if why is None else (EmitEvent(event=warning(EventReason.TRAFFIC_NOT_CARRIED, "Upgrade", why)),)
+    stranded = (
+        ()
+        if why is None
+        else (EmitEvent(event=warning(EventReason.TRAFFIC_NOT_CARRIED, "Upgrade", why)),)
+    )
     routed = routing.writes(observed, found.parts, now=now, judged=judged)
     # both keep their configs in a rollback, else the active one does (§12, §8.10 G8): a third spec's never meets the first one's image
     is_frozen, (active, pending) = not is_forward or not observed.is_spec_observed, views
@@ -255,11 +317,18 @@ def _upgrading(observed: Observed, views: tuple[ClusterView, ClusterView], *, no
     return Plan(actions=(*stranded, *actions, *beside), requeue_at=requeue_at, note=next_step.note)
 
 
-def _shifted(observed: Observed, found: _Upgrade, split: Split, *, is_shed: bool, now: datetime) -> tuple[Action, ...]:
+def _shifted(
+    observed: Observed, found: _Upgrade, split: Split, *, is_shed: bool, now: datetime
+) -> tuple[Action, ...]:
     """Return the writes of a step that moves weights."""
     is_followed = found.migration.lag is None
     parts = [
-        (view, traffic_record.weighed(share, weight, now=now, is_followed=is_followed, is_shed=is_shed))
+        (
+            view,
+            traffic_record.weighed(
+                share, weight, now=now, is_followed=is_followed, is_shed=is_shed
+            ),
+        )
         for (view, share), weight in zip(found.parts, (split.active, split.pending), strict=True)
     ]
     routed = routing.writes(observed, parts, now=now, judged=found.progression.judged)
@@ -275,24 +344,36 @@ def _in_parity(
     whole = active.memory.whole
     if active.serve.details is not None and pending.serve.details is not None:
         if direction is Direction.FORWARD:
-            new = _bounded(new, *parity.limit(active.serve.details, old.weight, pending.serve.details, whole))
+            new = _bounded(
+                new, *parity.limit(active.serve.details, old.weight, pending.serve.details, whole)
+            )
         else:
-            old = _bounded(old, *parity.limit(pending.serve.details, new.weight, active.serve.details, whole))
+            old = _bounded(
+                old, *parity.limit(pending.serve.details, new.weight, active.serve.details, whole)
+            )
     return _taking_over(active, old, pending, whole), _taking_over(pending, new, active, whole)
 
 
 def _bounded(side: Side, limit: int, why: str) -> Side:
-    return side if limit >= side.proven else msgspec.structs.replace(side, proven=limit, not_ready_reason=why)
+    return (
+        side
+        if limit >= side.proven
+        else msgspec.structs.replace(side, proven=limit, not_ready_reason=why)
+    )
 
 
-def _taking_over(view: ClusterView, side: Side, losing: ClusterView, whole: Mapping[str, int] | None) -> Side:
+def _taking_over(
+    view: ClusterView, side: Side, losing: ClusterView, whole: Mapping[str, int] | None
+) -> Side:
     """Return a side; next to one with a silent dashboard and no other problem it gets no more than its replicas can follow to."""
     if view.serve.details is None or not health.is_silent(losing):
         return side
     limit, why = parity.takeover(view.serve.details, whole)
     if limit >= side.ready:
         return side
-    return msgspec.structs.replace(side, ready=limit, proven=min(limit, side.proven), not_ready_reason=why)
+    return msgspec.structs.replace(
+        side, ready=limit, proven=min(limit, side.proven), not_ready_reason=why
+    )
 
 
 def _next_poll(
@@ -303,7 +384,9 @@ def _next_poll(
     poll = poll_interval.interval(now - max(each for each in changed if each is not None))
     is_shared = m.active.weight > 0 and m.pending.weight > 0
     is_uncertain = m.active.excess or m.pending.excess or any(each.serve.failures for each in views)
-    soon = now + (poll_interval.FASTEST if is_uncertain else min(poll, WATCHED) if is_shared else poll)
+    soon = now + (
+        poll_interval.FASTEST if is_uncertain else min(poll, WATCHED) if is_shared else poll
+    )
     sick_since = (each.memory.unhealthy_since for each in views)
     moments = (soon, due, *(each + health.GRACE for each in sick_since if each is not None))
     return min(each for each in moments if each is not None and each > now)
@@ -324,19 +407,27 @@ def _moved(
     Ray may have carried it out, so what it runs was restored to the record and changed again without end.
     """
     route = routing.record_route(observed)
-    changed = [(view, capacity) for (view, share), capacity in wanted[::-1] if capacity != share.capacity]
+    changed = [
+        (view, capacity) for (view, share), capacity in wanted[::-1] if capacity != share.capacity
+    ]
     if route is None or any(submit.is_put_off(view, view.given, now=now) for view, _ in changed):
         return ()
     submits: list[Submit] = []
     for view, capacity in changed:
-        meta, report = view.cluster.metadata, events.CAPACITY_SENT.of(view.cluster.metadata.namespaced_name)
+        meta, report = (
+            view.cluster.metadata,
+            events.CAPACITY_SENT.of(view.cluster.metadata.namespaced_name),
+        )
         shrinks = capacity < traffic_record.share(observed.record, meta, ALL).capacity
         if shrinks and (view.given is None or not health.is_alive(view)):
             continue
         if view.given is None or not head_is_ready(view.cluster):
             return ()
         submits.append(submit.sending(view, observed.service, view.given, capacity, report))
-    clusters = {view.name: msgspec.structs.replace(share, capacity=capacity) for (view, share), capacity in wanted}
+    clusters = {
+        view.name: msgspec.structs.replace(share, capacity=capacity)
+        for (view, share), capacity in wanted
+    }
     record = traffic_record.of(observed, {**others, **clusters}, now=now, judged=judged)
     patch = {"metadata": gateway_api.patch_meta(route, record)}
     write = Patch(resource=HTTP_ROUTE, name=route.metadata.name, patch=patch)

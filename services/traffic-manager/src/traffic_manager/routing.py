@@ -17,7 +17,15 @@ import msgspec
 from msgspec import UNSET
 
 from common import names
-from common.api.gateway import BackendRef, Gateway, HttpRoute, Route, RoutingCode, RoutingProblem, route_problem
+from common.api.gateway import (
+    BackendRef,
+    Gateway,
+    HttpRoute,
+    Route,
+    RoutingCode,
+    RoutingProblem,
+    route_problem,
+)
 from common.api.opaque import Json
 from common.errors import Problem
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
@@ -44,19 +52,34 @@ Part = tuple[ClusterView, Share]
 def gateway_writes(observed: Observed) -> Iterator[Action]:
     """Yield what the Gateway lacks; where the user brought a route, its Gateway is theirs."""
     name, meta, have = options.gateway_class(observed), observed.service.metadata, observed.gateway
-    if not name or weighted_route.is_users(observed.service) or GATEWAY.kind in observed.unknown_kinds:
+    if (
+        not name
+        or weighted_route.is_users(observed.service)
+        or GATEWAY.kind in observed.unknown_kinds
+    ):
         return
     # before the route of gRPC calls exists, its kind is unknown, and a listener for it is refused
     listeners = () if have is None else have.spec.listeners
-    is_known = observed.grpc_route is not None or any(each.name == gateway_api.GRPC_LISTENER for each in listeners)
+    is_known = observed.grpc_route is not None or any(
+        each.name == gateway_api.GRPC_LISTENER for each in listeners
+    )
     port = observed.grpc_port if is_known and _wants_grpc(observed) else None
     if have is None:
         body = gateway_api.build_gateway(meta, name, port)
         report = events.CREATED[GATEWAY].of(f"{meta.namespace}/{names.gateway(meta.name)}")
         yield Create(resource=GATEWAY, body=body, events=report, chain=actions.GATEWAY)
-    elif is_ours(observed, have) and (patch := gateway_api.corrected_gateway(have, name, port)) is not None:
+    elif (
+        is_ours(observed, have)
+        and (patch := gateway_api.corrected_gateway(have, name, port)) is not None
+    ):
         report = events.UPDATED[GATEWAY].of(have.metadata.namespaced_name)
-        yield Patch(resource=GATEWAY, name=have.metadata.name, patch=patch, events=report, chain=actions.GATEWAY)
+        yield Patch(
+            resource=GATEWAY,
+            name=have.metadata.name,
+            patch=patch,
+            events=report,
+            chain=actions.GATEWAY,
+        )
 
 
 def writes(
@@ -77,11 +100,22 @@ def writes(
     if (by := observed.overwriter) is not None:
         past = record.overwritten
         streak = past.streak + 1 if past is not UNSET and now - past.at < CALM else 1
-        record = msgspec.structs.replace(record, overwritten=Overwritten(at=now, by=by, streak=streak))
+        record = msgspec.structs.replace(
+            record, overwritten=Overwritten(at=now, by=by, streak=streak)
+        )
     backends = [gateway_api.backend(view.cluster, share.weight) for view, share in parts]
-    route, service, meta, found = observed.route, observed.service, observed.service.metadata, list[Action]()
+    route, service, meta, found = (
+        observed.route,
+        observed.service,
+        observed.service.metadata,
+        list[Action](),
+    )
     reports = (EmitEvent(event=each) for each in events.of_route(observed, judged))
-    if route is None and not weighted_route.is_users(service) and HTTP_ROUTE.kind not in observed.unknown_kinds:
+    if (
+        route is None
+        and not weighted_route.is_users(service)
+        and HTTP_ROUTE.kind not in observed.unknown_kinds
+    ):
         body = gateway_api.build(HTTP_ROUTE, meta, backends, record)
         report = events.CREATED[HTTP_ROUTE].of(f"{meta.namespace}/{names.http_route(meta.name)}")
         found += [Create(resource=HTTP_ROUTE, body=body, events=report), *reports]
@@ -113,10 +147,17 @@ def record_route(observed: Observed) -> HttpRoute | None:
 
 def removal(observed: Observed) -> Iterator[Action]:
     """Yield what takes our Gateway and routes away, and everything of ours out of the user's."""
-    held = ((GATEWAY, observed.gateway), (HTTP_ROUTE, observed.our_route), (GRPC_ROUTE, observed.grpc_route))
+    held = (
+        (GATEWAY, observed.gateway),
+        (HTTP_ROUTE, observed.our_route),
+        (GRPC_ROUTE, observed.grpc_route),
+    )
     for resource, have in held:
         if have is not None and is_ours(observed, have):
-            meta, report = have.metadata, events.SUSPENDED[resource].of(have.metadata.namespaced_name)
+            meta, report = (
+                have.metadata,
+                events.SUSPENDED[resource].of(have.metadata.namespaced_name),
+            )
             yield Delete(resource=resource, name=meta.name, uid=meta.uid, events=report)
     yield from released(observed)
 
@@ -125,7 +166,12 @@ def released(observed: Observed) -> Iterator[Action]:
     """Yield what takes everything of ours out of the routes that users brought."""
     for have in filter(gateway_api.is_held, observed.users_routes):
         patch = gateway_api.release(have, observed.service.metadata, observed.own_backends)
-        yield Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, events=events.of_patch(have, patch))
+        yield Patch(
+            resource=HTTP_ROUTE,
+            name=have.metadata.name,
+            patch=patch,
+            events=events.of_patch(have, patch),
+        )
 
 
 def problem(observed: Observed) -> RoutingProblem | None:
@@ -175,7 +221,11 @@ def _correction(
     """
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have is not observed.route and have is not observed.our_route:
-        is_taken = not (problem(observed) or observed.gateway_trouble or weighted_route.odd_name(observed.service))
+        is_taken = not (
+            problem(observed)
+            or observed.gateway_trouble
+            or weighted_route.odd_name(observed.service)
+        )
         if is_taken:
             return gateway_api.release(have, meta, own)
     if not _is_usable(observed, have):
@@ -184,7 +234,9 @@ def _correction(
         patch = gateway_api.corrected(HTTP_ROUTE, have, meta, backends, record)
     elif weighted_route.crowded(have, own, len(backends)) is None:
         patch = gateway_api.corrected_users(have, meta, own, backends, record)
-    if patch is not None or traffic_record.is_current(record, records.of_route(have), shows_gates=shows_gates, now=now):
+    if patch is not None or traffic_record.is_current(
+        record, records.of_route(have), shows_gates=shows_gates, now=now
+    ):
         return patch
     return {"metadata": gateway_api.patch_meta(have, record)}
 
@@ -199,22 +251,37 @@ def _is_usable(observed: Observed, have: HttpRoute) -> bool:
 
 def is_ours(observed: Observed, have: Gateway | Route) -> bool:
     """Return whether we made an object, and it is not being deleted; nothing else is changed or deleted under the name of ours."""
-    return have.metadata.deletion_timestamp is None and owner.owns(observed.service.metadata, have.metadata)
+    return have.metadata.deletion_timestamp is None and owner.owns(
+        observed.service.metadata, have.metadata
+    )
 
 
 def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
     """Yield the write of the GRPCRoute; without a cluster that takes gRPC calls there is none."""
     meta, have, is_wanted = observed.service.metadata, observed.grpc_route, _wants_grpc(observed)
-    offered = [(view.cluster, share.weight, ports.of_grpc(view.cluster.raw_spec)) for view, share in parts]
-    backends = [gateway_api.backend(cluster, weight, port) for cluster, weight, port in offered if port is not None]
+    offered = [
+        (view.cluster, share.weight, ports.of_grpc(view.cluster.raw_spec)) for view, share in parts
+    ]
+    backends = [
+        gateway_api.backend(cluster, weight, port)
+        for cluster, weight, port in offered
+        if port is not None
+    ]
     if have is None and is_wanted:
         report = events.CREATED[GRPC_ROUTE].of(f"{meta.namespace}/{names.grpc_route(meta.name)}")
-        yield Create(resource=GRPC_ROUTE, body=gateway_api.build(GRPC_ROUTE, meta, backends), events=report)
+        yield Create(
+            resource=GRPC_ROUTE, body=gateway_api.build(GRPC_ROUTE, meta, backends), events=report
+        )
     if have is None or not is_ours(observed, have):
         return
     held, where = have.metadata, have.metadata.namespaced_name
     if is_wanted and (patch := gateway_api.corrected(GRPC_ROUTE, have, meta, backends)) is not None:
-        yield Patch(resource=GRPC_ROUTE, name=held.name, patch=patch, events=events.UPDATED[GRPC_ROUTE].of(where))
+        yield Patch(
+            resource=GRPC_ROUTE,
+            name=held.name,
+            patch=patch,
+            events=events.UPDATED[GRPC_ROUTE].of(where),
+        )
     elif not is_wanted and not backends:
         report = events.DELETED[GRPC_ROUTE].of(where)
         yield Delete(resource=GRPC_ROUTE, name=held.name, uid=held.uid, events=report)
@@ -223,4 +290,6 @@ def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
 def _wants_grpc(observed: Observed) -> bool:
     """Return whether gRPC calls are routed: an application takes them, and the API server knows their route."""
     is_ours = not weighted_route.is_users(observed.service)
-    return is_ours and observed.grpc_port is not None and GRPC_ROUTE.kind not in observed.unknown_kinds
+    return (
+        is_ours and observed.grpc_port is not None and GRPC_ROUTE.kind not in observed.unknown_kinds
+    )

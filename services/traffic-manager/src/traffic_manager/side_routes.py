@@ -39,15 +39,29 @@ def writes(observed: Observed, pending: Side, progression: Progression) -> Itera
 
 def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Action]:
     """Yield what makes requests with the header of a preview go to the pending cluster; None for no such route."""
-    have, pending, name = observed.preview_route, observed.pending, names.preview_route(observed.service.metadata.name)
+    have, pending, name = (
+        observed.preview_route,
+        observed.pending,
+        names.preview_route(observed.service.metadata.name),
+    )
     is_users = weighted_route.is_users(observed.service)
     if policy is None or policy.preview.header_name is None or pending is None or is_users:
         yield from _removal(observed, have)
         return
-    header = {"type": "Exact", "name": policy.preview.header_name, "value": policy.preview.header_value}
+    header = {
+        "type": "Exact",
+        "name": policy.preview.header_name,
+        "value": policy.preview.header_value,
+    }
     # a mirror matches a method, which counts for more than a header
-    methods: list[Json] = [{}, *({"method": each} for each in (policy.mirror.methods if policy.mirror else ()))]
-    rule = {"matches": [{**MATCH, **each, "headers": [header]} for each in methods], "backendRefs": [_backend(pending)]}
+    methods: list[Json] = [
+        {},
+        *({"method": each} for each in (policy.mirror.methods if policy.mirror else ())),
+    ]
+    rule = {
+        "matches": [{**MATCH, **each, "headers": [header]} for each in methods],
+        "backendRefs": [_backend(pending)],
+    }
     if have is None:
         yield _created(observed, name, rule)
     elif not _holds(have, rule):
@@ -68,14 +82,24 @@ def mirror(observed: Observed, proven: int) -> Iterator[Action]:
     del copy["weight"]
     rule = {
         "matches": [{**MATCH, "method": each} for each in policy.mirror.methods],
-        "filters": [{"type": "RequestMirror", "requestMirror": {"percent": percent, "backendRef": copy}}],
+        "filters": [
+            {"type": "RequestMirror", "requestMirror": {"percent": percent, "backendRef": copy}}
+        ],
         "backendRefs": [_backend(active)],
     }
     if have is None:
         yield _created(observed, names.mirror_route(observed.service.metadata.name), rule)
-    elif routing.is_ours(observed, have) and not (_holds(have, rule) and gateway_api.mirrored(have) == [percent]):
+    elif routing.is_ours(observed, have) and not (
+        _holds(have, rule) and gateway_api.mirrored(have) == [percent]
+    ):
         patch: Json = {"metadata": gateway_api.patch_meta(have), "spec": {"rules": [rule]}}
-        yield Patch(resource=HTTP_ROUTE, name=have.metadata.name, patch=patch, chain=SIDE_ROUTES, is_side=True)
+        yield Patch(
+            resource=HTTP_ROUTE,
+            name=have.metadata.name,
+            patch=patch,
+            chain=SIDE_ROUTES,
+            is_side=True,
+        )
 
 
 def removal(observed: Observed) -> tuple[Action, ...]:
@@ -86,14 +110,26 @@ def removal(observed: Observed) -> tuple[Action, ...]:
 def _removal(observed: Observed, have: HttpRoute | None) -> Iterator[Action]:
     if have is not None and routing.is_ours(observed, have):
         meta, report = have.metadata, events.DELETED[HTTP_ROUTE].of(have.metadata.namespaced_name)
-        yield Delete(resource=HTTP_ROUTE, name=meta.name, uid=meta.uid, events=report, chain=SIDE_ROUTES, is_side=True)
+        yield Delete(
+            resource=HTTP_ROUTE,
+            name=meta.name,
+            uid=meta.uid,
+            events=report,
+            chain=SIDE_ROUTES,
+            is_side=True,
+        )
 
 
 def _created(observed: Observed, name: str, rule: Json) -> Create:
     meta, weighted = observed.service.metadata, observed.our_route
-    spec: Json = {"parentRefs": [{"name": names.gateway(meta.name), "namespace": meta.namespace}], "rules": [rule]}
+    spec: Json = {
+        "parentRefs": [{"name": names.gateway(meta.name), "namespace": meta.namespace}],
+        "rules": [rule],
+    }
     users = {} if weighted is None else msgspec.json.decode(weighted.spec_json, type=Json)
-    if hostnames := users.get("hostnames"):  # a route without the hosts of our weighted one would come after it
+    if hostnames := users.get(
+        "hostnames"
+    ):  # a route without the hosts of our weighted one would come after it
         spec["hostnames"] = hostnames
     body = gateway_api.manifest(HTTP_ROUTE, meta, name, spec)
     report = events.SIDE_ROUTE_CREATED.of(f"{meta.namespace}/{name}")
@@ -102,7 +138,9 @@ def _created(observed: Observed, name: str, rule: Json) -> Create:
 
 def _holds(have: HttpRoute, rule: Json) -> bool:
     """Return whether a route has this one rule."""
-    held = [(list(each.matches), [ref.name for ref in each.backend_refs]) for each in have.spec.rules]
+    held = [
+        (list(each.matches), [ref.name for ref in each.backend_refs]) for each in have.spec.rules
+    ]
     return held == [(rule["matches"], [each["name"] for each in rule["backendRefs"]])]
 
 

@@ -40,17 +40,32 @@ CONTROLLER: Final = "traffic"
 EVENT_SOURCE: Final = "raybus.io/traffic-manager"
 
 
-def assemble(kube: Kube, dashboard: Dashboard, *, clock: Clock, instance: str, outbound: Outbound | None = None) -> App:
+def assemble(
+    kube: Kube,
+    dashboard: Dashboard,
+    *,
+    clock: Clock,
+    instance: str,
+    outbound: Outbound | None = None,
+) -> App:
     """Put the service together."""
     cache, background = Cache(), Background()
-    sources = Sources(kube, dashboard, cache, clock, background=background, outbound=outbound or NoOutbound())
-    events = EventRecorder(kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock)
+    sources = Sources(
+        kube, dashboard, cache, clock, background=background, outbound=outbound or NoOutbound()
+    )
+    events = EventRecorder(
+        kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock
+    )
     observer = Observer(sources)
     executor = Executor[Observed](
         events,
         clock=clock,
-        writer_of=lambda observed: Writer(kube, cache, KINDS, resource=RAY_SERVICE, root=observed.service),
-        handlers=Execution(ConfigWriter(sources.serve, events), reads=observer, events=events).handlers,
+        writer_of=lambda observed: Writer(
+            kube, cache, KINDS, resource=RAY_SERVICE, root=observed.service
+        ),
+        handlers=Execution(
+            ConfigWriter(sources.serve, events), reads=observer, events=events
+        ).handlers,
     )
     watched = Watched(kinds=KINDS, root=RayService, keys_of=partial(keys_of, cache))
     return App(
@@ -76,7 +91,12 @@ async def main(settings: Settings) -> None:
 
     @asynccontextmanager
     async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[App]:
-        async with dashboards.reached(kube, settings) as dashboard, outbounds.reached(settings) as outbound:
-            yield assemble(kube, dashboard, clock=clock, instance=socket.gethostname(), outbound=outbound)
+        async with (
+            dashboards.reached(kube, settings) as dashboard,
+            outbounds.reached(settings) as outbound,
+        ):
+            yield assemble(
+                kube, dashboard, clock=clock, instance=socket.gethostname(), outbound=outbound
+            )
 
     await replica.run(settings, assembled, version=OPERATOR_VERSION)

@@ -6,5 +6,9 @@ from watcher import leadership, wiring
 
 if __name__ == "__main__":
     process.leave(
-        process.run("watcher", wiring.serve, cleanup_seconds=leadership.PREPARE_SECONDS + process.CLEANUP_SECONDS)
+        process.run(
+            "watcher",
+            wiring.serve,
+            cleanup_seconds=leadership.PREPARE_SECONDS + process.CLEANUP_SECONDS,
+        )
     )

@@ -33,12 +33,16 @@ def parent_of(kind: str, meta: ObjectMeta) -> Ref | None:
     if kind == RAY_SERVICE:
         return None
     parents, namespace = PARENTS.get(kind, ROOTS), meta.namespace
-    owners = (owner for owner in meta.owner_references if owner.controller and owner.kind in parents)
+    owners = (
+        owner for owner in meta.owner_references if owner.controller and owner.kind in parents
+    )
     controller = next((Ref(owner.kind, namespace, owner.name) for owner in owners), None)
     if kind != RAY_CLUSTER:
         if controller is not None:
             return controller
-        if cluster := meta.labels.get(labels.CLUSTER) or meta.labels.get(labels.HEADLESS_WORKER_SERVICE):
+        if cluster := meta.labels.get(labels.CLUSTER) or meta.labels.get(
+            labels.HEADLESS_WORKER_SERVICE
+        ):
             return Ref(RAY_CLUSTER, namespace, cluster)
         if kind == "EndpointSlice" and (service := meta.labels.get(labels.SERVICE_NAME)):
             return Ref(SERVICE, namespace, service)
@@ -68,7 +72,9 @@ class OwnerGraph:
         below: dict[Ref, None] = {}
         waiting = [ref]
         while waiting:
-            children = [child for child in self._children.get(waiting.pop(), ()) if child not in below]
+            children = [
+                child for child in self._children.get(waiting.pop(), ()) if child not in below
+            ]
             below.update(dict.fromkeys(children))
             waiting += children
         return list(below)

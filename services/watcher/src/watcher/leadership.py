@@ -79,18 +79,28 @@ class Lease(msgspec.Struct, frozen=True):
     def role(self) -> Role | None:
         """Return what its holder does with it; None when that is no watcher, and when the annotation is of an earlier holder."""
         identity, does = self._annotation(ANNOTATION)
-        return Role(does) if identity and identity == self.spec.holder_identity and does in set(Role) else None
+        return (
+            Role(does)
+            if identity and identity == self.spec.holder_identity and does in set(Role)
+            else None
+        )
 
     @property
     def successor(self) -> Successor | None:
         """Return which watcher prepares; None where none does, or the text is not ours."""
         identity, progress = self._annotation(NEXT_ANNOTATION)
-        return Successor(identity, Preparation(progress)) if identity and progress in set(Preparation) else None
+        return (
+            Successor(identity, Preparation(progress))
+            if identity and progress in set(Preparation)
+            else None
+        )
 
     @property
     def next_holder(self) -> str:
         """Return the watcher to which a leader with a complete stream has released it; empty when there is none, or somebody holds it."""
-        is_handed_over = self._annotation(ANNOTATION)[1] == Role.HANDED_OVER and not self.spec.holder_identity
+        is_handed_over = (
+            self._annotation(ANNOTATION)[1] == Role.HANDED_OVER and not self.spec.holder_identity
+        )
         return self.successor.identity if is_handed_over and self.successor is not None else ""
 
     def _annotation(self, name: str) -> tuple[str, str]:
@@ -134,7 +144,11 @@ def holder_to_wait_for(seen: LeaseObservation, me: str, *, now: float) -> str | 
     holder = seen.spec.holder_identity or seen.next_holder
     if not holder or holder == me or seen.role is Role.YIELDS:
         return None
-    return holder if now < seen.since + (seen.spec.lease_duration_seconds or DURATION_SECONDS) else None
+    return (
+        holder
+        if now < seen.since + (seen.spec.lease_duration_seconds or DURATION_SECONDS)
+        else None
+    )
 
 
 def taken(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseSpec:

@@ -51,7 +51,12 @@ class Outbox:
     """The difference between what was put and what the stream holds."""
 
     def __init__(
-        self, stream: Stream, held: dict[str, Entry], end_session: Callable[[str], None], *, is_open: bool = True
+        self,
+        stream: Stream,
+        held: dict[str, Entry],
+        end_session: Callable[[str], None],
+        *,
+        is_open: bool = True,
     ) -> None:
         """Begin with what the stream holds; one that is not open yet gathers what is put."""
         self._stream = stream
@@ -92,7 +97,9 @@ class Outbox:
         """Return the kind of object under each subject that holds one, or will."""
         waiting = ((subject, put.message) for subject, put in self._next.items())
         held = {subject: entry.kind for subject, entry in self._held.items() if entry.kind}
-        return held | {subject: each.kind for subject, each in waiting if isinstance(each, State | Quarantined)}
+        return held | {
+            subject: each.kind for subject, each in waiting if isinstance(each, State | Quarantined)
+        }
 
     async def newest(self, subject: str) -> Message | None:
         """Return what a subject is to hold, or holds; None when neither is known at this moment."""
@@ -117,7 +124,9 @@ class Outbox:
             timer.cancel()
         is_due = is_at_rest and self.is_open
         if is_due and wait:
-            self._deferred[subject] = asyncio.get_running_loop().call_later(wait, self._hand_out, subject)
+            self._deferred[subject] = asyncio.get_running_loop().call_later(
+                wait, self._hand_out, subject
+            )
         elif is_due or timer is not None:
             self._hand_out(subject)
         if tracing.is_on() and not isinstance(message, Synced):
@@ -133,7 +142,11 @@ class Outbox:
             else:
                 self._held[subject] = found
             put = self._next.get(subject)
-            if put is not None and not isinstance(put.message, Synced) and _makes_pointless(found, put.message):
+            if (
+                put is not None
+                and not isinstance(put.message, Synced)
+                and _makes_pointless(found, put.message)
+            ):
                 del self._next[subject], self._tickets[subject]
         self.is_open = True
         for subject in self._next:
@@ -177,14 +190,23 @@ class Outbox:
                         loop.call_later(FULL_SECONDS, self._hand_out, subject)
                         break
                     began, trying = loop.time(), put
-                    while trying is not None and (trying.is_unanswered or subject not in self._next):
-                        message, expected = trying.message, self._held.get(subject, NOTHING).sequence
+                    while trying is not None and (
+                        trying.is_unanswered or subject not in self._next
+                    ):
+                        message, expected = (
+                            trying.message,
+                            self._held.get(subject, NOTHING).sequence,
+                        )
                         version = message.epoch if isinstance(message, Synced) else message.version
                         name = f"{subject}@{version}@{expected}@{self._run}-{trying.ticket}"
                         try:
                             wire = messages.encode(message)
                             sequence = await self._stream.publish(
-                                subject, wire.payload, wire.headers, expected=expected, message_id=name
+                                subject,
+                                wire.payload,
+                                wire.headers,
+                                expected=expected,
+                                message_id=name,
                             )
                         except Exception as problem:  # noqa: BLE001  (whatever one object's state does to the encoder, or the server)
                             trying = await self._not_stored(subject, trying, problem, began)
@@ -196,7 +218,9 @@ class Outbox:
         finally:
             self._end_session("a worker of the outbox ended")
 
-    async def _not_stored(self, subject: str, put: _Put, problem: Exception, began: float) -> _Put | None:
+    async def _not_stored(
+        self, subject: str, put: _Put, problem: Exception, began: float
+    ) -> _Put | None:
         """Handle the failure of a publish; return what is published next, None when nothing is.
 
         Without room a tombstone frees space by purging its subject, and any other message waits. A state that the server refuses is in quarantine.
@@ -205,7 +229,10 @@ class Outbox:
             case errors.Conflict():
                 return await self._refused(subject, put, began)
             case errors.OutOfRoom():
-                self.problem, again = str(problem), msgspec.structs.replace(put, is_unanswered=False)
+                self.problem, again = (
+                    str(problem),
+                    msgspec.structs.replace(put, is_unanswered=False),
+                )
                 metrics.FULL.set(1)
                 if not isinstance(put.message, Gone):
                     self._full_until = asyncio.get_running_loop().time() + FULL_SECONDS
@@ -218,7 +245,9 @@ class Outbox:
                 await asyncio.sleep(PAUSE_SECONDS)
                 return again
             case errors.Retryable():
-                if self.problem is None:  # of many subjects with the same problem, and several tries a second
+                if (
+                    self.problem is None
+                ):  # of many subjects with the same problem, and several tries a second
                     log.warning("publishing again", subject=subject, why=str(problem))
                 self.problem = str(problem)
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -229,7 +258,9 @@ class Outbox:
                 log.error("a message cannot be published", subject=subject, why=why)
                 if isinstance(put.message, State):
                     metrics.QUARANTINED.labels(put.message.kind).inc()
-                    instead = published.quarantined_state(put.message, f"its state cannot be published: {why}")
+                    instead = published.quarantined_state(
+                        put.message, f"its state cannot be published: {why}"
+                    )
                     return msgspec.structs.replace(put, message=instead)
         self._settle(subject, put, None, began)
         return None
@@ -274,8 +305,14 @@ class Outbox:
         is_our_marker = isinstance(message, Synced) and found.uid == message.epoch
         if not is_our_marker:
             is_lost = found.sequence < self._held.get(subject, NOTHING).sequence
-            if is_lost or isinstance(message, Synced):  # a leader before or after us: epochs must not mix
-                self._end_session(f"the stream lost {subject}" if is_lost else f"another watcher has marked {subject}")
+            if is_lost or isinstance(
+                message, Synced
+            ):  # a leader before or after us: epochs must not mix
+                self._end_session(
+                    f"the stream lost {subject}"
+                    if is_lost
+                    else f"another watcher has marked {subject}"
+                )
                 while True:
                     await asyncio.Event().wait()  # for the end of the session
             self._held[subject] = found
@@ -289,12 +326,20 @@ class Outbox:
 def _entry(sequence: int, message: State | Quarantined | Synced) -> Entry:
     if isinstance(message, Synced):
         return Entry(sequence=sequence)
-    return Entry(sequence=sequence, kind=message.kind, version=message.version, form=message.form, uid=message.uid)
+    return Entry(
+        sequence=sequence,
+        kind=message.kind,
+        version=message.version,
+        form=message.form,
+        uid=message.uid,
+    )
 
 
 def _makes_pointless(found: Entry, message: State | Quarantined | Gone) -> bool:
     """Return whether a subject holds the same as a message, or something newer."""
-    return version_number(found.version) > version_number(message.version) or _is_same(found, message)
+    return version_number(found.version) > version_number(message.version) or _is_same(
+        found, message
+    )
 
 
 def _is_same(entry: Entry, message: Message) -> bool:

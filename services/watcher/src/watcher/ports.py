@@ -52,5 +52,11 @@ class Stream(Protocol):
     async def marker(self) -> Synced | None: ...
     async def purge(self, subject: str, *, up_to: int) -> None: ...
     def publish(
-        self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str],
+        *,
+        expected: int | None,
+        message_id: str,
     ) -> Awaitable[int]: ...

@@ -56,7 +56,13 @@ VIEWS: Final[dict[str, type[core.Pod] | type[core.EndpointSlice] | type[core.Job
     "Job": core.Job,
 }
 ROOT_LABELS: Final = frozenset(
-    {labels.CLUSTER, labels.ORIGIN_NAME, labels.ORIGIN_KIND, labels.SERVICE_NAME, labels.HEADLESS_WORKER_SERVICE}
+    {
+        labels.CLUSTER,
+        labels.ORIGIN_NAME,
+        labels.ORIGIN_KIND,
+        labels.SERVICE_NAME,
+        labels.HEADLESS_WORKER_SERVICE,
+    }
 )
 """By these a reader finds the root of an object in quarantine."""
 LONGEST_REASON: Final = 512
@@ -81,7 +87,11 @@ def is_read(kind: str, place: Place) -> bool:
 
 def seconds_to_wait(message: State | Quarantined, meta: ObjectMeta) -> float:
     """Return how long a message may wait for a newer one of the same object: a moment for a pod that neither runs nor ends."""
-    if message.kind != "Pod" or not isinstance(message, State) or meta.deletion_timestamp is not None:
+    if (
+        message.kind != "Pod"
+        or not isinstance(message, State)
+        or meta.deletion_timestamp is not None
+    ):
         return 0.0
     try:
         phase = msgspec.json.decode(message.body, type=_PodPhase).status.phase
@@ -157,5 +167,10 @@ def quarantined_state(state: State, why: str) -> Quarantined:
         meta = msgspec.json.decode(state.body, type=Envelope).metadata
     except (msgspec.DecodeError, RecursionError):
         meta = ObjectMeta()
-    place = {"name": state.name, "namespace": state.namespace, "uid": state.uid, "resource_version": state.version}
+    place = {
+        "name": state.name,
+        "namespace": state.namespace,
+        "uid": state.uid,
+        "resource_version": state.version,
+    }
     return quarantined(state.kind, msgspec.structs.replace(meta, **place), why)

@@ -78,7 +78,9 @@ class Relay:
             meta = _envelope.decode(raw).metadata
         except Exception as problem:  # noqa: BLE001  (one object without a name must not concern the others)
             metrics.QUARANTINED.labels(kind).inc()
-            log.warning("an object is skipped: its metadata does not decode", kind=kind, why=repr(problem))
+            log.warning(
+                "an object is skipped: its metadata does not decode", kind=kind, why=repr(problem)
+            )
             return
         ref = Ref(kind, meta.namespace, meta.name)
         version = meta.version
@@ -91,9 +93,13 @@ class Relay:
         message = _message(resource, meta, raw, why)
         misplaced = [child for child in below if self._is_misplaced(child)]
         is_held_back = ref in self._held_back or bool(misplaced and known.subject != self._at(ref))
-        if is_held_back:  # all below it moves first, so that no reconcile has it without what belongs to it
+        if (
+            is_held_back
+        ):  # all below it moves first, so that no reconcile has it without what belongs to it
             if known.subject:
-                self.outbox.put(known.subject, _gone(ref, message.version, moved_to=self._place_of(ref)))
+                self.outbox.put(
+                    known.subject, _gone(ref, message.version, moved_to=self._place_of(ref))
+                )
                 known.subject = ""
             self._held_back[ref] = message
             self._moving.setdefault(ref, {}).update(dict.fromkeys(misplaced))
@@ -101,7 +107,9 @@ class Relay:
         # Below it are objects with a root that was unknown, and something above them has changed.
         uncertain = ((child, self._uncertain[child]) for child in below if child in self._uncertain)
         wait = 0.0 if self._is_listing else published.seconds_to_wait(message, meta)
-        for subject, put in self._placed(itertools.chain([] if is_held_back else [(ref, message)], uncertain)):
+        for subject, put in self._placed(
+            itertools.chain([] if is_held_back else [(ref, message)], uncertain)
+        ):
             self.outbox.put(subject, put, received=received, wait=wait if put is message else 0.0)
         metrics.OBJECTS.set(len(self._objects))
 
@@ -127,7 +135,9 @@ class Relay:
         missing = [
             ref
             for ref, known in self._objects.items()
-            if ref.kind == kind and source in known.sources and (ref.namespace, ref.name) not in keys
+            if ref.kind == kind
+            and source in known.sources
+            and (ref.namespace, ref.name) not in keys
         ]
         for ref in missing:
             self._lose(source, ref, at or self._objects[ref].version)
@@ -162,7 +172,9 @@ class Relay:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def _placed(self, objects: Iterable[tuple[Ref, State | Quarantined]]) -> Iterator[tuple[str, Message]]:
+    def _placed(
+        self, objects: Iterable[tuple[Ref, State | Quarantined]]
+    ) -> Iterator[tuple[str, Message]]:
         """Place objects in the trees of their roots, but where a root will be known in a moment; yield what subjects hold then."""
         for ref, state in objects:
             address, known = self._owners.address(ref), self._objects[ref]
@@ -183,7 +195,11 @@ class Relay:
     def _is_misplaced(self, ref: Ref) -> bool:
         """Return whether a published object is at another place than its root's tree; an unpublished one needs no move."""
         known = self._objects.get(ref)
-        return known is not None and known.subject not in {"", self._at(ref)} and ref not in self._uncertain
+        return (
+            known is not None
+            and known.subject not in {"", self._at(ref)}
+            and ref not in self._uncertain
+        )
 
     def _at(self, ref: Ref) -> str:
         """Return the subject that an object belongs to; empty where nothing reads it."""
@@ -226,7 +242,10 @@ class Relay:
                 message = await self.outbox.newest(known.subject)
             except errors.Retryable:
                 message = None
-            if isinstance(message, State | Quarantined) and version_number(message.version) == known.version:
+            if (
+                isinstance(message, State | Quarantined)
+                and version_number(message.version) == known.version
+            ):
                 if self._objects.get(ref) is known and self._is_misplaced(ref):
                     for subject, put in self._placed([(ref, message)]):
                         self.outbox.put(subject, put)
@@ -253,11 +272,17 @@ class Relay:
 
 
 def _subject(ref: Ref, place: Place) -> str:
-    return subjects.state(place, ref.kind, ref.namespace, ref.name) if published.is_read(ref.kind, place) else ""
+    return (
+        subjects.state(place, ref.kind, ref.namespace, ref.name)
+        if published.is_read(ref.kind, place)
+        else ""
+    )
 
 
 def _gone(ref: Ref, version: str, *, moved_to: Place | None = None) -> Gone:
-    return Gone(kind=ref.kind, namespace=ref.namespace, name=ref.name, version=version, moved_to=moved_to)
+    return Gone(
+        kind=ref.kind, namespace=ref.namespace, name=ref.name, version=version, moved_to=moved_to
+    )
 
 
 def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> State | Quarantined:
@@ -279,7 +304,9 @@ def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> Stat
                 body=body,
             )
     metrics.QUARANTINED.labels(kind).inc()
-    log.warning("an object is in quarantine", object=f"{kind} {meta.namespace}/{meta.name}", why=why)
+    log.warning(
+        "an object is in quarantine", object=f"{kind} {meta.namespace}/{meta.name}", why=why
+    )
     return published.quarantined(kind, meta, why)
 
 

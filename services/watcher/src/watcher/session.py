@@ -50,7 +50,12 @@ class Sessions:
     """Keeps the stream equal to the API server for as long as it runs."""
 
     def __init__(
-        self, kube: KubeClient, stream: Stream, namespaces: Sequence[str], *, new_epoch: Callable[[], str]
+        self,
+        kube: KubeClient,
+        stream: Stream,
+        namespaces: Sequence[str],
+        *,
+        new_epoch: Callable[[], str],
     ) -> None:
         """Follow some namespaces; no namespace means all."""
         self._kube = kube
@@ -59,8 +64,14 @@ class Sessions:
             target
             for namespace in (namespaces or [None])
             for target in (
-                *(Target(resource=kind, namespace=namespace, selector=part) for kind, part in published.REQUIRED),
-                *(Target(resource=kind, namespace=namespace, is_optional=True) for kind in published.OPTIONAL),
+                *(
+                    Target(resource=kind, namespace=namespace, selector=part)
+                    for kind, part in published.REQUIRED
+                ),
+                *(
+                    Target(resource=kind, namespace=namespace, is_optional=True)
+                    for kind in published.OPTIONAL
+                ),
             )
         ]
         self._new_epoch = new_epoch
@@ -72,13 +83,21 @@ class Sessions:
     def problem(self) -> str | None:
         """Return why the stream may differ from the API server; None when it does not. Read by the readiness probe."""
         unsent = self._outbox.problem if self._outbox is not None else None
-        return self._problem or unsent or next((watch.problem for watch in self._watches if watch.problem), None)
+        return (
+            self._problem
+            or unsent
+            or next((watch.problem for watch in self._watches if watch.problem), None)
+        )
 
     @property
     def stuck(self) -> str | None:
         """Name a watch with a blocked loop. Read by the liveness probe."""
         now = asyncio.get_running_loop().time()
-        stuck = [watch for watch in self._watches if now - watch.active_at > STUCK_SECONDS and watch.is_served]
+        stuck = [
+            watch
+            for watch in self._watches
+            if now - watch.active_at > STUCK_SECONDS and watch.is_served
+        ]
         return f"the watch of {stuck[0].target} stands still" if stuck else None
 
     async def run(self, term: Term) -> None:
@@ -98,7 +117,11 @@ class Sessions:
             if why != self._problem:
                 log.warning("the session is over", why=why)
             self._problem = why
-            retry = FIRST_RETRY if loop.time() - began > HEALTHY_SECONDS else min(LONGEST_RETRY, retry * 2)
+            retry = (
+                FIRST_RETRY
+                if loop.time() - began > HEALTHY_SECONDS
+                else min(LONGEST_RETRY, retry * 2)
+            )
             await asyncio.sleep(retry)
 
     async def _session(self, term: Term) -> str:
@@ -116,7 +139,13 @@ class Sessions:
         outbox = self._outbox = Outbox(self._stream, held, end_session, is_open=is_open)
         relay = Relay(outbox, end_session)
         self._watches = [
-            Watch(self._kube, target, Source(relay, number, target.resource), jitter=random.random, timing=Timing())
+            Watch(
+                self._kube,
+                target,
+                Source(relay, number, target.resource),
+                jitter=random.random,
+                timing=Timing(),
+            )
             for number, target in enumerate(self._targets)
         ]
         async with asyncio.TaskGroup() as group:
@@ -138,7 +167,9 @@ class Sessions:
             await watch.known.wait()
         term.prepared.set()
 
-    async def _publish(self, term: Term, relay: Relay, begun: StreamInfo, before: Synced | None) -> None:
+    async def _publish(
+        self, term: Term, relay: Relay, begun: StreamInfo, before: Synced | None
+    ) -> None:
         """Publish once the term has begun, into the stream that the session has begun with and its last marker."""
         identity, outbox, epoch = begun, relay.outbox, None
         if not outbox.is_open:
@@ -161,7 +192,9 @@ class Sessions:
             await self._complete(term, relay, before, epoch)
         return None
 
-    async def _complete(self, term: Term, relay: Relay, before: Synced | None, kept: str | None) -> NoReturn:
+    async def _complete(
+        self, term: Term, relay: Relay, before: Synced | None, kept: str | None
+    ) -> NoReturn:
         """Wait for all lists and for the difference to be published, then mark it; again for each newer list, and every `RENEW_SECONDS`."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -171,9 +204,13 @@ class Sessions:
         history = history_of(before, relay.version, epoch)
         while True:
             version = relay.version
-            is_due = loop.time() >= renewed_at + RENEW_SECONDS and not any(watch.problem for watch in self._watches)
+            is_due = loop.time() >= renewed_at + RENEW_SECONDS and not any(
+                watch.problem for watch in self._watches
+            )
             if version > marked or is_due:
-                self._problem = f"{len(relay.outbox)} objects are not published yet" if not marked else None
+                self._problem = (
+                    f"{len(relay.outbox)} objects are not published yet" if not marked else None
+                )
                 await relay.outbox.flush()
                 relay.mark(
                     Synced(
@@ -191,7 +228,12 @@ class Sessions:
                     metrics.SYNCED.set(1)
                     metrics.EPOCHS.inc(0 if kept else 1)
                     seconds = round(loop.time() - began, 3)
-                    log.info("the stream holds all there is", epoch=epoch, objects=len(relay), seconds=seconds)
+                    log.info(
+                        "the stream holds all there is",
+                        epoch=epoch,
+                        objects=len(relay),
+                        seconds=seconds,
+                    )
                 marked, renewed_at = version, loop.time()
             await asyncio.sleep(CHECK_SECONDS)
 
@@ -220,7 +262,10 @@ class Sessions:
                 return CREATED_ANEW
             if found.state.last_seq < newest:
                 return f"the state stream fell back from {newest} to {found.state.last_seq}"
-            if found.state.last_seq > identity.state.last_seq + outbox.stored_count + outbox.in_flight:
+            if (
+                found.state.last_seq
+                > identity.state.last_seq + outbox.stored_count + outbox.in_flight
+            ):
                 return "somebody else has written to the state stream: a watcher before us, or of another cluster"
 
 
@@ -239,7 +284,9 @@ async def run_in_turn(watches: Sequence[Watch]) -> None:
                 group.create_task(watch.run())
 
 
-async def _end_with(reason: Callable[[], Awaitable[str]], end_session: Callable[[str], None]) -> None:
+async def _end_with(
+    reason: Callable[[], Awaitable[str]], end_session: Callable[[str], None]
+) -> None:
     end_session(await reason())
 
 

@@ -17,7 +17,9 @@ from watcher.session import Sessions
 
 async def serve(settings: Settings) -> None:
     """Run the watcher until cancelled: publish while the Lease is ours, wait while it is not."""
-    kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent=f"raybus-{settings.service}")
+    kube = await KubeClient.connect(
+        kubeconfig=settings.kubeconfig, user_agent=f"raybus-{settings.service}"
+    )
     bus = Bus(settings)
     installation = Installation(kube, settings.namespace)
     stream = NatsStream(bus, installation, may_write=lambda: leadership.has_valid_lease)
@@ -25,18 +27,26 @@ async def serve(settings: Settings) -> None:
     held_in = settings.lease_namespace or settings.namespace
     leadership = Leadership(kube, SystemClock(), reach, namespace=held_in, me=identity_of(settings))
     namespaces = settings.watch_namespaces
-    sessions = Sessions(kube, stream, namespaces, new_epoch=lambda: feed.new_epoch(installation.known, token_hex(8)))
+    sessions = Sessions(
+        kube, stream, namespaces, new_epoch=lambda: feed.new_epoch(installation.known, token_hex(8))
+    )
 
     def ready() -> str | None:
         unwell = bus.problem or reach.problem
-        return unwell if leadership.standing_by else leadership.problem or unwell or sessions.problem
+        return (
+            unwell if leadership.standing_by else leadership.problem or unwell or sessions.problem
+        )
 
     def note() -> str | None:
         return f"standing by: {leadership.standing_by}" if leadership.standing_by else None
 
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(health.serve(settings.http_port, live=lambda: sessions.stuck, ready=ready, note=note))
+            group.create_task(
+                health.serve(
+                    settings.http_port, live=lambda: sessions.stuck, ready=ready, note=note
+                )
+            )
             group.create_task(bus.run())
             group.create_task(reach.run())
             while True:

@@ -59,7 +59,9 @@ async def message_of(folder: Path, *, names: list[str], lifetime: timedelta) -> 
     now = SystemClock().now()
     await a_server_that_shows(folder, Pair(b"", b""))
     pair = certificates.new_server(authority(folder), names=names, now=now, lifetime=lifetime)
-    with nats_server(folder, configuration=await a_server_that_shows(folder, pair), scheme="tls") as server:
+    with nats_server(
+        folder, configuration=await a_server_that_shows(folder, pair), scheme="tls"
+    ) as server:
         return await reported(Secured(server, folder).settings("watcher"))
 
 
@@ -74,17 +76,27 @@ async def test_a_key_that_the_server_does_not_know(secured: Secured, tmp_path: P
 
 
 async def test_a_client_without_a_key(secured: Secured, tmp_path: Path) -> None:
-    settings = Settings(service="watcher", nats_url=secured.server.url, nats_ca_file=tmp_path / "ca.crt")
+    settings = Settings(
+        service="watcher", nats_url=secured.server.url, nats_ca_file=tmp_path / "ca.crt"
+    )
 
-    assert "the server does not know a client without a key" in await reported(settings, of="Violation")
+    assert "the server does not know a client without a key" in await reported(
+        settings, of="Violation"
+    )
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        pytest.param("", "holds no NKEY seed; `python -m nats_admin.provision credentials` makes one", id="empty"),
         pytest.param(
-            "nonsense", "holds no NKEY seed; `python -m nats_admin.provision credentials` makes one", id="no seed"
+            "",
+            "holds no NKEY seed; `python -m nats_admin.provision credentials` makes one",
+            id="empty",
+        ),
+        pytest.param(
+            "nonsense",
+            "holds no NKEY seed; `python -m nats_admin.provision credentials` makes one",
+            id="no seed",
         ),
         pytest.param(None, "cannot be read: Is a directory", id="unreadable"),
     ],
@@ -101,7 +113,9 @@ async def test_a_seed_file_that_is_of_no_use_is_a_wrong_setting(
     assert str(refused.value) == f"RAYBUS_NATS_SEED_FILE={file}: {reason}"
 
 
-async def test_a_seed_file_that_goes_bad_later_is_waited_out(secured: Secured, tmp_path: Path) -> None:
+async def test_a_seed_file_that_goes_bad_later_is_waited_out(
+    secured: Secured, tmp_path: Path
+) -> None:
     settings = secured.settings("watcher")
     file = tmp_path / "users" / "watcher.seed"
     good = file.read_text()
@@ -110,7 +124,9 @@ async def test_a_seed_file_that_goes_bad_later_is_waited_out(secured: Secured, t
         file.write_text("nonsense")
         secured.server.kill()
         secured.server.start()
-        await eventually(lambda: "holds no NKEY seed" in (bus.problem or ""), within=30.0, what="the reason")
+        await eventually(
+            lambda: "holds no NKEY seed" in (bus.problem or ""), within=30.0, what="the reason"
+        )
         file.write_text(good)
         await eventually(lambda: bus.problem is None, within=30.0, what="the connection")
 
@@ -120,12 +136,16 @@ async def test_an_authority_file_without_a_certificate_is_a_wrong_setting(tmp_pa
     file.write_text("nonsense")
     settings = Settings(service="watcher", nats_url="tls://127.0.0.1:1", nats_ca_file=file)
 
-    with pytest.raises(errors.InvalidSpec, match=f"^RAYBUS_NATS_CA_FILE={file}: no certificate in it"):
+    with pytest.raises(
+        errors.InvalidSpec, match=f"^RAYBUS_NATS_CA_FILE={file}: no certificate in it"
+    ):
         await Bus(settings).run()
 
 
 async def test_an_expired_certificate(tmp_path: Path) -> None:
-    assert (await message_of(tmp_path, names=["127.0.0.1"], lifetime=timedelta(seconds=-1))).endswith(
+    assert (
+        await message_of(tmp_path, names=["127.0.0.1"], lifetime=timedelta(seconds=-1))
+    ).endswith(
         "is not reachable: the certificate of the server, or its authority's, has expired; "
         f"make it anew: delete its file and run {RENEW}"
     )
@@ -137,7 +157,9 @@ async def test_a_certificate_for_another_host(tmp_path: Path) -> None:
     )
 
 
-async def test_a_certificate_of_an_authority_that_we_do_not_trust(secured: Secured, tmp_path: Path) -> None:
+async def test_a_certificate_of_an_authority_that_we_do_not_trust(
+    secured: Secured, tmp_path: Path
+) -> None:
     other = tmp_path / "other.crt"
     other.write_bytes(certificates.new_authority(now=SystemClock().now()).certificate)
     settings = Settings(service="watcher", nats_url=secured.server.url, nats_ca_file=other)
@@ -160,8 +182,12 @@ async def test_the_end_of_certificates_is_exported_and_warned_of(
 ) -> None:
     now = SystemClock().now()
     await a_server_that_shows(tmp_path, Pair(b"", b""))
-    pair = certificates.new_server(authority(tmp_path), names=["127.0.0.1"], now=now, lifetime=timedelta(days=3))
-    with nats_server(tmp_path, configuration=await a_server_that_shows(tmp_path, pair), scheme="tls") as server:
+    pair = certificates.new_server(
+        authority(tmp_path), names=["127.0.0.1"], now=now, lifetime=timedelta(days=3)
+    )
+    with nats_server(
+        tmp_path, configuration=await a_server_that_shows(tmp_path, pair), scheme="tls"
+    ) as server:
         async with connect(Secured(server, tmp_path).settings("watcher")) as bus:
             await bus.session()
 
@@ -180,7 +206,9 @@ async def test_one_server_of_several_is_enough(secured: Secured) -> None:
         nats_seed_file=settings.nats_seed_file,
     )
     async with connect(both) as bus:
-        await eventually(lambda: bus.problem is None, within=30.0, what="the connection to the second")
+        await eventually(
+            lambda: bus.problem is None, within=30.0, what="the connection to the second"
+        )
 
 
 async def test_a_forbidden_subscription_is_reported_at_once(secured: Secured) -> None:
@@ -188,13 +216,18 @@ async def test_a_forbidden_subscription_is_reported_at_once(secured: Secured) ->
         await bus.session()
         with pytest.raises(errors.Unavailable) as refused:
             await bus.api("STREAM.CREATE.RAY_STATE", streams.state(), dict[str, object])
-    assert str(refused.value) == "the NATS user watcher may not publish to $js.api.stream.create.ray_state"
+    assert (
+        str(refused.value)
+        == "the NATS user watcher may not publish to $js.api.stream.create.ray_state"
+    )
 
 
 async def test_a_stream_that_is_missing_is_named(secured: Secured) -> None:
     async with connect(secured.settings("watcher")) as bus:
         await bus.session()
-        with pytest.raises(errors.NotFound, match=r"stream not found .* the provisioner beside the server makes it"):
+        with pytest.raises(
+            errors.NotFound, match=r"stream not found .* the provisioner beside the server makes it"
+        ):
             await bus.stream("RAY_STATE")
 
 
@@ -210,7 +243,9 @@ async def test_nobody_listens_at_the_start_and_later_again(tmp_path: Path) -> No
             server.start()
             await eventually(lambda: bus.problem is None, within=30.0, what="the connection")
             server.kill()
-            await eventually(lambda: bus.problem == nobody, within=30.0, what="the reason once more")
+            await eventually(
+                lambda: bus.problem == nobody, within=30.0, what="the reason once more"
+            )
             with pytest.raises(errors.Unavailable) as refused:
                 await bus.stream("RAY_STATE")
             assert str(refused.value) == nobody
@@ -229,7 +264,9 @@ async def test_a_slow_server_is_waited_for_and_a_very_slow_one_is_named(tmp_path
             wire.delay = 3.0
             with pytest.raises(errors.Unavailable) as refused:
                 await bus.stream("RAY_STATE")
-            assert str(refused.value) == "NATS did not answer $JS.API.STREAM.INFO.RAY_STATE within 2 s"
+            assert (
+                str(refused.value) == "NATS did not answer $JS.API.STREAM.INFO.RAY_STATE within 2 s"
+            )
             wire.delay = 0.0
             await eventually_true(lambda: answers(bus), within=60.0, what="an answer")
 

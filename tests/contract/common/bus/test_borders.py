@@ -74,11 +74,17 @@ def _consumer(stream: str, **config: object) -> dict[str, object]:
     return {"stream_name": stream, "config": {"ack_policy": "none", **config}}
 
 
-@pytest.mark.parametrize("body", [{"filter_subject": "ray.state.>"}, {"filter_subjects": ["ray.>"]}, {}])
-async def test_a_body_cannot_widen_the_filter_of_the_subject(borders: Borders, body: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "body", [{"filter_subject": "ray.state.>"}, {"filter_subjects": ["ray.>"]}, {}]
+)
+async def test_a_body_cannot_widen_the_filter_of_the_subject(
+    borders: Borders, body: dict[str, object]
+) -> None:
     inbox = (await borders.session("cluster-reconciler")).inbox
     narrow = "CONSUMER.CREATE.RAY_STATE.mine.ray.state.3.>"
-    refused = await borders.ask("cluster-reconciler", narrow, _consumer("RAY_STATE", deliver_subject=inbox, **body))
+    refused = await borders.ask(
+        "cluster-reconciler", narrow, _consumer("RAY_STATE", deliver_subject=inbox, **body)
+    )
     assert refused.error is not None
 
 
@@ -103,7 +109,9 @@ async def test_an_external_consumer_receives_no_state(borders: Borders) -> None:
             reported.append(message.data)
 
     await session.listen(f"{session.inbox}.deliver.x", receive)
-    body = _consumer("RAY_EVENTS", name="x", deliver_subject=f"{session.inbox}.deliver.x", filter_subject=">")
+    body = _consumer(
+        "RAY_EVENTS", name="x", deliver_subject=f"{session.inbox}.deliver.x", filter_subject=">"
+    )
     await borders.ask("subscriber", "CONSUMER.CREATE.RAY_EVENTS.x.>", body)
     await borders.change(2)
     await borders.happen(2)
@@ -130,7 +138,9 @@ async def test_the_consumer_of_an_external_consumer_forges_nothing_in_our_accoun
         received.append(message.subject)
 
     await watcher.listen("_INBOX_watcher.>", receive)
-    body = _consumer("RAY_EVENTS", name="forger", deliver_subject=target, filter_subject="ray.events.>")
+    body = _consumer(
+        "RAY_EVENTS", name="forger", deliver_subject=target, filter_subject="ray.events.>"
+    )
     await borders.ask("subscriber", "CONSUMER.CREATE.RAY_EVENTS.forger.ray.events.>", body)
     await borders.happen(2)
     await borders.change(2)
@@ -139,8 +149,12 @@ async def test_the_consumer_of_an_external_consumer_forges_nothing_in_our_accoun
 
 
 @pytest.mark.parametrize("target", ["ray.state.3.pod.ns.forged", "ray.events.ns.svc.forged"])
-async def test_a_services_consumer_stores_nothing_in_a_stream(borders: Borders, target: str) -> None:
-    body = _consumer("RAY_STATE", name="forger", deliver_subject=target, filter_subject="ray.state.>")
+async def test_a_services_consumer_stores_nothing_in_a_stream(
+    borders: Borders, target: str
+) -> None:
+    body = _consumer(
+        "RAY_STATE", name="forger", deliver_subject=target, filter_subject="ray.state.>"
+    )
     await borders.ask("cluster-reconciler", "CONSUMER.CREATE.RAY_STATE.forger.ray.state.>", body)
     await borders.change(2)
     await borders.happen(2)
@@ -152,14 +166,21 @@ async def test_only_events_cross_the_border_whatever_external_consumers_may_publ
 ) -> None:
     """Give an external consumer all rights in its account, so that only the border protects."""
     users = [
-        msgspec.structs.replace(user, publish=(">",), subscribe=(">",)) if user.name == "subscriber" else user
+        msgspec.structs.replace(user, publish=(">",), subscribe=(">",))
+        if user.name == "subscriber"
+        else user
         for user in permissions.USERS
     ]
     monkeypatch.setattr(permissions, "USERS", tuple(users))
     async with outside(tmp_path) as at:
         borders = Borders(at)
         mighty = await borders.session("subscriber")
-        for verb in ("CONSUMER.CREATE.RAY_STATE", "STREAM.INFO.RAY_STATE", "STREAM.DELETE.RAY_EVENTS", "INFO"):
+        for verb in (
+            "CONSUMER.CREATE.RAY_STATE",
+            "STREAM.INFO.RAY_STATE",
+            "STREAM.DELETE.RAY_EVENTS",
+            "INFO",
+        ):
             with pytest.raises(errors.Unavailable, match="no responders"):
                 await mighty.request(f"{event_streams.MIRROR_API}.{verb}", b"{}", read=status_of)
         for subject in (STATE, EVENT):

@@ -91,10 +91,14 @@ async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
             partly: Feed = FakeFeed(fake, tree=Tree.SERVICE)
         else:
             server = stack.enter_context(nats_server(tmp_path))
-            bus = await stack.enter_async_context(connect(Settings(service="test", nats_url=server.url)))
+            bus = await stack.enter_async_context(
+                connect(Settings(service="test", nats_url=server.url))
+            )
             await bus.session()
             await stream_keeper.ensure(bus, [streams.state()])
-            found = Setup(RealStream(bus, server), StateFeed(bus, reader="test"), recorder, services)
+            found = Setup(
+                RealStream(bus, server), StateFeed(bus, reader="test"), recorder, services
+            )
             partly = StateFeed(bus, reader="test-services", tree=Tree.SERVICE)
         group = await stack.enter_async_context(asyncio.TaskGroup())
         following = [
@@ -108,8 +112,12 @@ async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
 
 
 def a_pod(name: str = "one", *, version: int = 10) -> State:
-    body = msgspec.json.encode({"metadata": {"namespace": "ns", "name": name, "resourceVersion": str(version)}})
-    return State(kind="Pod", namespace="ns", name=name, uid="u", version=str(version), form="1", body=body)
+    body = msgspec.json.encode(
+        {"metadata": {"namespace": "ns", "name": name, "resourceVersion": str(version)}}
+    )
+    return State(
+        kind="Pod", namespace="ns", name=name, uid="u", version=str(version), form="1", body=body
+    )
 
 
 def gone(name: str = "one", *, version: int = 11, moved_to: int | Place | None = None) -> Gone:
@@ -186,11 +194,15 @@ async def test_a_tombstone_removes(setup: Setup) -> None:
 
     await setup.stream.store(under(3), gone(version=21))
 
-    await eventually(lambda: setup.recorder.removals == [(("Pod", "ns", "one"), 21)], what="the removal")
+    await eventually(
+        lambda: setup.recorder.removals == [(("Pod", "ns", "one"), 21)], what="the removal"
+    )
 
 
 async def test_an_object_in_quarantine_is_delivered_with_the_reason(setup: Setup) -> None:
-    withheld = Quarantined(kind="Pod", namespace="ns", name="one", uid="u", version="10", body=b"{}", why="too large")
+    withheld = Quarantined(
+        kind="Pod", namespace="ns", name="one", uid="u", version="10", body=b"{}", why="too large"
+    )
     await setup.stream.store(under(3), withheld)
     await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
 
@@ -206,17 +218,22 @@ async def test_an_object_that_moves_to_another_owner_is_gone(setup: Setup) -> No
     await setup.stream.store(under(3), gone(moved_to=OTHER))
 
     await eventually(
-        lambda: setup.recorder.moves == [(("Pod", "ns", "one"), Place(OTHER, Tree.SERVICE))], what="the move"
+        lambda: setup.recorder.moves == [(("Pod", "ns", "one"), Place(OTHER, Tree.SERVICE))],
+        what="the move",
     )
     assert setup.recorder.names("Pod") == set()
 
 
-async def test_a_reader_of_services_gets_no_other_tree_but_learns_of_completeness(setup: Setup) -> None:
+async def test_a_reader_of_services_gets_no_other_tree_but_learns_of_completeness(
+    setup: Setup,
+) -> None:
     await setup.stream.store(under(3, "alone", tree=Tree.CLUSTER), a_pod("alone"))
     await setup.stream.store(under(3, "served"), a_pod("served"))
     await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
 
-    await eventually(lambda: setup.recorder.is_synced and setup.services.is_synced, what="the end of both loads")
+    await eventually(
+        lambda: setup.recorder.is_synced and setup.services.is_synced, what="the end of both loads"
+    )
     assert setup.recorder.names("Pod") == {"alone", "served"}
     assert setup.services.names("Pod") == {"served"}
 
@@ -224,13 +241,16 @@ async def test_a_reader_of_services_gets_no_other_tree_but_learns_of_completenes
 async def test_an_object_that_leaves_for_a_tree_that_is_not_read_is_gone(setup: Setup) -> None:
     await setup.stream.store(under(3), a_pod())
     await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
-    await eventually(lambda: setup.recorder.is_synced and setup.services.is_synced, what="the end of both loads")
+    await eventually(
+        lambda: setup.recorder.is_synced and setup.services.is_synced, what="the end of both loads"
+    )
 
     await setup.stream.store(under(3, tree=Tree.CLUSTER), a_pod())
     await setup.stream.store(under(3), gone(moved_to=Place(3, Tree.CLUSTER)))
 
     await eventually(
-        lambda: setup.services.moves == [(("Pod", "ns", "one"), Place(NOT_READ, Tree.CLUSTER))], what="the move"
+        lambda: setup.services.moves == [(("Pod", "ns", "one"), Place(NOT_READ, Tree.CLUSTER))],
+        what="the move",
     )
     assert setup.services.names("Pod") == set()
     await setup.stream.store(under(3, "last"), a_pod("last"))
@@ -266,8 +286,12 @@ async def test_nothing_is_decided_on_a_stream_that_was_lost(setup: Setup) -> Non
 
 
 async def test_a_large_object_is_compressed_on_the_way(setup: Setup) -> None:
-    large = msgspec.json.encode({"metadata": {"namespace": "ns", "name": "large"}, "ballast": "x" * 1_500_000})
-    state = State(kind="Pod", namespace="ns", name="large", uid="u", version="1", form="1", body=large)
+    large = msgspec.json.encode(
+        {"metadata": {"namespace": "ns", "name": "large"}, "ballast": "x" * 1_500_000}
+    )
+    state = State(
+        kind="Pod", namespace="ns", name="large", uid="u", version="1", form="1", body=large
+    )
 
     await setup.stream.store(under(3, "large"), state)
     await setup.stream.mark("a", 20, frozenset({FOLLOWED}))

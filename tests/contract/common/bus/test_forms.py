@@ -39,17 +39,31 @@ class Watcher:
     async def pod(self, name: str = "one", *, version: int = 10, **fields: object) -> None:
         metadata = {"namespace": "ns", "name": name, "resourceVersion": str(version)}
         body = msgspec.json.encode({"metadata": metadata, **fields})
-        state = State(kind="Pod", namespace="ns", name=name, uid="u", version=str(version), form=self._pod, body=body)
+        state = State(
+            kind="Pod",
+            namespace="ns",
+            name=name,
+            uid="u",
+            version=str(version),
+            form=self._pod,
+            body=body,
+        )
         await self.store(under(name), state)
 
     async def mark(self, epoch: str, version: int = 20) -> None:
-        await self.store(subjects.synced(3), Synced(epoch=epoch, version=version, forms=self._listed))
-        await self.store(subjects.synced(0), Synced(epoch=epoch, version=version, forms=self._listed))
+        await self.store(
+            subjects.synced(3), Synced(epoch=epoch, version=version, forms=self._listed)
+        )
+        await self.store(
+            subjects.synced(0), Synced(epoch=epoch, version=version, forms=self._listed)
+        )
 
     async def store(self, subject: str, message: Message, **headers: str) -> None:
         wire = messages.encode(message)
         sent = wire.headers | {name.replace("_", "-"): value for name, value in headers.items()}
-        await self._bus.publish(subject, wire.payload, sent, expected=None, message_id=f"m-{next(NUMBER)}")
+        await self._bus.publish(
+            subject, wire.payload, sent, expected=None, message_id=f"m-{next(NUMBER)}"
+        )
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -63,7 +77,9 @@ class Setup(msgspec.Struct, frozen=True):
         return Watcher(self.bus, FIRST | {"Pod": pod} if listed is None else listed, pod=pod)
 
     async def synced(self, version: int = 20) -> None:
-        await eventually(lambda: self.recorder.is_synced and self.recorder.syncs[-1] == version, what="the load")
+        await eventually(
+            lambda: self.recorder.is_synced and self.recorder.syncs[-1] == version, what="the load"
+        )
 
     async def refused(self) -> str:
         """Wait until the reader reports why it does not read, and see that it does not decide either; return why."""
@@ -80,18 +96,29 @@ def under(name: str) -> str:
 @pytest_asyncio.fixture
 async def setup(tmp_path: Path) -> AsyncGenerator[Setup]:
     with nats_server(tmp_path) as server:
-        async with connect(Settings(service="test", nats_url=server.url)) as bus, asyncio.TaskGroup() as group:
+        async with (
+            connect(Settings(service="test", nats_url=server.url)) as bus,
+            asyncio.TaskGroup() as group,
+        ):
             await bus.session()
             await stream_keeper.ensure(bus, [streams.state()])
-            feed, recorder = StateFeed(bus, reader="test", kinds=frozenset({"Pod", "RayCluster"})), Recorder()
-            tasks = [group.create_task(feed.follow(3, recorder)), group.create_task(feed.check_forms())]
+            feed, recorder = (
+                StateFeed(bus, reader="test", kinds=frozenset({"Pod", "RayCluster"})),
+                Recorder(),
+            )
+            tasks = [
+                group.create_task(feed.follow(3, recorder)),
+                group.create_task(feed.check_forms()),
+            ]
             yield Setup(bus, feed, recorder)
             for task in tasks:
                 task.cancel()
 
 
 @pytest.mark.parametrize("form", ["1.0", "1.7", "1", "1-f73851c4"])
-async def test_a_reader_reads_its_own_major_and_what_the_build_before_it_wrote(setup: Setup, form: str) -> None:
+async def test_a_reader_reads_its_own_major_and_what_the_build_before_it_wrote(
+    setup: Setup, form: str
+) -> None:
     await setup.watcher(pod=form).pod()
     await setup.watcher({} if "." not in form else None, pod=form).mark("a")
 
@@ -124,7 +151,15 @@ async def test_what_all_partitions_have_in_common_is_logged_once_a_second(setup:
     with capture_logs() as logged:
         for partition in range(PARTITIONS):
             place = Place(partition, Tree.SERVICE)
-            state = State(kind="Pod", namespace="ns", name="one", uid="u", version="10", form="2.0", body=b"{}")
+            state = State(
+                kind="Pod",
+                namespace="ns",
+                name="one",
+                uid="u",
+                version="10",
+                form="2.0",
+                body=b"{}",
+            )
             await newer.store(subjects.state(place, "Pod", "ns", "one"), state)
         async with asyncio.TaskGroup() as group:
             follow = setup.feed.follow
@@ -193,9 +228,15 @@ async def test_a_kind_that_the_watcher_does_not_publish_is_not_taken_for_absent(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(forms.FORMS, "Novel", Form(1, 0))
-    reader, recorder = StateFeed(setup.bus, reader="novel", kinds=frozenset({"Pod", "Novel"})), Recorder()
+    reader, recorder = (
+        StateFeed(setup.bus, reader="novel", kinds=frozenset({"Pod", "Novel"})),
+        Recorder(),
+    )
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(reader.follow(3, recorder)), group.create_task(reader.check_forms())]
+        tasks = [
+            group.create_task(reader.follow(3, recorder)),
+            group.create_task(reader.check_forms()),
+        ]
         await setup.watcher({}).mark("older")
         await setup.synced()  # a reader that does not decode it continues
 
@@ -211,7 +252,9 @@ async def test_a_kind_that_the_watcher_does_not_publish_is_not_taken_for_absent(
 
 async def test_a_kind_that_is_not_read_may_have_any_form(setup: Setup) -> None:
     watcher = setup.watcher(FIRST | {"Job": "2.0", "Novel": "7.1"})
-    job = State(kind="Job", namespace="ns", name="one", uid="u", version="1", form="2.0", body=b"unknown")
+    job = State(
+        kind="Job", namespace="ns", name="one", uid="u", version="1", form="2.0", body=b"unknown"
+    )
     await watcher.store(subjects.state(Place(3, Tree.SERVICE), "Job", "ns", "one"), job)
     novel = msgspec.structs.replace(job, kind="Novel", form="7.1")
     await watcher.store(subjects.state(Place(3, Tree.SERVICE), "Novel", "ns", "one"), novel)
@@ -240,7 +283,9 @@ async def test_a_reader_that_cannot_decode_a_deletion_does_not_decide_as_if_the_
     await watcher.mark("a")
     await setup.synced()
 
-    state = State(kind="Pod", namespace="ns", name="one", uid="u", version="21", form="1.0", body=b"{}")
+    state = State(
+        kind="Pod", namespace="ns", name="one", uid="u", version="21", form="1.0", body=b"{}"
+    )
     gone = Gone(kind="Pod", namespace="ns", name="one", version="21")
     await watcher.store(under("one"), gone if "Raybus_Form" in header else state, **header)
 
@@ -252,7 +297,9 @@ async def test_a_reader_that_cannot_decode_a_deletion_does_not_decide_as_if_the_
 
 async def test_what_stands_under_no_subject_of_ours_is_passed_over(setup: Setup) -> None:
     watcher = setup.watcher()
-    state = State(kind="Pod", namespace="ns", name="one", uid="u", version="21", form="9.0", body=b"{}")
+    state = State(
+        kind="Pod", namespace="ns", name="one", uid="u", version="21", form="9.0", body=b"{}"
+    )
     await watcher.store("ray.state.3.service.by-node.pod.ns.node-1.one", state)
     await watcher.mark("a")
 

@@ -25,13 +25,22 @@ NUMBER = count()
 
 async def mark(bus: Bus, marker: Synced) -> None:
     wire = messages.encode(marker)
-    await bus.publish(subjects.synced(3), wire.payload, wire.headers, expected=None, message_id=f"m-{next(NUMBER)}")
+    await bus.publish(
+        subjects.synced(3),
+        wire.payload,
+        wire.headers,
+        expected=None,
+        message_id=f"m-{next(NUMBER)}",
+    )
 
 
 @asynccontextmanager
 async def reading(folder: Path, marker: Synced) -> AsyncGenerator[tuple[Bus, StateFeed, Recorder]]:
     with nats_server(folder) as server:
-        async with connect(Settings(service="test", nats_url=server.url)) as bus, asyncio.TaskGroup() as group:
+        async with (
+            connect(Settings(service="test", nats_url=server.url)) as bus,
+            asyncio.TaskGroup() as group,
+        ):
             await bus.session()
             await stream_keeper.ensure(bus, [streams.state()])
             await mark(bus, marker)
@@ -41,7 +50,9 @@ async def reading(folder: Path, marker: Synced) -> AsyncGenerator[tuple[Bus, Sta
             following.cancel()
 
 
-async def test_nobody_decides_on_a_state_that_the_watcher_no_longer_confirms(tmp_path: Path) -> None:
+async def test_nobody_decides_on_a_state_that_the_watcher_no_longer_confirms(
+    tmp_path: Path,
+) -> None:
     marker = Synced(epoch="e", version=5, renewed=0.1)
     async with reading(tmp_path, marker) as (bus, _, recorder):
         await eventually(lambda: recorder.is_synced, what="the load")
@@ -70,7 +81,11 @@ async def test_a_watcher_of_an_earlier_release_need_not_confirm(
 
 
 async def test_nobody_decides_on_a_state_that_is_divided_otherwise(tmp_path: Path) -> None:
-    async with reading(tmp_path, Synced(epoch="e", version=5, partitions=128)) as (_, feed, recorder):
+    async with reading(tmp_path, Synced(epoch="e", version=5, partitions=128)) as (
+        _,
+        feed,
+        recorder,
+    ):
         await eventually(lambda: feed.problem is not None, what="the reason")
         assert feed.problem == (
             "the watcher divides into 128 partitions, this release into 64: run all services in one version"

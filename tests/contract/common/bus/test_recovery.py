@@ -33,7 +33,9 @@ async def secured(tmp_path: Path) -> AsyncGenerator[Secured]:
 async def kept(secured: Secured) -> AsyncGenerator[None]:
     """Keep the streams as the container beside a server does."""
     async with connect(secured.settings("keeper")) as keeper, asyncio.TaskGroup() as group:
-        keeping = group.create_task(stream_keeper.keep(keeper, [streams.state(), event_streams.events()]))
+        keeping = group.create_task(
+            stream_keeper.keep(keeper, [streams.state(), event_streams.events()])
+        )
         await eventually_true(lambda: has(keeper, "RAY_EVENTS"), within=10.0, every=0.05)
         yield
         keeping.cancel()
@@ -68,7 +70,9 @@ async def save(bus: Bus, stream: str) -> Backup:
             await session.publish(message.reply)
 
     end = await session.listen(inbox, receive)
-    answer = await bus.api(f"STREAM.SNAPSHOT.{stream}", {"deliver_subject": inbox, "chunk_size": 65536}, dict[str, Any])
+    answer = await bus.api(
+        f"STREAM.SNAPSHOT.{stream}", {"deliver_subject": inbox, "chunk_size": 65536}, dict[str, Any]
+    )
     backup = Backup(config=answer["config"], state=answer["state"], chunks=[])
     async with asyncio.timeout(10.0):
         while chunk := await chunks.get():
@@ -90,11 +94,15 @@ async def delete(bus: Bus, stream: str) -> None:
     await bus.api(f"STREAM.DELETE.{stream}", None, dict[str, Any])
 
 
-async def test_a_backup_of_the_events_comes_back_after_the_stream_was_lost(secured: Secured) -> None:
+async def test_a_backup_of_the_events_comes_back_after_the_stream_was_lost(
+    secured: Secured,
+) -> None:
     async with kept(secured), connect(secured.settings("administrator")) as administrator:
         async with connect(secured.settings("service-reconciler")) as service:
             await service.session()
-            await service.publish(EVENT, b'{"specversion":"1.0"}', {}, expected=None, message_id="event-1")
+            await service.publish(
+                EVENT, b'{"specversion":"1.0"}', {}, expected=None, message_id="event-1"
+            )
         session = await administrator.session()
         backup = await save(administrator, "RAY_EVENTS")
 
@@ -116,14 +124,17 @@ async def test_a_deleted_stream_is_made_again_by_the_keeper(secured: Secured) ->
 
         async def is_new() -> bool:
             return (
-                await has(administrator, "RAY_STATE") and (await administrator.stream("RAY_STATE")).created != created
+                await has(administrator, "RAY_STATE")
+                and (await administrator.stream("RAY_STATE")).created != created
             )
 
         await eventually_true(is_new, within=10.0, every=0.1)
 
 
 @pytest.mark.parametrize("user", ["watcher", "service-reconciler", "keeper", "provisioner"])
-async def test_nobody_else_saves_deletes_or_brings_back_a_stream(secured: Secured, user: str) -> None:
+async def test_nobody_else_saves_deletes_or_brings_back_a_stream(
+    secured: Secured, user: str
+) -> None:
     async with kept(secured), connect(secured.settings(user)) as bus:
         await bus.session()
         for verb in ("SNAPSHOT", "DELETE", "RESTORE"):

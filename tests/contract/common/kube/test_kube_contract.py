@@ -13,7 +13,15 @@ from prometheus_client import REGISTRY
 from common import errors
 from common.api.opaque import Body
 from common.kube.client import Kube, KubeClient, Patch
-from common.kube.resources import EVENT, POD, RAY_SERVICE, SECRET, SERVICE, SERVICE_ACCOUNT, Resource
+from common.kube.resources import (
+    EVENT,
+    POD,
+    RAY_SERVICE,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Resource,
+)
 from localcluster.control_plane import ControlPlane
 from support.fakes.kube import FakeKube
 
@@ -41,11 +49,19 @@ def a_name() -> str:
 
 def a_service(name: str, **labels: str) -> Body:
     spec = {"ports": [{"name": "http", "port": 80}], "selector": {"app": "a"}}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "labels": labels}, "spec": spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+    }
 
 
 def a_rayservice(name: str, **meta: Any) -> Body:
-    head = {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "ray-head", "image": "ray"}]}}}
+    head = {
+        "rayStartParams": {},
+        "template": {"spec": {"containers": [{"name": "ray-head", "image": "ray"}]}},
+    }
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayService",
@@ -93,10 +109,14 @@ async def test_the_answer_for_a_new_pod_is_its_metadata(kube: Kube) -> None:
     answer = read(await kube.create(POD, NAMESPACE, {"metadata": {"name": name}, "spec": spec}))
     assert sorted(answer) == ["apiVersion", "kind", "metadata"]
     assert (answer["metadata"]["name"], answer["kind"]) == (name, "PartialObjectMetadata")
-    assert read(await kube.get(POD, NAMESPACE, name))["metadata"]["uid"] == answer["metadata"]["uid"]
+    assert (
+        read(await kube.get(POD, NAMESPACE, name))["metadata"]["uid"] == answer["metadata"]["uid"]
+    )
 
 
-@pytest.mark.parametrize("resource", [SERVICE, RAY_SERVICE, POD, SECRET], ids=lambda each: each.kind)
+@pytest.mark.parametrize(
+    "resource", [SERVICE, RAY_SERVICE, POD, SECRET], ids=lambda each: each.kind
+)
 async def test_what_is_not_there_is_not_found(kube: Kube, resource: Resource) -> None:
     with pytest.raises(errors.NotFound):
         await kube.get(resource, NAMESPACE, a_name())
@@ -117,7 +137,12 @@ async def test_a_list_brings_what_its_selector_matches(kube: Kube) -> None:
 async def test_a_status_is_replaced_without_touching_the_spec(kube: Kube) -> None:
     old = await created(kube, RAY_SERVICE, a_rayservice(a_name()))
     meta = {key: old["metadata"][key] for key in ("name", "namespace", "resourceVersion")}
-    body = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": meta, "status": {"serviceStatus": "Running"}}
+    body = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": meta,
+        "status": {"serviceStatus": "Running"},
+    }
     new = read(await kube.replace(RAY_SERVICE, NAMESPACE, body, subresource="status"))
     assert new["status"]["serviceStatus"] == "Running"
     assert new["spec"] == old["spec"]
@@ -127,7 +152,12 @@ async def test_a_status_is_replaced_without_touching_the_spec(kube: Kube) -> Non
 async def test_a_status_decided_on_an_old_read_is_a_conflict(kube: Kube) -> None:
     old = await created(kube, RAY_SERVICE, a_rayservice(a_name()))
     meta = {key: old["metadata"][key] for key in ("name", "namespace", "resourceVersion")}
-    body = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": meta, "status": {"serviceStatus": "Running"}}
+    body = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": meta,
+        "status": {"serviceStatus": "Running"},
+    }
     await kube.replace(RAY_SERVICE, NAMESPACE, body, subresource="status")
     with pytest.raises(errors.Conflict):
         await kube.replace(RAY_SERVICE, NAMESPACE, {**body, "status": {}}, subresource="status")
@@ -140,22 +170,33 @@ async def test_a_patch_that_names_an_old_version_is_a_conflict(kube: Kube) -> No
     assert read(await kube.patch(SERVICE, NAMESPACE, name, patch))["metadata"]["labels"]["a"] == "b"
     with pytest.raises(errors.Conflict):
         await kube.patch(
-            SERVICE, NAMESPACE, name, Patch(body={"metadata": {"resourceVersion": version, "labels": {"a": "c"}}})
+            SERVICE,
+            NAMESPACE,
+            name,
+            Patch(body={"metadata": {"resourceVersion": version, "labels": {"a": "c"}}}),
         )
 
 
 async def test_a_merge_patch_removes_null_fields(kube: Kube) -> None:
     name = a_name()
     await created(kube, SERVICE, a_service(name, gone="x", kept="y"))
-    new = read(await kube.patch(SERVICE, NAMESPACE, name, Patch(body={"metadata": {"labels": {"gone": None}}})))
+    new = read(
+        await kube.patch(
+            SERVICE, NAMESPACE, name, Patch(body={"metadata": {"labels": {"gone": None}}})
+        )
+    )
     assert new["metadata"]["labels"] == {"kept": "y"}
 
 
-async def test_a_change_of_spec_bumps_the_generation_and_a_change_of_labels_does_not(kube: Kube) -> None:
+async def test_a_change_of_spec_bumps_the_generation_and_a_change_of_labels_does_not(
+    kube: Kube,
+) -> None:
     name = a_name()
     await created(kube, RAY_SERVICE, a_rayservice(name))
     labels = Patch(body={"metadata": {"labels": {"a": "b"}}})
-    assert read(await kube.patch(RAY_SERVICE, NAMESPACE, name, labels))["metadata"]["generation"] == 1
+    assert (
+        read(await kube.patch(RAY_SERVICE, NAMESPACE, name, labels))["metadata"]["generation"] == 1
+    )
     spec = Patch(body={"spec": {"serveConfigV2": "x"}})
     assert read(await kube.patch(RAY_SERVICE, NAMESPACE, name, spec))["metadata"]["generation"] == 2
 
@@ -193,7 +234,11 @@ async def test_a_collection_is_deleted_by_selector(kube: Kube) -> None:
         await created(
             kube,
             SECRET,
-            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": a_name(), "labels": {"mark": mark}}},
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": a_name(), "labels": {"mark": mark}},
+            },
         )
     await kube.delete_collection(SECRET, NAMESPACE, label_selector=f"mark={mark}")
     assert read(await kube.list(SECRET, NAMESPACE, label_selector=f"mark={mark}"))["items"] == []
@@ -204,7 +249,9 @@ async def test_a_token_is_issued_for_an_account_that_exists_and_names_its_times(
     with pytest.raises(errors.NotFound):
         await kube.request_token(NAMESPACE, name, seconds=600)
     await created(kube, SERVICE_ACCOUNT, {"metadata": {"name": name}})
-    issued = [read(await kube.request_token(NAMESPACE, name, seconds=seconds)) for seconds in (600, 3600)]
+    issued = [
+        read(await kube.request_token(NAMESPACE, name, seconds=seconds)) for seconds in (600, 3600)
+    ]
     assert len({each["status"]["token"] for each in issued}) == 2
     lives = [
         datetime.fromisoformat(each["status"]["expirationTimestamp"])
@@ -236,13 +283,25 @@ async def test_events_of_our_recorder_are_accepted(kube: Kube) -> None:
     from common.runtime.events import EventRecorder  # noqa: PLC0415
 
     recorder = EventRecorder(
-        kube, RAY_CLUSTER, controller="raycluster-controller", instance="contract-0", clock=SystemClock()
+        kube,
+        RAY_CLUSTER,
+        controller="raycluster-controller",
+        instance="contract-0",
+        clock=SystemClock(),
     )
-    meta = ObjectMeta(namespace=NAMESPACE, name=a_name(), uid=str(uuid.uuid4()), resource_version="1")
+    meta = ObjectMeta(
+        namespace=NAMESPACE, name=a_name(), uid=str(uuid.uuid4()), resource_version="1"
+    )
     reported = Event(type="Warning", reason="Reported", action="Test", note="ü" * 1000)
     await recorder.record(meta, reported)
     await recorder.record(meta, reported)
-    await recorder.record(meta, Event(type="Normal", reason="Many", action="Test", note="x"), count=3)
+    await recorder.record(
+        meta, Event(type="Normal", reason="Many", action="Test", note="x"), count=3
+    )
     items = read(await kube.list(EVENT, NAMESPACE))["items"]
-    counts = {item["reason"]: item["series"]["count"] for item in items if item["regarding"]["name"] == meta.name}
+    counts = {
+        item["reason"]: item["series"]["count"]
+        for item in items
+        if item["regarding"]["name"] == meta.name
+    }
     assert counts == {"Reported": 2, "Many": 3}

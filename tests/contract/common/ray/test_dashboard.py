@@ -34,7 +34,10 @@ async def dashboard(request: pytest.FixtureRequest, serve: FakeServe) -> AsyncGe
     if request.param == "fake":
         yield serve
     elif request.param == "direct":
-        async with served(http_app(serve)) as port, httpx.AsyncClient(transport=ToLoopback(port)) as client:
+        async with (
+            served(http_app(serve)) as port,
+            httpx.AsyncClient(transport=ToLoopback(port)) as client,
+        ):
             yield DirectDashboard(domain="cluster.local", client=client, seconds=SECONDS)
     else:
         async with served(http_app(serve, prefix=API_SERVER_PROXY)) as port:
@@ -43,7 +46,9 @@ async def dashboard(request: pytest.FixtureRequest, serve: FakeServe) -> AsyncGe
             await kube.close()
 
 
-async def test_a_config_that_was_deployed_is_read_back(dashboard: Dashboard, serve: FakeServe) -> None:
+async def test_a_config_that_was_deployed_is_read_back(
+    dashboard: Dashboard, serve: FakeServe
+) -> None:
     assert (await calls.read(dashboard, HEAD)).applications == {}
     await calls.deploy(dashboard, HEAD, CONFIG)
     assert serve.head(HEAD.name).puts == [CONFIG]
@@ -51,7 +56,9 @@ async def test_a_config_that_was_deployed_is_read_back(dashboard: Dashboard, ser
 
 
 @pytest.mark.parametrize("call", ["read", "deploy"])
-async def test_a_clusters_token_comes_with_each_call(dashboard: Dashboard, serve: FakeServe, call: str) -> None:
+async def test_a_clusters_token_comes_with_each_call(
+    dashboard: Dashboard, serve: FakeServe, call: str
+) -> None:
     head = msgspec.structs.replace(HEAD, token="s3cret")
     await (calls.read(dashboard, head) if call == "read" else calls.deploy(dashboard, head, CONFIG))
     assert serve.tokens == {"s3cret"}
@@ -65,7 +72,9 @@ async def test_a_dashboard_that_refuses_the_token_is_no_silent_one_and_no_refusa
     serve.head(HEAD.name).expects = "new"
     head = msgspec.structs.replace(HEAD, token=token)
     with pytest.raises(errors.Unauthenticated, match=refusal):
-        await (calls.read(dashboard, head) if call == "read" else calls.deploy(dashboard, head, CONFIG))
+        await (
+            calls.read(dashboard, head) if call == "read" else calls.deploy(dashboard, head, CONFIG)
+        )
     assert serve.head(HEAD.name).puts == []
 
 
@@ -75,7 +84,9 @@ async def test_a_schema_error_is_a_refusal_with_the_message_of_ray(dashboard: Da
 
 
 @pytest.mark.parametrize("behaviour", ["500", "silent"])
-async def test_a_sick_head_is_unavailable_in_time(dashboard: Dashboard, serve: FakeServe, behaviour: str) -> None:
+async def test_a_sick_head_is_unavailable_in_time(
+    dashboard: Dashboard, serve: FakeServe, behaviour: str
+) -> None:
     serve.head(HEAD.name).behaviour = behaviour
     async with asyncio.timeout(5):
         with pytest.raises(errors.Unavailable):
@@ -84,7 +95,9 @@ async def test_a_sick_head_is_unavailable_in_time(dashboard: Dashboard, serve: F
             await calls.deploy(dashboard, HEAD, CONFIG)
 
 
-async def test_a_proxy_is_healthy_only_when_it_reports_so(dashboard: Dashboard, serve: FakeServe) -> None:
+async def test_a_proxy_is_healthy_only_when_it_reports_so(
+    dashboard: Dashboard, serve: FakeServe
+) -> None:
     head = serve.head(HEAD.name)
     assert await calls.is_proxy_healthy(dashboard, POD)
     head.proxy_is_healthy = False
@@ -100,6 +113,10 @@ async def test_nobody_at_the_other_end_is_unavailable() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 7, None])
-async def test_a_pod_reports_its_ongoing_requests(dashboard: Dashboard, serve: FakeServe, count: int | None) -> None:
+async def test_a_pod_reports_its_ongoing_requests(
+    dashboard: Dashboard, serve: FakeServe, count: int | None
+) -> None:
     serve.head(HEAD.name).ongoing = count
-    assert await calls.ongoing_requests(dashboard, POD) == (None if count is None else Ongoing(proxies=count))
+    assert await calls.ongoing_requests(dashboard, POD) == (
+        None if count is None else Ongoing(proxies=count)
+    )

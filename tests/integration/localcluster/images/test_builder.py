@@ -46,7 +46,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
     root = tmp_path / "checkout"
     (root / "deploy/images").mkdir(parents=True)
-    (root / "deploy/images/Dockerfile").write_text(_DOCKERFILE.replace("RUN rm", "ARG APP=early\nRUN rm"))
+    (root / "deploy/images/Dockerfile").write_text(
+        _DOCKERFILE.replace("RUN rm", "ARG APP=early\nRUN rm")
+    )
     for program in ("sh", "rm", "mkdir", "id", "sleep"):
         _add_program(root / "system", program)
     (root / "tool").write_text("a tool")
@@ -66,7 +68,9 @@ def _add_program(system: Path, name: str) -> None:
 
 def _ensure(checkout: Path) -> ImageArchive:
     files = {"tool": checkout / "tool"}
-    return builder.ensure(["app"], progress=Progress.silent(), files=files, checkout=checkout)["app"]
+    return builder.ensure(["app"], progress=Progress.silent(), files=files, checkout=checkout)[
+        "app"
+    ]
 
 
 def _read(archive: ImageArchive) -> tuple[dict[str, object], list[dict[str, bytes]]]:
@@ -78,18 +82,24 @@ def _read(archive: ImageArchive) -> tuple[dict[str, object], list[dict[str, byte
             assert stream
             return stream.read()
 
-        manifest = msgspec.json.decode(member("manifest.json"), type=list[dict[str, str | list[str]]])[0]
+        manifest = msgspec.json.decode(
+            member("manifest.json"), type=list[dict[str, str | list[str]]]
+        )[0]
         assert manifest["RepoTags"] == [archive.ref]
         layers: list[dict[str, bytes]] = []
         for name in manifest["Layers"]:
             stream = outer.extractfile(name)
             with tarfile.open(fileobj=stream) as inner:
-                layers.append({m.name: (inner.extractfile(m) or stream).read() for m in inner if m.isreg()})  # type: ignore[union-attr]
+                layers.append(
+                    {m.name: (inner.extractfile(m) or stream).read() for m in inner if m.isreg()}
+                )  # type: ignore[union-attr]
         config = msgspec.json.decode(member(str(manifest["Config"])), type=dict[str, object])
     return config, layers
 
 
-def test_an_image_has_a_layer_per_stage_with_deletions_and_nothing_of_the_host(checkout: Path) -> None:
+def test_an_image_has_a_layer_per_stage_with_deletions_and_nothing_of_the_host(
+    checkout: Path,
+) -> None:
     config, (base, app) = _read(_ensure(checkout))
 
     assert (base["kept"], base["gone"]) == (b"kept\n", b"gone\n")
@@ -102,7 +112,11 @@ def test_an_image_has_a_layer_per_stage_with_deletions_and_nothing_of_the_host(c
     }
     container = config["config"]
     assert isinstance(container, dict)
-    assert (container["User"], container["Entrypoint"], "APP=late" in container["Env"]) == ("7:7", ["/bin/sh"], True)
+    assert (container["User"], container["Entrypoint"], "APP=late" in container["Env"]) == (
+        "7:7",
+        ["/bin/sh"],
+        True,
+    )
 
 
 def test_the_second_build_does_nothing_and_a_change_builds_anew(checkout: Path) -> None:
@@ -135,18 +149,25 @@ def _times(image: ImageArchive) -> set[float]:
     """Return the times of all files of an archive and of its layers."""
     with tarfile.open(image.path) as outer:
         times = {entry.mtime for entry in outer}
-        for name in msgspec.json.decode((outer.extractfile("manifest.json") or io.BytesIO()).read())[0]["Layers"]:
+        for name in msgspec.json.decode(
+            (outer.extractfile("manifest.json") or io.BytesIO()).read()
+        )[0]["Layers"]:
             with tarfile.open(fileobj=outer.extractfile(name)) as layer:
                 times |= {entry.mtime for entry in layer}
     return times
 
 
-def test_a_failing_command_names_its_line_and_leaves_no_mount(checkout: Path, tmp_path: Path) -> None:
+def test_a_failing_command_names_its_line_and_leaves_no_mount(
+    checkout: Path, tmp_path: Path
+) -> None:
     path = checkout / "deploy/images/Dockerfile"
-    path.write_text(path.read_text().replace("RUN rm /gone", "RUN echo oh no; exit 3\nRUN rm /gone"))
+    path.write_text(
+        path.read_text().replace("RUN rm /gone", "RUN echo oh no; exit 3\nRUN rm /gone")
+    )
 
     with pytest.raises(
-        ClusterError, match=r"Dockerfile line 13 \(stage app\) failed \(exit code 3\): oh no; all of it: "
+        ClusterError,
+        match=r"Dockerfile line 13 \(stage app\) failed \(exit code 3\): oh no; all of it: ",
     ):
         _ensure(checkout)
     assert str(tmp_path) not in Path("/proc/self/mounts").read_text()

@@ -28,7 +28,9 @@ def built(folder: Path, *, files_from: int, monkeypatch: pytest.MonkeyPatch) -> 
     """Build the image from a copy of this checkout with an empty cache; all files are of the time given in seconds."""
     checkout = folder / "checkout"
     for name in COPIED:
-        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copytree(
+            ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
     for path in ROOT.glob("requirements*.lock"):
         shutil.copyfile(path, checkout / path.name)
     for path in checkout.rglob("*"):

@@ -12,10 +12,15 @@ from raybus_cli.kubeconfig import Where
 
 def _write(path: Path, current: str | None, **namespaces: str | None) -> Path:
     contexts = [
-        {"name": name, "context": {"cluster": name, "user": name, **({"namespace": space} if space else {})}}
+        {
+            "name": name,
+            "context": {"cluster": name, "user": name, **({"namespace": space} if space else {})},
+        }
         for name, space in namespaces.items()
     ]
-    path.write_text(yaml.safe_dump({"contexts": contexts, **({"current-context": current} if current else {})}))
+    path.write_text(
+        yaml.safe_dump({"contexts": contexts, **({"current-context": current} if current else {})})
+    )
     return path
 
 
@@ -32,7 +37,10 @@ def test_the_contexts_namespace_holds_unless_another_is_named(tmp_path: Path) ->
 
 
 def test_of_several_files_the_first_value_wins(tmp_path: Path) -> None:
-    first, second = _write(tmp_path / "a", None, one="a"), _write(tmp_path / "b", "one", one="b", two="c")
+    first, second = (
+        _write(tmp_path / "a", None, one="a"),
+        _write(tmp_path / "b", "one", one="b", two="c"),
+    )
     env = {"KUBECONFIG": f"{first}:{tmp_path / 'none'}:{second}", "HOME": str(tmp_path)}
     assert _find(env) == Where(kubeconfig=Path(f"{first}:{second}"), context="one", namespace="a")
     assert _find(env, None, "two").namespace == "c"
@@ -46,7 +54,9 @@ def test_the_option_goes_before_the_environment(tmp_path: Path) -> None:
 def test_without_any_a_pods_own_account_is_used(tmp_path: Path) -> None:
     for name, text in (("token", "t"), ("namespace", "inner\n")):
         (tmp_path / name).write_text(text)
-    assert _find({"HOME": str(tmp_path)}, mounted=tmp_path) == Where(kubeconfig=None, namespace="inner")
+    assert _find({"HOME": str(tmp_path)}, mounted=tmp_path) == Where(
+        kubeconfig=None, namespace="inner"
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,7 +64,11 @@ def test_without_any_a_pods_own_account_is_used(tmp_path: Path) -> None:
     [
         pytest.param("contexts: [", "it is not YAML", id="not YAML"),
         pytest.param("contexts: []", "the kubeconfig has no current-context", id="no context"),
-        pytest.param("current-context: gone", "context 'gone' is not in the kubeconfig", id="a context that is gone"),
+        pytest.param(
+            "current-context: gone",
+            "context 'gone' is not in the kubeconfig",
+            id="a context that is gone",
+        ),
     ],
 )
 def test_a_kubeconfig_of_no_use_is_one_line(tmp_path: Path, text: str, expected: str) -> None:
@@ -68,15 +82,21 @@ def test_a_kubeconfig_of_no_use_is_one_line(tmp_path: Path, text: str, expected:
     ("problem", "expected"),
     [
         pytest.param(
-            errors.NotFound("the server could not find the requested resource"), "install the CRDs", id="no CRDs"
+            errors.NotFound("the server could not find the requested resource"),
+            "install the CRDs",
+            id="no CRDs",
         ),
         pytest.param(errors.NotFound('"x" not found'), "raybus list -A", id="no such object"),
         pytest.param(
-            errors.NotFound('namespaces "new" not found'), "kubectl create namespace new", id="no such namespace"
+            errors.NotFound('namespaces "new" not found'),
+            "kubectl create namespace new",
+            id="no such namespace",
         ),
         pytest.param(errors.Forbidden("cannot list"), "kubectl auth can-i", id="no right"),
         pytest.param(errors.Forbidden("Unauthorized"), "log in again", id="a stranger"),
-        pytest.param(errors.Forbidden("exceeded quota: gpus"), "exceeded quota: gpus", id="over quota"),
+        pytest.param(
+            errors.Forbidden("exceeded quota: gpus"), "exceeded quota: gpus", id="over quota"
+        ),
         pytest.param(errors.Unavailable("no answer"), "is the --context right?", id="no answer"),
         pytest.param(errors.Conflict("old"), "try again", id="somebody was first"),
         pytest.param(errors.Rejected("a\nb"), "a b", id="lines become one"),

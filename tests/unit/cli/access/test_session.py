@@ -18,12 +18,18 @@ from raybus_cli.kubeconfig import Where
 def _where(folder: Path) -> Where:
     cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-    document: Json = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
+    document: Json = {
+        "clusters": [cluster],
+        "contexts": [context],
+        "users": [{"name": "u", "user": {}}],
+    }
     (folder / "config").write_text(yaml.safe_dump({**document, "current-context": "c"}))
     return Where(kubeconfig=folder / "config", context="c")
 
 
-def test_what_fails_while_it_is_interrupted_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fails_while_it_is_interrupted_is_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def work(_: KubeClient) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         try:
@@ -36,7 +42,9 @@ def test_what_fails_while_it_is_interrupted_is_no_error(tmp_path: Path, capsys: 
     assert (ended.value.code, capsys.readouterr().err) == (session.INTERRUPTED, "")
 
 
-def test_an_error_in_a_group_of_tasks_is_no_interruption(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_a_group_of_tasks_is_no_interruption(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def fail() -> None:
         await asyncio.sleep(0)
         raise errors.Rejected("no")

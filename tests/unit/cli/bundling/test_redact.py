@@ -26,9 +26,7 @@ def _service() -> Json:
         "redisPassword": {"value": SECRET},
     }
     config["headGroupSpec"]["rayStartParams"] = {"redis-password": SECRET, "num-cpus": "0"}
-    serve = (
-        f"applications:\n- name: app\n  runtime_env:\n    env_vars: {{MODE: {SECRET}}}\n  args: {{api_key: {SECRET}}}\n"
-    )
+    serve = f"applications:\n- name: app\n  runtime_env:\n    env_vars: {{MODE: {SECRET}}}\n  args: {{api_key: {SECRET}}}\n"
     applied = {"kubectl.kubernetes.io/last-applied-configuration": SECRET, "team": "a"}
     return a_service(config=config, serve=serve, annotations=applied)
 
@@ -40,10 +38,18 @@ def test_no_value_of_a_secret_stays() -> None:
 
 def test_names_and_structure_stay() -> None:
     found = redact.obj(_service())
-    container = found["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]
+    container = found["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["template"]["spec"][
+        "containers"
+    ][0]
     assert [each["name"] for each in container["env"]] == ["HF_TOKEN", "PLAIN", "FROM"]
     assert container["env"][2]["valueFrom"]["secretKeyRef"] == {"name": "hf", "key": "token"}
-    assert container["command"] == ["serve", "--api-key=(removed)", "--port=8000", "--token", "(removed)"]
+    assert container["command"] == [
+        "serve",
+        "--api-key=(removed)",
+        "--port=8000",
+        "--token",
+        "(removed)",
+    ]
     assert container["image"] == "rayproject/ray:2.52.0"
     assert found["metadata"]["annotations"] == {"team": "a"}
     assert "MODE: (removed)" in found["spec"]["serveConfigV2"]
@@ -52,12 +58,21 @@ def test_names_and_structure_stay() -> None:
 
 @pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
 def test_files_of_secrets_are_names_only(kind: str) -> None:
-    found = redact.obj({"kind": kind, "metadata": {"name": "x"}, "data": {"a": SECRET}, "stringData": {"b": SECRET}})
+    found = redact.obj(
+        {
+            "kind": kind,
+            "metadata": {"name": "x"},
+            "data": {"a": SECRET},
+            "stringData": {"b": SECRET},
+        }
+    )
     assert (found["data"], found["stringData"]) == ({"a": "(removed)"}, {"b": "(removed)"})
 
 
 def test_a_serve_config_that_cannot_be_read_goes_as_a_whole() -> None:
-    found = redact.obj({"kind": "RayService", "metadata": {}, "spec": {"serveConfigV2": f"a: [{SECRET}"}})
+    found = redact.obj(
+        {"kind": "RayService", "metadata": {}, "spec": {"serveConfigV2": f"a: [{SECRET}"}}
+    )
     assert found["spec"]["serveConfigV2"] == "(removed)"
 
 

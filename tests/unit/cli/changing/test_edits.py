@@ -40,12 +40,17 @@ def _applied(config: Json, found: list[Edit]) -> Json:
 def test_a_restart_annotates_every_template_and_so_needs_a_new_cluster() -> None:
     config = _config()
     changed = _applied(config, edits.restart(config, now=NOW))
-    templates = [changed["headGroupSpec"]["template"], *(each["template"] for each in changed["workerGroupSpecs"])]
+    templates = [
+        changed["headGroupSpec"]["template"],
+        *(each["template"] for each in changed["workerGroupSpecs"]),
+    ]
     assert [each["metadata"]["annotations"] for each in templates] == [{KEY: AT}] * 3
     assert spec_hash.service_goal_hash(changed) != spec_hash.service_goal_hash(config)
 
 
-@pytest.mark.parametrize("at", [0, 1, 2], ids=["the head", "a worker group", "another worker group"])
+@pytest.mark.parametrize(
+    "at", [0, 1, 2], ids=["the head", "a worker group", "another worker group"]
+)
 def test_the_annotation_of_each_template_enters_the_hash(at: int) -> None:
     config = _config()
     changed = _applied(config, [edits.restart(config, now=NOW)[at]])
@@ -58,7 +63,9 @@ def test_the_annotation_of_each_template_enters_the_hash(at: int) -> None:
     [
         pytest.param({}, {}, id="empty metadata"),
         pytest.param({"labels": {"a": "b"}}, {"labels": {"a": "b"}}, id="labels"),
-        pytest.param({"annotations": {"a": "b"}}, {"annotations": {"a": "b", KEY: AT}}, id="annotations"),
+        pytest.param(
+            {"annotations": {"a": "b"}}, {"annotations": {"a": "b", KEY: AT}}, id="annotations"
+        ),
         pytest.param({"annotations": {KEY: "before"}}, {}, id="an earlier restart"),
         pytest.param({"annotations": None}, {}, id="null"),
     ],
@@ -66,7 +73,9 @@ def test_the_annotation_of_each_template_enters_the_hash(at: int) -> None:
 def test_what_a_template_has_stays(metadata: Json, left: Json) -> None:
     config = a_config()
     config["headGroupSpec"]["template"]["metadata"] = metadata
-    changed = _applied(config, edits.restart(config, now=NOW))["headGroupSpec"]["template"]["metadata"]
+    changed = _applied(config, edits.restart(config, now=NOW))["headGroupSpec"]["template"][
+        "metadata"
+    ]
     assert changed == {"annotations": {KEY: AT}, **left}
 
 
@@ -74,8 +83,16 @@ def test_images_change_where_they_are_named() -> None:
     found = _set("head=ray:1", "gpu/exporter=exporter:2", "gpu/download=download:2")
     assert [(each.place, each.old, each.new) for each in found] == [
         (("headGroupSpec", "template", "spec", "containers", 0, "image"), OLD_IMAGE, "ray:1"),
-        (("workerGroupSpecs", 0, "template", "spec", "containers", 1, "image"), "exporter:1", "exporter:2"),
-        (("workerGroupSpecs", 0, "template", "spec", "initContainers", 0, "image"), "download:1", "download:2"),
+        (
+            ("workerGroupSpecs", 0, "template", "spec", "containers", 1, "image"),
+            "exporter:1",
+            "exporter:2",
+        ),
+        (
+            ("workerGroupSpecs", 0, "template", "spec", "initContainers", 0, "image"),
+            "download:1",
+            "download:2",
+        ),
     ]
 
 
@@ -95,11 +112,25 @@ def test_an_image_that_is_there_already_is_no_edit() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param(["tpu=ray:1"], "there is no group 'tpu'; groups: head, gpu, cpu, or *", id="an unknown group"),
-        pytest.param(["gpu/x=a"], "group 'gpu' has no container 'x'; containers: ", id="an unknown container"),
-        pytest.param(["cpu/exporter=a"], "group 'cpu' has no container 'exporter'", id="a container of another group"),
-        pytest.param(["*=ray:1", "gpu=ray:2"], "gpu gets two images, ray:1 and ray:2", id="two images"),
-        pytest.param([f"*={OLD_IMAGE}"], "has that image already; nothing is changed", id="nothing to do"),
+        pytest.param(
+            ["tpu=ray:1"],
+            "there is no group 'tpu'; groups: head, gpu, cpu, or *",
+            id="an unknown group",
+        ),
+        pytest.param(
+            ["gpu/x=a"], "group 'gpu' has no container 'x'; containers: ", id="an unknown container"
+        ),
+        pytest.param(
+            ["cpu/exporter=a"],
+            "group 'cpu' has no container 'exporter'",
+            id="a container of another group",
+        ),
+        pytest.param(
+            ["*=ray:1", "gpu=ray:2"], "gpu gets two images, ray:1 and ray:2", id="two images"
+        ),
+        pytest.param(
+            [f"*={OLD_IMAGE}"], "has that image already; nothing is changed", id="nothing to do"
+        ),
     ],
 )
 def test_what_cannot_be_set_is_refused(arguments: list[str], message: str) -> None:
@@ -116,5 +147,7 @@ def test_the_patch_tests_the_object_and_its_spec_and_escapes_its_places() -> Non
         {"op": "test", "path": "/metadata/uid", "value": "uid-demo"},
         {"op": "test", "path": "/metadata/generation", "value": 2},
     ]
-    place = "/spec/rayClusterConfig/headGroupSpec/template/metadata/annotations/raybus.io~1restartedAt"
+    place = (
+        "/spec/rayClusterConfig/headGroupSpec/template/metadata/annotations/raybus.io~1restartedAt"
+    )
     assert body[2] == {"op": "add", "path": place, "value": AT}

@@ -28,7 +28,10 @@ from support.terminal import text_of
 
 def a_lone_cluster(*, creator: str = "", **spec: Any) -> RayCluster:
     body = a_cluster("lone", {**a_config(), **spec})
-    body["metadata"]["labels"] = {"ray.io/originated-from-crd": creator, "ray.io/originated-from-cr-name": "demo"}
+    body["metadata"]["labels"] = {
+        "ray.io/originated-from-crd": creator,
+        "ray.io/originated-from-cr-name": "demo",
+    }
     return ray_cluster.decode(body)
 
 
@@ -36,19 +39,35 @@ RECREATED: Any = {"upgradeStrategy": {"type": "Recreate"}}
 
 
 def _printed(plan: Plan, target: Target, done: str) -> str:
-    return f"{text_of(picture.draw(plan), width=110)}\n{cli.report(target, done, is_dry_run=True)}\n"
+    return (
+        f"{text_of(picture.draw(plan), width=110)}\n{cli.report(target, done, is_dry_run=True)}\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("cluster", "message"),
     [
-        pytest.param(a_lone_cluster(), "is not set, so its pods stay as they are", id="no strategy"),
-        pytest.param(a_lone_cluster(upgradeStrategy={"type": "None"}), "set it to Recreate, or delete", id="None"),
         pytest.param(
-            a_lone_cluster(creator="RayService", **RECREATED), "name that one, rayservice/demo", id="a service"
+            a_lone_cluster(), "is not set, so its pods stay as they are", id="no strategy"
         ),
-        pytest.param(a_lone_cluster(creator="RayJob", **RECREATED), "belongs to RayJob demo", id="a job"),
-        pytest.param(a_lone_cluster(managedBy="kueue.x-k8s.io/multikueue", **RECREATED), "is kueue", id="Kueue"),
+        pytest.param(
+            a_lone_cluster(upgradeStrategy={"type": "None"}),
+            "set it to Recreate, or delete",
+            id="None",
+        ),
+        pytest.param(
+            a_lone_cluster(creator="RayService", **RECREATED),
+            "name that one, rayservice/demo",
+            id="a service",
+        ),
+        pytest.param(
+            a_lone_cluster(creator="RayJob", **RECREATED), "belongs to RayJob demo", id="a job"
+        ),
+        pytest.param(
+            a_lone_cluster(managedBy="kueue.x-k8s.io/multikueue", **RECREATED),
+            "is kueue",
+            id="Kueue",
+        ),
     ],
 )
 def test_a_cluster_that_is_not_recreated_is_refused(cluster: RayCluster, message: str) -> None:
@@ -61,7 +80,9 @@ def test_a_cluster_of_its_own_is_recreated(golden: Golden) -> None:
     execute.expect_recreated(cluster)
     plan = execute.of_cluster(cluster, edits.restart(cluster.raw_spec, now=NOW))
     assert plan.outcome is PlanOutcome.RECREATED
-    golden.check("cli/restart-cluster.txt", _printed(plan, Target(kinds.CLUSTER, "lone"), cli.RESTARTED))
+    golden.check(
+        "cli/restart-cluster.txt", _printed(plan, Target(kinds.CLUSTER, "lone"), cli.RESTARTED)
+    )
 
 
 def _restart(config: Json) -> list[Edit]:
@@ -87,7 +108,9 @@ def test_a_service_gets_a_new_cluster(file: str, decide: Decide, done: str, gold
         for part in each.place[:-1]:
             at = at[part]
         at[each.place[-1]] = each.value
-    goal = snapshots.with_spec(snapshot.service, msgspec.Raw(msgspec.json.encode(body)), generation=3)
+    goal = snapshots.with_spec(
+        snapshot.service, msgspec.Raw(msgspec.json.encode(body)), generation=3
+    )
     plan = plans.build(snapshot, goal, BETA, Sizing(), now=NOW)
     execute.check(plan, Target(kinds.SERVICE, "demo"), must_restart=True)
     assert plan.outcome is PlanOutcome.NEW_CLUSTER
@@ -98,7 +121,9 @@ def test_a_suspended_cluster_gets_no_pod_now() -> None:
     cluster = a_lone_cluster(suspend=True, **RECREATED)
     plan = execute.of_cluster(cluster, edits.restart(cluster.raw_spec, now=NOW))
     execute.check(plan, Target(kinds.CLUSTER, "lone"), must_restart=False)
-    with pytest.raises(errors.Rejected, match=r"no new pod now \(the cluster is suspended\); nothing"):
+    with pytest.raises(
+        errors.Rejected, match=r"no new pod now \(the cluster is suspended\); nothing"
+    ):
         execute.check(plan, Target(kinds.CLUSTER, "lone"), must_restart=True)
 
 

@@ -22,6 +22,8 @@ from support.builders import snapshots
 from support.builders.snapshots import BLUE, NEW_IMAGE, a_cluster, a_config
 from support.servers.loopback import served
 
+DEMO = Target(kinds.SERVICE, "demo")
+
 
 class Server:
     """An API server with a few objects by path; it executes a JSON patch, and refuses one with a failing test as the real one does."""
@@ -35,7 +37,11 @@ class Server:
     async def answer(self, request: web.Request) -> web.Response:
         name = request.path.rpartition("/")[2]
         if name not in self.objects:
-            found = [each for each in self.objects.values() if request.path.endswith(f"/{each['kind'].lower()}s")]
+            found = [
+                each
+                for each in self.objects.values()
+                if request.path.endswith(f"/{each['kind'].lower()}s")
+            ]
             return web.json_response({"items": found})
         if request.method == "GET":
             return web.json_response(self.objects[name])
@@ -85,7 +91,7 @@ async def reached(server: Server) -> AsyncGenerator[KubeClient]:
             await kube.close()
 
 
-def an_order(*assignments: str, target: Target = Target(kinds.SERVICE, "demo"), **fields: Any) -> Order:  # noqa: B008  (frozen)
+def an_order(*assignments: str, target: Target = DEMO, **fields: Any) -> Order:
     wanted = [edits.parse(each) for each in assignments or (f"*={NEW_IMAGE}",)]
     return Order(target=target, decide=lambda config: edits.set_images(config, wanted), **fields)
 
@@ -121,10 +127,16 @@ async def test_a_dry_run_writes_nothing() -> None:
 async def test_a_cluster_of_its_own_is_changed_by_the_same_patch() -> None:
     server = a_server()
     (plan,) = await _changed(server, an_order(target=Target(kinds.CLUSTER, "lone")))
-    assert (plan.kind, plan.outcome, _image(server.objects["lone"])) == ("RayCluster", PlanOutcome.RECREATED, NEW_IMAGE)
+    assert (plan.kind, plan.outcome, _image(server.objects["lone"])) == (
+        "RayCluster",
+        PlanOutcome.RECREATED,
+        NEW_IMAGE,
+    )
 
 
-async def test_a_spec_that_changed_in_between_is_planned_again_and_the_same_plan_is_shown_once() -> None:
+async def test_a_spec_that_changed_in_between_is_planned_again_and_the_same_plan_is_shown_once() -> (
+    None
+):
     server = a_server()
     server.rivals = 2
     assert len(await _changed(server, an_order())) == 1
@@ -134,7 +146,9 @@ async def test_a_spec_that_changed_in_between_is_planned_again_and_the_same_plan
 async def test_a_spec_that_changes_all_the_time_is_a_conflict() -> None:
     server = a_server()
     server.rivals = 100
-    with pytest.raises(errors.Conflict, match=r"RayService demo changed 5 times .* nothing is changed"):
+    with pytest.raises(
+        errors.Conflict, match=r"RayService demo changed 5 times .* nothing is changed"
+    ):
         await _changed(server, an_order())
     assert server.writes == 0
 

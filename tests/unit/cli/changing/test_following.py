@@ -42,9 +42,13 @@ class Server(FakeKube):
     ("changed", "text"),
     [
         pytest.param({}, "", id="ready"),
-        pytest.param({"observedGeneration": 0}, "raybus has not observed generation 1 yet", id="not observed"),
+        pytest.param(
+            {"observedGeneration": 0}, "raybus has not observed generation 1 yet", id="not observed"
+        ),
         pytest.param({"conditions": []}, "the head pod is not ready", id="no head"),
-        pytest.param({"availableWorkerReplicas": 1}, "1 of 2 workers are available", id="a worker is missing"),
+        pytest.param(
+            {"availableWorkerReplicas": 1}, "1 of 2 workers are available", id="a worker is missing"
+        ),
     ],
 )
 def test_a_cluster_is_ready_with_its_present_spec(changed: dict[str, Any], text: str) -> None:
@@ -82,7 +86,9 @@ def test_a_service_is_waited_for_as_status_does(
 ) -> None:
     waits: list[float] = []
 
-    async def until_over(_kube: Any, _namespace: str, name: str, *, seconds: float) -> RolloutStatus:
+    async def until_over(
+        _kube: Any, _namespace: str, name: str, *, seconds: float
+    ) -> RolloutStatus:
         assert name == "demo"
         waits.append(seconds)
         return RolloutStatus(course=course, text="the end")
@@ -98,12 +104,20 @@ def test_a_service_is_waited_for_as_status_does(
 
 def test_a_cluster_is_waited_for_by_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     done = _type(f"restart raycluster/{BLUE} --wait", monkeypatch, READY)
-    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, f"RayCluster default/{BLUE} is ready")
-    late = _type(f"restart raycluster/{BLUE} --wait --timeout 0", monkeypatch, {**READY, "conditions": []})
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (
+        0,
+        f"RayCluster default/{BLUE} is ready",
+    )
+    late = _type(
+        f"restart raycluster/{BLUE} --wait --timeout 0", monkeypatch, {**READY, "conditions": []}
+    )
     assert late.exit_code == 3
     assert late.stderr.splitlines()[-1] == "not within 0 s: the head pod is not ready"
 
 
 def test_data_stays_data(monkeypatch: pytest.MonkeyPatch) -> None:
     done = _type(f"restart raycluster/{BLUE} --wait -o name", monkeypatch, READY)
-    assert (done.stdout, done.stderr) == (f"raycluster.ray.io/{BLUE}\n", f"RayCluster default/{BLUE} is ready\n")
+    assert (done.stdout, done.stderr) == (
+        f"raycluster.ray.io/{BLUE}\n",
+        f"RayCluster default/{BLUE} is ready\n",
+    )

@@ -13,12 +13,32 @@ DIGEST = "sha256:" + "0af" * 21 + "0"
     ("given", "group", "container", "image"),
     [
         pytest.param("head=ray", "head", "", "ray", id="a name"),
-        pytest.param("*=rayproject/ray:2.53.0-py311", "*", "", "rayproject/ray:2.53.0-py311", id="all groups"),
-        pytest.param("gpu/sidecar=h.example:5000/a/b:v1", "gpu", "sidecar", "h.example:5000/a/b:v1", id="a container"),
-        pytest.param(f"gpu=localhost/a__b@{DIGEST}", "gpu", "", f"localhost/a__b@{DIGEST}", id="a digest"),
-        pytest.param(f"gpu=[fd00::1]:5000/a:1@{DIGEST}", "gpu", "", f"[fd00::1]:5000/a:1@{DIGEST}", id="an IPv6 host"),
         pytest.param(
-            "gpu=Registry.example/a:LATEST", "gpu", "", "Registry.example/a:LATEST", id="capitals in the host"
+            "*=rayproject/ray:2.53.0-py311", "*", "", "rayproject/ray:2.53.0-py311", id="all groups"
+        ),
+        pytest.param(
+            "gpu/sidecar=h.example:5000/a/b:v1",
+            "gpu",
+            "sidecar",
+            "h.example:5000/a/b:v1",
+            id="a container",
+        ),
+        pytest.param(
+            f"gpu=localhost/a__b@{DIGEST}", "gpu", "", f"localhost/a__b@{DIGEST}", id="a digest"
+        ),
+        pytest.param(
+            f"gpu=[fd00::1]:5000/a:1@{DIGEST}",
+            "gpu",
+            "",
+            f"[fd00::1]:5000/a:1@{DIGEST}",
+            id="an IPv6 host",
+        ),
+        pytest.param(
+            "gpu=Registry.example/a:LATEST",
+            "gpu",
+            "",
+            "Registry.example/a:LATEST",
+            id="capitals in the host",
         ),
     ],
 )

@@ -43,11 +43,18 @@ def test_contexts_of_the_kubeconfig_are_completed(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize("option", ["--context", "--namespace"])
 def test_without_a_cluster_nothing_is_completed(tmp_path: Path, option: str) -> None:
-    assert completion.candidates(main.build, ["list", "--kubeconfig", str(tmp_path / "none"), option, "k"]) == []
+    assert (
+        completion.candidates(
+            main.build, ["list", "--kubeconfig", str(tmp_path / "none"), option, "k"]
+        )
+        == []
+    )
 
 
 @pytest.mark.usefixtures("clean")
-def test_namespaces_are_completed_from_the_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_namespaces_are_completed_from_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "config").write_text(CONTEXTS)
     kube = FakeKube()
     for name in ("ml-a", "ml-b", "default"):
@@ -76,7 +83,11 @@ def test_a_script_is_printed_for_each_shell(shell: completion.Shell) -> None:
 
 @pytest.mark.parametrize(
     ("env", "verb"),
-    [({"COMP_WORDS": "raybus status de"}, "status"), ({"_TYPER_COMPLETE_ARGS": "raybus -n x"}, "x"), ({}, None)],
+    [
+        ({"COMP_WORDS": "raybus status de"}, "status"),
+        ({"_TYPER_COMPLETE_ARGS": "raybus -n x"}, "x"),
+        ({}, None),
+    ],
 )
 def test_the_verb_is_found_in_what_a_shell_gives(env: dict[str, str], verb: str | None) -> None:
     assert completion.verb(env) == verb

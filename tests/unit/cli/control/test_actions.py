@@ -9,7 +9,15 @@ from common.api import ray_service
 from common.api.ray_service import RayService
 from raybus_cli.control import actions
 from raybus_cli.control.actions import Action
-from support.builders.snapshots import BLUE, READY, UPGRADING, a_condition, a_ready_service, a_service, a_side
+from support.builders.snapshots import (
+    BLUE,
+    READY,
+    UPGRADING,
+    a_condition,
+    a_ready_service,
+    a_service,
+    a_side,
+)
 
 PAUSE, ABORT, PROMOTE = "raybus.io/pause", "raybus.io/abort", "raybus.io/promote"
 DEADLINE = "ProgressDeadlineExceeded"
@@ -19,13 +27,17 @@ APPROVED = "raybus.io/approved-step"
 
 def _resting(*conditions: dict[str, object], **annotations: str) -> RayService:
     held = {f"raybus.io/{name}": value for name, value in annotations.items()}
-    return ray_service.decode(a_service(READY, *conditions, active=a_side(BLUE), annotations=held, generation=3))
+    return ray_service.decode(
+        a_service(READY, *conditions, active=a_side(BLUE), annotations=held, generation=3)
+    )
 
 
 def _upgrading(*conditions: dict[str, object], **annotations: str) -> RayService:
     held = {f"raybus.io/{name}": value for name, value in annotations.items()}
     old, new = a_side(BLUE), a_side("demo-green")
-    body = a_service(READY, UPGRADING, *conditions, active=old, pending=new, annotations=held, generation=3)
+    body = a_service(
+        READY, UPGRADING, *conditions, active=old, pending=new, annotations=held, generation=3
+    )
     return ray_service.decode(body)
 
 
@@ -51,9 +63,17 @@ def _promoted() -> RayService:
         pytest.param(actions.pause, _upgrading(), {PAUSE: "true"}, id="pause"),
         pytest.param(actions.pause, _resting(), {PAUSE: "true"}, id="pause before an upgrade"),
         pytest.param(actions.resume, _upgrading(pause="true"), {PAUSE: None}, id="resume"),
-        pytest.param(actions.resume, _paused_at(25), {APPROVED: "demo-green/25"}, id="resume what a policy paused"),
         pytest.param(
-            actions.resume, _paused_at(None), {APPROVED: "demo-green/100"}, id="resume before all moves at once"
+            actions.resume,
+            _paused_at(25),
+            {APPROVED: "demo-green/25"},
+            id="resume what a policy paused",
+        ),
+        pytest.param(
+            actions.resume,
+            _paused_at(None),
+            {APPROVED: "demo-green/100"},
+            id="resume before all moves at once",
         ),
         pytest.param(
             actions.promote,
@@ -63,7 +83,10 @@ def _promoted() -> RayService:
         ),
         pytest.param(actions.promote, _upgrading(), {PROMOTE: "3"}, id="promote this generation"),
         pytest.param(
-            actions.promote, _upgrading(pause="true"), {PROMOTE: "3", PAUSE: None}, id="promote what is paused"
+            actions.promote,
+            _upgrading(pause="true"),
+            {PROMOTE: "3", PAUSE: None},
+            id="promote what is paused",
         ),
         pytest.param(
             actions.promote,
@@ -72,7 +95,12 @@ def _promoted() -> RayService:
             id="promote after a missed deadline",
         ),
         pytest.param(actions.abort, _upgrading(), {ABORT: "3"}, id="abort this generation"),
-        pytest.param(actions.abort, _upgrading(promote="3"), {ABORT: "3", PROMOTE: None}, id="abort what was promoted"),
+        pytest.param(
+            actions.abort,
+            _upgrading(promote="3"),
+            {ABORT: "3", PROMOTE: None},
+            id="abort what was promoted",
+        ),
         pytest.param(actions.retry, _resting(abort="3"), {ABORT: None}, id="retry"),
     ],
 )
@@ -112,7 +140,12 @@ def test_a_verb_writes(
             id="promote what is aborted",
         ),
         pytest.param(actions.abort, _resting(), "raybus undo demo", id="abort nothing"),
-        pytest.param(actions.retry, _upgrading(), "no upgrade of RayService demo is aborted", id="retry nothing"),
+        pytest.param(
+            actions.retry,
+            _upgrading(),
+            "no upgrade of RayService demo is aborted",
+            id="retry nothing",
+        ),
         pytest.param(
             actions.retry,
             _resting(a_condition("UpgradeAborted", reason=DEADLINE)),
@@ -135,13 +168,17 @@ def test_a_pause_without_an_upgrade_reports_that_it_waits() -> None:
 
 def test_nobody_would_heed_an_order_to_a_service_that_another_operator_runs() -> None:
     theirs = ray_service.decode(a_ready_service(managedBy="kueue.x-k8s.io/multikueue"))
-    with pytest.raises(errors.Rejected, match=r"spec\.managedBy of RayService demo is kueue\.x-k8s\.io/multikueue"):
+    with pytest.raises(
+        errors.Rejected, match=r"spec\.managedBy of RayService demo is kueue\.x-k8s\.io/multikueue"
+    ):
         actions.expect_ours(theirs)
     actions.expect_ours(_resting())
 
 
 def test_a_promotion_reports_the_end_of_the_pause() -> None:
-    assert actions.promote(_upgrading(pause="true")).note.startswith("the pause ends; traffic moves")
+    assert actions.promote(_upgrading(pause="true")).note.startswith(
+        "the pause ends; traffic moves"
+    )
     assert actions.promote(_upgrading()).note.startswith("traffic moves")
 
 
@@ -151,8 +188,15 @@ ABORTED = a_condition("UpgradeAborted", reason="AbortRequested")
 @pytest.mark.parametrize(
     ("action", "before", "after"),
     [
-        pytest.param(actions.pause(_upgrading()), _upgrading(), _upgrading(a_condition("UpgradePaused")), id="pause"),
-        pytest.param(actions.pause(_resting()), _upgrading(), _resting(), id="pause without an upgrade"),
+        pytest.param(
+            actions.pause(_upgrading()),
+            _upgrading(),
+            _upgrading(a_condition("UpgradePaused")),
+            id="pause",
+        ),
+        pytest.param(
+            actions.pause(_resting()), _upgrading(), _resting(), id="pause without an upgrade"
+        ),
         pytest.param(
             actions.resume(_upgrading(pause="true")),
             _upgrading(a_condition("UpgradePaused")),
@@ -165,10 +209,21 @@ ABORTED = a_condition("UpgradeAborted", reason="AbortRequested")
             _promoted(),
             id="promote",
         ),
-        pytest.param(actions.promote(_upgrading()), _resting(), _promoted(), id="promote that is not the new cluster"),
-        pytest.param(actions.abort(_upgrading()), _upgrading(ABORTED), _resting(ABORTED), id="abort"),
-        pytest.param(actions.retry(_resting(abort="3")), _resting(ABORTED), _upgrading(), id="retry"),
+        pytest.param(
+            actions.promote(_upgrading()),
+            _resting(),
+            _promoted(),
+            id="promote that is not the new cluster",
+        ),
+        pytest.param(
+            actions.abort(_upgrading()), _upgrading(ABORTED), _resting(ABORTED), id="abort"
+        ),
+        pytest.param(
+            actions.retry(_resting(abort="3")), _resting(ABORTED), _upgrading(), id="retry"
+        ),
     ],
 )
-def test_an_action_is_done_when_raybus_reports_it(action: Action, before: RayService, after: RayService) -> None:
+def test_an_action_is_done_when_raybus_reports_it(
+    action: Action, before: RayService, after: RayService
+) -> None:
     assert (action.is_done(before), action.is_done(after)) == (False, True)

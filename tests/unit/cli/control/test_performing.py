@@ -24,7 +24,9 @@ class _Cluster:
         self.services = {name: self._service() for name in names}
 
     def _service(self, *conditions: dict[str, Any]) -> dict[str, Any]:
-        return a_service(READY, UPGRADING, *conditions, active=a_side(BLUE), pending=a_side("demo-green"))
+        return a_service(
+            READY, UPGRADING, *conditions, active=a_side(BLUE), pending=a_side("demo-green")
+        )
 
     async def get(self, _resource: Resource, _namespace: str, name: str) -> bytes:
         if name not in self.services:
@@ -71,7 +73,13 @@ def test_each_result_is_a_line_in_the_form_of_kubectl() -> None:
 
 @pytest.mark.usefixtures("cluster")
 def test_results_as_data_and_as_names() -> None:
-    result = {"namespace": "default", "name": "demo", "action": "paused", "note": "", "state": "requested"}
+    result = {
+        "namespace": "default",
+        "name": "demo",
+        "action": "paused",
+        "note": "",
+        "state": "requested",
+    }
     assert msgspec.json.decode(_raybus("pause", "demo", "-o", "json").stdout) == result
     both = msgspec.json.decode(_raybus("pause", "demo", "canary", "--wait", "-o", "json").stdout)
     assert both == [{**result, "state": "done"}, {**result, "name": "canary", "state": "done"}]

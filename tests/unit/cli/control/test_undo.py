@@ -11,7 +11,17 @@ from raybus_cli.planning.predict import PlanOutcome
 from raybus_cli.reading.snapshot import Snapshot
 from support.builders import snapshots
 from support.builders.ray_service import a_serve_config
-from support.builders.snapshots import BLUE, GREEN, NOW, a_cluster, a_config, a_goal, a_revision, at_rest, in_steps
+from support.builders.snapshots import (
+    BLUE,
+    GREEN,
+    NOW,
+    a_cluster,
+    a_config,
+    a_goal,
+    a_revision,
+    at_rest,
+    in_steps,
+)
 from support.golden import Golden
 from support.terminal import text_of
 from support.upgrade_events import RECEIPT
@@ -24,7 +34,10 @@ def _after_an_upgrade() -> Snapshot:
     service = snapshots.a_ready_service(config=new, serve=serve)
     service["status"]["activeServiceStatus"] = snapshots.a_side(GREEN)
     was = a_cluster(BLUE, copy.deepcopy(old))
-    was["spec"]["workerGroupSpecs"][0] |= {"replicas": 7, "scaleStrategy": {"workersToDelete": ["a"]}}
+    was["spec"]["workerGroupSpecs"][0] |= {
+        "replicas": 7,
+        "scaleStrategy": {"workersToDelete": ["a"]},
+    }
     return at_rest(
         service=service,
         clusters=[was, a_cluster(GREEN, new, age=300)],
@@ -54,7 +67,9 @@ def _long_after() -> Snapshot:
 
 
 def _numbered(snapshot: Snapshot) -> list[tuple[int, str, bool]]:
-    return [(each.number, each.cluster, each.is_current) for each in history.build(snapshot, now=NOW)]
+    return [
+        (each.number, each.cluster, each.is_current) for each in history.build(snapshot, now=NOW)
+    ]
 
 
 def test_history_shows_every_spec_that_is_kept(golden: Golden) -> None:
@@ -67,7 +82,9 @@ def test_history_shows_every_spec_that_is_kept(golden: Golden) -> None:
     golden.check("cli/history.txt", text_of(cli.table(entries), width=160))
     golden.check("cli/history-wide.txt", text_of(cli.table(entries, wide=True), width=200))
     for width in (60, 80, 160):
-        golden.check(f"cli/history-wide-{width}.txt", text_of(cli.table(entries, wide=True), width=width))
+        golden.check(
+            f"cli/history-wide-{width}.txt", text_of(cli.table(entries, wide=True), width=width)
+        )
 
 
 def _receipt(outcome: str, *, old: str = BLUE, new: str = GREEN) -> dict[str, str]:
@@ -83,15 +100,22 @@ def _after_a_failure(outcome: str, *, old: str = BLUE) -> Snapshot:
     """Return a service that is back at its first spec; the cluster of the second is gone."""
     service = snapshots.a_ready_service(annotations=_receipt(outcome, old=old))
     text = service["spec"]["serveConfigV2"]
-    goals = [a_goal(a_config(), text, 1), a_goal(a_config(snapshots.NEW_IMAGE), text, 2, replaces=1)]
+    goals = [
+        a_goal(a_config(), text, 1),
+        a_goal(a_config(snapshots.NEW_IMAGE), text, 2, replaces=1),
+    ]
     return at_rest(service=service, goals=goals)
 
 
 def _aborted(reason: str = "GateFailed") -> Snapshot:
     """Return a service with an aborted spec, which no receipt knows yet."""
-    aborted = snapshots.a_condition("UpgradeAborted", reason=reason, message="Generation 2 is aborted")
+    aborted = snapshots.a_condition(
+        "UpgradeAborted", reason=reason, message="Generation 2 is aborted"
+    )
     new = a_config(snapshots.NEW_IMAGE)
-    service = snapshots.a_service(snapshots.READY, aborted, active=snapshots.a_side(BLUE), config=new)
+    service = snapshots.a_service(
+        snapshots.READY, aborted, active=snapshots.a_side(BLUE), config=new
+    )
     text = service["spec"]["serveConfigV2"]
     goals = [a_goal(a_config(), text, 1), a_goal(new, text, 2, replaces=1)]
     return at_rest(service=service, clusters=[a_cluster(BLUE, a_config())], goals=goals)
@@ -102,15 +126,27 @@ def _aborted(reason: str = "GateFailed") -> Snapshot:
     [
         pytest.param(at_rest(), ["Promoted"], id="one spec, which serves"),
         pytest.param(in_steps(), ["Promoted", "InProgress"], id="an upgrade"),
-        pytest.param(_long_after(), ["Promoted", "", "Promoted"], id="without a receipt of the one between"),
+        pytest.param(
+            _long_after(), ["Promoted", "", "Promoted"], id="without a receipt of the one between"
+        ),
         pytest.param(_after_a_failure("RolledBack"), ["Promoted", "RolledBack"], id="rolled back"),
         pytest.param(_after_a_failure("Aborted"), ["Promoted", "Aborted"], id="aborted"),
-        pytest.param(_after_a_failure("Aborted", old="other"), ["Promoted", ""], id="the receipt of another cluster"),
+        pytest.param(
+            _after_a_failure("Aborted", old="other"),
+            ["Promoted", ""],
+            id="the receipt of another cluster",
+        ),
         pytest.param(_aborted(), ["Promoted", "Aborted"], id="aborted just now"),
-        pytest.param(_aborted("EarlierGateFailed"), ["Promoted", ""], id="corrected while the spec before it goes"),
+        pytest.param(
+            _aborted("EarlierGateFailed"),
+            ["Promoted", ""],
+            id="corrected while the spec before it goes",
+        ),
     ],
 )
-def test_the_outcome_of_each_spec_is_what_the_records_have(snapshot: Snapshot, outcomes: list[str]) -> None:
+def test_the_outcome_of_each_spec_is_what_the_records_have(
+    snapshot: Snapshot, outcomes: list[str]
+) -> None:
     assert [each.outcome for each in history.build(snapshot, now=NOW)] == outcomes
 
 
@@ -127,7 +163,12 @@ def test_without_a_record_the_clusters_are_read() -> None:
 def test_a_record_and_its_cluster_are_one_entry() -> None:
     snapshot = in_steps()
     text = snapshot.service.spec.serve_config_v2
-    known = in_steps(goals=[a_goal(a_config(), text, 4), a_goal(a_config(snapshots.NEW_IMAGE), text, 5, replaces=4)])
+    known = in_steps(
+        goals=[
+            a_goal(a_config(), text, 4),
+            a_goal(a_config(snapshots.NEW_IMAGE), text, 5, replaces=4),
+        ]
+    )
     assert _numbered(known) == [(4, BLUE, False), (5, GREEN, True)]
 
 
@@ -135,7 +176,11 @@ def test_what_changed_in_place_comes_after_what_is_recorded() -> None:
     config, serve = a_config(), a_serve_config(message="v2")
     revisions = [a_revision(BLUE, a_serve_config()), a_revision(BLUE, serve, 2)]
     goals = [a_goal(config, a_serve_config(), 1)]
-    snapshot = at_rest(service=snapshots.a_ready_service(config=config, serve=serve), revisions=revisions, goals=goals)
+    snapshot = at_rest(
+        service=snapshots.a_ready_service(config=config, serve=serve),
+        revisions=revisions,
+        goals=goals,
+    )
     assert _numbered(snapshot) == [(1, BLUE, False), (2, BLUE, True)]
     assert history.choose(history.build(snapshot, now=NOW), None, "demo").number == 1
 
@@ -143,8 +188,13 @@ def test_what_changed_in_place_comes_after_what_is_recorded() -> None:
 def test_undo_of_a_serve_config_that_went_to_and_fro_goes_on_to_and_fro() -> None:
     config, serve = a_config(), a_serve_config(message="v2")
     revisions = [a_revision(BLUE, serve, 2), a_revision(BLUE, a_serve_config(), 3)]
-    goals = [a_goal(a_config(snapshots.NEW_IMAGE), serve, 1), a_goal(config, a_serve_config(), 2, replaces=1)]
-    snapshot = at_rest(service=snapshots.a_ready_service(config=config), revisions=revisions, goals=goals)
+    goals = [
+        a_goal(a_config(snapshots.NEW_IMAGE), serve, 1),
+        a_goal(config, a_serve_config(), 2, replaces=1),
+    ]
+    snapshot = at_rest(
+        service=snapshots.a_ready_service(config=config), revisions=revisions, goals=goals
+    )
     assert _numbered(snapshot) == [(1, "", False), (2, BLUE, True), (3, BLUE, False)]
     assert history.choose(history.build(snapshot, now=NOW), None, "demo").number == 3
 
@@ -157,14 +207,20 @@ def test_undo_goes_to_what_served_before_and_past_what_never_did() -> None:
     text = history.message(change, entry, PlanOutcome.NEW_CLUSTER, is_done=True)
     assert text == f"{fields} are restored from revision 1: a new cluster starts"
     text = history.message(change, entry, PlanOutcome.NEW_CLUSTER, is_done=False)
-    assert text == f"dry run: nothing is changed; {fields} would be restored from revision 1: a new cluster starts"
+    assert (
+        text
+        == f"dry run: nothing is changed; {fields} would be restored from revision 1: a new cluster starts"
+    )
     assert [each["value"] for each in change.operations[1:]] == [a_config(), a_serve_config()]
 
 
 def test_undo_of_a_spec_that_was_never_reconciled_goes_to_the_active_cluster() -> None:
     unseen = snapshots.a_ready_service(config=a_config("rayproject/ray:nightly"))
     text = unseen["spec"]["serveConfigV2"]
-    goals = [a_goal(a_config(snapshots.NEW_IMAGE), text, 1), a_goal(a_config(), text, 2, replaces=1)]
+    goals = [
+        a_goal(a_config(snapshots.NEW_IMAGE), text, 1),
+        a_goal(a_config(), text, 2, replaces=1),
+    ]
     snapshot = at_rest(service=unseen, clusters=[a_cluster(BLUE, a_config())], goals=goals)
     assert history.choose(history.build(snapshot, now=NOW), None, "demo").number == 2
 
@@ -181,7 +237,9 @@ def test_undo_to_a_revision_restores_the_cluster_without_what_the_autoscaler_wro
     snapshot = _after_an_upgrade()
     entry = history.choose(history.build(snapshot, now=NOW), 1, "demo")
     change = history.change(snapshot.service, entry)
-    config = next(each["value"] for each in change.operations if each["path"] == "/spec/rayClusterConfig")
+    config = next(
+        each["value"] for each in change.operations if each["path"] == "/spec/rayClusterConfig"
+    )
     group = config["workerGroupSpecs"][0]
     assert config["headGroupSpec"] == a_config()["headGroupSpec"]
     assert (group["replicas"], group["scaleStrategy"]) == (4, {})
@@ -226,7 +284,9 @@ def test_undo_reports_when_it_cannot(number: int | None, message: str) -> None:
 def test_undo_to_what_is_asked_for_already_is_refused() -> None:
     snapshot = at_rest()
     with pytest.raises(errors.Rejected, match="asks for revision 1 already"):
-        history.change(snapshot.service, history.choose(history.build(snapshot, now=NOW), 1, "demo"))
+        history.change(
+            snapshot.service, history.choose(history.build(snapshot, now=NOW), 1, "demo")
+        )
 
 
 def test_the_receipt_of_the_last_upgrade_is_a_sentence() -> None:
@@ -242,5 +302,9 @@ def test_the_receipt_of_the_last_upgrade_is_a_sentence() -> None:
 
 def test_a_receipt_has_a_line_for_each_step_with_gates() -> None:
     annotations = {labels.UPGRADE_RECEIPT: msgspec.json.encode(RECEIPT).decode()}
-    _, *steps = history.upgrades(at_rest(service=snapshots.a_ready_service(annotations=annotations)))
-    assert steps == ["  5 % since 12:01:10: Pass: errorRate: 1 of 412 requests failed (0.243%), at most 1% allowed"]
+    _, *steps = history.upgrades(
+        at_rest(service=snapshots.a_ready_service(annotations=annotations))
+    )
+    assert steps == [
+        "  5 % since 12:01:10: Pass: errorRate: 1 of 412 requests failed (0.243%), at most 1% allowed"
+    ]

@@ -26,7 +26,11 @@ def _verbs(snapshot: Snapshot) -> list[str]:
 
 
 def test_an_upgrade_can_be_paused_promoted_and_aborted() -> None:
-    assert [each for each in _verbs(in_steps(weight=30)) if each != "undo"] == ["pause", "promote", "abort"]
+    assert [each for each in _verbs(in_steps(weight=30)) if each != "undo"] == [
+        "pause",
+        "promote",
+        "abort",
+    ]
 
 
 def test_a_paused_upgrade_can_be_resumed() -> None:
@@ -43,7 +47,9 @@ def test_a_service_of_another_controller_has_no_verb() -> None:
 
 
 def test_a_verb_names_its_effect_and_its_command() -> None:
-    [abort] = [each for each in model.available(in_steps(weight=30), now=NOW) if each.verb == "abort"]
+    [abort] = [
+        each for each in model.available(in_steps(weight=30), now=NOW) if each.verb == "abort"
+    ]
     assert abort.command == "raybus abort demo -n default"
     assert abort.effect.startswith("The upgrade is aborted: generation ")
 
@@ -78,35 +84,47 @@ def _annotations(kube: FakeKube) -> dict[str, str]:
 
 async def test_a_verb_is_performed(kube: _Kube) -> None:
     actor = Actor(partial(session.connect, Where(kubeconfig=None)))
-    answer = await actor.perform(Request(service="default/demo", verb="pause", generation=_generation(kube)))
+    answer = await actor.perform(
+        Request(service="default/demo", verb="pause", generation=_generation(kube))
+    )
     assert (answer.status, answer.text.split(":")[0]) == (HTTPStatus.OK, "demo paused")
     assert _annotations(kube)[labels.PAUSE] == "true"
 
 
 async def test_a_service_that_was_changed_since_is_left_alone(kube: _Kube) -> None:
     actor = Actor(partial(session.connect, Where(kubeconfig=None)))
-    answer = await actor.perform(Request(service="default/demo", verb="pause", generation=_generation(kube) + 1))
+    answer = await actor.perform(
+        Request(service="default/demo", verb="pause", generation=_generation(kube) + 1)
+    )
     assert answer.status == HTTPStatus.CONFLICT
     assert labels.PAUSE not in _annotations(kube)
 
 
 async def test_a_verb_that_has_nothing_to_act_on_gives_the_reason(kube: _Kube) -> None:
     actor = Actor(partial(session.connect, Where(kubeconfig=None)))
-    answer = await actor.perform(Request(service="default/demo", verb="abort", generation=_generation(kube)))
+    answer = await actor.perform(
+        Request(service="default/demo", verb="abort", generation=_generation(kube))
+    )
     assert answer.status == HTTPStatus.UNPROCESSABLE_ENTITY
     assert "no upgrade to abort" in answer.text
 
 
 async def test_a_user_without_the_right_gets_the_reason(kube: _Kube) -> None:
-    kube.faults.append(lambda request: errors.Forbidden("cannot patch") if request.verb == "patch" else None)
+    kube.faults.append(
+        lambda request: errors.Forbidden("cannot patch") if request.verb == "patch" else None
+    )
     actor = Actor(partial(session.connect, Where(kubeconfig=None)))
-    answer = await actor.perform(Request(service="default/demo", verb="pause", generation=_generation(kube)))
+    answer = await actor.perform(
+        Request(service="default/demo", verb="pause", generation=_generation(kube))
+    )
     assert (answer.status, "cannot patch" in answer.text) == (HTTPStatus.UNPROCESSABLE_ENTITY, True)
 
 
 async def test_an_unknown_verb_is_refused(kube: _Kube) -> None:
     actor = Actor(partial(session.connect, Where(kubeconfig=None)))
-    answer = await actor.perform(Request(service="default/demo", verb="delete", generation=_generation(kube)))
+    answer = await actor.perform(
+        Request(service="default/demo", verb="delete", generation=_generation(kube))
+    )
     assert (answer.status, kube.requests) == (HTTPStatus.BAD_REQUEST, [])
 
 

@@ -31,7 +31,10 @@ def a_list(*rows: Row) -> dict[str, Row]:
 
 def _events(update: bytes) -> list[tuple[str, Any]]:
     blocks = [each.split("\n") for each in update.decode().split("\n\n") if each]
-    return [(name.removeprefix("event: "), msgspec.json.decode(data.removeprefix("data: "))) for name, data in blocks]
+    return [
+        (name.removeprefix("event: "), msgspec.json.decode(data.removeprefix("data: ")))
+        for name, data in blocks
+    ]
 
 
 def _rows(update: bytes) -> Any:

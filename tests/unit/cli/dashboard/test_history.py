@@ -40,8 +40,13 @@ def _a_history(*events: Event) -> tuple[History, list[str]]:
 
 
 def _in_upgrade(weight: int, **fields: Any) -> RayService:
-    active, pending = a_side(BLUE, capacity=100, weight=100 - weight), a_side(GREEN, capacity=weight, weight=weight)
-    return ray_service.decode(a_service(UPGRADING, active=active, pending=pending, upgradeStrategy=STEPS, **fields))
+    active, pending = (
+        a_side(BLUE, capacity=100, weight=100 - weight),
+        a_side(GREEN, capacity=weight, weight=weight),
+    )
+    return ray_service.decode(
+        a_service(UPGRADING, active=active, pending=pending, upgradeStrategy=STEPS, **fields)
+    )
 
 
 def _alone(side: Json) -> RayService:
@@ -71,7 +76,9 @@ def test_the_events_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [name for name in ("a", "b", "c") if log.upgrades(f"default/{name}")] == ["b", "c"]
 
 
-def test_the_service_without_an_event_for_the_longest_time_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_service_without_an_event_for_the_longest_time_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(histories, "MOST_SERVICES", 2)
     first = an_example_upgrade()[0]
     log, _ = _a_log()
@@ -87,30 +94,53 @@ def test_the_newest_upgrades_are_kept_and_shown_newest_first() -> None:
             id=str(number),
             time=START + timedelta(hours=number),
             data=msgspec.structs.replace(
-                an_example_upgrade()[0].data, upgrade=upgrade_events.upgrade("uid", f"c{number}", f"c{number + 1}")
+                an_example_upgrade()[0].data,
+                upgrade=upgrade_events.upgrade("uid", f"c{number}", f"c{number + 1}"),
             ),
         )
         for number in range(KEPT + 2)
     ]
     history, _ = _a_history(*events)
-    assert [each.old for each in history.timelines(KEY, has_all_events=True)] == ["c6", "c5", "c4", "c3", "c2"]
+    assert [each.old for each in history.timelines(KEY, has_all_events=True)] == [
+        "c6",
+        "c5",
+        "c4",
+        "c3",
+        "c2",
+    ]
 
 
 def test_observed_state_is_shown_where_no_event_was_published() -> None:
     history, _ = _a_history()
     for seconds, weight in ((0, 0), (2, 0), (4, 10)):
         history.see("default/demo", _in_upgrade(weight), now=NOW + timedelta(seconds=seconds))
-    history.see("default/demo", _alone(a_side(GREEN, capacity=100, weight=100)), now=NOW + timedelta(seconds=9))
-    history.see("default/demo", _alone(a_side(GREEN, capacity=100, weight=100)), now=NOW + timedelta(seconds=10))
+    history.see(
+        "default/demo",
+        _alone(a_side(GREEN, capacity=100, weight=100)),
+        now=NOW + timedelta(seconds=9),
+    )
+    history.see(
+        "default/demo",
+        _alone(a_side(GREEN, capacity=100, weight=100)),
+        now=NOW + timedelta(seconds=10),
+    )
     (seen,) = history.timelines("default/demo", has_all_events=False)
-    assert [(each.old.traffic, each.new.traffic) for each in seen.points] == [(100, 0), (90, 10), (0, 100)]
+    assert [(each.old.traffic, each.new.traffic) for each in seen.points] == [
+        (100, 0),
+        (90, 10),
+        (0, 100),
+    ]
     assert (seen.ended, seen.outcome) == (NOW + timedelta(seconds=9), "Promoted")
 
 
 def test_an_upgrade_that_went_back_is_seen_to_have_done_so() -> None:
     history, _ = _a_history()
     history.see("default/demo", _in_upgrade(30), now=NOW)
-    history.see("default/demo", _alone(a_side(BLUE, capacity=100, weight=100)), now=NOW + timedelta(seconds=9))
+    history.see(
+        "default/demo",
+        _alone(a_side(BLUE, capacity=100, weight=100)),
+        now=NOW + timedelta(seconds=9),
+    )
     assert history.timelines("default/demo", has_all_events=False)[0].outcome == "RolledBack"
 
 
@@ -124,7 +154,9 @@ def test_events_win_over_what_was_seen_as_soon_as_all_have_arrived() -> None:
     events = an_example_upgrade()[:4]
     upgrade = upgrade_events.upgrade("uid", BLUE, GREEN)
     published = [
-        msgspec.structs.replace(each, name="demo", data=msgspec.structs.replace(each.data, upgrade=upgrade))
+        msgspec.structs.replace(
+            each, name="demo", data=msgspec.structs.replace(each.data, upgrade=upgrade)
+        )
         for each in events
     ]
     history, _ = _a_history(*published)

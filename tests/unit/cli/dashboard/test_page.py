@@ -32,7 +32,9 @@ def test_no_text_becomes_markup_or_script(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_nothing_is_loaded_from_elsewhere(name: str) -> None:
-    addresses = re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"'`)]*", re.sub(r"(?m)^\s*//.*$", "", FILES[name]))
+    addresses = re.findall(
+        r"(?:https?:)?//[\w.-]+\.\w+[^\s\"'`)]*", re.sub(r"(?m)^\s*//.*$", "", FILES[name])
+    )
     assert [each for each in addresses if each != NAMESPACE] == []
 
 

@@ -46,7 +46,9 @@ async def test_services_at_rest_cost_nothing_and_an_upgrade_that_is_over_is_forg
     assert await read(clusters, kube, at_rest().service) == set()
 
 
-async def test_a_cluster_that_cannot_be_read_is_left_out_and_read_again_at_the_next_weight() -> None:
+async def test_a_cluster_that_cannot_be_read_is_left_out_and_read_again_at_the_next_weight() -> (
+    None
+):
     kube, clusters = Reading(), PendingClusters()
     kube.problem = errors.Forbidden("no right")
     for _ in range(5):
@@ -60,7 +62,9 @@ async def test_many_upgrades_are_read_in_several_polls() -> None:
     kube, clusters = Reading(), PendingClusters()
     body = in_steps(weight=30).service
     services = [
-        msgspec.structs.replace(body, metadata=msgspec.structs.replace(body.metadata, name=f"demo-{number}"))
+        msgspec.structs.replace(
+            body, metadata=msgspec.structs.replace(body.metadata, name=f"demo-{number}")
+        )
         for number in range(2 * polling.MOST)
     ]
     for polls in (1, 2, 2):

@@ -26,7 +26,9 @@ def _after(seconds: float) -> timedelta:
 
 def _a_sample(seconds: float, old: int, new: int, *, over: str = "") -> Sample:
     parts = (Part(traffic=old, capacity=100), Part(traffic=new, capacity=new))
-    return Sample(at=START + _after(seconds), old=UPGRADE.old, new=UPGRADE.new, parts=parts, over=over)
+    return Sample(
+        at=START + _after(seconds), old=UPGRADE.old, new=UPGRADE.new, parts=parts, over=over
+    )
 
 
 def test_a_whole_upgrade_in_steps() -> None:
@@ -41,9 +43,15 @@ def test_a_whole_upgrade_in_steps() -> None:
         (_after(70.5), 95, 5, 100, 20),
         (_after(190), 0, 100, 100, 20),
     ]
-    assert (found.began, found.ended, found.outcome) == (START, START + _after(260), Outcome.PROMOTED)
+    assert (found.began, found.ended, found.outcome) == (
+        START,
+        START + _after(260),
+        Outcome.PROMOTED,
+    )
     assert found.receipt == RECEIPT
-    assert [each.kind for each in found.lines] == [ue.kind_of(each.type) for each in _read(an_example_upgrade())]
+    assert [each.kind for each in found.lines] == [
+        ue.kind_of(each.type) for each in _read(an_example_upgrade())
+    ]
     assert {each.kind: each.severity for each in found.lines}["stalled"] is Severity.BAD
 
 
@@ -68,7 +76,13 @@ def test_an_upgrade_that_came_to_nothing(events: list[Event], outcome: str) -> N
 def test_traffic_that_moves_at_once_has_no_capacities() -> None:
     kinds = (ue.Started, ue.Promoted)
     found = timeline.from_events(
-        _read([an_event(data, seconds=seconds) for seconds, data in EXAMPLES if isinstance(data, kinds)])
+        _read(
+            [
+                an_event(data, seconds=seconds)
+                for seconds, data in EXAMPLES
+                if isinstance(data, kinds)
+            ]
+        )
     )
     assert [(each.old, each.new) for each in found.points] == [
         (Part(traffic=100), Part(traffic=0)),
@@ -85,7 +99,9 @@ def test_a_clock_that_is_behind_does_not_turn_the_picture_back() -> None:
 
 
 def test_a_cluster_that_was_gone_had_no_traffic_to_show() -> None:
-    data = ue.Started(upgrade=UPGRADE, reason=ue.Cause.ACTIVE_CLUSTER_GONE, strategy="NewCluster", generation=4)
+    data = ue.Started(
+        upgrade=UPGRADE, reason=ue.Cause.ACTIVE_CLUSTER_GONE, strategy="NewCluster", generation=4
+    )
     assert timeline.from_events(_read([an_event(data)])).points == []
 
 
@@ -124,10 +140,19 @@ def test_an_upgrade_without_events() -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "severity"),
-    [("Pass", Severity.GOOD), ("Fail", Severity.BAD), ("Inconclusive", Severity.WARN), ("Later", Severity.PLAIN)],
+    [
+        ("Pass", Severity.GOOD),
+        ("Fail", Severity.BAD),
+        ("Inconclusive", Severity.WARN),
+        ("Later", Severity.PLAIN),
+    ],
 )
-def test_a_verdict_is_a_point_and_a_line_with_its_severity(outcome: str, severity: Severity) -> None:
-    seconds, example = next((seconds, data) for seconds, data in EXAMPLES if isinstance(data, ue.GateEvaluated))
+def test_a_verdict_is_a_point_and_a_line_with_its_severity(
+    outcome: str, severity: Severity
+) -> None:
+    seconds, example = next(
+        (seconds, data) for seconds, data in EXAMPLES if isinstance(data, ue.GateEvaluated)
+    )
     event = an_event(msgspec.structs.replace(example, outcome=outcome), seconds=seconds)
     found = timeline.from_events(_read([event]))
     (verdict,) = found.verdicts
@@ -137,15 +162,23 @@ def test_a_verdict_is_a_point_and_a_line_with_its_severity(outcome: str, severit
 
 
 def test_texts_of_a_forged_event_are_bounded() -> None:
-    _, example = next((seconds, data) for seconds, data in EXAMPLES if isinstance(data, ue.GateEvaluated))
-    forged = msgspec.structs.replace(example, message="x" * 9000, gate="\x1b[31m" + "g" * 9000, outcome="o" * 9000)
+    _, example = next(
+        (seconds, data) for seconds, data in EXAMPLES if isinstance(data, ue.GateEvaluated)
+    )
+    forged = msgspec.structs.replace(
+        example, message="x" * 9000, gate="\x1b[31m" + "g" * 9000, outcome="o" * 9000
+    )
     (verdict,) = timeline.from_events(_read([an_event(forged)])).verdicts
     assert (len(verdict.text), len(verdict.gate), len(verdict.outcome)) <= (200, 64, 64)
     assert "\x1b" not in verdict.gate
 
 
 def test_verdicts_of_the_record_fill_in_where_no_event_brought_any() -> None:
-    step = Step(weight=1, since=START, gates=(VERDICT, msgspec.structs.replace(VERDICT, outcome="Inconclusive")))
+    step = Step(
+        weight=1,
+        since=START,
+        gates=(VERDICT, msgspec.structs.replace(VERDICT, outcome="Inconclusive")),
+    )
     upgrade = Upgrade(old="a", new="b", began_at=START, most=100, least=100, steps=(step,))
     bare = timeline.Timeline(id="seen", old="a", new="b", began=START)
     found = timeline.judged(bare, upgrade)

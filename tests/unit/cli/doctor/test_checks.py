@@ -33,7 +33,9 @@ STALLED = a_service(a_condition("UpgradeStalled", reason="PodsNotStarting", mess
 
 
 def _workload(name: str, *, ready: int = 1, replicas: int = 1, tag: str = VERSION) -> Workload:
-    template = {"spec": {"containers": [{"name": name, "image": f"registry.invalid/raybus/{name}:{tag}"}]}}
+    template = {
+        "spec": {"containers": [{"name": name, "image": f"registry.invalid/raybus/{name}:{tag}"}]}
+    }
     body = {
         "metadata": {"name": name},
         "spec": {"replicas": replicas, "template": template},
@@ -44,10 +46,17 @@ def _workload(name: str, *, ready: int = 1, replicas: int = 1, tag: str = VERSIO
 
 def _lease(name: str, *, age: float = 1, service: str = "", partitions: str = "") -> Lease:
     renewed = (NOW - timedelta(seconds=age)).isoformat()
-    meta: dict[str, Any] = {"name": name, "labels": {}, "annotations": {"raybus.io/partitions": partitions}}
+    meta: dict[str, Any] = {
+        "name": name,
+        "labels": {},
+        "annotations": {"raybus.io/partitions": partitions},
+    }
     if service:
         meta["labels"] = {"raybus.io/replica-of": service}
-    body = {"metadata": meta, "spec": {"holderIdentity": f"{name}-0", "leaseDurationSeconds": 7, "renewTime": renewed}}
+    body = {
+        "metadata": meta,
+        "spec": {"holderIdentity": f"{name}-0", "leaseDurationSeconds": 7, "renewTime": renewed},
+    }
     return msgspec.convert(body, Lease, strict=False)
 
 
@@ -59,14 +68,19 @@ def _class(name: str, status: str = "True") -> GatewayClass:
         "message": "",
         "lastTransitionTime": NOW.isoformat(),
     }
-    return msgspec.convert({"metadata": {"name": name}, "status": {"conditions": [condition]}}, GatewayClass)
+    return msgspec.convert(
+        {"metadata": {"name": name}, "status": {"conditions": [condition]}}, GatewayClass
+    )
 
 
 def _leases(count: int = PARTITIONS) -> list[Lease]:
     partitions = ownership.spell(range(count))
     return [
         _lease("ray-operator-leader"),
-        *(_lease(f"raybus-{name}-0", service=name, partitions=partitions) for name in checks.RECONCILERS),
+        *(
+            _lease(f"raybus-{name}-0", service=name, partitions=partitions)
+            for name in checks.RECONCILERS
+        ),
     ]
 
 
@@ -89,7 +103,11 @@ def _well(**fields: Any) -> Facts:
         "asked_classes": frozenset({"envoy"}),
         "kuberay": [],
         "ray_services": [ray_service.decode(a_ready_service())],
-        "rights": [Right(subject="you", verb="get", resource="rayservices", group="ray.io", is_allowed=True)],
+        "rights": [
+            Right(
+                subject="you", verb="get", resource="rayservices", group="ray.io", is_allowed=True
+            )
+        ],
     }
     return Facts(namespace="raybus", **{**defaults, **fields})
 
@@ -103,7 +121,9 @@ def test_an_installation_that_is_well(golden: Golden) -> None:
 
 
 def test_kuberay_in_namespaces_of_its_own_is_a_note() -> None:
-    found = prerequisites.kuberay(_well(kuberay=[Watching("ray/op", TEAM_B)], watch_namespaces=TEAM_A))
+    found = prerequisites.kuberay(
+        _well(kuberay=[Watching("ray/op", TEAM_B)], watch_namespaces=TEAM_A)
+    )
     text = "runs in ray/op and watches team-b; raybus watches team-a"
     assert (found.state, found.text, found.remedy) == (CheckState.OK, text, "")
 
@@ -120,14 +140,21 @@ def _instead(name: str, **fields: Any) -> list[Workload]:
 
 
 def _one_lease_more() -> list[Lease]:
-    return [*_leases(), _lease("raybus-traffic-manager-1", service="traffic-manager", partitions="5")]
+    return [
+        *_leases(),
+        _lease("raybus-traffic-manager-1", service="traffic-manager", partitions="5"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("facts", "name", "state", "text"),
     [
         pytest.param(
-            lambda: _well(server_version="v1.20.1"), "Kubernetes", CheckState.WARNING, "older", id="old Kubernetes"
+            lambda: _well(server_version="v1.20.1"),
+            "Kubernetes",
+            CheckState.WARNING,
+            "older",
+            id="old Kubernetes",
         ),
         pytest.param(
             lambda: _well(definitions={"rayclusters.ray.io": None}),
@@ -143,9 +170,19 @@ def _one_lease_more() -> list[Lease]:
             "RayServices have no upgrade policies",
             id="no CRD of policies",
         ),
-        pytest.param(_old_crd, "CRD rayservices.ray.io", CheckState.WARNING, "spec.upgradeStrategy", id="an old CRD"),
         pytest.param(
-            lambda: _well(deployments=[]), "watcher", CheckState.FAILED, "no Deployment watcher", id="no service"
+            _old_crd,
+            "CRD rayservices.ray.io",
+            CheckState.WARNING,
+            "spec.upgradeStrategy",
+            id="an old CRD",
+        ),
+        pytest.param(
+            lambda: _well(deployments=[]),
+            "watcher",
+            CheckState.FAILED,
+            "no Deployment watcher",
+            id="no service",
         ),
         pytest.param(
             lambda: _well(deployments=_instead("traffic-manager", ready=0)),
@@ -175,8 +212,16 @@ def _one_lease_more() -> list[Lease]:
             f"this command line is {VERSION}",
             id="another version",
         ),
-        pytest.param(lambda: _well(stateful_sets=[]), "nats", CheckState.WARNING, "another NATS", id="NATS elsewhere"),
-        pytest.param(lambda: _well(leases=[]), "leader", CheckState.FAILED, "has no holder", id="no leader"),
+        pytest.param(
+            lambda: _well(stateful_sets=[]),
+            "nats",
+            CheckState.WARNING,
+            "another NATS",
+            id="NATS elsewhere",
+        ),
+        pytest.param(
+            lambda: _well(leases=[]), "leader", CheckState.FAILED, "has no holder", id="no leader"
+        ),
         pytest.param(
             lambda: _well(leases=[_lease("ray-operator-leader", age=600)]),
             "leader",
@@ -237,14 +282,24 @@ def _one_lease_more() -> list[Lease]:
             id="a common namespace with one of two",
         ),
         pytest.param(
-            lambda: _well(rights=[Right(subject="watcher", verb="watch", resource="pods", group="", is_allowed=False)]),
+            lambda: _well(
+                rights=[
+                    Right(
+                        subject="watcher", verb="watch", resource="pods", group="", is_allowed=False
+                    )
+                ]
+            ),
             "rights of watcher",
             CheckState.FAILED,
             "lacking: watch pods",
             id="a right is missing",
         ),
         pytest.param(
-            lambda: _well(certificates=[b"x"]), "NATS certificate", CheckState.FAILED, "cannot be read", id="no PEM"
+            lambda: _well(certificates=[b"x"]),
+            "NATS certificate",
+            CheckState.FAILED,
+            "cannot be read",
+            id="no PEM",
         ),
         pytest.param(
             lambda: _well(ray_services=[ray_service.decode(STALLED)]),
@@ -269,14 +324,18 @@ def _one_lease_more() -> list[Lease]:
         ),
     ],
 )
-def test_each_fault_is_named_with_a_remedy(facts: Callable[[], Facts], name: str, state: CheckState, text: str) -> None:
+def test_each_fault_is_named_with_a_remedy(
+    facts: Callable[[], Facts], name: str, state: CheckState, text: str
+) -> None:
     found = next(each for each in checks.all_of(facts(), now=NOW) if each.name == name)
     assert found.state is state
     assert text in found.text
     assert (bool(found.remedy), found.hint is not None) == (state is not CheckState.UNKNOWN,) * 2
 
 
-@pytest.mark.parametrize(("days", "state"), [(80, CheckState.WARNING), (100, CheckState.FAILED), (0, CheckState.OK)])
+@pytest.mark.parametrize(
+    ("days", "state"), [(80, CheckState.WARNING), (100, CheckState.FAILED), (0, CheckState.OK)]
+)
 def test_a_certificate_is_renewed_in_time(days: int, state: CheckState) -> None:
     found = checks.all_of(_well(), now=NOW + timedelta(days=days))
     assert next(each for each in found if each.name == "NATS certificate").state is state

@@ -15,7 +15,11 @@ from raybus_cli.doctor.check import Category, Check, CheckState, Hint, of
 
 def _found(state: CheckState) -> list[Check]:
     return [
-        *of(Category.SERVICES, Hint.SERVICES, Check(name="watcher", state=state, text="0 of 1 ready", remedy="see"))
+        *of(
+            Category.SERVICES,
+            Hint.SERVICES,
+            Check(name="watcher", state=state, text="0 of 1 ready", remedy="see"),
+        )
     ]
 
 
@@ -56,13 +60,17 @@ def _doctor(*arguments: str) -> Any:
     ("state", "code"),
     [(CheckState.OK, 0), (CheckState.WARNING, 0), (CheckState.UNKNOWN, 0), (CheckState.FAILED, 1)],
 )
-def test_only_a_failed_check_fails(monkeypatch: pytest.MonkeyPatch, state: CheckState, code: int) -> None:
+def test_only_a_failed_check_fails(
+    monkeypatch: pytest.MonkeyPatch, state: CheckState, code: int
+) -> None:
     monkeypatch.setattr(checks, "all_of", _answers(state))
     assert _doctor().exit_code == code
 
 
 def test_checks_are_repeated_until_none_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "all_of", _answers(CheckState.FAILED, CheckState.FAILED, CheckState.OK))
+    monkeypatch.setattr(
+        checks, "all_of", _answers(CheckState.FAILED, CheckState.FAILED, CheckState.OK)
+    )
     done = _doctor("--wait", "1m", "-o", "json")
     assert done.exit_code == 0
     assert "1 of 1 checks fail: watcher" in done.stderr

@@ -13,11 +13,18 @@ CHART = {"app.kubernetes.io/name": "kuberay-operator"}
 
 
 def a_deployment(
-    *, name: str = "kuberay-operator", image: str = "quay.io/kuberay/operator:v1.5.1", **container: Any
+    *,
+    name: str = "kuberay-operator",
+    image: str = "quay.io/kuberay/operator:v1.5.1",
+    **container: Any,
 ) -> Workload:
     pod: dict[str, Any] = {"containers": [{"name": name, "image": image, **container}]}
     body: dict[str, Any] = {
-        "metadata": {"name": name, "namespace": "ray-system", "labels": container.pop("labels", CHART)},
+        "metadata": {
+            "name": name,
+            "namespace": "ray-system",
+            "labels": container.pop("labels", CHART),
+        },
         "spec": {"replicas": 1, "template": {"spec": pod}},
         "status": {"readyReplicas": 1},
     }
@@ -29,9 +36,21 @@ def a_deployment(
     ("image", "labels", "expected"),
     [
         pytest.param("quay.io/kuberay/operator:v1.5.1", {}, True, id="its image"),
-        pytest.param("registry.example/mirror/kuberay/operator@sha256:abc", {}, True, id="a mirror, by digest"),
-        pytest.param("registry.example:5000/kuberay-operator:v1", {}, True, id="an image of another name"),
-        pytest.param("registry.example/own:v1", CHART, True, id="an image of one's own, with the chart's label"),
+        pytest.param(
+            "registry.example/mirror/kuberay/operator@sha256:abc",
+            {},
+            True,
+            id="a mirror, by digest",
+        ),
+        pytest.param(
+            "registry.example:5000/kuberay-operator:v1", {}, True, id="an image of another name"
+        ),
+        pytest.param(
+            "registry.example/own:v1",
+            CHART,
+            True,
+            id="an image of one's own, with the chart's label",
+        ),
         pytest.param("registry.invalid/raybus/watcher:0.1.0", {}, False, id="one of ours"),
     ],
 )
@@ -51,7 +70,10 @@ def test_version_flags_and_variables() -> None:
                 "--qps",
                 "50",
             ],
-            env=[{"name": "ENABLE_LOGIN_SHELL", "value": "true"}, {"name": "POD", "valueFrom": {"fieldRef": {}}}],
+            env=[
+                {"name": "ENABLE_LOGIN_SHELL", "value": "true"},
+                {"name": "POD", "valueFrom": {"fieldRef": {}}},
+            ],
         )
     )
     assert found.version == "v1.5.1"
@@ -62,7 +84,11 @@ def test_version_flags_and_variables() -> None:
         "qps": "50",
     }
     assert found.environment == {"ENABLE_LOGIN_SHELL": "true"}
-    assert (found.place, found.is_running, found.file) == ("ray-system/kuberay-operator", True, None)
+    assert (found.place, found.is_running, found.file) == (
+        "ray-system/kuberay-operator",
+        True,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,10 +109,16 @@ def test_the_version_is_the_images_tag(image: str, version: str) -> None:
     [
         pytest.param({"mountPath": "/etc/config"}, [], "operator.yaml", id="a folder"),
         pytest.param(
-            {"mountPath": "/etc/config/operator.yaml", "subPath": "operator.yaml"}, [], "operator.yaml", id="one file"
+            {"mountPath": "/etc/config/operator.yaml", "subPath": "operator.yaml"},
+            [],
+            "operator.yaml",
+            id="one file",
         ),
         pytest.param(
-            {"mountPath": "/etc/config/"}, [{"key": "k", "path": "operator.yaml"}], "k", id="a key by another name"
+            {"mountPath": "/etc/config/"},
+            [{"key": "k", "path": "operator.yaml"}],
+            "k",
+            id="a key by another name",
         ),
     ],
 )
@@ -110,7 +142,8 @@ def test_a_file_that_no_config_map_holds() -> None:
 
 def test_what_a_config_map_gives_counts_less_than_what_stands_there() -> None:
     found = a_deployment(
-        envFrom=[{"configMapRef": {"name": "c"}}, {"secretRef": {"name": "s"}}], env=[{"name": "A", "value": "1"}]
+        envFrom=[{"configMapRef": {"name": "c"}}, {"secretRef": {"name": "s"}}],
+        env=[{"name": "A", "value": "1"}],
     )
     assert operator.sources(found) == ["c"]
     assert operator.of(found, {"A": "2", "B": "3"}).environment == {"A": "1", "B": "3"}

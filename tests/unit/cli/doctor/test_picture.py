@@ -7,12 +7,21 @@ from raybus_cli.doctor.check import Category, Check, CheckState, Hint
 from support.terminal import text_of
 
 FOUND = [
-    *check.of(Category.KUBERNETES, Hint.INSTALL, Check(name="Kubernetes", state=CheckState.OK, text="v1.34.2")),
+    *check.of(
+        Category.KUBERNETES,
+        Hint.INSTALL,
+        Check(name="Kubernetes", state=CheckState.OK, text="v1.34.2"),
+    ),
     *check.of(
         Category.NATS,
         Hint.NATS,
         Check(name="nats", state=CheckState.FAILED, text="is scaled to 0 …", remedy="scale it"),
-        Check(name="NATS certificate", state=CheckState.WARNING, text="good until 2026-01-02", remedy="replace it"),
+        Check(
+            name="NATS certificate",
+            state=CheckState.WARNING,
+            text="good until 2026-01-02",
+            remedy="replace it",
+        ),
         Check(name="leader", state=CheckState.UNKNOWN, text="you may not read Leases"),
     ),
 ]

@@ -17,7 +17,14 @@ from support.golden import Golden
 from support.terminal import text_of
 
 DEPLOY = Path(__file__).parents[4] / "deploy"
-INSTALLED = ("base", "crds", "rights/everywhere", "rights/own-namespace", "rights/roles", "overlays/production")
+INSTALLED = (
+    "base",
+    "crds",
+    "rights/everywhere",
+    "rights/own-namespace",
+    "rights/roles",
+    "overlays/production",
+)
 
 
 @cache
@@ -38,7 +45,9 @@ def _fit(**fields: Any) -> Facts:
         "gateway_versions": ["v1"],
         "gateway_classes": [],
         "kuberay": [],
-        "rights": [Right(subject="you", verb="create", resource="namespaces", group="", is_allowed=True)],
+        "rights": [
+            Right(subject="you", verb="create", resource="namespaces", group="", is_allowed=True)
+        ],
         "has_admission_policies": True,
         "storage_classes": [_class(default=True)],
     }
@@ -76,7 +85,11 @@ def test_a_cluster_that_is_fit(golden: Golden) -> None:
             id="no default class",
         ),
         pytest.param(
-            lambda: _fit(storage_classes=[]), "storage class", CheckState.WARNING, "there is none", id="no class"
+            lambda: _fit(storage_classes=[]),
+            "storage class",
+            CheckState.WARNING,
+            "there is none",
+            id="no class",
         ),
         pytest.param(
             lambda: _fit(kuberay=[Watching("ray-system/kuberay-operator")]),
@@ -87,7 +100,15 @@ def test_a_cluster_that_is_fit(golden: Golden) -> None:
         ),
         pytest.param(
             lambda: _fit(
-                rights=[Right(subject="you", verb="create", resource="clusterroles", group="", is_allowed=False)]
+                rights=[
+                    Right(
+                        subject="you",
+                        verb="create",
+                        resource="clusterroles",
+                        group="",
+                        is_allowed=False,
+                    )
+                ]
             ),
             "your rights",
             CheckState.FAILED,
@@ -95,25 +116,47 @@ def test_a_cluster_that_is_fit(golden: Golden) -> None:
             id="a right is missing",
         ),
         pytest.param(
-            lambda: Facts(namespace="raybus"), "storage class", CheckState.UNKNOWN, "you may not read", id="no rights"
+            lambda: Facts(namespace="raybus"),
+            "storage class",
+            CheckState.UNKNOWN,
+            "you may not read",
+            id="no rights",
         ),
         pytest.param(
-            lambda: Facts(namespace="raybus"), "admission policies", CheckState.UNKNOWN, "does not list", id="no list"
+            lambda: Facts(namespace="raybus"),
+            "admission policies",
+            CheckState.UNKNOWN,
+            "does not list",
+            id="no list",
         ),
     ],
 )
-def test_each_finding_has_its_state(facts: Callable[[], Facts], name: str, state: CheckState, text: str) -> None:
+def test_each_finding_has_its_state(
+    facts: Callable[[], Facts], name: str, state: CheckState, text: str
+) -> None:
     found = next(each for each in prerequisites.before_installation(facts()) if each.name == name)
     assert found.state is state
     assert text in found.text
-    assert bool(found.remedy) == (found.hint is not None) == (state in {CheckState.WARNING, CheckState.FAILED})
+    assert (
+        bool(found.remedy)
+        == (found.hint is not None)
+        == (state in {CheckState.WARNING, CheckState.FAILED})
+    )
 
 
 def test_the_rights_to_install_are_those_for_every_kind_of_the_overlay() -> None:
     files = [file for folder in INSTALLED for file in (DEPLOY / folder).rglob("*.yaml")]
-    documents = [each for file in files for each in yaml.safe_load_all(file.read_text()) if "kind" in each]
+    documents = [
+        each for file in files for each in yaml.safe_load_all(file.read_text()) if "kind" in each
+    ]
     kinds = {(each["apiVersion"].rpartition("/")[0], each["kind"].lower()) for each in documents}
-    plurals = {(group, f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s") for group, kind in kinds}
+    plurals = {
+        (group, f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s") for group, kind in kinds
+    }
     plurals = {(group, name.replace("classs", "classes")) for group, name in plurals}
     ours = {*survey.TO_INSTALL, *survey.TO_INSTALL_INSIDE}
-    assert ours == {each for each in plurals if each[0] != "kustomize.config.k8s.io" and each[1] != "configurations"}
+    assert ours == {
+        each
+        for each in plurals
+        if each[0] != "kustomize.config.k8s.io" and each[1] != "configurations"
+    }

@@ -19,9 +19,16 @@ ROLES = Path(__file__).parents[4] / "deploy" / "rights" / "roles"
 
 @pytest.mark.parametrize(("service", "verb", "group", "resource"), survey.OF_SERVICES)
 def test_what_is_asked_for_is_granted(service: str, verb: str, group: str, resource: str) -> None:
-    documents: list[Json] = [*yaml.safe_load_all((ROLES / f"{service.replace('-', '_')}.yaml").read_text())]
-    rules: list[Json] = [rule for each in documents for rule in cast("list[Json]", each.get("rules") or [])]
-    assert any(group in rule["apiGroups"] and resource in rule["resources"] and verb in rule["verbs"] for rule in rules)
+    documents: list[Json] = [
+        *yaml.safe_load_all((ROLES / f"{service.replace('-', '_')}.yaml").read_text())
+    ]
+    rules: list[Json] = [
+        rule for each in documents for rule in cast("list[Json]", each.get("rules") or [])
+    ]
+    assert any(
+        group in rule["apiGroups"] and resource in rule["resources"] and verb in rule["verbs"]
+        for rule in rules
+    )
 
 
 def _a_watcher(container: Json) -> Workload:
@@ -33,11 +40,19 @@ def _a_watcher(container: Json) -> Workload:
 @pytest.mark.parametrize(
     ("container", "data", "expected"),
     [
-        pytest.param(SOURCE, {"RAYBUS_WATCH_NAMESPACES": "team-a, team-b"}, frozenset({"team-a", "team-b"}), id="some"),
+        pytest.param(
+            SOURCE,
+            {"RAYBUS_WATCH_NAMESPACES": "team-a, team-b"},
+            frozenset({"team-a", "team-b"}),
+            id="some",
+        ),
         pytest.param(SOURCE, {"RAYBUS_WATCH_NAMESPACES": ""}, frozenset[str](), id="all"),
         pytest.param(SOURCE, None, frozenset[str](), id="a ConfigMap that is not there"),
         pytest.param(
-            {"env": [{"name": "RAYBUS_WATCH_NAMESPACES", "value": "a"}]}, None, frozenset({"a"}), id="its own variable"
+            {"env": [{"name": "RAYBUS_WATCH_NAMESPACES", "value": "a"}]},
+            None,
+            frozenset({"a"}),
+            id="its own variable",
         ),
     ],
 )
@@ -46,6 +61,8 @@ async def test_the_namespaces_of_an_installation(
 ) -> None:
     kube = FakeKube()
     if data is not None:
-        kube.put(CONFIG_MAP, {"metadata": {"name": "environment", "namespace": "raybus"}, "data": data})
+        kube.put(
+            CONFIG_MAP, {"metadata": {"name": "environment", "namespace": "raybus"}, "data": data}
+        )
     assert await survey.watch_namespaces(kube, [_a_watcher(container)]) == expected
     assert await survey.watch_namespaces(kube, []) == frozenset()

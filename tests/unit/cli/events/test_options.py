@@ -17,11 +17,23 @@ NOW = datetime(2026, 1, 31, 10, 0, tzinfo=UTC)
     [
         pytest.param("10m", datetime(2026, 1, 31, 9, 50, tzinfo=UTC), id="minutes ago"),
         pytest.param("1h30m", datetime(2026, 1, 31, 8, 30, tzinfo=UTC), id="hours and minutes ago"),
-        pytest.param("2d", datetime(2026, 1, 29, 10, 0, tzinfo=UTC), id="days ago, which Go's durations do not know"),
+        pytest.param(
+            "2d",
+            datetime(2026, 1, 29, 10, 0, tzinfo=UTC),
+            id="days ago, which Go's durations do not know",
+        ),
         pytest.param("0", NOW, id="now"),
-        pytest.param("2026-01-31T09:00:00Z", datetime(2026, 1, 31, 9, 0, tzinfo=UTC), id="a moment"),
-        pytest.param("2026-01-31T09:00:00", datetime(2026, 1, 31, 9, 0, tzinfo=UTC), id="without a zone it is UTC"),
-        pytest.param("2026-01-31T10:30:00+02:00", datetime(2026, 1, 31, 8, 30, tzinfo=UTC), id="with a zone"),
+        pytest.param(
+            "2026-01-31T09:00:00Z", datetime(2026, 1, 31, 9, 0, tzinfo=UTC), id="a moment"
+        ),
+        pytest.param(
+            "2026-01-31T09:00:00",
+            datetime(2026, 1, 31, 9, 0, tzinfo=UTC),
+            id="without a zone it is UTC",
+        ),
+        pytest.param(
+            "2026-01-31T10:30:00+02:00", datetime(2026, 1, 31, 8, 30, tzinfo=UTC), id="with a zone"
+        ),
         pytest.param("2026-01-30", datetime(2026, 1, 30, tzinfo=UTC), id="a day"),
     ],
 )
@@ -29,7 +41,9 @@ def test_since_is_a_length_or_a_moment(text: str, wanted: datetime) -> None:
     assert show.check_since(text, now=NOW) == wanted
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "10", "999999999d", "99999999h", "2026-13-01", "-", "10 m"])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "10", "999999999d", "99999999h", "2026-13-01", "-", "10 m"]
+)
 def test_since_refuses_what_is_no_time(text: str) -> None:
     with pytest.raises(errors.InvalidSpec, match=r"^--since .* is no time: expected"):
         show.check_since(text, now=NOW)
@@ -37,7 +51,9 @@ def test_since_refuses_what_is_no_time(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["-10m", "2026-01-31T10:00:01Z", "2027-01-01"])
 def test_since_refuses_the_future(text: str) -> None:
-    with pytest.raises(errors.InvalidSpec, match="lies in the future; it is 2026-01-31T10:00:00Z now"):
+    with pytest.raises(
+        errors.InvalidSpec, match="lies in the future; it is 2026-01-31T10:00:00Z now"
+    ):
         show.check_since(text, now=NOW)
 
 
@@ -45,7 +61,9 @@ def test_a_service_is_a_namespace_and_a_name() -> None:
     assert show.check_service("default/my.chat-1") == Service("default", "my.chat-1")
     assert show.check_service(None) is None
     assert show.check_namespace(None) == ""
-    assert show.Options(namespace=show.check_namespace("team-a")).subject == subjects.events_of("team-a")
+    assert show.Options(namespace=show.check_namespace("team-a")).subject == subjects.events_of(
+        "team-a"
+    )
     with pytest.raises(errors.InvalidSpec, match="--namespace '>' is no name of a namespace"):
         show.check_namespace(">")
 
@@ -61,7 +79,9 @@ def test_a_name_alone_is_in_the_callers_own_namespace() -> None:
     "text", ["chat", "/chat", "default/", "a/b/c", "default/Chat", "default/*", "default/>", " / "]
 )
 def test_a_service_that_cannot_be_is_refused(text: str) -> None:
-    with pytest.raises(errors.InvalidSpec, match="names no RayService: expected NAMESPACE/RAYSERVICE"):
+    with pytest.raises(
+        errors.InvalidSpec, match="names no RayService: expected NAMESPACE/RAYSERVICE"
+    ):
         show.check_service(text)
 
 

@@ -23,10 +23,15 @@ def test_every_kind_is_one_line(golden: Golden) -> None:
 def test_an_unknown_kind_is_shown_by_its_name() -> None:
     known = msgspec.json.decode(upgrade_events.encode(an_example_upgrade()[0]).payload)
     newer = msgspec.json.encode({**known, "type": "io.raybus.upgrade.admired.v1"})
-    assert rendering.line("s", newer) == "2026-01-01T12:00:00Z  default/greeter  admired: demo-x7k2p → demo-b4n9d"
+    assert (
+        rendering.line("s", newer)
+        == "2026-01-01T12:00:00Z  default/greeter  admired: demo-x7k2p → demo-b4n9d"
+    )
 
 
-@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b'{"type": "io.raybus.upgrade.started.v1"}', b"\xff"])
+@pytest.mark.parametrize(
+    "payload", [b"", b"{", b"[]", b'{"type": "io.raybus.upgrade.started.v1"}', b"\xff"]
+)
 def test_a_foreign_event_is_shown_as_one(payload: bytes) -> None:
     assert rendering.line("ray.events.a.b.c", payload).startswith(
         "(no time)             ray.events.a.b.c  is no upgrade event: "

@@ -36,13 +36,40 @@ def _shown(options: Options, stored: list[Stored], later: list[Stored] | None = 
         pytest.param(Options(), slice(0, 6), slice(0, 0), id="all that is stored"),
         pytest.param(Options(follow=True), slice(0, 6), slice(6, 9), id="and what comes"),
         pytest.param(Options(limit=2), slice(4, 6), slice(0, 0), id="the last two"),
-        pytest.param(Options(limit=2, follow=True), slice(4, 6), slice(6, 9), id="the last two and what comes"),
+        pytest.param(
+            Options(limit=2, follow=True),
+            slice(4, 6),
+            slice(6, 9),
+            id="the last two and what comes",
+        ),
         pytest.param(Options(limit=100), slice(0, 6), slice(0, 0), id="no more than there are"),
-        pytest.param(Options(replay=IDS[3]), slice(3, 6), slice(0, 0), id="from an id on, that one included"),
-        pytest.param(Options(replay=IDS[3], follow=True), slice(3, 6), slice(6, 9), id="from an id on and what comes"),
-        pytest.param(Options(replay=IDS[1], limit=2), slice(1, 3), slice(0, 0), id="the first two from an id on"),
-        pytest.param(Options(replay=IDS[5], limit=2, follow=True), slice(5, 6), slice(6, 7), id="two, one to come"),
-        pytest.param(Options(replay="unknown", follow=True), slice(0, 0), slice(0, 0), id="none for an unknown id"),
+        pytest.param(
+            Options(replay=IDS[3]), slice(3, 6), slice(0, 0), id="from an id on, that one included"
+        ),
+        pytest.param(
+            Options(replay=IDS[3], follow=True),
+            slice(3, 6),
+            slice(6, 9),
+            id="from an id on and what comes",
+        ),
+        pytest.param(
+            Options(replay=IDS[1], limit=2),
+            slice(1, 3),
+            slice(0, 0),
+            id="the first two from an id on",
+        ),
+        pytest.param(
+            Options(replay=IDS[5], limit=2, follow=True),
+            slice(5, 6),
+            slice(6, 7),
+            id="two, one to come",
+        ),
+        pytest.param(
+            Options(replay="unknown", follow=True),
+            slice(0, 0),
+            slice(0, 0),
+            id="none for an unknown id",
+        ),
     ],
 )
 def test_what_is_shown(options: Options, shown: slice, shown_later: slice) -> None:
@@ -50,7 +77,9 @@ def test_what_is_shown(options: Options, shown: slice, shown_later: slice) -> No
 
 
 def test_an_event_that_comes_twice_is_shown_once() -> None:
-    again = [Stored(each.subject, each.sequence + 50, each.headers, each.payload) for each in EVENTS[:6]]
+    again = [
+        Stored(each.subject, each.sequence + 50, each.headers, each.payload) for each in EVENTS[:6]
+    ]
     assert _shown(Options(follow=True), EVENTS[:3], [*again, *EVENTS[6:8]]) == IDS[:8]
 
 

@@ -31,7 +31,9 @@ from support.builders.snapshots import (
 from support.golden import Golden
 from support.terminal import text_of
 
-NOT_READY = a_condition("Ready", "False", reason="Initializing", message="RayService is initializing")
+NOT_READY = a_condition(
+    "Ready", "False", reason="Initializing", message="RayService is initializing"
+)
 NO_NODE = {
     "conditions": [
         {
@@ -52,32 +54,50 @@ PULLING = f'Back-off pulling image "docker.io/rayproject/ray:2.6O.0": ErrImagePu
 
 
 def _waiting(reason: str, message: str = "") -> dict[str, Any]:
-    return {"containerStatuses": [{"name": "ray", "state": {"waiting": {"reason": reason, "message": message}}}]}
+    return {
+        "containerStatuses": [
+            {"name": "ray", "state": {"waiting": {"reason": reason, "message": message}}}
+        ]
+    }
 
 
 def _starting(**pod: Any) -> Snapshot:
     """Return a first start with a worker that is not ready."""
     service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0)
     service["status"]["pendingServiceStatus"]["applicationStatuses"] = {}
-    return at_rest(service=service, pods=[a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1, ready=False, **pod)], serve={})
+    return at_rest(
+        service=service,
+        pods=[a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1, ready=False, **pod)],
+        serve={},
+    )
 
 
 def _failed_application() -> Snapshot:
     service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0)
     apps = service["status"]["pendingServiceStatus"]["applicationStatuses"]
-    apps["app"] = {"status": "DEPLOY_FAILED", "message": "No module named\n'model'", "serveDeploymentStatuses": {}}
+    apps["app"] = {
+        "status": "DEPLOY_FAILED",
+        "message": "No module named\n'model'",
+        "serveDeploymentStatuses": {},
+    }
     return at_rest(service=service, serve={})
 
 
 def _over_quota() -> Snapshot:
-    failure = a_condition("ReplicaFailure", reason="FailedCreateWorkerPod", message="exceeded quota: gpus")
+    failure = a_condition(
+        "ReplicaFailure", reason="FailedCreateWorkerPod", message="exceeded quota: gpus"
+    )
     cluster = snapshots.a_cluster(BLUE, snapshots.a_config())
     cluster["status"]["conditions"].append(failure)
     return at_rest(service=a_service(NOT_READY, pending=snapshots.a_side(BLUE)), clusters=[cluster])
 
 
 def _ended(reason: str) -> dict[str, Any]:
-    return {"containerStatuses": [{"name": "ray", "state": {"terminated": {"exitCode": 137, "reason": reason}}}]}
+    return {
+        "containerStatuses": [
+            {"name": "ray", "state": {"terminated": {"exitCode": 137, "reason": reason}}}
+        ]
+    }
 
 
 @pytest.mark.parametrize(
@@ -90,9 +110,19 @@ def _ended(reason: str) -> dict[str, Any]:
             "raybus lint",
             id="an invalid spec",
         ),
-        pytest.param(_starting(**NO_NODE), Rank.CAPACITY, "cannot be placed on a node", "add nodes", id="no node"),
         pytest.param(
-            _starting(**_waiting("ErrImagePull")), Rank.IMAGE, "cannot pull image", "imagePullSecrets", id="no image"
+            _starting(**NO_NODE),
+            Rank.CAPACITY,
+            "cannot be placed on a node",
+            "add nodes",
+            id="no node",
+        ),
+        pytest.param(
+            _starting(**_waiting("ErrImagePull")),
+            Rank.IMAGE,
+            "cannot pull image",
+            "imagePullSecrets",
+            id="no image",
         ),
         pytest.param(
             _starting(**_waiting("CrashLoopBackOff")),
@@ -101,7 +131,13 @@ def _ended(reason: str) -> dict[str, Any]:
             "kubectl describe pod",
             id="it crashes",
         ),
-        pytest.param(_starting(**_ended("OOMKilled")), Rank.PODS, "OOMKilled", "limits.memory", id="out of memory"),
+        pytest.param(
+            _starting(**_ended("OOMKilled")),
+            Rank.PODS,
+            "OOMKilled",
+            "limits.memory",
+            id="out of memory",
+        ),
         pytest.param(_over_quota(), Rank.QUOTA, "exceeded quota", "raybus plan", id="over quota"),
         pytest.param(
             _failed_application(),
@@ -119,7 +155,10 @@ def _ended(reason: str) -> dict[str, Any]:
         ),
         pytest.param(
             in_steps(
-                UPGRADING, a_condition("UpgradePaused", reason="PauseRequested", message="Paused by raybus.io/pause.")
+                UPGRADING,
+                a_condition(
+                    "UpgradePaused", reason="PauseRequested", message="Paused by raybus.io/pause."
+                ),
             ),
             Rank.REQUESTED,
             "Paused by raybus.io/pause.",
@@ -135,7 +174,9 @@ def _ended(reason: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_the_first_cause_is_named_with_its_remedy(snapshot: Snapshot, rank: Rank, what: str, remedy: str) -> None:
+def test_the_first_cause_is_named_with_its_remedy(
+    snapshot: Snapshot, rank: Rank, what: str, remedy: str
+) -> None:
     first = findings.explain(snapshot, now=NOW).findings[0]
     assert first.rank is rank
     assert what in first.message
@@ -143,7 +184,9 @@ def test_the_first_cause_is_named_with_its_remedy(snapshot: Snapshot, rank: Rank
 
 
 def test_a_service_that_serves_has_no_findings() -> None:
-    snapshot = at_rest(events=[an_event("Unhealthy", "probe failed", kind="Warning", about=("Pod", "x"))])
+    snapshot = at_rest(
+        events=[an_event("Unhealthy", "probe failed", kind="Warning", about=("Pod", "x"))]
+    )
     assert findings.explain(snapshot, now=NOW).findings == []
 
 
@@ -155,26 +198,52 @@ def test_every_pod_is_asked_and_warnings_add_what_is_new(golden: Golden) -> None
     ]
     events = [
         an_event(
-            "FailedMount", "secret hf-token not found", kind="Warning", about=("Pod", pods[0]["metadata"]["name"])
+            "FailedMount",
+            "secret hf-token not found",
+            kind="Warning",
+            about=("Pod", pods[0]["metadata"]["name"]),
         ),
-        an_event("FailedScheduling", "0/3 nodes", kind="Warning", about=("Pod", pods[0]["metadata"]["name"])),
         an_event(
-            "Failed", f"Failed to pull image: {NOT_FOUND}", kind="Warning", about=("Pod", pods[1]["metadata"]["name"])
+            "FailedScheduling",
+            "0/3 nodes",
+            kind="Warning",
+            about=("Pod", pods[0]["metadata"]["name"]),
+        ),
+        an_event(
+            "Failed",
+            f"Failed to pull image: {NOT_FOUND}",
+            kind="Warning",
+            about=("Pod", pods[1]["metadata"]["name"]),
         ),
         an_event("BackOff", "too old", kind="Warning", at=4000),
     ]
     stalled = a_condition(
-        "UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m0s: something else"
+        "UpgradeStalled",
+        reason="InsufficientCapacity",
+        message="No progress for 10m0s: something else",
     )
-    found = findings.explain(in_steps(UPGRADING, stalled, pods=pods, events=events, serve={}), now=NOW)
-    assert [each.rank for each in found.findings] == [Rank.IMAGE, Rank.CAPACITY, Rank.GATEWAY, Rank.EVENT]
+    found = findings.explain(
+        in_steps(UPGRADING, stalled, pods=pods, events=events, serve={}), now=NOW
+    )
+    assert [each.rank for each in found.findings] == [
+        Rank.IMAGE,
+        Rank.CAPACITY,
+        Rank.GATEWAY,
+        Rank.EVENT,
+    ]
     golden.check("cli/explain.txt", text_of(cli.draw(found), width=150))
 
 
 def test_what_was_before_the_upgrade_and_what_a_ready_pod_went_through_explain_nothing() -> None:
     events = [
         an_event("GatewayNotReady", "not yet\nprogrammed", kind="Warning", at=400),
-        an_event("Unhealthy", "probe failed", kind="Warning", about=("Pod", f"{GREEN}-gpu-worker-00001"), at=20),
+        an_event(
+            "Unhealthy",
+            "probe failed",
+            kind="Warning",
+            about=("Pod", f"{GREEN}-gpu-worker-00001"),
+            at=20,
+        ),
     ]
     assert _of_events(in_steps(events=events)) == []
     later = an_event("GatewayNotReady", "not yet\nprogrammed", kind="Warning", at=20)
@@ -183,11 +252,15 @@ def test_what_was_before_the_upgrade_and_what_a_ready_pod_went_through_explain_n
 
 
 def test_what_an_upgrade_that_is_over_went_through_explains_nothing() -> None:
-    aborted = a_condition("UpgradeAborted", reason="AbortRequested", message="Generation 4 is aborted.")
+    aborted = a_condition(
+        "UpgradeAborted", reason="AbortRequested", message="Generation 4 is aborted."
+    )
     over = a_condition("UpgradeInProgress", "False", reason="NoPendingCluster", since=60)
     before = an_event("GatewayNotReady", "not yet programmed", kind="Warning", at=90)
     later = an_event("ServiceNotOwned", "somebody has it", kind="Warning", at=30)
-    draining = an_event("Unhealthy", "probe failed", kind="Warning", about=("Pod", f"{GREEN}-head-aaaaa"), at=30)
+    draining = an_event(
+        "Unhealthy", "probe failed", kind="Warning", about=("Pod", f"{GREEN}-head-aaaaa"), at=30
+    )
     pods = [a_pod(BLUE, "head"), a_pod(GREEN, "head", ready=False)]
     service = a_service(READY, aborted, over, active=snapshots.a_side(BLUE))
     snapshot = at_rest(service=service, pods=pods, events=[before, draining, later])
@@ -231,17 +304,31 @@ def test_of_a_traceback_the_last_exception_is_named_and_the_rest_is_wide() -> No
 def test_an_application_that_the_dashboard_reports_is_named_once() -> None:
     service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0)
     apps = service["status"]["pendingServiceStatus"]["applicationStatuses"]
-    apps["app"] = {"status": "DEPLOY_FAILED", "message": "no such model", "serveDeploymentStatuses": {}}
+    apps["app"] = {
+        "status": "DEPLOY_FAILED",
+        "message": "no such model",
+        "serveDeploymentStatuses": {},
+    }
     failed = snapshots.serving(target=2, running=0)
     failed["applications"]["app"] |= {"status": "DEPLOY_FAILED", "message": "no such model"}
     found = findings.explain(at_rest(service=service, serve={BLUE: failed}), now=NOW)
-    assert [each.message.count("no such model") for each in found.findings if "DEPLOY_FAILED" in each.message] == [1]
+    assert [
+        each.message.count("no such model")
+        for each in found.findings
+        if "DEPLOY_FAILED" in each.message
+    ] == [1]
 
 
-def test_an_application_that_fails_on_both_clusters_is_named_for_each_with_all_of_its_message() -> None:
+def test_an_application_that_fails_on_both_clusters_is_named_for_each_with_all_of_its_message() -> (
+    None
+):
     service = a_service(UPGRADING, active=snapshots.a_side(BLUE), pending=snapshots.a_side(GREEN))
     for side in ("activeServiceStatus", "pendingServiceStatus"):
-        app: dict[str, Any] = {"status": "DEPLOY_FAILED", "message": TRACEBACK, "serveDeploymentStatuses": {}}
+        app: dict[str, Any] = {
+            "status": "DEPLOY_FAILED",
+            "message": TRACEBACK,
+            "serveDeploymentStatuses": {},
+        }
         service["status"][side]["applicationStatuses"] = {"app": app}
     failed = snapshots.serving(target=2, running=0)
     failed["applications"]["app"] |= {"status": "DEPLOY_FAILED", "message": TRACEBACK}
@@ -257,15 +344,22 @@ def test_an_application_that_fails_on_both_clusters_is_named_for_each_with_all_o
 
 def test_the_pods_of_one_cause_and_its_events_are_one_finding() -> None:
     names = [f"{BLUE}-gpu-worker-0000{number}" for number in (1, 2, 3)]
-    pods = [a_pod(BLUE, "gpu", number, ready=False, **_waiting("ErrImagePull", NOT_FOUND)) for number in (1, 2, 3)]
+    pods = [
+        a_pod(BLUE, "gpu", number, ready=False, **_waiting("ErrImagePull", NOT_FOUND))
+        for number in (1, 2, 3)
+    ]
     events = [
         an_event("BackOff", PULLING, kind="Warning", about=("Pod", names[1]), at=9),
         an_event(
-            "PodsNotStarting", f"pod {names[0]}: the image rayproject/ray:2.52.0 cannot be pulled", kind="Warning"
+            "PodsNotStarting",
+            f"pod {names[0]}: the image rayproject/ray:2.52.0 cannot be pulled",
+            kind="Warning",
         ),
     ]
     service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0)
-    (found,) = findings.explain(at_rest(service=service, pods=pods, serve={}, events=events), now=NOW).findings
+    (found,) = findings.explain(
+        at_rest(service=service, pods=pods, serve={}, events=events), now=NOW
+    ).findings
     pull = 'cannot pull image "docker.io/rayproject/ray:2.6O.0" (container ray): not found'
     assert found.message == f"Pod {names[0]} and 2 more: {pull}"
     assert found.evidence[:2] == [f"Pod {names[1]}", f"Pod {names[2]}"]
@@ -281,7 +375,12 @@ def test_the_pods_of_one_cause_and_its_events_are_one_finding() -> None:
 def test_an_init_container_and_the_answer_in_an_event_are_named() -> None:
     waiting = {
         "name": "wait-gcs-ready",
-        "state": {"waiting": {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{IMAGE}"'}},
+        "state": {
+            "waiting": {
+                "reason": "ImagePullBackOff",
+                "message": f'Back-off pulling image "{IMAGE}"',
+            }
+        },
     }
     event = an_event(
         "Failed",
@@ -297,17 +396,32 @@ def test_an_init_container_and_the_answer_in_an_event_are_named() -> None:
     )
 
 
-def test_one_image_is_one_cause_whichever_container_needs_it_and_whatever_the_registry_answers() -> None:
+def test_one_image_is_one_cause_whichever_container_needs_it_and_whatever_the_registry_answers() -> (
+    None
+):
     def pulling(name: str, answer: str) -> Any:
-        return {"name": name, "state": {"waiting": {"reason": "ErrImagePull", "message": f'image "{IMAGE}": {answer}'}}}
+        return {
+            "name": name,
+            "state": {
+                "waiting": {"reason": "ErrImagePull", "message": f'image "{IMAGE}": {answer}'}
+            },
+        }
 
     pods = [
-        a_pod(BLUE, "gpu", 1, ready=False, initContainerStatuses=[pulling("wait-gcs-ready", "read tcp port 1")]),
+        a_pod(
+            BLUE,
+            "gpu",
+            1,
+            ready=False,
+            initContainerStatuses=[pulling("wait-gcs-ready", "read tcp port 1")],
+        ),
         a_pod(BLUE, "gpu", 2, ready=False, containerStatuses=[pulling("ray", "read tcp port 2")]),
     ]
     service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0)
     (found,) = findings.explain(at_rest(service=service, pods=pods, serve={}), now=NOW).findings
-    assert found.message.startswith(f'Pod {BLUE}-gpu-worker-00001 and 1 more: cannot pull image "{IMAGE}"')
+    assert found.message.startswith(
+        f'Pod {BLUE}-gpu-worker-00001 and 1 more: cannot pull image "{IMAGE}"'
+    )
 
 
 IMAGE = "rayproject/ray:2.6O.0"
@@ -319,24 +433,42 @@ WORKER = ("Pod", f"{BLUE}-gpu-worker-00001")
 @pytest.mark.parametrize(
     ("pod", "event"),
     [
-        ({"conditions": SCHEDULED}, an_event("FailedScheduling", "0/3 nodes", kind="Warning", about=WORKER)),
-        ({"phase": "Running"}, an_event("FailedScheduling", "0/3 nodes", kind="Warning", about=WORKER)),
-        ({"containerStatuses": [RUNS]}, an_event("Failed", "Failed to pull image", kind="Warning", about=WORKER)),
-        ({"containerStatuses": [RUNS]}, an_event("FailedMount", "no secret", kind="Warning", about=WORKER)),
+        (
+            {"conditions": SCHEDULED},
+            an_event("FailedScheduling", "0/3 nodes", kind="Warning", about=WORKER),
+        ),
+        (
+            {"phase": "Running"},
+            an_event("FailedScheduling", "0/3 nodes", kind="Warning", about=WORKER),
+        ),
+        (
+            {"containerStatuses": [RUNS]},
+            an_event("Failed", "Failed to pull image", kind="Warning", about=WORKER),
+        ),
+        (
+            {"containerStatuses": [RUNS]},
+            an_event("FailedMount", "no secret", kind="Warning", about=WORKER),
+        ),
         (
             {"phase": "Running", "conditions": SCHEDULED},
-            an_event("PodsNotStarting", f"pod {WORKER[1]} cannot be placed on a node: x", kind="Warning"),
+            an_event(
+                "PodsNotStarting", f"pod {WORKER[1]} cannot be placed on a node: x", kind="Warning"
+            ),
         ),
     ],
 )
-def test_an_event_that_the_pod_contradicts_is_dropped(pod: dict[str, Any], event: dict[str, Any]) -> None:
+def test_an_event_that_the_pod_contradicts_is_dropped(
+    pod: dict[str, Any], event: dict[str, Any]
+) -> None:
     snapshot = msgspec.structs.replace(_starting(**pod), events=at_rest(events=[event]).events)
     assert findings.explain(snapshot, now=NOW).findings == []
 
 
 def test_an_event_that_the_pod_does_not_contradict_is_a_finding() -> None:
     event = an_event("FailedMount", "no secret", kind="Warning", about=WORKER)
-    waits = msgspec.structs.replace(_starting(**_waiting("ContainerCreating")), events=at_rest(events=[event]).events)
+    waits = msgspec.structs.replace(
+        _starting(**_waiting("ContainerCreating")), events=at_rest(events=[event]).events
+    )
     (found,) = findings.explain(waits, now=NOW).findings
     assert found.message == f"Pod {WORKER[1]}: FailedMount: no secret"
     assert found.command == f"kubectl -n default describe pod {WORKER[1]}"
@@ -365,10 +497,21 @@ def test_the_remedy_of_a_pod_without_a_node_fits_the_nodes_and_the_first_start(
 
 
 def test_a_refused_serve_config_is_one_finding_with_its_field() -> None:
-    service = a_service(NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0, serve="applications: [{name: app}]")
-    event = an_event("FailedToUpdateServeApplications", "Ray refused the Serve config: 400 … tail", kind="Warning")
-    (found,) = findings.explain(at_rest(service=service, events=[event], serve={}, revisions=[]), now=NOW).findings
-    assert found.message == "Ray Serve refuses spec.serveConfigV2: applications[0].import_path: Required value"
+    service = a_service(
+        NOT_READY, pending=snapshots.a_side(BLUE), endpoints=0, serve="applications: [{name: app}]"
+    )
+    event = an_event(
+        "FailedToUpdateServeApplications",
+        "Ray refused the Serve config: 400 … tail",
+        kind="Warning",
+    )
+    (found,) = findings.explain(
+        at_rest(service=service, events=[event], serve={}, revisions=[]), now=NOW
+    ).findings
+    assert (
+        found.message
+        == "Ray Serve refuses spec.serveConfigV2: applications[0].import_path: Required value"
+    )
     assert found.evidence == [
         "RayService demo: FailedToUpdateServeApplications 5s ago: Ray refused the Serve config: applications[0].import_path: Required value"
     ]
@@ -393,7 +536,10 @@ def test_what_keeps_the_new_cluster_from_being_ready_is_a_warning_of_a_promotion
     ("reason", "note"),
     [
         ("RayDashboardUnreachable", "the dashboard does not answer"),
-        ("RayDashboardUnauthorized", "the dashboard at c-head-svc:8265 refuses raybus: restart them"),
+        (
+            "RayDashboardUnauthorized",
+            "the dashboard at c-head-svc:8265 refuses raybus: restart them",
+        ),
         ("FailedToUpdateServeApplications", "Ray refused the Serve config: 400"),
         ("ServeApplicationNotRunning", "application app is UNHEALTHY: x"),
     ],
@@ -417,10 +563,15 @@ def test_the_gates_of_an_upgrade_are_shown_with_their_figures(golden: Golden) ->
 def _followed(*conditions: Json, **spec: Any) -> Snapshot:
     """Return an upgrade that follows the second generation of a policy."""
     snapshot = in_steps(*conditions)
-    held = {UPGRADE_POLICY_RECORD: upgrade_policy.recorded("careful", "uid-careful", 2, spec), UPGRADE_FROM: BLUE}
+    held = {
+        UPGRADE_POLICY_RECORD: upgrade_policy.recorded("careful", "uid-careful", 2, spec),
+        UPGRADE_FROM: BLUE,
+    }
     green = snapshot.clusters[1]
     annotations = {**green.metadata.annotations, **held}
-    green = msgspec.structs.replace(green, metadata=msgspec.structs.replace(green.metadata, annotations=annotations))
+    green = msgspec.structs.replace(
+        green, metadata=msgspec.structs.replace(green.metadata, annotations=annotations)
+    )
     return msgspec.structs.replace(snapshot, clusters=(snapshot.clusters[0], green))
 
 
@@ -430,15 +581,25 @@ def _stored(generation: int, *conditions: Json, uid: str = "uid-careful") -> Sto
 
 
 AT_ONCE: Json = {"applyEdits": "AtOnce"}
-REFUSED = a_condition("Accepted", "False", reason="Invalid", message="UpgradePolicy careful is not valid: spec.bake")
+REFUSED = a_condition(
+    "Accepted", "False", reason="Invalid", message="UpgradePolicy careful is not valid: spec.bake"
+)
 
 
 @pytest.mark.parametrize(
     ("snapshot", "stored", "when"),
     [
-        (_followed(), _stored(3), "applies to the next upgrade, for this one began with applyEdits: NextUpgrade"),
+        (
+            _followed(),
+            _stored(3),
+            "applies to the next upgrade, for this one began with applyEdits: NextUpgrade",
+        ),
         (_followed(**AT_ONCE), _stored(3), "applies within about 10 s"),
-        (_followed(**AT_ONCE), _stored(3, REFUSED), "is not followed: UpgradePolicy careful is not valid: spec.bake"),
+        (
+            _followed(**AT_ONCE),
+            _stored(3, REFUSED),
+            "is not followed: UpgradePolicy careful is not valid: spec.bake",
+        ),
         (
             _followed(UPGRADING, a_condition("RollbackInProgress"), **AT_ONCE),
             _stored(3),
@@ -450,11 +611,16 @@ def test_an_edit_of_the_policy_in_mid_upgrade_is_shown_with_when_it_applies(
     snapshot: Snapshot, stored: Stored, when: str
 ) -> None:
     found = findings.explain(snapshot, now=NOW, policy=stored)
-    assert found.policy_edit == f"UpgradePolicy careful was edited (generation 3, the upgrade follows 2): this {when}"
+    assert (
+        found.policy_edit
+        == f"UpgradePolicy careful was edited (generation 3, the upgrade follows 2): this {when}"
+    )
     assert f"the upgrade follows 2): this {when}" in text_of(cli.draw(found), width=200)
 
 
 def test_a_policy_that_is_as_it_was_or_another_one_of_its_name_is_no_edit() -> None:
     assert findings.explain(_followed(), now=NOW, policy=_stored(2)).policy_edit is None
-    assert findings.explain(_followed(), now=NOW, policy=_stored(3, uid="another")).policy_edit is None
+    assert (
+        findings.explain(_followed(), now=NOW, policy=_stored(3, uid="another")).policy_edit is None
+    )
     assert findings.explain(in_steps(), now=NOW, policy=_stored(3)).policy_edit is None

@@ -24,12 +24,25 @@ def _good() -> Json:
     """Return a manifest without findings."""
     config = a_config(gcsFaultToleranceOptions={"redisAddress": "redis:6379"})
     config["headGroupSpec"]["rayStartParams"] = {"num-cpus": "0"}
-    spec = {"serveConfigV2": a_serve_config(), "rayClusterConfig": config, "upgradeStrategy": copy.deepcopy(STEPS)}
-    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "demo"}, "spec": spec}
+    spec = {
+        "serveConfigV2": a_serve_config(),
+        "rayClusterConfig": config,
+        "upgradeStrategy": copy.deepcopy(STEPS),
+    }
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": {"name": "demo"},
+        "spec": spec,
+    }
 
 
 def _lint(body: Json) -> list[Finding]:
-    return [each for document in manifests.parse(yaml.safe_dump(body), FILE) for each in lint.lint(document, BETA)]
+    return [
+        each
+        for document in manifests.parse(yaml.safe_dump(body), FILE)
+        for each in lint.lint(document, BETA)
+    ]
 
 
 def _group(body: Json) -> Json:
@@ -83,9 +96,24 @@ OPTIONS = "spec.upgradeStrategy.clusterUpgradeOptions"
 @pytest.mark.parametrize(
     ("change", "field", "message"),
     [
-        pytest.param(_misspell, f"{GROUP}.replica", "unknown field; did you mean replicas?", id="a misspelt field"),
-        pytest.param(_mistype, f"{GROUP}.maxReplicas", "must be a whole number, not 'many'", id="another type"),
-        pytest.param(_forget, "spec.rayClusterConfig.headGroupSpec.template", "is required", id="a missing field"),
+        pytest.param(
+            _misspell,
+            f"{GROUP}.replica",
+            "unknown field; did you mean replicas?",
+            id="a misspelt field",
+        ),
+        pytest.param(
+            _mistype,
+            f"{GROUP}.maxReplicas",
+            "must be a whole number, not 'many'",
+            id="another type",
+        ),
+        pytest.param(
+            _forget,
+            "spec.rayClusterConfig.headGroupSpec.template",
+            "is required",
+            id="a missing field",
+        ),
         pytest.param(
             _choose,
             "spec.rayClusterConfig.autoscalerOptions.upscalingMode",
@@ -93,10 +121,15 @@ OPTIONS = "spec.upgradeStrategy.clusterUpgradeOptions"
             id="an unknown value",
         ),
         pytest.param(
-            _overstep, f"{OPTIONS}.stepSizePercent", "less than or equal to maxSurgePercent", id="a step too far"
+            _overstep,
+            f"{OPTIONS}.stepSizePercent",
+            "less than or equal to maxSurgePercent",
+            id="a step too far",
         ),
         pytest.param(_turn_around, f"{GROUP}.minReplicas", "minReplicas", id="bounds that cross"),
-        pytest.param(_serve_nonsense, "spec.serveConfigV2", "cannot be read as YAML", id="a Serve config"),
+        pytest.param(
+            _serve_nonsense, "spec.serveConfigV2", "cannot be read as YAML", id="a Serve config"
+        ),
         pytest.param(
             _forget_the_import_path,
             "spec.serveConfigV2.applications[0].import_path",
@@ -112,7 +145,9 @@ OPTIONS = "spec.upgradeStrategy.clusterUpgradeOptions"
         pytest.param(_old_version, "apiVersion", "should be ray.io/v1", id="an old version"),
     ],
 )
-def test_an_error_names_field_and_line(change: Callable[[Json], None], field: str, message: str) -> None:
+def test_an_error_names_field_and_line(
+    change: Callable[[Json], None], field: str, message: str
+) -> None:
     body = _good()
     change(body)
     wrong = [each for each in _lint(body) if each.level is Level.ERROR]
@@ -129,7 +164,9 @@ def test_a_good_manifest_has_no_finding() -> None:
 
 
 def _no_port(body: Json) -> None:
-    container: Json = body["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    container: Json = body["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"][
+        "containers"
+    ][0]
     container["ports"] = [{"name": "dashboard", "containerPort": 8265}]
 
 
@@ -185,7 +222,9 @@ def test_advice_is_no_error(change: Callable[[Json], None], message: str) -> Non
 def test_a_key_that_stands_twice_is_found() -> None:
     text = "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: a}\nspec:\n  rayVersion: a\n  rayVersion: b\n"
     found = [each for document in manifests.parse(text, FILE) for each in lint.lint(document, BETA)]
-    assert "demo.yaml:6: error: spec.rayVersion: occurs twice; only the last value counts" in map(cli.line, found)
+    assert "demo.yaml:6: error: spec.rayVersion: occurs twice; only the last value counts" in map(
+        cli.line, found
+    )
 
 
 def test_lists_and_other_kinds_are_read() -> None:
@@ -212,15 +251,28 @@ def test_the_exit_code_separates_errors_from_advice(golden: Golden) -> None:
     ("annotations", "is_wrong"),
     [({labels.ROUTE_PERMITS: "demo"}, False), ({labels.ROUTE_PERMITS: "other"}, True), ({}, True)],
 )
-def test_a_route_beside_the_service_that_names_it_must_agree(annotations: Json, *, is_wrong: bool) -> None:
+def test_a_route_beside_the_service_that_names_it_must_agree(
+    annotations: Json, *, is_wrong: bool
+) -> None:
     service = _good()
-    service["metadata"] = {**service["metadata"], "name": "demo", "annotations": {labels.HTTP_ROUTE: "mine"}}
+    service["metadata"] = {
+        **service["metadata"],
+        "name": "demo",
+        "annotations": {labels.HTTP_ROUTE: "mine"},
+    }
     route: Json = {
         "kind": "HTTPRoute",
         "metadata": {"name": "mine", "annotations": annotations},
         "spec": {"rules": [{}]},
     }
     documents = manifests.parse(yaml.safe_dump_all([service, route]), FILE)
-    found = [each for each in lint.lint(documents[0], BETA, beside=documents) if each.level is Level.ERROR]
+    found = [
+        each
+        for each in lint.lint(documents[0], BETA, beside=documents)
+        if each.level is Level.ERROR
+    ]
     assert bool(found) is is_wrong
-    assert all("metadata.annotations" in each.field and "HTTPRoute mine may not be used" in each.text for each in found)
+    assert all(
+        "metadata.annotations" in each.field and "HTTPRoute mine may not be used" in each.text
+        for each in found
+    )

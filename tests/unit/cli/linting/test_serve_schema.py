@@ -15,7 +15,10 @@ NAMELESS: dict[str, Any] = {}
 
 
 def _of(config: object) -> list[str]:
-    return [f"{level}: {path(place)}: {why}" for level, place, why in serve_schema.problems(yaml.safe_dump(config))]
+    return [
+        f"{level}: {path(place)}: {why}"
+        for level, place, why in serve_schema.problems(yaml.safe_dump(config))
+    ]
 
 
 def _app(**fields: object) -> dict[str, Any]:
@@ -36,7 +39,10 @@ AT, IN = "applications[0]", "applications[0].deployments[0]"
         ({"applications": {}}, "applications: Invalid value: a mapping: must be a list"),
         ({"applications": ["app:main"]}, f"{AT}: Invalid value: 'app:main': must be a mapping"),
         ({"applications": [{"name": "app"}]}, f"{AT}.import_path: Required value"),
-        (_app(import_path="main"), f"{AT}.import_path: Invalid value: 'main': must have the form module:name"),
+        (
+            _app(import_path="main"),
+            f"{AT}.import_path: Invalid value: 'main': must have the form module:name",
+        ),
         (_app(import_path="a:b:c"), "must have the form module:name or module.name"),
         (_app(import_path=":main"), "must not start or end with a separator"),
         (_app(name=""), f"{AT}.name: Required value"),
@@ -49,15 +55,30 @@ AT, IN = "applications[0]", "applications[0].deployments[0]"
             _deployment(num_replicas=2, autoscaling_config={}),
             f"{IN}.num_replicas: Forbidden: autoscaling_config is set",
         ),
-        (_deployment(max_ongoing_requests=0), f"{IN}.max_ongoing_requests: Invalid value: 0: must be more than 0"),
+        (
+            _deployment(max_ongoing_requests=0),
+            f"{IN}.max_ongoing_requests: Invalid value: 0: must be more than 0",
+        ),
         (_deployment(max_ongoing_requests="many"), "'many': must be a whole number"),
         (_deployment(max_queued_requests=0), "must be at least 1, or -1 for no limit"),
         (_deployment(health_check_period_s=0), "must be more than 0"),
-        (_deployment(ray_actor_options={"num_gpus": -1}), f"{IN}.ray_actor_options.num_gpus: Invalid value: -1"),
+        (
+            _deployment(ray_actor_options={"num_gpus": -1}),
+            f"{IN}.ray_actor_options.num_gpus: Invalid value: -1",
+        ),
         (_deployment(max_replicas_per_node=1, placement_group_bundles=[{"CPU": 1}]), "Forbidden"),
-        ({**_app(), "proxy_location": "Each"}, "proxy_location: Unsupported value: 'Each'; supported: Disabled"),
-        ({"applications": [APP, {**APP, "route_prefix": "/b"}]}, "applications[1].name: Duplicate value: 'app'"),
-        ({"applications": [APP, {**APP, "name": "b"}]}, "applications[1].route_prefix: Duplicate value: '/'"),
+        (
+            {**_app(), "proxy_location": "Each"},
+            "proxy_location: Unsupported value: 'Each'; supported: Disabled",
+        ),
+        (
+            {"applications": [APP, {**APP, "route_prefix": "/b"}]},
+            "applications[1].name: Duplicate value: 'app'",
+        ),
+        (
+            {"applications": [APP, {**APP, "name": "b"}]},
+            "applications[1].route_prefix: Duplicate value: '/'",
+        ),
         (
             {"applications": [APP, {"name": "b", "import_path": "b:main"}]},
             "applications[1].route_prefix: Duplicate value: '/', the default; set route_prefix",
@@ -73,7 +94,10 @@ def test_what_serve_refuses_is_an_error_with_its_field(config: object, found: st
 @pytest.mark.parametrize(
     ("config", "found"),
     [
-        ({**_app(), "http_option": {}}, "http_option: Unknown field, which Serve ignores; did you mean http_options?"),
+        (
+            {**_app(), "http_option": {}},
+            "http_option: Unknown field, which Serve ignores; did you mean http_options?",
+        ),
         (
             _app(route_prefixes="/"),
             f"{AT}.route_prefixes: Unknown field, which Serve ignores; did you mean route_prefix?",
@@ -105,12 +129,38 @@ def test_what_a_version_of_serve_may_accept_is_advice(config: object, found: str
     [
         yaml.safe_load(a_serve_config()),
         {"applications": []},
-        _app(route_prefix=None, import_path="package.module.app", runtime_env={"pip": ["x"]}, args={"a": 1}),
-        {"applications": [{**APP, "route_prefix": None}, {**APP, "name": "b", "route_prefix": None}]},
-        _deployment(num_replicas="auto", autoscaling_config={"min_replicas": 0}, max_queued_requests=-1),
-        _deployment(num_replicas="3", max_ongoing_requests="8", user_config=None, graceful_shutdown_timeout_s="0.5"),
-        _deployment(num_replicas=None, autoscaling_config={"max_replicas": 2}, ray_actor_options={"num_cpus": None}),
-        {**_app(), "proxy_location": "HeadOnly", "http_options": {"port": "8000"}, "grpc_options": {"port": 9000}},
+        _app(
+            route_prefix=None,
+            import_path="package.module.app",
+            runtime_env={"pip": ["x"]},
+            args={"a": 1},
+        ),
+        {
+            "applications": [
+                {**APP, "route_prefix": None},
+                {**APP, "name": "b", "route_prefix": None},
+            ]
+        },
+        _deployment(
+            num_replicas="auto", autoscaling_config={"min_replicas": 0}, max_queued_requests=-1
+        ),
+        _deployment(
+            num_replicas="3",
+            max_ongoing_requests="8",
+            user_config=None,
+            graceful_shutdown_timeout_s="0.5",
+        ),
+        _deployment(
+            num_replicas=None,
+            autoscaling_config={"max_replicas": 2},
+            ray_actor_options={"num_cpus": None},
+        ),
+        {
+            **_app(),
+            "proxy_location": "HeadOnly",
+            "http_options": {"port": "8000"},
+            "grpc_options": {"port": 9000},
+        },
     ],
 )
 def test_what_serve_accepts_has_no_finding(config: object) -> None:
@@ -118,7 +168,11 @@ def test_what_serve_accepts_has_no_finding(config: object) -> None:
 
 
 def test_a_text_that_is_no_mapping_has_its_error_elsewhere() -> None:
-    assert [*serve_schema.problems("applications: ["), *serve_schema.problems("- a"), *serve_schema.problems(" ")] == []
+    assert [
+        *serve_schema.problems("applications: ["),
+        *serve_schema.problems("- a"),
+        *serve_schema.problems(" "),
+    ] == []
 
 
 def test_a_password_is_not_shown() -> None:

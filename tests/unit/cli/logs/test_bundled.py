@@ -19,7 +19,17 @@ from raybus_cli.doctor import checks, survey
 from raybus_cli.doctor.facts import Facts
 from raybus_cli.kubeconfig import Where
 from support.builders import snapshots
-from support.builders.snapshots import BLUE, GREEN, NOW, STEPS, UPGRADING, a_cluster, a_config, a_pod, a_side
+from support.builders.snapshots import (
+    BLUE,
+    GREEN,
+    NOW,
+    STEPS,
+    UPGRADING,
+    a_cluster,
+    a_config,
+    a_pod,
+    a_side,
+)
 from support.fakes.kube import FakeKube
 from support.upgrade_events import RECEIPT
 
@@ -34,7 +44,11 @@ class Server(FakeKube):
     def __init__(self) -> None:
         super().__init__(now=lambda: NOW)
         service = snapshots.a_service(
-            UPGRADING, active=a_side(BLUE), pending=a_side(GREEN), upgradeStrategy=STEPS, annotations=self.receipt()
+            UPGRADING,
+            active=a_side(BLUE),
+            pending=a_side(GREEN),
+            upgradeStrategy=STEPS,
+            annotations=self.receipt(),
         )
         self.put(RAY_SERVICE, service)
         for name in (BLUE, GREEN):
@@ -47,7 +61,9 @@ class Server(FakeKube):
         """Return the annotation of the last upgrade."""
         return {"raybus.io/upgrade-receipt": msgspec.json.encode(RECEIPT).decode()}
 
-    async def request(self, _method: str, path: str, *, query: Mapping[str, str] | None = None, **_more: Any) -> bytes:
+    async def request(
+        self, _method: str, path: str, *, query: Mapping[str, str] | None = None, **_more: Any
+    ) -> bytes:
         """Answer with the log of a pod, and with no object of another namespace."""
         if path.endswith("/log"):
             assert query is not None
@@ -103,24 +119,46 @@ def _type(command: str) -> Result:
 @pytest.mark.parametrize(
     ("options", "lines"),
     [
-        pytest.param("", [f"first of {HEAD}", "second", "DB_PASSWORD=(removed)"], id="the head of the active cluster"),
-        pytest.param("--cluster pending --tail 1", ["DB_PASSWORD=(removed)"], id="the end of the pending one's"),
+        pytest.param(
+            "",
+            [f"first of {HEAD}", "second", "DB_PASSWORD=(removed)"],
+            id="the head of the active cluster",
+        ),
+        pytest.param(
+            "--cluster pending --tail 1",
+            ["DB_PASSWORD=(removed)"],
+            id="the end of the pending one's",
+        ),
         pytest.param(f"--cluster {GREEN} --tail 0", [], id="a cluster by name"),
         pytest.param(
-            "--all --tail 1", [f"[pod/{each}/ray] DB_PASSWORD=(removed)" for each in (HEAD, WORKER)], id="all pods"
+            "--all --tail 1",
+            [f"[pod/{each}/ray] DB_PASSWORD=(removed)" for each in (HEAD, WORKER)],
+            id="all pods",
         ),
-        pytest.param("--workers", [f"first of {WORKER}", "second", "DB_PASSWORD=(removed)"], id="the workers"),
-        pytest.param("--group gpu --tail 9", [f"first of {WORKER}", "second", "DB_PASSWORD=(removed)"], id="a group"),
+        pytest.param(
+            "--workers", [f"first of {WORKER}", "second", "DB_PASSWORD=(removed)"], id="the workers"
+        ),
+        pytest.param(
+            "--group gpu --tail 9",
+            [f"first of {WORKER}", "second", "DB_PASSWORD=(removed)"],
+            id="a group",
+        ),
     ],
 )
-def test_the_logs_of_a_bundle_are_those_of_the_cluster(bundle: str, options: str, lines: list[str]) -> None:
+def test_the_logs_of_a_bundle_are_those_of_the_cluster(
+    bundle: str, options: str, lines: list[str]
+) -> None:
     done = _type(f"logs demo --bundle {bundle} {options}")
     assert (done.exit_code, done.stderr, done.stdout.splitlines()) == (0, MADE, lines)
 
 
 def test_a_cluster_and_documents(bundle: str) -> None:
     done = _type(f"logs raycluster/{BLUE} --bundle {bundle} -o json")
-    assert json.loads(done.stdout.splitlines()[0]) == {"pod": HEAD, "container": "ray", "line": f"first of {HEAD}"}
+    assert json.loads(done.stdout.splitlines()[0]) == {
+        "pod": HEAD,
+        "container": "ray",
+        "line": f"first of {HEAD}",
+    }
 
 
 @pytest.mark.parametrize(
@@ -129,18 +167,26 @@ def test_a_cluster_and_documents(bundle: str) -> None:
         ("other", 1, "the bundle is of RayService demo, not of other"),
         ("raycluster/far", 1, f"the bundle has no logs of RayCluster far; it has {BLUE}, {GREEN}"),
         ("demo --pod nobody", 1, f"RayCluster {BLUE} has no pod nobody"),
-        ("demo -f --since 5m", 2, "-f and --since cannot be used with --bundle, which has the end of each log"),
+        (
+            "demo -f --since 5m",
+            2,
+            "-f and --since cannot be used with --bundle, which has the end of each log",
+        ),
         ("demo --app app", 2, "--app cannot be used with --bundle"),
     ],
 )
-def test_what_a_bundle_has_not_is_refused(bundle: str, command: str, code: int, message: str) -> None:
+def test_what_a_bundle_has_not_is_refused(
+    bundle: str, command: str, code: int, message: str
+) -> None:
     done = _type(f"logs {command} --bundle {bundle}")
     assert (done.exit_code, done.stdout) == (code, "")
     assert message in done.stderr
 
 
 def _archive(**files: bytes) -> bytes:
-    return cli.archive({name.replace("__", "/"): text.decode() for name, text in files.items()}, "b", now=NOW)
+    return cli.archive(
+        {name.replace("__", "/"): text.decode() for name, text in files.items()}, "b", now=NOW
+    )
 
 
 def _link() -> bytes:
@@ -157,10 +203,18 @@ def _link() -> bytes:
     [
         pytest.param(None, "cannot read --bundle odd: No such file or directory", id="no file"),
         pytest.param(b"text", "--bundle odd is no tar.gz", id="no archive"),
-        pytest.param(_archive(x=b"y" * 100_000)[:-10], "--bundle odd is no tar.gz", id="a part of an archive"),
-        pytest.param(_archive(x=b"y"), "--bundle odd has no logs of Ray's pods", id="another archive"),
+        pytest.param(
+            _archive(x=b"y" * 100_000)[:-10], "--bundle odd is no tar.gz", id="a part of an archive"
+        ),
+        pytest.param(
+            _archive(x=b"y"), "--bundle odd has no logs of Ray's pods", id="another archive"
+        ),
         pytest.param(_link(), "--bundle odd has no logs of Ray's pods", id="a link"),
-        pytest.param(_archive(**{"logs__index.json": b'{"made": 1}'}), "index.json cannot be read", id="a bad index"),
+        pytest.param(
+            _archive(**{"logs__index.json": b'{"made": 1}'}),
+            "index.json cannot be read",
+            id="a bad index",
+        ),
     ],
 )
 def test_a_file_that_is_no_bundle_is_a_misuse(content: bytes | None, message: str) -> None:
@@ -173,17 +227,24 @@ def test_a_file_that_is_no_bundle_is_a_misuse(content: bytes | None, message: st
 
 
 @pytest.mark.parametrize(("limit", "value"), [("LARGEST", 99_999), ("MOST_FILES", 1)])
-def test_a_bundle_is_bounded(limit: str, value: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_bundle_is_bounded(
+    limit: str, value: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(kept_logs, limit, value)
     (tmp_path / "odd").write_bytes(_archive(x=b"y" * 100_000, z=b"z"))
     with pytest.raises(errors.InvalidSpec, match="is not made by 'raybus bundle'"):
         kept_logs.read(tmp_path / "odd")
 
 
-def test_a_bundle_keeps_the_logs_of_heads_before_those_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_keeps_the_logs_of_heads_before_those_of_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(kept_logs, "MOST_PODS", 2)
     _type("bundle demo -f b.tar.gz")
-    assert [each.pod for each in kept_logs.read(Path("b.tar.gz")).index.logs] == [HEAD, PENDING_HEAD]
+    assert [each.pod for each in kept_logs.read(Path("b.tar.gz")).index.logs] == [
+        HEAD,
+        PENDING_HEAD,
+    ]
     with tarfile.open("b.tar.gz") as tar:
         unseen = tar.extractfile("raybus-bundle-demo/unseen.txt")
         assert unseen is not None
@@ -204,7 +265,10 @@ def test_a_cluster_that_an_upgrade_replaced_is_gone_since_then(command: str) -> 
     ("command", "message"),
     [
         ("demo --cluster far", f"RayService demo has no RayCluster far; it has {BLUE}, {GREEN}"),
-        (f"raycluster/{RECEIPT.new}", f'rayclusters.ray.io "{RECEIPT.new}" not found in namespace "default"'),
+        (
+            f"raycluster/{RECEIPT.new}",
+            f'rayclusters.ray.io "{RECEIPT.new}" not found in namespace "default"',
+        ),
     ],
 )
 def test_a_cluster_that_no_receipt_names_is_not_found(command: str, message: str) -> None:

@@ -16,16 +16,30 @@ from support.upgrade_events import RECEIPT
     [
         (RECEIPT.old, Outcome.PROMOTED, f"the upgrade to {RECEIPT.new} replaced it"),
         (RECEIPT.new, Outcome.ABORTED, f"the upgrade to it from {RECEIPT.old} ended as Aborted"),
-        (RECEIPT.new, Outcome.ROLLED_BACK, f"the upgrade to it from {RECEIPT.old} ended as RolledBack"),
+        (
+            RECEIPT.new,
+            Outcome.ROLLED_BACK,
+            f"the upgrade to it from {RECEIPT.old} ended as RolledBack",
+        ),
         (RECEIPT.new, Outcome.PROMOTED, None),
         (RECEIPT.old, Outcome.CANCELLED, None),
         ("another", Outcome.PROMOTED, None),
     ],
 )
-def test_the_cluster_that_an_upgrade_left_behind_is_gone(cluster: str, outcome: Outcome, why: str | None) -> None:
-    annotations = {"raybus.io/upgrade-receipt": msgspec.json.encode(structs.replace(RECEIPT, outcome=outcome)).decode()}
+def test_the_cluster_that_an_upgrade_left_behind_is_gone(
+    cluster: str, outcome: Outcome, why: str | None
+) -> None:
+    annotations = {
+        "raybus.io/upgrade-receipt": msgspec.json.encode(
+            structs.replace(RECEIPT, outcome=outcome)
+        ).decode()
+    }
     found = finding.gone_problem(
-        cluster, [ray_service.decode(a_service()), ray_service.decode(a_service(annotations=annotations))]
+        cluster,
+        [ray_service.decode(a_service()), ray_service.decode(a_service(annotations=annotations))],
     )
     assert (found is None) is (why is None)
-    assert why is None or f"RayCluster {cluster} is gone since 2026-01-01T12:04:20Z: {why}; its logs" in str(found)
+    assert (
+        why is None
+        or f"RayCluster {cluster} is gone since 2026-01-01T12:04:20Z: {why}; its logs" in str(found)
+    )

@@ -17,7 +17,9 @@ NASTY = b"\x1b[2J\x1b]0;owned\x07red \x1b[31mtext\r"
     ("chunks", "found", "rest"),
     [
         pytest.param([b"a\nb\n"], [b"a", b"b"], [], id="two lines"),
-        pytest.param([b"a", b"b\n", b"c"], [b"ab"], [b"c"], id="a line in two chunks, and one without an end"),
+        pytest.param(
+            [b"a", b"b\n", b"c"], [b"ab"], [b"c"], id="a line in two chunks, and one without an end"
+        ),
         pytest.param([b"\n\n"], [b"", b""], [], id="empty lines"),
         pytest.param([b"\xe2\x82", b"\xac\n"], ["€".encode()], [], id="a character in two chunks"),
         pytest.param([], [], [], id="nothing"),
@@ -40,7 +42,9 @@ def test_a_line_without_an_end_does_not_fill_the_memory(monkeypatch: pytest.Monk
     ("form", "shown"),
     [
         pytest.param(Form(), b"red text\n", id="text"),
-        pytest.param(Form(is_prefixed=True), b"[pod/demo-head/ray-head] red text\n", id="with its pod"),
+        pytest.param(
+            Form(is_prefixed=True), b"[pod/demo-head/ray-head] red text\n", id="with its pod"
+        ),
         pytest.param(Form(is_raw=True), NASTY + b"\n", id="raw"),
         pytest.param(
             Form(is_json=True, is_prefixed=True),
@@ -54,11 +58,22 @@ def test_a_line_is_harmless_unless_it_is_wanted_raw(form: Form, shown: bytes) ->
 
 
 def test_the_output_is_as_the_page_shows_it(golden: Golden) -> None:
-    logs = [(HEAD, b"Ray runtime started."), (HEAD, b"2026-01-01 12:00:04 INFO serve 212 -- Deployed app 'app'.")]
-    logs += [(WORKER, b"Ray runtime started."), (WORKER, b"2026-01-01 12:00:09 INFO replica 99 -- GET / 200 12ms")]
-    golden.check("cli/logs.txt", b"".join(selection.render(*each, Form(is_prefixed=True)) for each in logs).decode())
+    logs = [
+        (HEAD, b"Ray runtime started."),
+        (HEAD, b"2026-01-01 12:00:04 INFO serve 212 -- Deployed app 'app'."),
+    ]
+    logs += [
+        (WORKER, b"Ray runtime started."),
+        (WORKER, b"2026-01-01 12:00:09 INFO replica 99 -- GET / 200 12ms"),
+    ]
+    golden.check(
+        "cli/logs.txt",
+        b"".join(selection.render(*each, Form(is_prefixed=True)) for each in logs).decode(),
+    )
     replica = Source(WORKER.pod, "replica_app_Model_8u2xk0.log")
-    golden.check("cli/logs-json.txt", selection.render(replica, logs[-1][1], Form(is_json=True)).decode())
+    golden.check(
+        "cli/logs-json.txt", selection.render(replica, logs[-1][1], Form(is_json=True)).decode()
+    )
 
 
 def test_raw_json_keeps_the_escapes_in_its_text() -> None:

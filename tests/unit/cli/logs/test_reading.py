@@ -39,7 +39,10 @@ def a_placed_pod(group: str, number: int = 0) -> Body:
 
 def a_log(pod: str = "one", *, is_of_ray: bool = False) -> Log:
     return Log(
-        source=Source(pod, "ray"), path=f"/api/v1/pods/{pod}/log", query={"container": "ray"}, is_of_ray=is_of_ray
+        source=Source(pod, "ray"),
+        path=f"/api/v1/pods/{pod}/log",
+        query={"container": "ray"},
+        is_of_ray=is_of_ray,
     )
 
 
@@ -65,7 +68,9 @@ class Copied:
         async with answering(handler) as port:
             kube = KubeClient(RestConfig(server=f"http://127.0.0.1:{port}"), user_agent="test")
             form = Form(is_prefixed=len(found) > 1)
-            reader = Reader(kube, "default", form, is_following=is_following, report=self.reports.append)
+            reader = Reader(
+                kube, "default", form, is_following=is_following, report=self.reports.append
+            )
             try:
                 return await reader.copy(found, self.write)
             finally:
@@ -141,7 +146,9 @@ async def test_a_line_is_written_before_the_log_ends() -> None:
         ),
     ],
 )
-async def test_a_log_that_cannot_be_read_is_one_line_with_the_remedy(handler: Handler, message: str) -> None:
+async def test_a_log_that_cannot_be_read_is_one_line_with_the_remedy(
+    handler: Handler, message: str
+) -> None:
     with pytest.raises(errors.RaybusError) as refused:
         await Copied().of(handler, a_log())
     line = session.line(refused.value)
@@ -153,7 +160,9 @@ async def test_a_log_that_cannot_be_read_is_one_line_with_the_remedy(handler: Ha
 async def test_of_several_pods_the_others_are_read(is_following: bool) -> None:
     async def handler(request: web.Request) -> web.Response:
         if "one" in request.path:
-            return web.json_response({"message": 'pods "one" not found', "reason": "NotFound"}, status=404)
+            return web.json_response(
+                {"message": 'pods "one" not found', "reason": "NotFound"}, status=404
+            )
         return web.Response(text="x\n")
 
     copied = Copied()
@@ -168,17 +177,27 @@ async def test_a_pod_without_a_node_has_no_log_to_read() -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(text="")
 
-    with pytest.raises(errors.Rejected, match="pod one has no node yet, and so no log; see why with 'raybus explain'"):
+    with pytest.raises(
+        errors.Rejected,
+        match="pod one has no node yet, and so no log; see why with 'raybus explain'",
+    ):
         await Copied().of(handler, msgspec.structs.replace(a_log(), is_placed=False))
 
 
 async def test_a_pod_that_goes_while_it_is_followed_is_reported() -> None:
     async def handler(request: web.Request) -> web.Response:
-        return web.Response(text="last\n") if request.path.endswith("/log") else web.json_response({}, status=404)
+        return (
+            web.Response(text="last\n")
+            if request.path.endswith("/log")
+            else web.json_response({}, status=404)
+        )
 
     copied = Copied()
     assert await copied.of(handler, a_log(), is_following=True) == 0
-    assert (copied.out, copied.reports) == (b"last\n", ["pod/one/ray: the pod is gone; its log ends here"])
+    assert (copied.out, copied.reports) == (
+        b"last\n",
+        ["pod/one/ray: the pod is gone; its log ends here"],
+    )
 
 
 async def test_an_error_in_the_text_of_ray_is_an_error() -> None:
@@ -228,7 +247,15 @@ def _kubeconfig(folder: Path, port: int) -> str:
 @asynccontextmanager
 async def running(folder: Path, *options: str, stdout: int = PIPE) -> AsyncGenerator[Process]:
     async with answering(cluster) as port:
-        command = [sys.executable, "-m", "raybus_cli.main", "logs", "demo", "--kubeconfig", _kubeconfig(folder, port)]
+        command = [
+            sys.executable,
+            "-m",
+            "raybus_cli.main",
+            "logs",
+            "demo",
+            "--kubeconfig",
+            _kubeconfig(folder, port),
+        ]
         yield await asyncio.create_subprocess_exec(*command, *options, stdout=stdout, stderr=PIPE)
 
 

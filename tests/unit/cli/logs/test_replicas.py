@@ -15,12 +15,19 @@ NODE = "f" * 56
 
 def _replica(number: int, path: str | None = None) -> Json:
     file = f"/serve/replica_app_Model_{number}.log" if path is None else path
-    return {"node_id": NODE, "node_instance_id": f"demo-gpu-{number}", "log_file_path": file, "state": "RUNNING"}
+    return {
+        "node_id": NODE,
+        "node_instance_id": f"demo-gpu-{number}",
+        "log_file_path": file,
+        "state": "RUNNING",
+    }
 
 
 def _details(*found: Json, name: str = "app") -> replicas.Details:
     deployments: Json = {"Model": {"replicas": list(found)}, "Front": {"replicas": []}}
-    return replicas.decode(msgspec.json.encode({"applications": {name: {"deployments": deployments}}}))
+    return replicas.decode(
+        msgspec.json.encode({"applications": {name: {"deployments": deployments}}})
+    )
 
 
 def _logs(details: replicas.Details, extent: Extent = Extent(), **options: Any) -> list[Log]:  # noqa: B008  (frozen)
@@ -30,7 +37,10 @@ def _logs(details: replicas.Details, extent: Extent = Extent(), **options: Any) 
 def test_each_replica_is_a_log_of_its_pod() -> None:
     first, second = _logs(_details(_replica(1), _replica(2)), app="app")
     assert first.source == Source("demo-gpu-1", "replica_app_Model_1.log")
-    assert first.path == "/api/v1/namespaces/default/services/demo-head-svc:dashboard/proxy/api/v0/logs/file"
+    assert (
+        first.path
+        == "/api/v1/namespaces/default/services/demo-head-svc:dashboard/proxy/api/v0/logs/file"
+    )
     assert first.query == {
         "node_id": NODE,
         "filename": "serve/replica_app_Model_1.log",
@@ -51,14 +61,21 @@ def test_the_application_without_a_name_is_the_default() -> None:
 
 
 def test_a_pod_narrows_them() -> None:
-    assert [each.source.pod for each in _logs(_details(_replica(1), _replica(2)), app="app", pod="demo-gpu-2")] == [
-        "demo-gpu-2"
-    ]
+    assert [
+        each.source.pod
+        for each in _logs(_details(_replica(1), _replica(2)), app="app", pod="demo-gpu-2")
+    ] == ["demo-gpu-2"]
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/serve/../../../etc/passwd", "/etc/passwd", "serve/replica_a.log/../x", "serve/controller_1.log", ""],
+    [
+        "/serve/../../../etc/passwd",
+        "/etc/passwd",
+        "serve/replica_a.log/../x",
+        "serve/controller_1.log",
+        "",
+    ],
 )
 def test_a_file_that_is_no_log_of_a_replica_is_not_read(path: str) -> None:
     with pytest.raises(errors.Rejected, match="no replica with a log"):
@@ -69,7 +86,9 @@ def test_a_file_that_is_no_log_of_a_replica_is_not_read(path: str) -> None:
     ("options", "message"),
     [
         pytest.param({"app": "x"}, "no application 'x'; applications: app", id="an application"),
-        pytest.param({"deployment": "x"}, "no deployment 'x'; deployments: Model, Front", id="a deployment"),
+        pytest.param(
+            {"deployment": "x"}, "no deployment 'x'; deployments: Model, Front", id="a deployment"
+        ),
         pytest.param({"deployment": "Front"}, "no replica with a log", id="without replicas"),
     ],
 )
@@ -79,7 +98,8 @@ def test_what_serve_does_not_have_is_refused(options: Json, message: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "body", [b"<html>", b"[]", b'{"applications": 1}', b'{"x":' * 5000, b'{"applications": {"\xff": {}}}']
+    "body",
+    [b"<html>", b"[]", b'{"applications": 1}', b'{"x":' * 5000, b'{"applications": {"\xff": {}}}'],
 )
 def test_an_answer_that_is_no_status_is_an_error(body: bytes) -> None:
     with pytest.raises(errors.Unavailable, match="is not Serve status"):

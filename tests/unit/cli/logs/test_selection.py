@@ -21,7 +21,11 @@ HEAD = f"{BLUE}-head-aaaaa"
 
 
 def _pods(workers: int = 2) -> list[Pod]:
-    bodies = [*(a_pod(BLUE, "gpu", number) for number in range(workers)), a_pod(BLUE, "cpu", 1), a_pod(BLUE, "head")]
+    bodies = [
+        *(a_pod(BLUE, "gpu", number) for number in range(workers)),
+        a_pod(BLUE, "cpu", 1),
+        a_pod(BLUE, "head"),
+    ]
     bodies[-1]["spec"]["containers"].append({"name": "autoscaler", "image": "i"})
     bodies[0]["status"]["initContainerStatuses"] = [{"name": "wait-gcs-ready"}]
     return msgspec.convert(bodies, list[Pod], strict=False)
@@ -36,11 +40,17 @@ def _chosen(**options: Any) -> list[str]:
     [
         pytest.param({}, [HEAD], id="the head by default"),
         pytest.param({"head": True}, [HEAD], id="the head"),
-        pytest.param({"workers": True}, ["cpu-worker-00001", "gpu-worker-00000", "gpu-worker-00001"], id="workers"),
+        pytest.param(
+            {"workers": True},
+            ["cpu-worker-00001", "gpu-worker-00000", "gpu-worker-00001"],
+            id="workers",
+        ),
         pytest.param({"group": "cpu"}, ["cpu-worker-00001"], id="a group"),
         pytest.param({"pod": f"{BLUE}-gpu-worker-00001"}, ["gpu-worker-00001"], id="a pod"),
         pytest.param(
-            {"every": True}, [HEAD, "cpu-worker-00001", "gpu-worker-00000", "gpu-worker-00001"], id="all, head first"
+            {"every": True},
+            [HEAD, "cpu-worker-00001", "gpu-worker-00000", "gpu-worker-00001"],
+            id="all, head first",
         ),
     ],
 )
@@ -51,9 +61,15 @@ def test_the_options_select_pods(options: dict[str, Any], pods: list[str]) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param({"group": "tpu"}, "has no pod of group 'tpu'; groups with pods: head, cpu, gpu", id="a group"),
         pytest.param(
-            {"pod": "gone"}, "has no pod gone: if it is gone, so is its log; 'raybus explain demo'", id="a pod"
+            {"group": "tpu"},
+            "has no pod of group 'tpu'; groups with pods: head, cpu, gpu",
+            id="a group",
+        ),
+        pytest.param(
+            {"pod": "gone"},
+            "has no pod gone: if it is gone, so is its log; 'raybus explain demo'",
+            id="a pod",
         ),
     ],
 )
@@ -72,14 +88,17 @@ def test_a_pod_that_is_gone_has_a_remedy_that_names_the_bundle_and_the_previous_
 
 def test_too_many_pods_are_refused_with_the_options_that_narrow_them() -> None:
     with pytest.raises(
-        errors.Rejected, match=r"22 pods are more than the 20 .* narrow them with --group, --pod or --head"
+        errors.Rejected,
+        match=r"22 pods are more than the 20 .* narrow them with --group, --pod or --head",
     ):
         selection.pods(_pods(20), Choice(every=True), BLUE, DEMO)
     assert len(selection.pods(_pods(18), Choice(every=True), BLUE, DEMO)) == 20
 
 
 def test_a_cluster_without_a_head_names_the_verb_that_explains_it() -> None:
-    with pytest.raises(errors.Rejected, match="RayCluster demo-blue has no head pod now; 'raybus explain demo'"):
+    with pytest.raises(
+        errors.Rejected, match="RayCluster demo-blue has no head pod now; 'raybus explain demo'"
+    ):
         selection.pods([], Choice(), BLUE, DEMO)
 
 
@@ -107,13 +126,30 @@ def test_the_cluster(service: RayService, asked: str | None, found: str) -> None
 @pytest.mark.parametrize(
     ("service", "asked", "message"),
     [
-        pytest.param(_service(BLUE), "pending", "no pending cluster, because no upgrade is in progress", id="pending"),
-        pytest.param(_service("", GREEN), "active", "no active cluster yet; see why with 'raybus explain", id="active"),
+        pytest.param(
+            _service(BLUE),
+            "pending",
+            "no pending cluster, because no upgrade is in progress",
+            id="pending",
+        ),
+        pytest.param(
+            _service("", GREEN),
+            "active",
+            "no active cluster yet; see why with 'raybus explain",
+            id="active",
+        ),
         pytest.param(_service(), None, "no active cluster yet", id="none at all"),
-        pytest.param(_service(BLUE), "other", "no RayCluster other; it has demo-blue", id="of another service"),
+        pytest.param(
+            _service(BLUE),
+            "other",
+            "no RayCluster other; it has demo-blue",
+            id="of another service",
+        ),
     ],
 )
-def test_a_cluster_that_is_not_there_is_refused(service: RayService, asked: str | None, message: str) -> None:
+def test_a_cluster_that_is_not_there_is_refused(
+    service: RayService, asked: str | None, message: str
+) -> None:
     with pytest.raises(errors.Rejected, match=message):
         selection.cluster(service, asked, [BLUE])
 
@@ -121,17 +157,39 @@ def test_a_cluster_that_is_not_there_is_refused(service: RayService, asked: str 
 @pytest.mark.parametrize(
     ("choice", "extent", "target", "message"),
     [
-        pytest.param(Choice(head=True, every=True), Extent(), DEMO, "--head and --all exclude one another", id="two"),
         pytest.param(
-            Choice(cluster="active"), Extent(), Target(kinds.CLUSTER, "a"), "RayCluster a is one", id="cluster"
+            Choice(head=True, every=True),
+            Extent(),
+            DEMO,
+            "--head and --all exclude one another",
+            id="two",
         ),
-        pytest.param(Choice(app="a"), Extent(previous=True), DEMO, "-p cannot be used with --app", id="previous"),
         pytest.param(
-            Choice(deployment="d", head=True), Extent(), DEMO, "--head cannot be used", id="pods and replicas"
+            Choice(cluster="active"),
+            Extent(),
+            Target(kinds.CLUSTER, "a"),
+            "RayCluster a is one",
+            id="cluster",
+        ),
+        pytest.param(
+            Choice(app="a"),
+            Extent(previous=True),
+            DEMO,
+            "-p cannot be used with --app",
+            id="previous",
+        ),
+        pytest.param(
+            Choice(deployment="d", head=True),
+            Extent(),
+            DEMO,
+            "--head cannot be used",
+            id="pods and replicas",
         ),
     ],
 )
-def test_options_that_exclude_one_another(choice: Choice, extent: Extent, target: Target, message: str) -> None:
+def test_options_that_exclude_one_another(
+    choice: Choice, extent: Extent, target: Target, message: str
+) -> None:
     with pytest.raises(errors.InvalidSpec, match=message):
         selection.check(choice, extent, target)
 
@@ -168,7 +226,8 @@ def test_the_request_has_what_is_asked_for_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("container", "pods"), [("autoscaler", [HEAD]), ("wait-gcs-ready", [f"{BLUE}-gpu-worker-00000"])]
+    ("container", "pods"),
+    [("autoscaler", [HEAD]), ("wait-gcs-ready", [f"{BLUE}-gpu-worker-00000"])],
 )
 def test_a_container_is_read_where_it_is(container: str, pods: list[str]) -> None:
     found = selection.logs("default", _pods(), Choice(container=container), Extent())
@@ -176,5 +235,8 @@ def test_a_container_is_read_where_it_is(container: str, pods: list[str]) -> Non
 
 
 def test_an_unknown_container_is_refused_with_those_there_are() -> None:
-    with pytest.raises(errors.Rejected, match="no container is named 'x'; containers: ray, wait-gcs-ready, autoscaler"):
+    with pytest.raises(
+        errors.Rejected,
+        match="no container is named 'x'; containers: ray, wait-gcs-ready, autoscaler",
+    ):
         selection.logs("default", _pods(), Choice(container="x"), Extent())

@@ -14,7 +14,11 @@ from raybus_cli.logs.reading import Tail
 from raybus_cli.logs.selection import Log, Source
 from support.servers.loopback import served
 
-LOG = Log(source=Source("one", "ray"), path="/api/v1/namespaces/a/pods/one/log", query={"container": "ray"})
+LOG = Log(
+    source=Source("one", "ray"),
+    path="/api/v1/namespaces/a/pods/one/log",
+    query={"container": "ray"},
+)
 
 
 async def read(handler: Handler, log: Log = LOG, *, seconds: float = 5.0) -> Tail:
@@ -32,7 +36,9 @@ async def test_a_short_log_is_whole() -> None:
     async def short(request: web.Request) -> web.Response:
         return web.Response(text=f"{request.query['container']}\n\x1b[31mred\x1b[0m\n")
 
-    assert await read(short) == Tail(pod="one", container="ray", text="ray\nred\n", is_cut=False, is_late=False)
+    assert await read(short) == Tail(
+        pod="one", container="ray", text="ray\nred\n", is_cut=False, is_late=False
+    )
 
 
 @pytest.mark.parametrize("size", [1000, reading.MOST, reading.MOST * 3])

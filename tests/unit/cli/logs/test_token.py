@@ -32,7 +32,9 @@ SERVE = {
             "name": "app",
             "status": "RUNNING",
             "deployments": {
-                "d": {"replicas": [{"node_id": "abc", "log_file_path": "/serve/replica_app_d_x.log"}]},
+                "d": {
+                    "replicas": [{"node_id": "abc", "log_file_path": "/serve/replica_app_d_x.log"}]
+                },
             },
         }
     }
@@ -51,7 +53,12 @@ class Cluster:
         self.forbidden = ""
         self.accepts = TOKEN
         self.cluster = a_cluster(BLUE, a_config(authOptions=options))
-        owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": BLUE, "uid": f"uid-{BLUE}"}
+        owner = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "name": BLUE,
+            "uid": f"uid-{BLUE}",
+        }
         self.service: Body = {
             "metadata": {"name": HEAD, "namespace": "default", "ownerReferences": [owner]},
             "spec": {"selector": {"ray.io/cluster": BLUE}},
@@ -60,7 +67,9 @@ class Cluster:
     def answer(self, method: str, path: str) -> Body | None:
         token = {"status": {"token": TOKEN}}
         return {
-            ("GET", "/apis/ray.io/v1/namespaces/default/rayservices/demo"): snapshots.a_service(active=a_side(BLUE)),
+            ("GET", "/apis/ray.io/v1/namespaces/default/rayservices/demo"): snapshots.a_service(
+                active=a_side(BLUE)
+            ),
             ("GET", "/apis/ray.io/v1/namespaces/default/rayclusters"): {"items": [self.cluster]},
             ("GET", f"/apis/ray.io/v1/namespaces/default/rayclusters/{BLUE}"): self.cluster,
             ("GET", f"{NAMESPACE}/services/{HEAD}"): self.service,
@@ -77,10 +86,18 @@ class Cluster:
             self.shown.append(given := request.headers.get("x-ray-authorization", ""))
             if given != f"Bearer {self.accepts}":
                 return web.Response(status=401, text=f"not {given}")
-            return web.json_response(SERVE) if "applications" in request.path else web.Response(text=f"1 {given}\n2\n")
+            return (
+                web.json_response(SERVE)
+                if "applications" in request.path
+                else web.Response(text=f"1 {given}\n2\n")
+            )
         body = self.answer(request.method, request.path)
         if body is None:
-            return web.json_response({"items": []}) if request.path.endswith("s") else web.Response(status=404)
+            return (
+                web.json_response({"items": []})
+                if request.path.endswith("s")
+                else web.Response(status=404)
+            )
         return web.json_response(body)
 
     @asynccontextmanager
@@ -100,7 +117,9 @@ class Cluster:
         async with self.client() as kube:
             found = await finding.find(kube, "default", target, choice, Extent(), report=print)
             form = Form(is_prefixed=False)
-            reading = Reader(kube, "default", form, is_following=False, report=print, headers=found.headers)
+            reading = Reader(
+                kube, "default", form, is_following=False, report=print, headers=found.headers
+            )
             assert await reading.copy(found.logs, written.append) == 0
         return b"".join(written)
 
@@ -141,7 +160,12 @@ async def test_a_dashboard_without_authentication_gets_no_token() -> None:
 @pytest.mark.parametrize(
     ("options", "path", "right"),
     [
-        pytest.param(BY_SECRET, SECRET, f"you need the right to get Secret {BLUE} in namespace default", id="Secret"),
+        pytest.param(
+            BY_SECRET,
+            SECRET,
+            f"you need the right to get Secret {BLUE} in namespace default",
+            id="Secret",
+        ),
         pytest.param(
             BY_KUBERNETES,
             ISSUE,
@@ -163,7 +187,10 @@ async def test_a_missing_right_is_named_and_nothing_is_sent_without_a_token(
 
 async def test_no_token_goes_to_a_service_that_may_lead_elsewhere() -> None:
     cluster = Cluster(BY_SECRET)
-    changes: tuple[Json, Json] = ({"type": "ExternalName", "externalName": "thief.example"}, {"selector": {}})
+    changes: tuple[Json, Json] = (
+        {"type": "ExternalName", "externalName": "thief.example"},
+        {"selector": {}},
+    )
     for change in changes:
         service = msgspec.json.decode(msgspec.json.encode(cluster.service))
         cluster.service["spec"].update(change)

@@ -22,7 +22,9 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("recursive", "names"), [(False, ["a", "b", "c"]), (True, ["a", "b", "d", "c"])])
+@pytest.mark.parametrize(
+    ("recursive", "names"), [(False, ["a", "b", "c"]), (True, ["a", "b", "d", "c"])]
+)
 def test_a_directory_stands_for_its_manifests_in_the_order_of_their_paths(
     tree: Path, recursive: bool, names: list[str]
 ) -> None:
@@ -44,7 +46,9 @@ def test_a_directory_without_manifests_names_the_remedy(tree: Path) -> None:
         pytest.param(["a.yaml"], Path(), "-f and -k exclude each other", id="both"),
     ],
 )
-def test_exactly_one_source_is_needed(files: list[str] | None, kustomize: Path | None, text: str) -> None:
+def test_exactly_one_source_is_needed(
+    files: list[str] | None, kustomize: Path | None, text: str
+) -> None:
     with pytest.raises(errors.InvalidSpec, match=text):
         manifests.read_all(files, kustomize)
 
@@ -56,13 +60,16 @@ def _install(folder: Path, program: str, script: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "argument"), [pytest.param("kustomize", "build", id="kustomize"), ("kubectl", "kustomize")]
+    ("program", "argument"),
+    [pytest.param("kustomize", "build", id="kustomize"), ("kubectl", "kustomize")],
 )
 def test_a_kustomization_is_built_by_the_users_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, argument: str
 ) -> None:
     _install(
-        tmp_path / "bin", program, f'[ "$1" = {argument} ] && echo "kind: RayService" && echo "metadata: {{name: $2}}"'
+        tmp_path / "bin",
+        program,
+        f'[ "$1" = {argument} ] && echo "kind: RayService" && echo "metadata: {{name: $2}}"',
     )
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
     [found] = manifests.read_all(None, Path("overlay"))
@@ -74,11 +81,15 @@ def test_a_kustomization_that_cannot_be_built_gives_the_programs_reason(
 ) -> None:
     _install(tmp_path / "bin", "kustomize", "echo 'no kustomization.yaml in overlay' >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
-    with pytest.raises(errors.InvalidSpec, match=r"kustomize build overlay: no kustomization\.yaml"):
+    with pytest.raises(
+        errors.InvalidSpec, match=r"kustomize build overlay: no kustomization\.yaml"
+    ):
         manifests.read_all(None, Path("overlay"))
 
 
-def test_without_a_program_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_program_the_remedy_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(errors.InvalidSpec, match="install one, or pipe its output into -f -"):
         manifests.read_all(None, Path("overlay"))

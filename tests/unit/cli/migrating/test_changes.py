@@ -6,7 +6,17 @@ from cluster_reconciler.actions import ClusterPlan, step
 from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, SERVICE
 from common.ray.revision import Given
 from common.ray.submit import Submit
-from common.runtime.actions import Action, Annotate, Create, EmitEvent, Patch, Refuse, SetFinalizers, normal, warning
+from common.runtime.actions import (
+    Action,
+    Annotate,
+    Create,
+    EmitEvent,
+    Patch,
+    Refuse,
+    SetFinalizers,
+    normal,
+    warning,
+)
 from raybus_cli.migrating import findings
 from raybus_cli.migrating.findings import ActionContext
 from support.builders.ray_cluster import a_ray_cluster
@@ -16,12 +26,16 @@ MARKED = Patch(
     name="c",
     patch={"metadata": {"resourceVersion": "7", "annotations": {"raybus.io/delete-after": "x"}}},
 )
-SWITCHED = Patch(resource=SERVICE, name="s", patch={"metadata": {}, "spec": {"selector": {"a": "b"}}})
+SWITCHED = Patch(
+    resource=SERVICE, name="s", patch={"metadata": {}, "spec": {"selector": {"a": "b"}}}
+)
 GROWN = Patch(resource=RAY_CLUSTER, name="c", patch={"spec": {"workerGroupSpecs": []}})
 LABELLED = Patch(resource=POD, name="p", patch={"metadata": {"labels": {"ray.io/serve": "true"}}})
 WEIGHED = Patch(resource=HTTP_ROUTE, name="r", patch={"spec": {"rules": []}})
 MADE = Create(resource=RAY_CLUSTER, body={"metadata": {"name": "new"}})
-SENT = Submit(cluster=a_ray_cluster(), given=Given(serve_config="x", spec_hash="", upgrade_strategy={}))
+SENT = Submit(
+    cluster=a_ray_cluster(), given=Given(serve_config="x", spec_hash="", upgrade_strategy={})
+)
 
 
 def judged(action: Action, *, moves: bool = False, is_held: bool = False) -> list[tuple[str, str]]:
@@ -87,4 +101,6 @@ def test_nothing_counts_that_comes_after_a_refusal() -> None:
 
 def test_a_wait_is_printed() -> None:
     found = findings.of_cluster(ClusterPlan(fault="no queue"), "do it")
-    assert [(each.level.value, each.text) for each in found] == [("change", "raybus would wait: no queue")]
+    assert [(each.level.value, each.text) for each in found] == [
+        ("change", "raybus would wait: no queue")
+    ]

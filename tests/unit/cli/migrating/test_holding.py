@@ -26,7 +26,9 @@ GIVEN = Given(serve_config=a_serve_config(), spec_hash="", upgrade_strategy={})
 
 def details(*apps: Json, capacity: float | None = None) -> ServeDetails:
     found: Any = {
-        "applications": {each["name"]: {"status": "RUNNING", "deployed_app_config": each} for each in apps},
+        "applications": {
+            each["name"]: {"status": "RUNNING", "deployed_app_config": each} for each in apps
+        },
         "target_capacity": capacity,
     }
     return msgspec.convert(found, ServeDetails)
@@ -36,7 +38,11 @@ def details(*apps: Json, capacity: float | None = None) -> ServeDetails:
     ("held", "expected"),
     [
         pytest.param(details(APP), True, id="the same, with defaults"),
-        pytest.param(details({**APP, "runtime_env": {"env_vars": {"MESSAGE": "v2"}}}), False, id="another value"),
+        pytest.param(
+            details({**APP, "runtime_env": {"env_vars": {"MESSAGE": "v2"}}}),
+            False,
+            id="another value",
+        ),
         pytest.param(details(APP, {**APP, "name": "more"}), False, id="an application more"),
         pytest.param(details(), False, id="nothing"),
         pytest.param(None, False, id="no answer"),
@@ -46,7 +52,9 @@ def test_what_serve_has(held: ServeDetails | None, expected: bool) -> None:
     assert findings.has(held, Submit(cluster=CLUSTER, given=GIVEN)) is expected
 
 
-@pytest.mark.parametrize(("has", "sent", "expected"), [(None, 100, True), (100.0, 100, True), (40.0, 100, False)])
+@pytest.mark.parametrize(
+    ("has", "sent", "expected"), [(None, 100, True), (100.0, 100, True), (40.0, 100, False)]
+)
 def test_the_capacity_counts(has: float | None, sent: int, expected: bool) -> None:
     action = Submit(cluster=CLUSTER, given=GIVEN, capacity=sent)
     assert findings.has(details(APP, capacity=has), action) is expected

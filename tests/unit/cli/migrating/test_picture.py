@@ -9,7 +9,9 @@ from raybus_cli.migrating.switches import Setting
 from support.golden import Golden
 from support.terminal import text_of
 
-KUBERAY = OperatorSummary(namespace="ray-system", name="kuberay-operator", version="v1.5.1", replicas=1, ready=1)
+KUBERAY = OperatorSummary(
+    namespace="ray-system", name="kuberay-operator", version="v1.5.1", replicas=1, ready=1
+)
 
 
 def a_report(*objects: Subject, found: tuple[Finding, ...] = ()) -> Report:
@@ -19,7 +21,11 @@ def a_report(*objects: Subject, found: tuple[Finding, ...] = ()) -> Report:
         raybus=[],
         settings=[
             Setting(kuberay="--enable-leader-election", value="true", here="needs nothing here"),
-            Setting(kuberay="--feature-gates", value="RayServiceIncrementalUpgrade=true", here="RAYBUS_FEATURE_GATES"),
+            Setting(
+                kuberay="--feature-gates",
+                value="RayServiceIncrementalUpgrade=true",
+                here="RAYBUS_FEATURE_GATES",
+            ),
             Setting(kuberay="ENABLE_PROBES_INJECTION", value="false", here="the same"),
         ],
         environment={
@@ -41,7 +47,9 @@ def test_a_report_with_everything_in_it(golden: Golden) -> None:
         "raybus runs no jobs: let them end before KubeRay stops, or run them elsewhere",
     )
     found = a_report(
-        findings.subject("RayService", "shop", "demo", [findings.note("an upgrade is on from demo-a to demo-b")]),
+        findings.subject(
+            "RayService", "shop", "demo", [findings.note("an upgrade is on from demo-a to demo-b")]
+        ),
         findings.subject("RayJob", "shop", "nightly", [job]),
         findings.subject("RayCluster", "shop", "demo-a", []),
         found=(hook,),
@@ -69,5 +77,11 @@ def test_the_worst_finding_decides() -> None:
 
 
 def test_where_kuberay_is_gone_there_is_nothing_to_take_over() -> None:
-    alone = msgspec.structs.replace(a_report(), kuberay=[], raybus=[KUBERAY], settings=[], environment={})
-    assert text_of(report.draw(alone, wide=False)).strip().endswith("done: KubeRay is not installed, raybus is")
+    alone = msgspec.structs.replace(
+        a_report(), kuberay=[], raybus=[KUBERAY], settings=[], environment={}
+    )
+    assert (
+        text_of(report.draw(alone, wide=False))
+        .strip()
+        .endswith("done: KubeRay is not installed, raybus is")
+    )

@@ -14,7 +14,12 @@ from support.builders.snapshots import NOW
 
 
 def an_operator(
-    name: str, namespace: str, *, ready: int = 1, environment: dict[str, str] | None = None, **flags: str
+    name: str,
+    namespace: str,
+    *,
+    ready: int = 1,
+    environment: dict[str, str] | None = None,
+    **flags: str,
 ) -> Operator:
     return Operator(
         namespace=namespace,
@@ -34,7 +39,10 @@ BESIDE = an_operator("watcher", "raybus", environment={"RAYBUS_LEASE_NAMESPACE":
 LEASE = msgspec.convert(
     {
         "metadata": {"name": "ray-operator-leader", "namespace": "ray-system"},
-        "spec": {"holderIdentity": "kuberay-0", "renewTime": (NOW - timedelta(seconds=2)).isoformat()},
+        "spec": {
+            "holderIdentity": "kuberay-0",
+            "renewTime": (NOW - timedelta(seconds=2)).isoformat(),
+        },
     },
     Lease,
     strict=False,
@@ -67,21 +75,35 @@ LEASE = msgspec.convert(
             "share no Lease",
             id="with a common namespace",
         ),
-        pytest.param([an_operator("kuberay-operator", "ray-system", ready=0)], WATCHER, "", "", id="KubeRay at 0"),
+        pytest.param(
+            [an_operator("kuberay-operator", "ray-system", ready=0)],
+            WATCHER,
+            "",
+            "",
+            id="KubeRay at 0",
+        ),
         pytest.param([KUBERAY], None, "", "", id="raybus is not there yet"),
         pytest.param([], None, "note", "no KubeRay operator", id="neither"),
         pytest.param(None, None, "unread", "may not be listed", id="no permission to list"),
     ],
 )
-def test_both_operators(kuberay: list[Operator] | None, watcher: Operator | None, expected: str, text: str) -> None:
-    installed = Installation(kuberay=kuberay, raybus={"watcher": watcher} if watcher else {}, leases=[LEASE])
+def test_both_operators(
+    kuberay: list[Operator] | None, watcher: Operator | None, expected: str, text: str
+) -> None:
+    installed = Installation(
+        kuberay=kuberay, raybus={"watcher": watcher} if watcher else {}, leases=[LEASE]
+    )
     found = list(check.operators(installed, now=NOW))
     assert [each.level.value for each in found] == ([expected] if expected else [])
     assert all(text in each.text for each in found)
 
 
-def hooks(*, policy: str = "Fail", resources: tuple[str, ...] = ("rayclusters",), service: bool = True) -> Surroundings:
-    client: dict[str, Any] = {"service": {"name": "s"}} if service else {"url": "https://example.org"}
+def hooks(
+    *, policy: str = "Fail", resources: tuple[str, ...] = ("rayclusters",), service: bool = True
+) -> Surroundings:
+    client: dict[str, Any] = (
+        {"service": {"name": "s"}} if service else {"url": "https://example.org"}
+    )
     hook = {
         "name": "h",
         "failurePolicy": policy,
@@ -89,7 +111,9 @@ def hooks(*, policy: str = "Fail", resources: tuple[str, ...] = ("rayclusters",)
         "rules": [{"apiGroups": ["ray.io"], "resources": list(resources)}],
     }
     body = {"metadata": {"name": "kuberay"}, "webhooks": [hook]}
-    return Surroundings(webhooks=[("ValidatingWebhookConfiguration", msgspec.convert(body, WebhookConfiguration))])
+    return Surroundings(
+        webhooks=[("ValidatingWebhookConfiguration", msgspec.convert(body, WebhookConfiguration))]
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,11 +141,17 @@ def test_webhooks(around: Surroundings, expected: list[str]) -> None:
     ],
 )
 def test_jobs_are_not_run(spec: dict[str, Any], status: dict[str, Any], expected: str) -> None:
-    job = msgspec.convert({"metadata": {"name": "j", "namespace": "n"}, "spec": spec, "status": status}, Job)
-    assert [(each.name, each.verdict) for each in check.jobs(Surroundings(jobs=[job]))] == [("j", expected)]
+    job = msgspec.convert(
+        {"metadata": {"name": "j", "namespace": "n"}, "spec": spec, "status": status}, Job
+    )
+    assert [(each.name, each.verdict) for each in check.jobs(Surroundings(jobs=[job]))] == [
+        ("j", expected)
+    ]
 
 
 def test_a_schedule_counts_unless_it_is_suspended() -> None:
-    bodies = [{"metadata": {"name": name}, "spec": {"suspend": name == "off"}} for name in ("on", "off")]
+    bodies = [
+        {"metadata": {"name": name}, "spec": {"suspend": name == "off"}} for name in ("on", "off")
+    ]
     found = check.jobs(Surroundings(cron_jobs=[msgspec.convert(each, Job) for each in bodies]))
     assert {each.name: each.verdict for each in found} == {"on": "unsupported", "off": "nothing"}

@@ -57,7 +57,9 @@ def test_flags_gates_and_variables_are_translated() -> None:
 
 
 def test_a_file_counts_and_the_flags_beside_it_do_not() -> None:
-    found, _ = switches.translated(an_operator(config="/f", batch_scheduler="volcano", watch_namespace="x"), FILE)
+    found, _ = switches.translated(
+        an_operator(config="/f", batch_scheduler="volcano", watch_namespace="x"), FILE
+    )
     assert found == {"RAYBUS_WATCH_NAMESPACES": "one,two"}
     made = switches.configuration(found, FILE)
     assert made.clusters.batch_scheduler == "yunikorn"
@@ -79,8 +81,12 @@ def test_gates_that_raybus_cannot_have(gates: str, text: str) -> None:
 
 
 def test_what_an_installed_raybus_decides_otherwise() -> None:
-    wanted = switches.configuration({"ENABLE_LOGIN_SHELL": "true", "RAYBUS_BATCH_SCHEDULER": "volcano"}, None)
-    held = switches.configuration({"RAYBUS_FEATURE_GATES": "RayServiceIncrementalUpgrade=false"}, None)
+    wanted = switches.configuration(
+        {"ENABLE_LOGIN_SHELL": "true", "RAYBUS_BATCH_SCHEDULER": "volcano"}, None
+    )
+    held = switches.configuration(
+        {"RAYBUS_FEATURE_GATES": "RayServiceIncrementalUpgrade=false"}, None
+    )
     assert switches.differences(wanted, wanted) == []
     notes = switches.differences(wanted, held)
     assert "uses login shell: KubeRay True, raybus False" in notes
@@ -95,7 +101,12 @@ def test_a_wrong_file_is_refused_with_its_name() -> None:
 
 def test_the_names_of_settings_here() -> None:
     found = switches.settings_of(
-        an_operator({"ENABLE_ZERO_DOWNTIME": "false", "MINE": "1"}, qps="10", feature_gates="A=true", strange="x")
+        an_operator(
+            {"ENABLE_ZERO_DOWNTIME": "false", "MINE": "1"},
+            qps="10",
+            feature_gates="A=true",
+            strange="x",
+        )
     )
     assert {each.kuberay: each.here for each in found} == {
         "--feature-gates": "RAYBUS_FEATURE_GATES",

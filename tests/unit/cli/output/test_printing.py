@@ -43,7 +43,9 @@ def test_no_control_character_reaches_the_terminal(
     assert captured.out.endswith(f"{left}\n")
 
 
-@pytest.mark.parametrize("text", ["[/x]", "[bold]a[/bold]", "[link=http://x]a[/link]", "[@click=x]y"])
+@pytest.mark.parametrize(
+    "text", ["[/x]", "[bold]a[/bold]", "[link=http://x]a[/link]", "[@click=x]y"]
+)
 def test_brackets_are_no_markup(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     printing.show(a_table(text))
     printing.show(text)
@@ -59,10 +61,17 @@ def test_colours_of_a_text_leave_no_rest(capsys: pytest.CaptureFixture[str]) -> 
     ("verb", "given", "message"),
     [
         pytest.param("list", "jsonn", "did you mean 'json'?", id="a slip"),
-        pytest.param("lint", "name", "'name' is not text, wide, json or yaml", id="a form that the verb does not have"),
+        pytest.param(
+            "lint",
+            "name",
+            "'name' is not text, wide, json or yaml",
+            id="a form that the verb does not have",
+        ),
     ],
 )
-def test_an_unknown_form_is_refused_with_those_there_are(verb: str, given: str, message: str) -> None:
+def test_an_unknown_form_is_refused_with_those_there_are(
+    verb: str, given: str, message: str
+) -> None:
     done = CliRunner().invoke(main.build(verb), [verb, "-o", given], env={"COLUMNS": "200"})
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())

@@ -25,7 +25,10 @@ ROW = ("a-service-with-a-long-name", "Ready", "5s", "NonZeroServeEndpoints")
             id="the least important column is dropped",
         ),
         pytest.param(
-            35, "NAME                         PHASE", "a-service-with-a-long-name   Ready", id="then the next one"
+            35,
+            "NAME                         PHASE",
+            "a-service-with-a-long-name   Ready",
+            id="then the next one",
         ),
         pytest.param(20, "NAME           PHASE", "a-service-w…   Ready", id="then cells are cut"),
     ],

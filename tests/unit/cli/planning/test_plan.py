@@ -32,7 +32,12 @@ QUOTA: Json = {
     },
 }
 
-FULL: Json = {"maxSurgePercent": 0, "stepSizePercent": 0, "intervalSeconds": 30, "gatewayClassName": "eg"}
+FULL: Json = {
+    "maxSurgePercent": 0,
+    "stepSizePercent": 0,
+    "intervalSeconds": 30,
+    "gatewayClassName": "eg",
+}
 
 
 def _goal(snapshot: Snapshot, **spec: Any) -> RayService:
@@ -79,14 +84,18 @@ GROUPS = "spec.rayClusterConfig.workerGroupSpecs"
     ("change", "field", "effect"),
     [
         pytest.param(_rescale, f"{GROUPS}.gpu.replicas", Effect.NOTHING, id="replicas"),
-        pytest.param(_renew, "spec.rayClusterConfig.rayVersion", Effect.NEW_CLUSTER, id="the version of Ray"),
+        pytest.param(
+            _renew, "spec.rayClusterConfig.rayVersion", Effect.NEW_CLUSTER, id="the version of Ray"
+        ),
         pytest.param(_append, f"{GROUPS}.more", Effect.IN_PLACE, id="a worker group at the end"),
         pytest.param(_drop, f"{GROUPS}.gpu", Effect.NEW_CLUSTER, id="a worker group less"),
         pytest.param(_serve, "spec.serveConfigV2", Effect.IN_PLACE, id="Serve"),
         pytest.param(_strategy, "spec.upgradeStrategy", Effect.NOTHING, id="the strategy"),
     ],
 )
-def test_each_field_has_a_description(change: Callable[[Json], None], field: str, effect: Effect) -> None:
+def test_each_field_has_a_description(
+    change: Callable[[Json], None], field: str, effect: Effect
+) -> None:
     old = at_rest().service.raw_spec
     new = copy.deepcopy(old)
     change(new)
@@ -100,7 +109,13 @@ def test_each_field_has_a_description(change: Callable[[Json], None], field: str
         pytest.param(100, 25, 60, (25, 50, 75, 100), 180, 200, id="a full surge"),
         pytest.param(20, 10, 30, tuple(range(10, 101, 10)), 270, 120, id="a surge of two steps"),
         pytest.param(
-            30, 7, 10, (7, 14, 21, 28, 30, 37, 44, 51, 58, 60, 67, 74, 81, 88, 90, 97, 100), 160, 130, id="no divisor"
+            30,
+            7,
+            10,
+            (7, 14, 21, 28, 30, 37, 44, 51, 58, 60, 67, 74, 81, 88, 90, 97, 100),
+            160,
+            130,
+            id="no divisor",
         ),
         pytest.param(100, 100, 5, (100,), 0, 200, id="one step"),
     ],
@@ -119,9 +134,19 @@ def test_without_a_surge_an_upgrade_never_ends() -> None:
 
 def test_a_full_cluster_is_upgraded_with_what_it_may_lack() -> None:
     options = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": FULL}
-    found = _plan(at_rest(), Sizing(unavailable=20), config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=options)
+    found = _plan(
+        at_rest(),
+        Sizing(unavailable=20),
+        config=a_config(snapshots.NEW_IMAGE),
+        upgradeStrategy=options,
+    )
     way = found.ways[1]
-    assert (way.moves, way.traffic_seconds, way.lowest_percent, way.peak_percent) == (4, 93, 80, 100)
+    assert (way.moves, way.traffic_seconds, way.lowest_percent, way.peak_percent) == (
+        4,
+        93,
+        80,
+        100,
+    )
     assert "80 to 100 %" in text_of(picture.draw(found), width=200)
 
 
@@ -131,7 +156,9 @@ def test_the_annotation_for_a_full_cluster_counts() -> None:
     assert _plan(snapshot, config=config, upgradeStrategy=options).ways[1].traffic_seconds is None
     goal = _goal(snapshot, config=config, upgradeStrategy=options)
     meta = msgspec.structs.replace(goal.metadata, annotations={labels.MAX_UNAVAILABLE: "20"})
-    found = plan.build(snapshot, msgspec.structs.replace(goal, metadata=meta), BETA, Sizing(), now=NOW)
+    found = plan.build(
+        snapshot, msgspec.structs.replace(goal, metadata=meta), BETA, Sizing(), now=NOW
+    )
     assert found.ways[1].traffic_seconds == 93
 
 
@@ -155,11 +182,17 @@ def test_steps_need_less_than_a_whole_second_cluster() -> None:
     found = _plan(at_rest(), config=a_config(snapshots.NEW_IMAGE), upgradeStrategy=STEPS)
     at_once, in_steps = found.ways
     assert (at_once.peak["nvidia.com/gpu"], in_steps.peak["nvidia.com/gpu"]) == ("8", "6")
-    assert (in_steps.at_most["nvidia.com/gpu"], in_steps.moves, in_steps.is_chosen) == ("8", 10, True)
+    assert (in_steps.at_most["nvidia.com/gpu"], in_steps.moves, in_steps.is_chosen) == (
+        "8",
+        10,
+        True,
+    )
 
 
 def test_other_options_can_be_tried() -> None:
-    found = _plan(at_rest(), Sizing(surge=100, step=50, interval=10), config=a_config(snapshots.NEW_IMAGE))
+    found = _plan(
+        at_rest(), Sizing(surge=100, step=50, interval=10), config=a_config(snapshots.NEW_IMAGE)
+    )
     assert [(each.strategy, each.is_chosen, each.moves) for each in found.ways] == [
         ("NewCluster", True, 1),
         ("NewClusterWithIncrementalUpgrade", False, 2),
@@ -186,7 +219,9 @@ def test_a_deleted_service_ignores_its_spec() -> None:
 def test_a_service_out_of_time_gets_no_new_cluster() -> None:
     initializing = snapshots.a_condition("Ready", "False", reason="Initializing", since=3600)
     limit = {labels.INITIALIZING_TIMEOUT: "10m"}
-    body = snapshots.a_service(initializing, active=snapshots.a_side(snapshots.BLUE), annotations=limit, endpoints=0)
+    body = snapshots.a_service(
+        initializing, active=snapshots.a_side(snapshots.BLUE), annotations=limit, endpoints=0
+    )
     found = _plan(at_rest(service=body), config=a_config(snapshots.NEW_IMAGE))
     assert (found.outcome, found.notes) == (PlanOutcome.NOTHING, [predict.TIMED_OUT])
 
@@ -195,11 +230,21 @@ def test_a_pending_cluster_that_serves_is_promoted_before_the_next_one() -> None
     old, new = a_config(), a_config(snapshots.NEW_IMAGE)
     active, pending = snapshots.a_side(snapshots.BLUE), snapshots.a_side(snapshots.GREEN)
     snapshot = at_rest(
-        service=snapshots.a_service(snapshots.READY, snapshots.UPGRADING, config=new, active=active, pending=pending),
-        clusters=[snapshots.a_cluster(snapshots.BLUE, old), snapshots.a_cluster(snapshots.GREEN, new)],
-        services=[snapshots.a_selector_service(snapshots.GREEN, name) for name in ("demo-serve-svc", "demo-head-svc")],
+        service=snapshots.a_service(
+            snapshots.READY, snapshots.UPGRADING, config=new, active=active, pending=pending
+        ),
+        clusters=[
+            snapshots.a_cluster(snapshots.BLUE, old),
+            snapshots.a_cluster(snapshots.GREEN, new),
+        ],
+        services=[
+            snapshots.a_selector_service(snapshots.GREEN, name)
+            for name in ("demo-serve-svc", "demo-head-svc")
+        ],
     )
-    assert _plan(snapshot, config=a_config("rayproject/ray:2.54.0")).outcome is PlanOutcome.NEW_CLUSTER
+    assert (
+        _plan(snapshot, config=a_config("rayproject/ray:2.54.0")).outcome is PlanOutcome.NEW_CLUSTER
+    )
     assert _plan(snapshot, config=new).outcome is PlanOutcome.NOTHING
 
 
@@ -207,7 +252,9 @@ def test_a_pending_cluster_that_serves_is_promoted_before_the_next_one() -> None
     ("name", "spec"),
     [
         pytest.param(
-            "new-cluster", {"config": a_config(snapshots.NEW_IMAGE), "upgradeStrategy": STEPS}, id="a new image"
+            "new-cluster",
+            {"config": a_config(snapshots.NEW_IMAGE), "upgradeStrategy": STEPS},
+            id="a new image",
         ),
         pytest.param("in-place", {"serve": "applications: []\n"}, id="another Serve config"),
         pytest.param("nothing", {}, id="the same"),
@@ -220,7 +267,10 @@ def test_it_renders_as(name: str, spec: Json, golden: Golden) -> None:
 
 
 def test_of_a_long_serve_config_the_lines_that_differ_are_shown() -> None:
-    old, new = (f"proxy_location: EveryNode\nhttp_options:\n  port: 8000\nlimit: {each}\n" for each in (1, 2))
+    old, new = (
+        f"proxy_location: EveryNode\nhttp_options:\n  port: 8000\nlimit: {each}\n"
+        for each in (1, 2)
+    )
     (found,) = differences.between({"serveConfigV2": old}, {"serveConfigV2": new})
     assert (found.old, found.new) == ("limit: 1", "limit: 2")
     (found,) = differences.between({"serveConfigV2": old}, {"serveConfigV2": old + "more: 3\n"})
@@ -238,12 +288,18 @@ def test_a_group_that_gets_no_pod_counts_for_nothing(fields: Json) -> None:
     assert (found["pods"], found.get("nvidia.com/gpu", "0")) == ("1", "0")
 
 
-@pytest.mark.parametrize(("outcome", "seconds"), [("Promoted", 41), ("Cancelled", None), ("Aborted", None)])
-def test_only_an_upgrade_that_was_promoted_is_an_estimate(outcome: str, seconds: int | None) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "seconds"), [("Promoted", 41), ("Cancelled", None), ("Aborted", None)]
+)
+def test_only_an_upgrade_that_was_promoted_is_an_estimate(
+    outcome: str, seconds: int | None
+) -> None:
     receipt = (
         f'{{"from":"a","to":"b","outcome":"{outcome}","started":"2026-01-01T12:00:00Z","finished":"2026-01-01T12:03:00Z",'
         '"seconds":{"preparing":41,"shifting":60,"draining":60},"peakSurgePercent":20,"lowestCapacityPercent":100,'
         '"requestsCut":0}'
     )
-    snapshot = at_rest(service=snapshots.a_ready_service(annotations={labels.UPGRADE_RECEIPT: receipt}))
+    snapshot = at_rest(
+        service=snapshots.a_ready_service(annotations={labels.UPGRADE_RECEIPT: receipt})
+    )
     assert _plan(snapshot, config=a_config("ray:new")).preparing_seconds == seconds

@@ -18,8 +18,12 @@ from support.builders.upgrade_policy import CAREFUL, GATE, PROMETHEUS, WEBHOOK, 
 DEFAULT = {"raybus.io/default": "true"}
 
 
-def stored(name: str = "careful", spec: Json | None = None, *, annotations: dict[str, str] | None = None) -> Stored:
-    return msgspec.convert(a_policy(name, spec, annotations=annotations or {}, namespace="default"), type=Stored)
+def stored(
+    name: str = "careful", spec: Json | None = None, *, annotations: dict[str, str] | None = None
+) -> Stored:
+    return msgspec.convert(
+        a_policy(name, spec, annotations=annotations or {}, namespace="default"), type=Stored
+    )
 
 
 def test_a_policy_is_shown_with_steps_gates_and_the_shortest_duration() -> None:
@@ -43,13 +47,20 @@ def test_a_policy_is_shown_with_steps_gates_and_the_shortest_duration() -> None:
 
 def test_where_all_traffic_moves_at_once_the_plan_names_what_does_not_apply() -> None:
     found = policies.of(stored(), in_steps=False)
-    assert policies.lines(found)[-1] == ("  does not apply, all traffic moves at once: steps, mirror, preview.header")
+    assert policies.lines(found)[-1] == (
+        "  does not apply, all traffic moves at once: steps, mirror, preview.header"
+    )
     unused = stored(spec={"gates": [{"metric": "errorRate", "max": "1%"}]})
     assert policies.of(unused, in_steps=False).unused == [
         "gate errorRate (no request reaches the new cluster before; add warmUp or preview.service)"
     ]
-    assert policies.of(stored(spec={**unused.spec, "warmUp": {"requests": 5}}), in_steps=False).unused == []
-    asking = stored(spec={"gates": [WEBHOOK, PROMETHEUS], "bake": "5m", "preview": {"service": True}})
+    assert (
+        policies.of(stored(spec={**unused.spec, "warmUp": {"requests": 5}}), in_steps=False).unused
+        == []
+    )
+    asking = stored(
+        spec={"gates": [WEBHOOK, PROMETHEUS], "bake": "5m", "preview": {"service": True}}
+    )
     assert policies.of(asking, in_steps=False).unused == []
     invalid = stored(spec={"bake": "soon"})
     assert policies.of(invalid, in_steps=False) == policies.of(invalid)
@@ -57,11 +68,20 @@ def test_where_all_traffic_moves_at_once_the_plan_names_what_does_not_apply() ->
 
 SUMMARIES: Final[list[tuple[Json, str]]] = [
     ({}, "steps of clusterUpgradeOptions; no gates; at least 0 s"),
-    ({"mirror": {"percent": 5, "duration": "61s"}}, "steps of clusterUpgradeOptions; no gates; at least 1 min 1 s"),
-    ({"applyEdits": "AtOnce"}, "steps of clusterUpgradeOptions; no gates; at least 0 s; edits apply at once"),
+    (
+        {"mirror": {"percent": 5, "duration": "61s"}},
+        "steps of clusterUpgradeOptions; no gates; at least 1 min 1 s",
+    ),
+    (
+        {"applyEdits": "AtOnce"},
+        "steps of clusterUpgradeOptions; no gates; at least 0 s; edits apply at once",
+    ),
     ({"autoPromote": False}, "steps of clusterUpgradeOptions; no gates; at least 0 s and 1 pause"),
     (
-        {"autoPromote": False, "steps": [{"weight": 9, "pause": {}}, {"weight": 100, "hold": "5s"}]},
+        {
+            "autoPromote": False,
+            "steps": [{"weight": 9, "pause": {}}, {"weight": 100, "hold": "5s"}],
+        },
         "steps of 9, 100 %; no gates; at least 5 s and 2 pauses",
     ),
     (
@@ -77,8 +97,13 @@ def test_a_summary_counts_what_an_upgrade_waits_for(spec: Json, waits: str) -> N
 
 
 def test_a_limit_in_seconds_and_a_pause_on_failure() -> None:
-    spec = {"gates": [{"metric": "latencyP99", "max": "250ms", "minRequests": 7}], "onFailure": "Pause"}
-    assert policies.of(stored(spec=spec)).gates == ["latencyP99: at most 0.25 s, from 7 requests; else pause"]
+    spec = {
+        "gates": [{"metric": "latencyP99", "max": "250ms", "minRequests": 7}],
+        "onFailure": "Pause",
+    }
+    assert policies.of(stored(spec=spec)).gates == [
+        "latencyP99: at most 0.25 s, from 7 requests; else pause"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +144,9 @@ def test_the_policy_of_a_service_is_the_one_it_names_else_the_default(
         ),
     ],
 )
-def test_a_policy_that_an_upgrade_cannot_begin_with_is_named(name: str, held: list[Stored], line: str) -> None:
+def test_a_policy_that_an_upgrade_cannot_begin_with_is_named(
+    name: str, held: list[Stored], line: str
+) -> None:
     found = policies.chosen(name, held)
     assert found is not None
     assert policies.lines(found) == [line]
@@ -142,7 +169,11 @@ class Denying:
     [
         (errors.NotFound("x"), "", None),
         (errors.Forbidden("x"), "", None),
-        (errors.Forbidden("no right"), "a", PolicyPlan(name="a", problem="it cannot be read: no right")),
+        (
+            errors.Forbidden("no right"),
+            "a",
+            PolicyPlan(name="a", problem="it cannot be read: no right"),
+        ),
         (
             errors.NotFound("x"),
             "a",
@@ -160,7 +191,9 @@ async def test_without_the_kind_or_the_right_only_a_named_policy_matters(
 
 
 async def test_a_text_that_is_no_name_is_named() -> None:
-    service = ray_service.decode(snapshots.a_service(annotations={"raybus.io/upgrade-policy": "../x"}))
+    service = ray_service.decode(
+        snapshots.a_service(annotations={"raybus.io/upgrade-policy": "../x"})
+    )
     kube: object = Denying(AssertionError())
     found = await cli.read(kube, service)  # pyright: ignore[reportArgumentType] - it is not asked
     assert found is not None

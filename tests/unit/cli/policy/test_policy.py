@@ -19,7 +19,15 @@ from raybus_cli.planning import policies
 from raybus_cli.policy import trial
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, GREEN, NOW, a_pod, a_side
-from support.builders.upgrade_policy import CAREFUL, GATE, ILLEGAL, LEGAL, PROMETHEUS, WEBHOOK, a_policy
+from support.builders.upgrade_policy import (
+    CAREFUL,
+    GATE,
+    ILLEGAL,
+    LEGAL,
+    PROMETHEUS,
+    WEBHOOK,
+    a_policy,
+)
 from support.fakes.kube import FakeKube
 from support.fakes.prometheus import vector
 from support.fakes.webhook import FakeServers, reaches, silent
@@ -83,7 +91,9 @@ def counted(total: int, failed: int) -> bytes:
 
 
 def test_a_legal_policy_is_summed_up(typed: Any) -> None:
-    write(a_policy(spec={"steps": [{"weight": 5, "hold": "90s"}, {"weight": 100}], "gates": [GATE]}))
+    write(
+        a_policy(spec={"steps": [{"weight": 5, "hold": "90s"}, {"weight": 100}], "gates": [GATE]})
+    )
     done = typed("lint p.yaml")
     assert (done.exit_code, done.stdout) == (
         0,
@@ -92,7 +102,9 @@ def test_a_legal_policy_is_summed_up(typed: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(("spec", "field"), [pytest.param(*row, id=case) for case, row in ILLEGAL.items()])
+@pytest.mark.parametrize(
+    ("spec", "field"), [pytest.param(*row, id=case) for case, row in ILLEGAL.items()]
+)
 def test_lint_names_the_line_of_the_field(spec: Json, field: str) -> None:
     (document,) = manifests.parse(yaml.safe_dump(a_policy(spec=spec), sort_keys=False), "p.yaml")
     (finding,) = trial.findings(document)
@@ -127,15 +139,22 @@ def a_follower(name: str, kind: str = "NewCluster", **annotations: str) -> Json:
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayService",
-        "metadata": {"name": name, "annotations": {each.replace("_", "/"): text for each, text in annotations.items()}},
+        "metadata": {
+            "name": name,
+            "annotations": {each.replace("_", "/"): text for each, text in annotations.items()},
+        },
         "spec": {"upgradeStrategy": {"type": kind}},
     }
 
 
-def test_lint_names_what_does_not_apply_to_the_services_that_move_all_traffic_at_once(typed: Any) -> None:
+def test_lint_names_what_does_not_apply_to_the_services_that_move_all_traffic_at_once(
+    typed: Any,
+) -> None:
     named = {"raybus.io_upgrade-policy": "careful"}
     write(
-        a_policy(spec={"steps": [{"weight": 5}, {"weight": 100}], "gates": [WEBHOOK, GATE], "bake": "5m"}),
+        a_policy(
+            spec={"steps": [{"weight": 5}, {"weight": 100}], "gates": [WEBHOOK, GATE], "bake": "5m"}
+        ),
         a_follower("blue", **named),
         a_follower("green", **named),
         a_follower("canary", "NewClusterWithIncrementalUpgrade", **named),
@@ -153,11 +172,16 @@ def test_lint_names_what_does_not_apply_to_the_services_that_move_all_traffic_at
 
 def test_lint_takes_the_default_policy_for_services_that_name_none(typed: Any) -> None:
     write(
-        a_policy(spec={"mirror": {"percent": 5, "duration": "1m"}}, annotations={"raybus.io/default": "true"}),
+        a_policy(
+            spec={"mirror": {"percent": 5, "duration": "1m"}},
+            annotations={"raybus.io/default": "true"},
+        ),
         a_follower("none"),
         a_follower("other", **{"raybus.io_upgrade-policy": "another"}),
     )
-    assert "advice: spec.mirror: does not apply to RayService none: all" in typed("lint p.yaml").stdout
+    assert (
+        "advice: spec.mirror: does not apply to RayService none: all" in typed("lint p.yaml").stdout
+    )
 
 
 def test_lint_wants_a_policy(typed: Any) -> None:
@@ -177,7 +201,9 @@ def test_without_an_upgrade_the_cluster_is_compared_with_itself(typed: Any) -> N
         f"UpgradePolicy careful compares RayCluster {BLUE} with itself: there is no upgrade\n"
         "  Pass: errorRate: 2 of 500 requests failed (0.4%), at most 1% allowed\n",
     )
-    assert server.asked == [f"GET /api/v1/namespaces/default/pods/{BLUE}-head-aaaaa:8080/proxy/metrics"]
+    assert server.asked == [
+        f"GET /api/v1/namespaces/default/pods/{BLUE}-head-aaaaa:8080/proxy/metrics"
+    ]
 
 
 def test_during_an_upgrade_the_new_cluster_is_judged(typed: Any) -> None:
@@ -218,7 +244,11 @@ def test_a_policy_without_gates_fails_nothing(typed: Any) -> None:
             Server(answers={BLUE: b"<html>"}),
             f"no pod of RayCluster {BLUE} reports its requests ({BLUE}-head-aaaaa: port 8080 has no metrics of Ray that can be read)",
         ),
-        ("try two.yaml --service demo", Server(), "two.yaml has 2 UpgradePolicies; name a file with one"),
+        (
+            "try two.yaml --service demo",
+            Server(),
+            "two.yaml has 2 UpgradePolicies; name a file with one",
+        ),
         (
             "try bad.yaml --service demo",
             Server(),
@@ -231,12 +261,16 @@ def test_what_is_missing_is_named(command: str, server: FakeKube, error: str, ty
     write(a_policy(), a_policy("b"), name="two.yaml")
     write(a_policy(spec={"bake": "soon"}), name="bad.yaml")
     done = typed(command, server)
-    assert (done.exit_code, done.stderr) == (1 if error.startswith("no pod") else 2, f"error: {error}\n")
+    assert (done.exit_code, done.stderr) == (
+        1 if error.startswith("no pod") else 2,
+        f"error: {error}\n",
+    )
 
 
 def test_an_unknown_policy_is_named(typed: Any) -> None:
     done = typed(
-        "try other --service demo", Server(answers={BLUE: b'{"items": []}', "upgradepolicies": b'{"items": []}'})
+        "try other --service demo",
+        Server(answers={BLUE: b'{"items": []}', "upgradepolicies": b'{"items": []}'}),
     )
     assert done.exit_code == 1
     assert "other" in done.stderr
@@ -269,7 +303,8 @@ def test_a_query_is_put_once_from_this_machine_to_the_server_of_the_policy_alone
     monkeypatch.setattr(trial, "reached_within", reaches(servers))
     write(a_policy("new", {"gates": [PROMETHEUS]}))
     done = typed(
-        "try p.yaml --service demo", Server(pending=GREEN, answers={BLUE: counted(5, 5), GREEN: counted(5, 5)})
+        "try p.yaml --service demo",
+        Server(pending=GREEN, answers={BLUE: counted(5, 5), GREEN: counted(5, 5)}),
     )
     assert (done.exit_code, done.stdout.splitlines()[1].strip()) == (0, line)
     (sent,) = servers.asked
@@ -306,9 +341,14 @@ def test_the_example_of_a_how_to_page_is_legal_and_has_the_summary_that_it_shows
     text, document = the_example_of(page)
     assert trial.findings(document) == []
     name = document.name
-    assert f"{name}.yaml: UpgradePolicy {name}: {policies.summary(trial.policy(document))}\n" in text
+    assert (
+        f"{name}.yaml: UpgradePolicy {name}: {policies.summary(trial.policy(document))}\n" in text
+    )
 
 
 def test_the_canary_of_the_how_to_page_is_the_one_of_the_tests() -> None:
     _, document = the_example_of("canary")
-    assert upgrade_policy.read("careful", document.body["spec"]).steps == upgrade_policy.read("careful", CAREFUL).steps
+    assert (
+        upgrade_policy.read("careful", document.body["spec"]).steps
+        == upgrade_policy.read("careful", CAREFUL).steps
+    )

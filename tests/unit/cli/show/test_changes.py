@@ -15,7 +15,9 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 def _an_object(name: str = "demo", version: str = "1", **more: Any) -> bytes:
-    return msgspec.json.encode({"metadata": {"namespace": "n", "name": name, "resourceVersion": version}, **more})
+    return msgspec.json.encode(
+        {"metadata": {"namespace": "n", "name": name, "resourceVersion": version}, **more}
+    )
 
 
 def _changes(changed: asyncio.Event) -> bool:
@@ -70,7 +72,9 @@ def test_a_store_keeps_what_there_is() -> None:
     assert _changes(changed)
 
 
-@pytest.mark.parametrize(("kind", "name", "is_noted"), [("Pod", "a", True), ("Pod", "b", False), ("Node", "a", False)])
+@pytest.mark.parametrize(
+    ("kind", "name", "is_noted"), [("Pod", "a", True), ("Pod", "b", False), ("Node", "a", False)]
+)
 def test_an_event_is_noted_if_its_object_is_shown(kind: str, name: str, is_noted: bool) -> None:
     changed = asyncio.Event()
     signal = EventSignal(changed)

@@ -19,7 +19,17 @@ from raybus_cli.kubeconfig import Where
 from raybus_cli.reading.snapshot import ClusterSnapshot
 from raybus_cli.show import frame, picture, tree
 from support.builders import snapshots
-from support.builders.snapshots import BLUE, NOW, a_cluster, a_config, a_gpu_group, a_pod, an_event, at_rest, in_steps
+from support.builders.snapshots import (
+    BLUE,
+    NOW,
+    a_cluster,
+    a_config,
+    a_gpu_group,
+    a_pod,
+    an_event,
+    at_rest,
+    in_steps,
+)
 from support.fakes.kube import FakeKube
 from support.golden import Golden
 from support.terminal import text_of
@@ -38,19 +48,29 @@ class Server(FakeKube):
         far["metadata"] |= {"name": "far", "namespace": "elsewhere"}
         self.put(RAY_SERVICE, far)
         config = a_config(snapshots.NEW_IMAGE)
-        self.put(RAY_CLUSTER, a_cluster(BLUE, config, desiredWorkerReplicas=4, availableWorkerReplicas=1))
+        self.put(
+            RAY_CLUSTER, a_cluster(BLUE, config, desiredWorkerReplicas=4, availableWorkerReplicas=1)
+        )
         for pod in (a_pod(BLUE, "head"), a_pod(BLUE, "gpu", 1), a_pod(BLUE, "gpu", 2, ready=False)):
             self.put(POD, pod)
-        event = an_event("CreatedWorkerPod", "Created worker Pod", about=("RayCluster", BLUE), at=12)
+        event = an_event(
+            "CreatedWorkerPod", "Created worker Pod", about=("RayCluster", BLUE), at=12
+        )
         self.put(EVENT, event)
 
-    async def request(self, _method: str, path: str, *, query: Mapping[str, str] | None = None, **_more: Any) -> bytes:
+    async def request(
+        self, _method: str, path: str, *, query: Mapping[str, str] | None = None, **_more: Any
+    ) -> bytes:
         """Answer a list of all namespaces with a field selector; there is no dashboard."""
         if query is None:
             raise errors.Unavailable("no dashboard")
         resource = RAY_SERVICE if RAY_SERVICE.plural in path else RAY_CLUSTER
         name = query["fieldSelector"].removeprefix("metadata.name=")
-        found = [each for (kind, _, own), each in self.objects.items() if (kind, own) == (resource.kind, name)]
+        found = [
+            each
+            for (kind, _, own), each in self.objects.items()
+            if (kind, own) == (resource.kind, name)
+        ]
         return msgspec.json.encode({"items": found})
 
     async def close(self) -> None:
@@ -64,7 +84,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     async def connect(_place: Where) -> Server:
         return found
 
-    def find(_file: str | None, _context: str | None, namespace: str | None, *, env: Mapping[str, str]) -> Where:
+    def find(
+        _file: str | None, _context: str | None, namespace: str | None, *, env: Mapping[str, str]
+    ) -> Where:
         assert env
         return Where(kubeconfig=None, namespace=namespace or "default")
 
@@ -92,9 +114,18 @@ def _first_cells(text: str) -> list[str]:
         ("get rayservices,rayclusters", ["NAME", "demo", "other", "NAME", BLUE]),
         ("get rayservices -l team=b", ["NAME", "other"]),
         ("list -l team=b", ["NAME", "other"]),
-        ("get rayservices -A -o name", [f"rayservice.ray.io/{name}" for name in ("demo", "other", "far")]),
-        ("get rayservice/demo raycluster/demo-blue -o name", ["rayservice.ray.io/demo", f"raycluster.ray.io/{BLUE}"]),
-        ("list -o name", ["rayservice.ray.io/demo", "rayservice.ray.io/other", f"raycluster.ray.io/{BLUE}"]),
+        (
+            "get rayservices -A -o name",
+            [f"rayservice.ray.io/{name}" for name in ("demo", "other", "far")],
+        ),
+        (
+            "get rayservice/demo raycluster/demo-blue -o name",
+            ["rayservice.ray.io/demo", f"raycluster.ray.io/{BLUE}"],
+        ),
+        (
+            "list -o name",
+            ["rayservice.ray.io/demo", "rayservice.ray.io/other", f"raycluster.ray.io/{BLUE}"],
+        ),
     ],
 )
 @pytest.mark.usefixtures("server")
@@ -108,7 +139,10 @@ def test_it_shows(command: str, names: list[str]) -> None:
 def test_several_names_are_several_trees() -> None:
     done = _type("get rayservice demo other")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("Name:")] == ["demo", "other"]
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("Name:")] == [
+        "demo",
+        "other",
+    ]
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
@@ -139,9 +173,19 @@ def test_what_there_is_is_shown_before_what_is_missing() -> None:
     ("command", "message"),
     [
         pytest.param("get pods", "'pods' is neither rayservice nor raycluster", id="another kind"),
-        pytest.param("get rayservice demo -A", "a name and -A exclude each other", id="a name in all namespaces"),
-        pytest.param("get rayservice demo -l a=b", "a name and -l exclude each other", id="a name and a selector"),
-        pytest.param("get raycluster No_Name", "is not the name of a RayCluster", id="a name that cannot be"),
+        pytest.param(
+            "get rayservice demo -A",
+            "a name and -A exclude each other",
+            id="a name in all namespaces",
+        ),
+        pytest.param(
+            "get rayservice demo -l a=b",
+            "a name and -l exclude each other",
+            id="a name and a selector",
+        ),
+        pytest.param(
+            "get raycluster No_Name", "is not the name of a RayCluster", id="a name that cannot be"
+        ),
         pytest.param("get", "Missing argument", id="nothing"),
     ],
 )
@@ -155,7 +199,9 @@ def test_a_misuse_is_refused(command: str, message: str) -> None:
 @pytest.mark.parametrize("verb", ["list", "get rayclusters"])
 def test_a_selector_that_the_api_server_refuses_is_a_misuse(verb: str, server: Server) -> None:
     server.faults.append(
-        lambda request: errors.Rejected("found '=', expected: ')'") if request.verb == "list" else None
+        lambda request: (
+            errors.Rejected("found '=', expected: ')'") if request.verb == "list" else None
+        )
     )
     done = _type(f"{verb} -l a=(")
     assert (done.exit_code, done.stdout) == (2, "")
@@ -207,7 +253,9 @@ def test_names_of_both_kinds_are_completed(
 def _a_snapshot(*groups: Json, **fields: Any) -> ClusterSnapshot:
     config = a_config(snapshots.NEW_IMAGE, *groups, **fields)
     rest = at_rest(service=snapshots.a_ready_service(), clusters=[a_cluster(BLUE, config)])
-    return ClusterSnapshot(cluster=rest.clusters[0], service=rest.service, pods=rest.pods, events=rest.events)
+    return ClusterSnapshot(
+        cluster=rest.clusters[0], service=rest.service, pods=rest.pods, events=rest.events
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,10 +266,16 @@ def _a_snapshot(*groups: Json, **fields: Any) -> ClusterSnapshot:
         pytest.param([a_gpu_group(replicas=2, numOfHosts=3)], 6, id="several hosts"),
         pytest.param([a_gpu_group(numOfHosts=0)], 0, id="no host"),
         pytest.param([a_gpu_group(suspend=True)], 0, id="suspended"),
-        pytest.param([a_gpu_group(replicas=1), a_gpu_group(replicas=5)], 1, id="only the first of a name has pods"),
+        pytest.param(
+            [a_gpu_group(replicas=1), a_gpu_group(replicas=5)],
+            1,
+            id="only the first of a name has pods",
+        ),
     ],
 )
-def test_a_group_desires_as_many_pods_as_the_operator_makes(groups: list[Json], desired: int) -> None:
+def test_a_group_desires_as_many_pods_as_the_operator_makes(
+    groups: list[Json], desired: int
+) -> None:
     found = tree.build_cluster(_a_snapshot(*groups), now=NOW)
     assert {each.name: each.desired for each in found.groups} == {"head": 1, "gpu": desired}
 
@@ -257,7 +311,9 @@ def test_colours_are_for_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyPa
 
     def shown(*, is_terminal: bool) -> str:
         file = StringIO()
-        Console(file=file, force_terminal=is_terminal, color_system="standard" if is_terminal else None).print(found)
+        Console(
+            file=file, force_terminal=is_terminal, color_system="standard" if is_terminal else None
+        ).print(found)
         return file.getvalue()
 
     assert "\x1b[36m" in shown(is_terminal=True)

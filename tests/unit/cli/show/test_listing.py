@@ -20,7 +20,12 @@ def _found() -> frame.Listing:
     upgraded = structs.replace(upgraded, metadata=structs.replace(upgraded.metadata, name="chat"))
     services = [at_rest().service, upgraded, ray_service.decode(other)]
     one = a_cluster(
-        BLUE, a_config(), desiredWorkerReplicas=4, availableWorkerReplicas=2, desiredCPU="18", desiredGPU="4"
+        BLUE,
+        a_config(),
+        desiredWorkerReplicas=4,
+        availableWorkerReplicas=2,
+        desiredCPU="18",
+        desiredGPU="4",
     )
     return frame.build(services, [ray_cluster.decode(one)], now=NOW)
 
@@ -45,7 +50,16 @@ def test_traffic_and_capacity_of_both_clusters_are_printed() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(None, "-"), (5, "5s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (3599, "59m"), (10800, "3h"), (200000, "2d")],
+    [
+        (None, "-"),
+        (5, "5s"),
+        (119, "119s"),
+        (120, "2m"),
+        (125, "2m5s"),
+        (3599, "59m"),
+        (10800, "3h"),
+        (200000, "2d"),
+    ],
 )
 def test_ages_are_kubectls(seconds: int | None, text: str) -> None:
     assert printing.age(seconds) == text

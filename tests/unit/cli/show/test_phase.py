@@ -12,7 +12,12 @@ from raybus_cli.show import frame, phase, picture, tree
 from raybus_cli.show.phase import Code, Phase
 from service_reconciler import problems
 from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, caused
-from service_reconciler.status.conditions import BOTH, HAS_ENDPOINTS, INITIALIZING_AGAIN, NO_ENDPOINTS
+from service_reconciler.status.conditions import (
+    BOTH,
+    HAS_ENDPOINTS,
+    INITIALIZING_AGAIN,
+    NO_ENDPOINTS,
+)
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, NOW, a_condition, a_pod, a_service, at_rest
 from support.terminal import text_of
@@ -29,7 +34,9 @@ PYDANTIC_2 = (
 FIELD = "applications[0].import_path: Required value"
 
 
-def _with(base: str, cause: str | None, *, status: str = "False", reason: str = "Initializing") -> RayService:
+def _with(
+    base: str, cause: str | None, *, status: str = "False", reason: str = "Initializing"
+) -> RayService:
     held = a_condition("Ready", status, reason=reason, message=caused(base, cause))
     return ray_service.decode(a_service(held, endpoints=0))
 
@@ -44,19 +51,28 @@ def test_a_first_start_with_a_cause_is_degraded(base: str) -> None:
 
 @pytest.mark.parametrize(("base", "status"), [(HAS_ENDPOINTS, "True"), (NO_ENDPOINTS, "False")])
 def test_a_cause_is_the_reason_of_a_service_with_an_active_cluster(base: str, status: str) -> None:
-    found = phase.of(_with(base, "waiting: Gateway default/g is not accepted", status=status, reason="Any"))
+    found = phase.of(
+        _with(base, "waiting: Gateway default/g is not accepted", status=status, reason="Any")
+    )
     assert found.phase is (Phase.READY if status == "True" else Phase.NOT_READY)
-    assert (found.reason, found.message) == ("GatewayNotReady", "waiting: Gateway default/g is not accepted")
+    assert (found.reason, found.message) == (
+        "GatewayNotReady",
+        "waiting: Gateway default/g is not accepted",
+    )
 
 
 def test_ready_with_a_blocked_gateway_is_one_line() -> None:
-    service = _with(HAS_ENDPOINTS, "waiting: Gateway default/g is not accepted", status="True", reason="Any")
+    service = _with(
+        HAS_ENDPOINTS, "waiting: Gateway default/g is not accepted", status="True", reason="Any"
+    )
     lines = text_of(picture.draw(tree.build(Snapshot(service=service), now=NOW))).splitlines()
     assert "Status:     Ready, GatewayNotReady" in lines
 
 
 def test_an_upgrade_names_the_reason_of_its_cause() -> None:
-    held = a_condition("UpgradeInProgress", reason="Any", message=caused(BOTH, "exceeded quota: gpus"))
+    held = a_condition(
+        "UpgradeInProgress", reason="Any", message=caused(BOTH, "exceeded quota: gpus")
+    )
     found = phase.of(ray_service.decode(a_service(held)))
     assert (found.phase, found.reason) == (Phase.UPGRADING, "QuotaExceeded")
 
@@ -93,10 +109,15 @@ def test_the_texts_of_the_service_have_their_reasons(snapshot: Snapshot, code: C
 
 
 @pytest.mark.parametrize("answer", [PYDANTIC_1, PYDANTIC_1_TEXT, PYDANTIC_2])
-@pytest.mark.parametrize("prefix", ["Ray refused the Serve config", "the Serve config could not be sent"])
+@pytest.mark.parametrize(
+    "prefix", ["Ray refused the Serve config", "the Serve config could not be sent"]
+)
 def test_a_refused_serve_config_is_named_by_field(prefix: str, answer: str) -> None:
     found = phase.of(_with(RAY_SERVICE_INITIALIZING, f"{prefix}: {answer}"))
-    assert (found.reason, found.message) == ("FailedToUpdateServeApplications", f"{prefix}: {FIELD}")
+    assert (found.reason, found.message) == (
+        "FailedToUpdateServeApplications",
+        f"{prefix}: {FIELD}",
+    )
 
 
 def test_where_the_answer_is_cut_the_spec_names_the_field() -> None:
@@ -108,9 +129,9 @@ def test_where_the_answer_is_cut_the_spec_names_the_field() -> None:
     )
     cut = ray_service.decode(a_service(held, serve="applications: [{name: app}]"))
     assert phase.of(cut).message == f"Ray refused the Serve config: {FIELD}"
-    assert phase.of(_with(RAY_SERVICE_INITIALIZING, "Ray refused the Serve config: 400: no")).message.endswith(
-        "400: no"
-    )
+    assert phase.of(
+        _with(RAY_SERVICE_INITIALIZING, "Ray refused the Serve config: 400: no")
+    ).message.endswith("400: no")
 
 
 def test_what_needs_an_action_comes_first() -> None:
@@ -126,5 +147,7 @@ def test_what_needs_an_action_comes_first() -> None:
 
 
 def _degraded() -> dict[str, Any]:
-    message = f"{RAY_SERVICE_INITIALIZING}: pod p cannot be placed on a node: 0/3 nodes are available"
+    message = (
+        f"{RAY_SERVICE_INITIALIZING}: pod p cannot be placed on a node: 0/3 nodes are available"
+    )
     return a_condition("Ready", "False", reason="Initializing", message=message)

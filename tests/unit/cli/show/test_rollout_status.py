@@ -40,13 +40,21 @@ def _unhealthy() -> Snapshot:
 
 
 def _pulling(reason: str, *, age: float) -> Snapshot:
-    waiting = {"name": "ray", "state": {"waiting": {"reason": reason, "message": 'image "ray:2.6O.0": not found'}}}
-    return in_steps(pods=[a_pod(GREEN, "gpu", 1, ready=False, age=age, containerStatuses=[waiting])], serve={})
+    waiting = {
+        "name": "ray",
+        "state": {"waiting": {"reason": reason, "message": 'image "ray:2.6O.0": not found'}},
+    }
+    return in_steps(
+        pods=[a_pod(GREEN, "gpu", 1, ready=False, age=age, containerStatuses=[waiting])], serve={}
+    )
 
 
 def _deploy_failed(**fields: Any) -> Snapshot:
     failed: Json = serving(target=1, running=0)
-    failed["applications"]["app"] |= {"status": "DEPLOY_FAILED", "message": "No module\nnamed 'model'"}
+    failed["applications"]["app"] |= {
+        "status": "DEPLOY_FAILED",
+        "message": "No module\nnamed 'model'",
+    }
     return in_steps(serve={GREEN: failed}, **fields)
 
 
@@ -63,7 +71,12 @@ def _suspended(*conditions: dict[str, object]) -> Snapshot:
     [
         pytest.param(at_rest(), RolloutState.DONE, "RayCluster demo-blue serves", id="serves"),
         pytest.param(_behind(), RolloutState.GOING_ON, "generation 3", id="not reconciled yet"),
-        pytest.param(_unhealthy(), RolloutState.GOING_ON, "DEPLOYING: 1 replica starts", id="an application deploys"),
+        pytest.param(
+            _unhealthy(),
+            RolloutState.GOING_ON,
+            "DEPLOYING: 1 replica starts",
+            id="an application deploys",
+        ),
         pytest.param(
             at_rest(revisions=[a_revision(BLUE, "older")]),
             RolloutState.GOING_ON,
@@ -84,7 +97,10 @@ def _suspended(*conditions: dict[str, object]) -> Snapshot:
             id="an image cannot be pulled at first",
         ),
         pytest.param(
-            _pulling("InvalidImageName", age=20), RolloutState.FAILED, "cannot pull", id="an image has no valid name"
+            _pulling("InvalidImageName", age=20),
+            RolloutState.FAILED,
+            "cannot pull",
+            id="an image has no valid name",
         ),
         pytest.param(
             _deploy_failed(),
@@ -117,25 +133,45 @@ def _suspended(*conditions: dict[str, object]) -> Snapshot:
             id="a stall",
         ),
         pytest.param(
-            at_rest(service=a_service(READY, a_condition("UpgradeAborted", message="Generation 2 is aborted"))),
+            at_rest(
+                service=a_service(
+                    READY, a_condition("UpgradeAborted", message="Generation 2 is aborted")
+                )
+            ),
             RolloutState.FAILED,
             "Generation 2 is aborted",
             id="aborted, though the old cluster serves",
         ),
         pytest.param(
-            a_snapshot(a_service(a_condition("Ready", "False", reason="ValidationFailed", message="bad"))),
+            a_snapshot(
+                a_service(a_condition("Ready", "False", reason="ValidationFailed", message="bad"))
+            ),
             RolloutState.FAILED,
             "Invalid: bad",
             id="invalid",
         ),
         pytest.param(
-            a_snapshot(a_service(a_condition("Ready", "False", reason="InitializingTimeout", message="late"))),
+            a_snapshot(
+                a_service(
+                    a_condition("Ready", "False", reason="InitializingTimeout", message="late")
+                )
+            ),
             RolloutState.FAILED,
             "TimedOut: late",
             id="out of time",
         ),
-        pytest.param(_suspended(a_condition("Suspended")), RolloutState.DONE, "Suspended", id="suspended as asked"),
-        pytest.param(_suspended(a_condition("Suspending")), RolloutState.GOING_ON, "Suspending", id="being suspended"),
+        pytest.param(
+            _suspended(a_condition("Suspended")),
+            RolloutState.DONE,
+            "Suspended",
+            id="suspended as asked",
+        ),
+        pytest.param(
+            _suspended(a_condition("Suspending")),
+            RolloutState.GOING_ON,
+            "Suspending",
+            id="being suspended",
+        ),
     ],
 )
 def test_a_rollout_is_judged(snapshot: Snapshot, course: RolloutState, text: str) -> None:

@@ -34,7 +34,11 @@ def test_forms_of_kubectl(arguments: str, found: Targets) -> None:
     ("arguments", "message"),
     [
         pytest.param("pods", "for other kinds use 'kubectl get'", id="another kind"),
-        pytest.param("rs demo", "'rs' is neither rayservice nor raycluster", id="the short name of ReplicaSets"),
+        pytest.param(
+            "rs demo",
+            "'rs' is neither rayservice nor raycluster",
+            id="the short name of ReplicaSets",
+        ),
         pytest.param("rayservcie", "did you mean 'rayservice'?", id="a slip"),
         pytest.param("rayservices.apps", "is neither", id="another group"),
         pytest.param("rayservice/", "is not KIND/NAME", id="no name"),
@@ -51,6 +55,8 @@ def test_other_forms_are_refused_with_the_remedy(arguments: str, message: str) -
     ("all_namespaces", "selector", "option"),
     [pytest.param(True, "", "-A", id="-A"), pytest.param(False, "a=b", "-l", id="-l")],
 )
-def test_a_name_excludes_what_selects_several(all_namespaces: bool, selector: str, option: str) -> None:
+def test_a_name_excludes_what_selects_several(
+    all_namespaces: bool, selector: str, option: str
+) -> None:
     with pytest.raises(errors.InvalidSpec, match=f"a name and {option} exclude each other"):
         cli.parse(["rayservice", "demo"], all_namespaces=all_namespaces, selector=selector)

@@ -40,13 +40,19 @@ from support.terminal import text_of
             "stalled",
             in_steps(
                 UPGRADING,
-                a_condition("UpgradeStalled", reason="InsufficientCapacity", message="No progress for 10m0s: no node"),
+                a_condition(
+                    "UpgradeStalled",
+                    reason="InsufficientCapacity",
+                    message="No progress for 10m0s: no node",
+                ),
                 weight=0,
                 serve={},
             ),
             id="an upgrade that does not progress, Serve unseen",
         ),
-        pytest.param("new", a_snapshot(a_service(endpoints=0), clusters=[]), id="nothing but the RayService"),
+        pytest.param(
+            "new", a_snapshot(a_service(endpoints=0), clusters=[]), id="nothing but the RayService"
+        ),
     ],
 )
 def test_it_renders_as(name: str, snapshot: Snapshot, golden: Golden) -> None:
@@ -58,8 +64,18 @@ def test_it_renders_as(name: str, snapshot: Snapshot, golden: Golden) -> None:
 def test_weights_capacities_and_the_next_step_are_printed() -> None:
     found = tree.build(in_steps(weight=30), now=NOW)
     blue, green = found.clusters
-    assert (blue.role, blue.weight, blue.target_capacity, blue.ready_capacity) == ("active", 70, 90, 90)
-    assert (green.role, green.weight, green.target_capacity, green.ready_capacity) == ("pending", 30, 30, 30)
+    assert (blue.role, blue.weight, blue.target_capacity, blue.ready_capacity) == (
+        "active",
+        70,
+        90,
+        90,
+    )
+    assert (green.role, green.weight, green.target_capacity, green.ready_capacity) == (
+        "pending",
+        30,
+        30,
+        30,
+    )
     due = NOW + timedelta(seconds=18)
     assert found.upgrade == tree.UpgradeProgress(
         direction="forward", step=3, steps=10, next_step_seconds=18, next_step_at=due
@@ -76,8 +92,12 @@ def test_the_steps_of_an_upgrade_are_those_of_its_policy() -> None:
 
 
 def test_the_gates_at_the_present_weight_are_shown_with_their_newest_figures() -> None:
-    later = Figures(requests=900, value=0.001, limit=0.01, text="errorRate: 1 of 900 requests failed")
-    found = tree.build(gated(msgspec.structs.replace(snapshots.PASSED, latest=later)), now=NOW).upgrade
+    later = Figures(
+        requests=900, value=0.001, limit=0.01, text="errorRate: 1 of 900 requests failed"
+    )
+    found = tree.build(
+        gated(msgspec.structs.replace(snapshots.PASSED, latest=later)), now=NOW
+    ).upgrade
     assert found is not None
     assert found.gates is not None
     assert (found.gates.weight, found.gates.seen_at) == (10, NOW - timedelta(seconds=4))
@@ -88,7 +108,9 @@ def test_the_gates_at_the_present_weight_are_shown_with_their_newest_figures() -
 
 
 def test_a_rollback_shows_no_gates() -> None:
-    back = a_condition("RollbackInProgress", reason="DesiredClusterSpecChanged", message="Goal state reverted")
+    back = a_condition(
+        "RollbackInProgress", reason="DesiredClusterSpecChanged", message="Goal state reverted"
+    )
     snapshot = gated()
     rolled = in_steps(UPGRADING, back, weight=30)
     found = tree.build(msgspec.structs.replace(snapshot, service=rolled.service), now=NOW).upgrade
@@ -97,7 +119,9 @@ def test_a_rollback_shows_no_gates() -> None:
 
 
 def test_what_a_tenant_wrote_into_the_record_does_nothing_to_a_terminal() -> None:
-    state = msgspec.structs.replace(snapshots.PASSED, text="\x1b[2Jgone" + "x" * 500, gate="\x1b]0;t\x07g")
+    state = msgspec.structs.replace(
+        snapshots.PASSED, text="\x1b[2Jgone" + "x" * 500, gate="\x1b]0;t\x07g"
+    )
     found = tree.build(gated(state), now=NOW)
     assert "\x1b" not in text_of(picture.draw(found)) + picture.line(found)
     assert found.upgrade is not None
@@ -121,7 +145,9 @@ def test_what_is_ready_is_less_than_what_is_wanted_while_replicas_start() -> Non
 
 
 def test_a_pause_has_no_next_step() -> None:
-    paused = a_condition("UpgradePaused", reason="PauseRequested", message="Paused by raybus.io/pause.")
+    paused = a_condition(
+        "UpgradePaused", reason="PauseRequested", message="Paused by raybus.io/pause."
+    )
     found = tree.build(in_steps(UPGRADING, paused), now=NOW)
     assert found.phase is Phase.PAUSED
     assert found.upgrade is not None
@@ -129,14 +155,18 @@ def test_a_pause_has_no_next_step() -> None:
 
 
 def test_a_rollback_counts_what_is_back() -> None:
-    back = a_condition("RollbackInProgress", reason="DesiredClusterSpecChanged", message="Goal state reverted")
+    back = a_condition(
+        "RollbackInProgress", reason="DesiredClusterSpecChanged", message="Goal state reverted"
+    )
     found = tree.build(in_steps(UPGRADING, back, weight=30), now=NOW)
     assert found.upgrade == tree.UpgradeProgress(direction="back", step=7, steps=10)
 
 
 def test_a_draining_cluster_shows_its_end() -> None:
     draining = snapshots.a_cluster(GREEN, snapshots.a_config(snapshots.NEW_IMAGE))
-    draining["metadata"]["annotations"][labels.DELETE_AFTER] = (NOW + timedelta(seconds=41)).isoformat()
+    draining["metadata"]["annotations"][labels.DELETE_AFTER] = (
+        NOW + timedelta(seconds=41)
+    ).isoformat()
     snapshot = at_rest(clusters=[snapshots.a_cluster(BLUE, snapshots.a_config()), draining])
     branch = tree.build(snapshot, now=NOW).clusters[1]
     assert (branch.role, branch.note) == ("leaving", "is deleted in 41 s")
@@ -147,17 +177,29 @@ def test_a_draining_cluster_shows_its_end() -> None:
     [
         pytest.param({}, "Pending", id="waits"),
         pytest.param(
-            {"containerStatuses": [{"name": "ray", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]},
+            {
+                "containerStatuses": [
+                    {"name": "ray", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+                ]
+            },
             "ImagePullBackOff",
             id="cannot be pulled",
         ),
         pytest.param(
-            {"containerStatuses": [{"name": "ray", "state": {"waiting": {"reason": "ContainerCreating"}}}]},
+            {
+                "containerStatuses": [
+                    {"name": "ray", "state": {"waiting": {"reason": "ContainerCreating"}}}
+                ]
+            },
             "Pending",
             id="starts",
         ),
         pytest.param(
-            {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+            {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+                ]
+            },
             "Unschedulable",
             id="has no node",
         ),
@@ -174,23 +216,47 @@ def test_a_pods_state_is_the_term_of_kubectl(status: dict[str, Any], state: str)
         pytest.param((), Phase.STARTING, id="not reconciled yet"),
         pytest.param((READY,), Phase.READY, id="ready"),
         pytest.param((READY, UPGRADING), Phase.UPGRADING, id="an upgrade"),
-        pytest.param((READY, UPGRADING, a_condition("UpgradeStalled")), Phase.STALLED, id="a stall is more specific"),
+        pytest.param(
+            (READY, UPGRADING, a_condition("UpgradeStalled")),
+            Phase.STALLED,
+            id="a stall is more specific",
+        ),
         pytest.param((READY, a_condition("UpgradeAborted")), Phase.ABORTED, id="aborted"),
         pytest.param(
             (READY, a_condition("UpgradeAborted", reason="EarlierGateFailed")),
             Phase.ROLLING_BACK,
             id="a version is taken back before the spec is tried",
         ),
-        pytest.param((a_condition("Ready", "False", reason="ValidationFailed"),), Phase.INVALID, id="invalid"),
         pytest.param(
-            (a_condition("Ready", "False", reason="Initializing", message="RayService is initializing"),),
+            (a_condition("Ready", "False", reason="ValidationFailed"),), Phase.INVALID, id="invalid"
+        ),
+        pytest.param(
+            (
+                a_condition(
+                    "Ready", "False", reason="Initializing", message="RayService is initializing"
+                ),
+            ),
             Phase.STARTING,
             id="starts",
         ),
-        pytest.param((a_condition("Ready", "False", reason="InitializingTimeout"),), Phase.TIMED_OUT, id="too late"),
-        pytest.param((a_condition("Ready", "False", reason="ZeroServeEndpoints"),), Phase.NOT_READY, id="no endpoints"),
-        pytest.param((a_condition("Ready", "False"), a_condition("Suspended")), Phase.SUSPENDED, id="suspended"),
+        pytest.param(
+            (a_condition("Ready", "False", reason="InitializingTimeout"),),
+            Phase.TIMED_OUT,
+            id="too late",
+        ),
+        pytest.param(
+            (a_condition("Ready", "False", reason="ZeroServeEndpoints"),),
+            Phase.NOT_READY,
+            id="no endpoints",
+        ),
+        pytest.param(
+            (a_condition("Ready", "False"), a_condition("Suspended")),
+            Phase.SUSPENDED,
+            id="suspended",
+        ),
     ],
 )
-def test_the_phase_is_what_matters_most(conditions: tuple[dict[str, object], ...], phase: Phase) -> None:
+def test_the_phase_is_what_matters_most(
+    conditions: tuple[dict[str, object], ...], phase: Phase
+) -> None:
     assert tree.build(a_snapshot(a_service(*conditions)), now=NOW).phase is phase

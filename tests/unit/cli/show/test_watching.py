@@ -62,14 +62,18 @@ def lines(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
 
 
 @asynccontextmanager
-async def _following(server: Any, source: Source, output: Output = Output.TEXT) -> AsyncGenerator[asyncio.Task[None]]:
+async def _following(
+    server: Any, source: Source, output: Output = Output.TEXT
+) -> AsyncGenerator[asyncio.Task[None]]:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(watching.follow(server, source, output))
         yield task
         task.cancel()
 
 
-def _tables(shown: tuple[kinds.Kind, ...] = SERVICES, *, scope: str | None = "default", selector: str = "") -> Tables:
+def _tables(
+    shown: tuple[kinds.Kind, ...] = SERVICES, *, scope: str | None = "default", selector: str = ""
+) -> Tables:
     return Tables(shown, scope, selector, wide=False)
 
 
@@ -94,7 +98,9 @@ async def _quiet(server: WatchableKube) -> list[Request]:
     return server.requests[before:]
 
 
-async def test_a_table_is_listed_once_and_then_watched(server: WatchableKube, lines: Callable[[], list[str]]) -> None:
+async def test_a_table_is_listed_once_and_then_watched(
+    server: WatchableKube, lines: Callable[[], list[str]]
+) -> None:
     async with _following(server, _tables()):
         await eventually(_is_watching(server), what="the watch")
         assert await _quiet(server) == []
@@ -121,7 +127,9 @@ async def test_a_table_of_all_namespaces_has_the_first_lines_of_all_kinds_at_onc
     assert lines() == ["rayservice.ray.io/demo", f"raycluster.ray.io/{BLUE}"]
 
 
-@pytest.mark.parametrize(("source", "schema"), [(lambda: _tables(kinds.KINDS), "row"), (_tree, "tree")])
+@pytest.mark.parametrize(
+    ("source", "schema"), [(lambda: _tables(kinds.KINDS), "row"), (_tree, "tree")]
+)
 async def test_each_line_has_the_schema_of_the_documentation(
     source: Callable[[], Source], schema: str, server: WatchableKube, lines: Callable[[], list[str]]
 ) -> None:
@@ -136,7 +144,9 @@ async def test_each_line_has_the_schema_of_the_documentation(
             validator.validate({**json.loads(line), "unknown": 1})
 
 
-async def test_only_objects_with_the_labels_are_watched(server: WatchableKube, lines: Callable[[], list[str]]) -> None:
+async def test_only_objects_with_the_labels_are_watched(
+    server: WatchableKube, lines: Callable[[], list[str]]
+) -> None:
     async with _following(server, _tables(selector="team=b"), Output.NAME):
         await eventually(_is_watching(server), what="the watch")
         for name, team in (("other", "b"), ("third", "c")):
@@ -147,7 +157,9 @@ async def test_only_objects_with_the_labels_are_watched(server: WatchableKube, l
     assert lines() == ["rayservice.ray.io/other"]
 
 
-async def test_a_program_gets_an_object_on_each_line(server: WatchableKube, lines: Callable[[], list[str]]) -> None:
+async def test_a_program_gets_an_object_on_each_line(
+    server: WatchableKube, lines: Callable[[], list[str]]
+) -> None:
     async with _following(server, _tables(), Output.JSON):
         await eventually(_is_watching(server), what="the watch")
         await eventually(lambda: len(lines()) == 1, what="the first line")
@@ -171,7 +183,10 @@ async def test_a_change_of_what_a_tree_shows_is_a_new_document(
     change: str, server: WatchableKube, lines: Callable[[], list[str]]
 ) -> None:
     async with _following(server, _tree(), Output.JSON):
-        await eventually(lambda: set(server.watches) >= {"RayService", "RayCluster", "Pod", "Event"}, what="watches")
+        await eventually(
+            lambda: set(server.watches) >= {"RayService", "RayCluster", "Pod", "Event"},
+            what="watches",
+        )
         await _quiet(server)
         assert await _quiet(server) == []
         assert len(lines()) == 1
@@ -188,7 +203,9 @@ async def test_an_event_about_another_object_leads_to_no_read(server: WatchableK
         assert await _quiet(server) == []
 
 
-async def test_pods_of_a_cluster_that_is_gone_are_not_watched_any_more(server: WatchableKube) -> None:
+async def test_pods_of_a_cluster_that_is_gone_are_not_watched_any_more(
+    server: WatchableKube,
+) -> None:
     server.put(RAY_CLUSTER, a_cluster(GREEN, a_config()))
     async with _following(server, _tree()):
         await eventually(lambda: server.watches.count("Pod") == 2, what="both watches")
@@ -210,7 +227,10 @@ async def test_a_change_that_a_line_does_not_show_is_no_line_and_a_document(
 
 
 async def test_a_tree_that_only_ages_is_one_document(
-    server: WatchableKube, lines: Callable[[], list[str]], now: list[datetime], monkeypatch: pytest.MonkeyPatch
+    server: WatchableKube,
+    lines: Callable[[], list[str]],
+    now: list[datetime],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("raybus_cli.show.sources.RESYNC_SECONDS", 0.01)
     async with _following(server, _tree(), Output.JSON):
@@ -225,7 +245,9 @@ async def test_a_terminal_gets_a_live_table_with_ages_need_no_request(
 ) -> None:
     file = StringIO()
     monkeypatch.setattr(watching, "REDRAW_SECONDS", 0.01)
-    monkeypatch.setattr(printing, "console", lambda: Console(file=file, force_terminal=True, width=80))
+    monkeypatch.setattr(
+        printing, "console", lambda: Console(file=file, force_terminal=True, width=80)
+    )
     async with _following(server, _tables()):
         await eventually(lambda: "Ready" in file.getvalue(), what="the table")
         now[0] += timedelta(days=300)
@@ -236,7 +258,9 @@ async def test_a_terminal_gets_a_live_table_with_ages_need_no_request(
     assert "\x1b[?25h" in file.getvalue(), "the cursor is shown again"
 
 
-def _refused(verb: str, kind: str, problem: errors.RaybusError) -> Callable[[Request], errors.RaybusError | None]:
+def _refused(
+    verb: str, kind: str, problem: errors.RaybusError
+) -> Callable[[Request], errors.RaybusError | None]:
     return lambda request: problem if (request.verb, request.kind) == (verb, kind) else None
 
 
@@ -258,11 +282,16 @@ async def test_a_user_that_may_not_watch_gets_the_missing_right(
 async def test_pods_that_may_not_be_watched_are_noted_once(
     server: WatchableKube, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server.faults.append(_refused("watch", "Pod", errors.Forbidden('pods is forbidden: User "guest" cannot watch')))
+    server.faults.append(
+        _refused("watch", "Pod", errors.Forbidden('pods is forbidden: User "guest" cannot watch'))
+    )
     async with _following(server, _tree(), Output.NAME):
         await eventually(_is_watching(server), what="the other watches")
         await _quiet(server)
-    assert capsys.readouterr().err == 'changes of pods show late: pods is forbidden: User "guest" cannot watch\n'
+    assert (
+        capsys.readouterr().err
+        == 'changes of pods show late: pods is forbidden: User "guest" cannot watch\n'
+    )
 
 
 async def test_a_selector_that_the_api_server_refuses_is_a_misuse(server: WatchableKube) -> None:
@@ -301,7 +330,11 @@ async def test_an_api_server_that_is_away_is_reported_once_and_waited_for(
 async def test_a_restarted_api_server_may_refuse_for_a_while(
     server: WatchableKube, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = [errors.Unavailable("does not answer"), errors.Forbidden("cannot list"), errors.NotFound("not served")]
+    answers = [
+        errors.Unavailable("does not answer"),
+        errors.Forbidden("cannot list"),
+        errors.NotFound("not served"),
+    ]
     server.faults.append(lambda _: answers.pop(0) if answers else None)
     async with _following(server, _tables(), Output.NAME):
         await eventually(_is_watching(server), what="the watch")
@@ -309,7 +342,9 @@ async def test_a_restarted_api_server_may_refuse_for_a_while(
     assert capsys.readouterr().out == "rayservice.ray.io/demo\n"
 
 
-async def test_a_reader_that_has_enough_ends_the_view(server: WatchableKube, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_has_enough_ends_the_view(
+    server: WatchableKube, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def closed(_text: str, **_: object) -> None:
         raise BrokenPipeError
 

@@ -21,31 +21,75 @@ users: [{name: u, user: {token: t}}]
 
 
 def test_gates_are_read_as_kuberay_reads_them() -> None:
-    assert programs.check_gates("RayClusterMTLS=true, AllBeta=false") == {"RayClusterMTLS": True, "AllBeta": False}
+    assert programs.check_gates("RayClusterMTLS=true, AllBeta=false") == {
+        "RayClusterMTLS": True,
+        "AllBeta": False,
+    }
 
 
 def test_any_service_may_have_several_replicas() -> None:
-    assert programs.check_replicas("watcher=2, cluster-reconciler=64") == {"watcher": 2, "cluster-reconciler": 64}
+    assert programs.check_replicas("watcher=2, cluster-reconciler=64") == {
+        "watcher": 2,
+        "cluster-reconciler": 64,
+    }
 
 
 @pytest.mark.parametrize(
     ("check", "text", "part"),
     [
-        pytest.param(programs.check_gates, "Nope=true", "unrecognized feature gate 'Nope'; known: ", id="unknown gate"),
-        pytest.param(programs.check_gates, "AllBeta", "expected Name=true or Name=false", id="gate without a value"),
         pytest.param(
-            programs.check_replicas, "watcher=65", "name at most 64 replicas", id="more replicas than partitions"
+            programs.check_gates,
+            "Nope=true",
+            "unrecognized feature gate 'Nope'; known: ",
+            id="unknown gate",
         ),
-        pytest.param(programs.check_replicas, "watcher=x", "expected watcher=N with N of 1 or more", id="no number"),
-        pytest.param(programs.check_replicas, "watcher=0", "expected watcher=N with N of 1 or more", id="none"),
         pytest.param(
-            programs.check_replicas, "nobody=1", "there is no service 'nobody'; name one of", id="no such service"
+            programs.check_gates,
+            "AllBeta",
+            "expected Name=true or Name=false",
+            id="gate without a value",
         ),
-        pytest.param(programs.check_nats, "http://x", "expected nats://HOST:PORT", id="NATS by another protocol"),
-        pytest.param(programs.check_level, "loud", "expected one of DEBUG, INFO, WARNING, ERROR", id="unknown level"),
+        pytest.param(
+            programs.check_replicas,
+            "watcher=65",
+            "name at most 64 replicas",
+            id="more replicas than partitions",
+        ),
+        pytest.param(
+            programs.check_replicas,
+            "watcher=x",
+            "expected watcher=N with N of 1 or more",
+            id="no number",
+        ),
+        pytest.param(
+            programs.check_replicas,
+            "watcher=0",
+            "expected watcher=N with N of 1 or more",
+            id="none",
+        ),
+        pytest.param(
+            programs.check_replicas,
+            "nobody=1",
+            "there is no service 'nobody'; name one of",
+            id="no such service",
+        ),
+        pytest.param(
+            programs.check_nats,
+            "http://x",
+            "expected nats://HOST:PORT",
+            id="NATS by another protocol",
+        ),
+        pytest.param(
+            programs.check_level,
+            "loud",
+            "expected one of DEBUG, INFO, WARNING, ERROR",
+            id="unknown level",
+        ),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(check: Callable[[str], object], text: str, part: str) -> None:
+def test_what_makes_no_sense_is_refused_by_name(
+    check: Callable[[str], object], text: str, part: str
+) -> None:
     with pytest.raises(errors.InvalidSpec) as refusal:
         check(text)
     assert part in str(refusal.value)
@@ -60,7 +104,9 @@ def test_what_makes_no_sense_is_refused_by_name(check: Callable[[str], object], 
         pytest.param("a: 1", "has no usable current-context; choose one", id="no context"),
     ],
 )
-def test_an_unusable_kubeconfig_ends_with_code_2_and_one_line(content: str | None, part: str, tmp_path: Path) -> None:
+def test_an_unusable_kubeconfig_ends_with_code_2_and_one_line(
+    content: str | None, part: str, tmp_path: Path
+) -> None:
     path = tmp_path / "kubeconfig"
     if content is not None:
         path.write_text(content)

@@ -11,10 +11,19 @@ from raybus_cli.up.programs import MODULES, BusAccess, Options, Replica
 from support.manifests import ROOT
 
 OPTIONS = Options(
-    kubeconfig=Path("/k"), server="https://x", gates={"AllAlpha": True}, watch_namespaces="a,b", log_dir=Path("/logs")
+    kubeconfig=Path("/k"),
+    server="https://x",
+    gates={"AllAlpha": True},
+    watch_namespaces="a,b",
+    log_dir=Path("/logs"),
 )
 BUS = BusAccess(url="tls://127.0.0.1:4222", credentials=Path("/creds"))
-INHERITED = {"PATH": "/bin", "RAYBUS_HTTP_PORT": "1", "RAYBUS_WORKERS": "9", "ENABLE_ZERO_DOWNTIME": "false"}
+INHERITED = {
+    "PATH": "/bin",
+    "RAYBUS_HTTP_PORT": "1",
+    "RAYBUS_WORKERS": "9",
+    "ENABLE_ZERO_DOWNTIME": "false",
+}
 
 
 def a_replica(service: str = "watcher", *, port: int = 1) -> Replica:
@@ -26,7 +35,9 @@ def test_a_service_gets_its_own_user_port_and_the_path_through_the_api_server() 
     files = {"RAYBUS_KUBECONFIG": "/k", "RAYBUS_NATS_SEED_FILE": "/creds/users/watcher.seed"}
     files["RAYBUS_NATS_CA_FILE"] = "/creds/ca.crt"
     assert {name: program.environment[name] for name in files} == files
-    settings = Settings.from_environment("watcher", {k: v for k, v in program.environment.items() if k not in files})
+    settings = Settings.from_environment(
+        "watcher", {k: v for k, v in program.environment.items() if k not in files}
+    )
     assert (settings.http_port, settings.workers, settings.use_kubernetes_proxy) == (1234, 9, True)
     assert settings.identity == "me-watcher"
     assert settings.feature_gates == frozenset(Gate)
@@ -40,7 +51,10 @@ def test_the_switches_of_kuberay_reach_the_services() -> None:
 
 
 def test_each_service_runs_its_own_module() -> None:
-    made = [programs.service(a_replica(name), BUS, environment={}, options=OPTIONS).argv[1:] for name in MODULES]
+    made = [
+        programs.service(a_replica(name), BUS, environment={}, options=OPTIONS).argv[1:]
+        for name in MODULES
+    ]
     assert made == [["-m", module] for module in MODULES.values()]
 
 
@@ -65,7 +79,11 @@ def test_a_server_without_users_gets_no_seed() -> None:
 def test_children_have_the_memory_settings_of_the_images_unless_the_user_has_others() -> None:
     lines = (ROOT / "deploy" / "images" / "Dockerfile").read_text().splitlines()
     images = dict(
-        each.split("=", 1) for line in lines if line.startswith("ENV ") for each in line.split()[1:] if "=" in each
+        each.split("=", 1)
+        for line in lines
+        if line.startswith("ENV ")
+        for each in line.split()[1:]
+        if "=" in each
     )
     assert images.items() >= (programs.NATS_GO | programs.MALLOC).items()
     mine = {"MALLOC_ARENA_MAX": "8"}

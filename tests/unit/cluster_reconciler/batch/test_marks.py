@@ -44,14 +44,19 @@ def a_pod(scheduler: str, **metadata: Any) -> Body:
             id="KAI",
         ),
         pytest.param("kai-scheduler", {}, a_pod("kai-scheduler"), id="KAI without a queue"),
-        pytest.param("scheduler-plugins", {}, a_pod("scheduler-plugins-scheduler"), id="scheduler-plugins"),
+        pytest.param(
+            "scheduler-plugins", {}, a_pod("scheduler-plugins-scheduler"), id="scheduler-plugins"
+        ),
         pytest.param(
             "volcano",
             {"volcano.sh/queue-name": "q", "ray.io/priority-class-name": "p"},
             a_pod(
                 "volcano",
                 labels={"volcano.sh/queue-name": "q", "ray.io/priority-class-name": "p"},
-                annotations={"scheduling.k8s.io/group-name": "ray-c-pg", "volcano.sh/task-spec": "g"},
+                annotations={
+                    "scheduling.k8s.io/group-name": "ray-c-pg",
+                    "volcano.sh/task-spec": "g",
+                },
             ),
             id="case 116: Volcano",
         ),
@@ -72,7 +77,8 @@ def test_case_116_a_ray_jobs_cluster_shares_the_jobs_pod_group() -> None:
 
 def test_case_117_a_gang_of_yunikorn_describes_its_groups() -> None:
     template = a_template(
-        a_container(resources={"limits": {"cpu": "2"}, "requests": {"memory": "1Gi"}}), node_selector={"a": "b"}
+        a_container(resources={"limits": {"cpu": "2"}, "requests": {"memory": "1Gi"}}),
+        node_selector={"a": "b"},
     )
     groups = [a_group(template=template, min_replicas=2, num_of_hosts=4)]
     cluster = a_ray_cluster(labels={GANG: ""}, head=a_head(template=a_template()), groups=groups)
@@ -87,16 +93,23 @@ def test_case_117_a_gang_of_yunikorn_describes_its_groups() -> None:
 def test_what_go_leaves_out_is_in_no_description_of_a_gang() -> None:
     """KubeRay's annotation is the JSON of Go's types, and so is what a user compares it with."""
     template = a_template(
-        a_container(), node_selector={"a": "<b>"}, affinity={}, tolerations=[{"key": "k", "operator": ""}]
+        a_container(),
+        node_selector={"a": "<b>"},
+        affinity={},
+        tolerations=[{"key": "k", "operator": ""}],
     )
     cluster = a_ray_cluster(labels={GANG: ""}, head=a_head(template=template), groups=[])
-    assert marked("yunikorn", cluster)["metadata"]["annotations"]["yunikorn.apache.org/task-groups"] == (
+    assert marked("yunikorn", cluster)["metadata"]["annotations"][
+        "yunikorn.apache.org/task-groups"
+    ] == (
         '[{"minResource":{},"nodeSelector":{"a":"\\u003cb\\u003e"},"affinity":{},"name":"headgroup","tolerations":[{"key":"k"}],"minMember":1}]'
     )
 
 
 def test_the_users_own_task_groups_win() -> None:
-    cluster = a_ray_cluster(labels={GANG: ""}, annotations={"yunikorn.apache.org/task-groups": "[]"})
+    cluster = a_ray_cluster(
+        labels={GANG: ""}, annotations={"yunikorn.apache.org/task-groups": "[]"}
+    )
     annotations = marked("yunikorn", cluster)["metadata"]["annotations"]
     assert annotations["yunikorn.apache.org/task-groups"] == "[]"
 
@@ -107,12 +120,17 @@ def test_workload_aware_scheduling_marks_only_a_gang() -> None:
     scheduler.mark(a_ray_cluster(labels={GANG: "true"}, enable_in_tree_autoscaling=True), "g", pod)
     assert pod == {"metadata": {}, "spec": {}}
     scheduler.mark(a_ray_cluster(labels={GANG: "TRUE"}), "g", pod)
-    assert pod["spec"] == {"schedulingGroup": {"podGroupName": "c-cluster"}, "schedulerName": "default-scheduler"}
+    assert pod["spec"] == {
+        "schedulingGroup": {"podGroupName": "c-cluster"},
+        "schedulerName": "default-scheduler",
+    }
 
 
 def test_a_topology_is_taken_over() -> None:
     own = {batch.TOPOLOGY_MODE: "hard", batch.TOPOLOGY_TIER: "2", batch.VOLCANO_QUEUE: "q"}
-    (child,) = batch.SCHEDULERS["volcano"].looked_up(a_ray_cluster(labels=own, annotations={"a": "b"}))
+    (child,) = batch.SCHEDULERS["volcano"].looked_up(
+        a_ray_cluster(labels=own, annotations={"a": "b"})
+    )
     body = child.body
     assert body["spec"]["networkTopology"] == {"mode": "hard", "highestTierAllowed": 2}
     assert body["spec"]["queue"] == "q"

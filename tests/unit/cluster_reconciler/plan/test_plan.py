@@ -6,30 +6,54 @@ from cluster_reconciler.observed import Observed
 from common import labels
 from common.feature_gates import Gate
 from common.runtime.actions import Create, EmitEvent
-from support.builders.pods import NOW, a_head_pod, a_head_service, actions_of, an_observation, some_workers
+from support.builders.pods import (
+    NOW,
+    a_head_pod,
+    a_head_service,
+    actions_of,
+    an_observation,
+    some_workers,
+)
 from support.builders.ray_cluster import a_container, a_group, a_ray_cluster
 
 CONFIG = Config()
 
 
 def kinds(observed: Observed) -> list[str]:
-    return [" ".join(str(action).split()[:2]) for action in actions_of(plan.make_plan(observed, now=observed.now))]
+    return [
+        " ".join(str(action).split()[:2])
+        for action in actions_of(plan.make_plan(observed, now=observed.now))
+    ]
 
 
 @pytest.mark.parametrize(
     ("observed", "actions"),
     [
         pytest.param(
-            an_observation(head_services=()), ["create Service"] + 4 * ["create Pod"], id="nothing is there yet"
+            an_observation(head_services=()),
+            ["create Service"] + 4 * ["create Pod"],
+            id="nothing is there yet",
         ),
         pytest.param(an_observation(a_head_pod(), *some_workers(3)), [], id="all is there"),
-        pytest.param(an_observation(a_head_pod(phase="Failed")), ["delete Pod"], id="a failed head holds workers back"),
-        pytest.param(an_observation(a_head_pod(), *some_workers(5)), 2 * ["delete Pod"], id="too many workers"),
         pytest.param(
-            an_observation(cluster=a_ray_cluster(managed_by="kueue.x-k8s.io/multikueue")), [], id="another's cluster"
+            an_observation(a_head_pod(phase="Failed")),
+            ["delete Pod"],
+            id="a failed head holds workers back",
         ),
         pytest.param(
-            an_observation(cluster=a_ray_cluster(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})),
+            an_observation(a_head_pod(), *some_workers(5)),
+            2 * ["delete Pod"],
+            id="too many workers",
+        ),
+        pytest.param(
+            an_observation(cluster=a_ray_cluster(managed_by="kueue.x-k8s.io/multikueue")),
+            [],
+            id="another's cluster",
+        ),
+        pytest.param(
+            an_observation(
+                cluster=a_ray_cluster(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+            ),
             [],
             id="a cluster that goes",
         ),
@@ -73,16 +97,26 @@ def test_the_head_remembers_its_spec() -> None:
 
 def test_serve_service_needs_a_port() -> None:
     template = {
-        "spec": {"containers": [{"name": "r", "image": "i", "ports": [{"name": "gcs", "containerPort": 6379}]}]}
+        "spec": {
+            "containers": [
+                {"name": "r", "image": "i", "ports": [{"name": "gcs", "containerPort": 6379}]}
+            ]
+        }
     }
-    cluster = a_ray_cluster(head={"template": template}, annotations={labels.ENABLE_SERVE_SERVICE: "true"}, groups=[])
-    found = plan.make_plan(an_observation(cluster=cluster, head_services=(a_head_service(),)), now=NOW)
+    cluster = a_ray_cluster(
+        head={"template": template}, annotations={labels.ENABLE_SERVE_SERVICE: "true"}, groups=[]
+    )
+    found = plan.make_plan(
+        an_observation(cluster=cluster, head_services=(a_head_service(),)), now=NOW
+    )
     assert str(actions_of(found)[0]) == "refuse FailedToCreateService"
     assert not found.actions[0].is_side
 
 
 def test_a_volume_is_claimed_after_the_services() -> None:
-    template = {"spec": {"containers": [a_container(ports=[{"name": "gcs", "containerPort": 6379}])]}}
+    template = {
+        "spec": {"containers": [a_container(ports=[{"name": "gcs", "containerPort": 6379}])]}
+    }
     cluster = a_ray_cluster(
         head={"template": template},
         annotations={labels.ENABLE_SERVE_SERVICE: "true"},
@@ -94,12 +128,19 @@ def test_a_volume_is_claimed_after_the_services() -> None:
     observed = an_observation(cluster=cluster, absent=absent, head_services=(), config=config)
     steps = plan.make_plan(observed, now=NOW).actions
     made = [[" ".join(str(action).split()[:2]) for action in each.actions] for each in steps]
-    assert made[:2] == [["create Service", "refuse FailedToCreateService"], ["create PersistentVolumeClaim"]]
+    assert made[:2] == [
+        ["create Service", "refuse FailedToCreateService"],
+        ["create PersistentVolumeClaim"],
+    ]
 
 
 def test_a_warning_names_its_cluster_once() -> None:
-    group = a_group("g", template={"spec": {"restartPolicy": "Always", "containers": [a_container()]}})
-    cluster = a_ray_cluster(enable_in_tree_autoscaling=True, autoscaler_options={"version": "v1"}, groups=[group])
+    group = a_group(
+        "g", template={"spec": {"restartPolicy": "Always", "containers": [a_container()]}}
+    )
+    cluster = a_ray_cluster(
+        enable_in_tree_autoscaling=True, autoscaler_options={"version": "v1"}, groups=[group]
+    )
     events = [
         each.event
         for each in actions_of(plan.make_plan(an_observation(cluster=cluster), now=NOW))

@@ -8,18 +8,34 @@ from support.builders.pods import a_pod
 @pytest.mark.parametrize(
     ("pod", "due"),
     [
-        pytest.param(a_pod("p", phase="Failed"), True, id="a failed pod goes whatever its restart policy"),
+        pytest.param(
+            a_pod("p", phase="Failed"), True, id="a failed pod goes whatever its restart policy"
+        ),
         pytest.param(a_pod("p", phase="Succeeded"), True, id="a pod that ended well goes too"),
         pytest.param(
-            a_pod("p", ended=True, restart_policy="Never"), True, id="an ended container that may not restart"
+            a_pod("p", ended=True, restart_policy="Never"),
+            True,
+            id="an ended container that may not restart",
         ),
         pytest.param(a_pod("p", ended=True), False, id="an ended container that restarts"),
-        pytest.param(a_pod("p", ended=True, restart_policy="OnFailure"), False, id="one that restarts on failure"),
-        pytest.param(a_pod("p", waiting=("CrashLoopBackOff", "")), False, id="a crash loop is left alone"),
-        pytest.param(a_pod("p", phase="Pending"), False, id="a pending pod is left alone"),
-        pytest.param(a_pod("p", phase="Unknown", ended=True, restart_policy="Never"), False, id="an unknown phase"),
         pytest.param(
-            a_pod("p", phase="Failed", terminating=True), False, id="a pod that goes already is not asked again"
+            a_pod("p", ended=True, restart_policy="OnFailure"),
+            False,
+            id="one that restarts on failure",
+        ),
+        pytest.param(
+            a_pod("p", waiting=("CrashLoopBackOff", "")), False, id="a crash loop is left alone"
+        ),
+        pytest.param(a_pod("p", phase="Pending"), False, id="a pending pod is left alone"),
+        pytest.param(
+            a_pod("p", phase="Unknown", ended=True, restart_policy="Never"),
+            False,
+            id="an unknown phase",
+        ),
+        pytest.param(
+            a_pod("p", phase="Failed", terminating=True),
+            False,
+            id="a pod that goes already is not asked again",
         ),
     ],
 )

@@ -43,17 +43,31 @@ def move_of(observed: Observed) -> str:
         pytest.param(an_observation(), "create", id="none"),
         pytest.param(an_observation(*some_workers(2)), "create", id="only workers"),
         pytest.param(an_observation(a_head_pod()), "keep", id="one that runs"),
-        pytest.param(an_observation(a_head_pod(phase="Failed")), "delete Pod c-head-x", id="one that failed"),
+        pytest.param(
+            an_observation(a_head_pod(phase="Failed")), "delete Pod c-head-x", id="one that failed"
+        ),
         pytest.param(an_observation(a_head_pod(terminating=True)), "keep", id="one that is going"),
         pytest.param(an_observation(a_head_pod("a"), a_head_pod("b")), "fail", id="two"),
-        pytest.param(an_observation(a_head_pod("a"), awaited=frozenset({"uid-a"})), "keep", id="one that we deleted"),
+        pytest.param(
+            an_observation(a_head_pod("a"), awaited=frozenset({"uid-a"})),
+            "keep",
+            id="one that we deleted",
+        ),
         pytest.param(
             an_observation(cluster=a_ray_cluster(annotations=STAYS_DEAD, status=PROVISIONED)),
             "stop",
             id="lost after provisioning, and configured not to restart",
         ),
-        pytest.param(an_observation(cluster=a_ray_cluster(annotations=STAYS_DEAD)), "create", id="not yet provisioned"),
-        pytest.param(an_observation(cluster=a_ray_cluster(status=PROVISIONED)), "create", id="not configured so"),
+        pytest.param(
+            an_observation(cluster=a_ray_cluster(annotations=STAYS_DEAD)),
+            "create",
+            id="not yet provisioned",
+        ),
+        pytest.param(
+            an_observation(cluster=a_ray_cluster(status=PROVISIONED)),
+            "create",
+            id="not configured so",
+        ),
     ],
 )
 @pytest.mark.acceptance("raycluster", 43, 46, 47, 48)

@@ -16,7 +16,17 @@ def with_condition(kind: str | None) -> dict[str, Any]:
     if kind is None:
         return {}
     time = "2026-01-01T00:00:00Z"
-    return {"conditions": [{"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": time}]}
+    return {
+        "conditions": [
+            {
+                "type": kind,
+                "status": "True",
+                "reason": kind,
+                "message": "",
+                "lastTransitionTime": time,
+            }
+        ]
+    }
 
 
 SUSPENDING, SUSPENDED = "RayClusterSuspending", "RayClusterSuspended"

@@ -17,7 +17,9 @@ CHANGED = a_ray_cluster(upgrade_strategy={"type": "Recreate"}, ray_version="2.53
 def move_of(observed: Observed) -> str:
     """Return what is done about all pods at once, by version `v1`."""
     found = all_pods.recreate(msgspec.structs.replace(observed, config=Config(version="v1")))
-    return "; ".join(map(str, actions_of(found))) or ("wait" if isinstance(found, ClusterPlan) else "go on")
+    return "; ".join(map(str, actions_of(found))) or (
+        "wait" if isinstance(found, ClusterPlan) else "go on"
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,9 @@ def move_of(observed: Observed) -> str:
         ),
         pytest.param(CHANGED, "v0", "change Pod c-head-x", id="another version wrote the hash"),
         pytest.param(
-            a_ray_cluster(upgrade_strategy={"type": "Recreate"}, groups=[a_group(replicas=9, max_replicas=99)]),
+            a_ray_cluster(
+                upgrade_strategy={"type": "Recreate"}, groups=[a_group(replicas=9, max_replicas=99)]
+            ),
             "v1",
             "go on",
             id="only replicas and limits changed",
@@ -63,6 +67,11 @@ def test_a_head_without_hash_is_left_alone() -> None:
 
 def test_the_hash_is_kuberays_where_no_parameters_are_given() -> None:
     """As KubeRay wrote it on the head pod of `tests/golden/kuberay/plain/small.yaml`."""
-    nodes = [a_template({"name": name, "image": "rayproject/ray:2.52.0"}) for name in ("ray-head", "ray-worker")]
-    spec = a_ray_cluster(head=a_head(template=nodes[0]), groups=[a_group(template=nodes[1], priority=0)])
+    nodes = [
+        a_template({"name": name, "image": "rayproject/ray:2.52.0"})
+        for name in ("ray-head", "ray-worker")
+    ]
+    spec = a_ray_cluster(
+        head=a_head(template=nodes[0]), groups=[a_group(template=nodes[1], priority=0)]
+    )
     assert all_pods.marks(spec, "v1")[labels.RECREATE_HASH] == "6A3128FC7E80P4TUCJI6U3QKRS8I05KN"

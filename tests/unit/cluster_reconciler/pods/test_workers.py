@@ -44,11 +44,15 @@ def created(decision: GroupDecision) -> list[int]:
         pytest.param({"replicas": 3}, 3, id="replicas as written"),
         pytest.param({"replicas": 20, "max_replicas": 10}, 10, id="at most maxReplicas"),
         pytest.param({"replicas": 0, "min_replicas": 2}, 2, id="at least minReplicas"),
-        pytest.param({"replicas": None, "min_replicas": 2}, 2, id="minReplicas when none are written"),
+        pytest.param(
+            {"replicas": None, "min_replicas": 2}, 2, id="minReplicas when none are written"
+        ),
         pytest.param({"replicas": 3, "max_replicas": None}, 3, id="no limit"),
         pytest.param({"replicas": 2, "num_of_hosts": 4}, 8, id="times hosts"),
         pytest.param({"replicas": 2, "num_of_hosts": 0}, 0, id="no hosts, no pods"),
-        pytest.param({"replicas": 2, "num_of_hosts": -1}, 0, id="a negative number of hosts is none"),
+        pytest.param(
+            {"replicas": 2, "num_of_hosts": -1}, 0, id="a negative number of hosts is none"
+        ),
         pytest.param({"replicas": 3, "suspend": True}, 0, id="suspended"),
     ],
 )
@@ -82,7 +86,12 @@ def test_surplus_pods_go_by_name() -> None:
 
 
 def test_of_surplus_pods_those_go_first_that_are_not_ready_and_then_the_newest() -> None:
-    pods = (a_pod("w0", age=90), a_pod("w1", age=10), a_pod("w2", age=60), a_pod("w3", age=99, ready="False"))
+    pods = (
+        a_pod("w0", age=90),
+        a_pod("w1", age=10),
+        a_pod("w2", age=60),
+        a_pod("w3", age=99, ready="False"),
+    )
     assert gone(decide(*pods, replicas=2)) == ["w3", "w1"]
     assert gone(decide(*pods, replicas=3)) == ["w3"]
 
@@ -141,9 +150,16 @@ def test_a_suspended_group_is_deleted_in_one_request_and_only_once() -> None:
 
 def test_a_pod_that_another_group_names_is_replaced_by_its_own_in_the_same_plan() -> None:
     """Else the cluster would count as provisioned while only the pods that are left run."""
-    names = [a_group("a", replicas=0, scale_strategy={"workersToDelete": ["b-0"]}), a_group("b", replicas=1)]
-    observed = an_observation(a_head_pod(), a_pod("b-0", group="b"), cluster=a_ray_cluster(groups=names))
-    actions = [each for some in plan.make_plan(observed, observed.now).actions for each in some.actions]
+    names = [
+        a_group("a", replicas=0, scale_strategy={"workersToDelete": ["b-0"]}),
+        a_group("b", replicas=1),
+    ]
+    observed = an_observation(
+        a_head_pod(), a_pod("b-0", group="b"), cluster=a_ray_cluster(groups=names)
+    )
+    actions = [
+        each for some in plan.make_plan(observed, observed.now).actions for each in some.actions
+    ]
     assert [each.name for each in actions if isinstance(each, Delete)] == ["b-0"]
     assert [each.group.group_name for each in actions if isinstance(each, CreateWorker)] == ["b"]
 

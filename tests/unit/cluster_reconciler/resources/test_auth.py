@@ -10,11 +10,18 @@ from support.builders.ray_pod import containers_of, head_of, worker_of
 TOKEN: Json = {"mode": "token"}
 KUBERNETES: Json = {"mode": "token", "enableK8sTokenAuth": True}
 MODE: Json = {"name": "RAY_AUTH_MODE", "value": "token"}
-MOUNT: Json = {"name": "ray-token", "mountPath": "/var/run/secrets/ray.io/serviceaccount", "readOnly": True}
+MOUNT: Json = {
+    "name": "ray-token",
+    "mountPath": "/var/run/secrets/ray.io/serviceaccount",
+    "readOnly": True,
+}
 
 
 def token_from(secret: str) -> Json:
-    return {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": {"name": secret, "key": "auth_token"}}}
+    return {
+        "name": "RAY_AUTH_TOKEN",
+        "valueFrom": {"secretKeyRef": {"name": secret, "key": "auth_token"}},
+    }
 
 
 def auth_env(container: Json) -> list[Json]:
@@ -24,7 +31,9 @@ def auth_env(container: Json) -> list[Json]:
 
 def every_container(options: Json) -> dict[str, Json]:
     """Build head and worker with a user's container and init container each."""
-    template = a_template(a_container("ray"), a_container("user"), init_containers=[a_container("user-init")])
+    template = a_template(
+        a_container("ray"), a_container("user"), init_containers=[a_container("user-init")]
+    )
     cluster = a_ray_cluster(
         head=a_head(template=template),
         groups=[a_group(template=template)],
@@ -64,13 +73,18 @@ def test_case_99_the_containers_that_get_the_token(options: Json, secret: str) -
 def test_case_100_kubernetes_tokens_come_in_a_volume() -> None:
     found = every_container(KUBERNETES)
     ours = [MODE, {"name": "RAY_ENABLE_K8S_TOKEN_AUTH", "value": "true"}]
-    with_token = [name for name, container in found.items() if MOUNT in container.get("volumeMounts", [])]
+    with_token = [
+        name for name, container in found.items() if MOUNT in container.get("volumeMounts", [])
+    ]
     assert with_token == ["head/ray", "head/autoscaler", "worker/ray", "worker/wait-gcs-ready"]
     assert all(auth_env(found[name]) == ours for name in with_token)
 
 
 def test_case_100_the_volume() -> None:
-    volume: Json = {"name": "ray-token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+    volume: Json = {
+        "name": "ray-token",
+        "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]},
+    }
     shared: Json = {"name": "shared-mem", "emptyDir": {"medium": "Memory"}}
     assert worker_of(a_ray_cluster(auth_options=KUBERNETES))["spec"]["volumes"] == [volume, shared]
 

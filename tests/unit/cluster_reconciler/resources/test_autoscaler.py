@@ -7,13 +7,26 @@ from cluster_reconciler.resources import autoscaler, owner
 from common.api.opaque import Body, Json
 from common.kube.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from support.builders.ray_cluster import IMAGE, a_group, a_head, a_ray_cluster, a_template
-from support.builders.ray_pod import containers_of, env_of, head_of, ray_container_of, ray_start_of, worker_of
+from support.builders.ray_pod import (
+    containers_of,
+    env_of,
+    head_of,
+    ray_container_of,
+    ray_start_of,
+    worker_of,
+)
 
 COMMAND = "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
 SIZE = {"cpu": "500m", "memory": "512Mi"}
 ENV: list[Json] = [
-    {"name": "RAY_CLUSTER_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['ray.io/cluster']"}}},
-    {"name": "RAY_CLUSTER_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+    {
+        "name": "RAY_CLUSTER_NAME",
+        "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['ray.io/cluster']"}},
+    },
+    {
+        "name": "RAY_CLUSTER_NAMESPACE",
+        "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}},
+    },
     {"name": "RAY_HEAD_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     {"name": "KUBERAY_CRD_VER", "value": "v1"},
     {"name": "KUBERAY_GEN_AUTOSCALER_START_CMD", "value": COMMAND},
@@ -41,17 +54,37 @@ def a_head_pod(options: Json | None = None) -> Body:
     [
         pytest.param(None, {}, id="the default"),
         pytest.param({"image": "mine:1"}, {"image": "mine:1"}, id="an image"),
-        pytest.param({"imagePullPolicy": "Always"}, {"imagePullPolicy": "Always"}, id="a pull policy"),
-        pytest.param({"resources": {"limits": {"cpu": "1"}}}, {"resources": {"limits": {"cpu": "1"}}}, id="resources"),
-        pytest.param({"securityContext": {"runAsUser": 1}}, {"securityContext": {"runAsUser": 1}}, id="security"),
-        pytest.param({"args": ["$X"]}, {"args": ["$X"]}, id="case 98: args, the variable with ours stays"),
-        pytest.param({"command": ["sh"], "args": []}, {"command": ["sh"]}, id="a command; no args are no wish"),
-        pytest.param({"env": [EXTRA]}, {"env": [*ENV, EXTRA]}, id="env is appended"),
         pytest.param(
-            {"envFrom": [{"secretRef": {"name": "s"}}]}, {"envFrom": [{"secretRef": {"name": "s"}}]}, id="envFrom"
+            {"imagePullPolicy": "Always"}, {"imagePullPolicy": "Always"}, id="a pull policy"
         ),
         pytest.param(
-            {"volumeMounts": [MOUNT]}, {"volumeMounts": [MOUNT, *DEFAULT["volumeMounts"]]}, id="mounts come before logs"
+            {"resources": {"limits": {"cpu": "1"}}},
+            {"resources": {"limits": {"cpu": "1"}}},
+            id="resources",
+        ),
+        pytest.param(
+            {"securityContext": {"runAsUser": 1}},
+            {"securityContext": {"runAsUser": 1}},
+            id="security",
+        ),
+        pytest.param(
+            {"args": ["$X"]}, {"args": ["$X"]}, id="case 98: args, the variable with ours stays"
+        ),
+        pytest.param(
+            {"command": ["sh"], "args": []},
+            {"command": ["sh"]},
+            id="a command; no args are no wish",
+        ),
+        pytest.param({"env": [EXTRA]}, {"env": [*ENV, EXTRA]}, id="env is appended"),
+        pytest.param(
+            {"envFrom": [{"secretRef": {"name": "s"}}]},
+            {"envFrom": [{"secretRef": {"name": "s"}}]},
+            id="envFrom",
+        ),
+        pytest.param(
+            {"volumeMounts": [MOUNT]},
+            {"volumeMounts": [MOUNT, *DEFAULT["volumeMounts"]]},
+            id="mounts come before logs",
         ),
     ],
 )
@@ -143,7 +176,9 @@ def test_rights() -> None:
 
 
 def test_names_of_rights_are_cut_and_the_users_account_is_used() -> None:
-    cluster = a_ray_cluster("a" + "b" * 52, head=a_head(template=a_template(service_account_name="custom")))
+    cluster = a_ray_cluster(
+        "a" + "b" * 52, head=a_head(template=a_template(service_account_name="custom"))
+    )
     assert autoscaler.users_service_account(cluster) == "custom"
     assert autoscaler.service_account_name(cluster) == "custom"
     assert autoscaler.identity(cluster)[ROLE]["metadata"]["name"] == "b" * 50

@@ -30,19 +30,39 @@ def test_they_are_kuberays(name: str) -> None:
     addresses: dict[str, list[str]] = {"head": [], "worker": []}
     for each in theirs:
         if each["kind"] == "Pod":
-            addresses[each["metadata"]["labels"]["ray.io/node-type"]].append(each["status"]["podIP"])
-    chain = tls.chain(ray_cluster.decode(cluster), MTLS.config(), heads=addresses["head"], workers=addresses["worker"])
+            addresses[each["metadata"]["labels"]["ray.io/node-type"]].append(
+                each["status"]["podIP"]
+            )
+    chain = tls.chain(
+        ray_cluster.decode(cluster),
+        MTLS.config(),
+        heads=addresses["head"],
+        workers=addresses["worker"],
+    )
     ours = {each.name: each.body for each in chain}
     for each in ours.values():
-        if each["spec"].get(
+        if each[
+            "spec"
+        ].get(
             "isCA"
         ):  # the one field that KubeRay's lack: cert-manager's default is `Always` since its version 1.18
             assert each["spec"]["privateKey"].pop("rotationPolicy") == "Never"
-    assert objects.differences({each["metadata"]["name"]: each for each in theirs if each["kind"] in KINDS}, ours) == []
+    assert (
+        objects.differences(
+            {each["metadata"]["name"]: each for each in theirs if each["kind"] in KINDS}, ours
+        )
+        == []
+    )
 
 
 def test_the_order_in_which_they_are_made() -> None:
-    steps = ["self-signed issuer", "CA certificate", "CA issuer", "head certificate", "worker certificate"]
+    steps = [
+        "self-signed issuer",
+        "CA certificate",
+        "CA issuer",
+        "head certificate",
+        "worker certificate",
+    ]
     assert list(parts()) == steps
 
 
@@ -54,7 +74,11 @@ def test_each_cluster_has_a_ca_of_its_own_even_under_the_same_name() -> None:
 
 def test_addresses_are_sorted_and_unique_and_always_include_the_local_one() -> None:
     found = parts(heads=["9.0.0.1", "10.0.0.1", "9.0.0.1"])
-    assert found["head certificate"].body["spec"]["ipAddresses"] == ["10.0.0.1", "127.0.0.1", "9.0.0.1"]
+    assert found["head certificate"].body["spec"]["ipAddresses"] == [
+        "10.0.0.1",
+        "127.0.0.1",
+        "9.0.0.1",
+    ]
     assert found["worker certificate"].body["spec"]["ipAddresses"] == ["127.0.0.1"]
 
 

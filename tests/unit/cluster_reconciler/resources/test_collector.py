@@ -15,7 +15,9 @@ STORE: Json = {"name": "STORAGE_BACKEND", "value": "X"}
 LOGS: Json = {"name": "ray-logs", "mountPath": "/tmp/ray"}
 
 
-def collected(*, env: list[Json] | None = None, labels: dict[str, str] | None = None, **options: object) -> RayCluster:
+def collected(
+    *, env: list[Json] | None = None, labels: dict[str, str] | None = None, **options: object
+) -> RayCluster:
     given = {"image": "collector:1", "env": env or [STORE], **options}
     return a_ray_cluster(labels=labels, history_server_options={"collectorOptions": given})
 
@@ -31,7 +33,10 @@ def test_head_and_workers_have_it_with_their_role() -> None:
         for pod in (head_of(cluster, ON), worker_of(cluster, ON))
     }
     fqdn = "c-head-svc.ns.svc.cluster.local"
-    assert {role: each["FQ_RAY_IP"] for role, each in found.items()} == {"Head": fqdn, "Worker": fqdn}
+    assert {role: each["FQ_RAY_IP"] for role, each in found.items()} == {
+        "Head": fqdn,
+        "Worker": fqdn,
+    }
     assert "RAY_DASHBOARD_ADDRESS" in found["Head"]
     assert "RAY_DASHBOARD_ADDRESS" not in found["Worker"]
 
@@ -46,7 +51,10 @@ def test_head_and_workers_have_it_with_their_role() -> None:
         (
             {},
             "resources",
-            {"limits": {"cpu": "200m", "memory": "256Mi"}, "requests": {"cpu": "50m", "memory": "64Mi"}},
+            {
+                "limits": {"cpu": "200m", "memory": "256Mi"},
+                "requests": {"cpu": "50m", "memory": "64Mi"},
+            },
         ),
     ],
 )
@@ -73,21 +81,35 @@ def test_ray_shares_its_logs_and_writes_its_events_to_it() -> None:
     assert all(LOGS in each["volumeMounts"] for each in containers_of(head).values())
     found = env_of(ray_container_of(head))
     assert found["RAY_enable_ray_event"] == "true"
-    assert found["RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR"] == "http://localhost:8084/v1/events"
+    assert (
+        found["RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR"]
+        == "http://localhost:8084/v1/events"
+    )
     types = found["RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES"]
-    assert found["RAY_DASHBOARD_AGGREGATOR_AGENT_PUBLISHER_HTTP_ENDPOINT_EXPOSABLE_EVENT_TYPES"] == types
+    assert (
+        found["RAY_DASHBOARD_AGGREGATOR_AGENT_PUBLISHER_HTTP_ENDPOINT_EXPOSABLE_EVENT_TYPES"]
+        == types
+    )
     assert len(types.split(",")) == 10
 
 
 def test_a_setting_of_the_users_own_stays() -> None:
     own: Json = {"name": "RAY_enable_ray_event", "value": "false"}
     options = {"collectorOptions": {"image": "i", "env": [STORE]}}
-    cluster = a_ray_cluster(head=a_head(template=a_template(a_container(env=[own]))), history_server_options=options)
-    entries = [each for each in ray_container_of(head_of(cluster, ON))["env"] if each["name"] == own["name"]]
+    cluster = a_ray_cluster(
+        head=a_head(template=a_template(a_container(env=[own]))), history_server_options=options
+    )
+    entries = [
+        each
+        for each in ray_container_of(head_of(cluster, ON))["env"]
+        if each["name"] == own["name"]
+    ]
     assert entries == [own]
 
 
-def test_while_the_gate_is_off_there_is_none_and_a_container_of_its_name_is_like_any_other() -> None:
+def test_while_the_gate_is_off_there_is_none_and_a_container_of_its_name_is_like_any_other() -> (
+    None
+):
     template = a_template(a_container(), a_container(NAME))
     for cluster in (collected(), a_ray_cluster(head=a_head(template=template))):
         head = head_of(cluster)

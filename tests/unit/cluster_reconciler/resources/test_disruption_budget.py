@@ -15,7 +15,11 @@ LONG_AGO, JUST_NOW = NOW - timedelta(minutes=10), NOW - timedelta(minutes=9)
 
 
 def a_pod(
-    *, phase: str = "Running", ready: str | None = "False", since: datetime | None = LONG_AGO, is_going: bool = False
+    *,
+    phase: str = "Running",
+    ready: str | None = "False",
+    since: datetime | None = LONG_AGO,
+    is_going: bool = False,
 ) -> Pod:
     condition: Json = {"type": "Ready", "status": ready}
     condition |= {} if since is None else {"lastTransitionTime": since.isoformat()}

@@ -21,7 +21,14 @@ from common import labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.ray import ongoing, spec_hash
-from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template, first_group
+from support.builders.ray_cluster import (
+    a_container,
+    a_group,
+    a_head,
+    a_ray_cluster,
+    a_template,
+    first_group,
+)
 
 ASKED = {labels.DRAIN_WORKERS: "true"}
 RAYLET = """\
@@ -50,7 +57,9 @@ def a_worker(annotations: dict[str, str] = ASKED, **fields: Any) -> Body:
     template = a_template(a_container("ray-worker", **fields.pop("container", {})))
     template["spec"] |= fields
     cluster = a_ray_cluster(groups=[a_group(template=template)], annotations=annotations)
-    return worker_pod.build(cluster, first_group(cluster), Config(), name="w", replica=ReplicaIndex(0))
+    return worker_pod.build(
+        cluster, first_group(cluster), Config(), name="w", replica=ReplicaIndex(0)
+    )
 
 
 def hook(pod: Body) -> list[str]:
@@ -64,15 +73,23 @@ def test_a_worker_of_a_cluster_that_asks_has_the_hook_and_nothing_else_changes()
     assert asked == other
 
 
-@pytest.mark.parametrize("annotations", [{}, {labels.DRAIN_WORKERS: "false"}, {labels.DRAIN_WORKERS: "yes"}])
+@pytest.mark.parametrize(
+    "annotations", [{}, {labels.DRAIN_WORKERS: "false"}, {labels.DRAIN_WORKERS: "yes"}]
+)
 def test_without_the_wish_there_is_none(annotations: dict[str, str]) -> None:
     assert "lifecycle" not in a_worker(annotations)["spec"]["containers"][0]
 
 
-def a_head_pod(*, kind: str = "RayService", annotations: dict[str, str] = ASKED, **container: Any) -> Body:
-    head = a_head(template=a_template(a_container("ray-head", **container), terminationGracePeriodSeconds=15))
+def a_head_pod(
+    *, kind: str = "RayService", annotations: dict[str, str] = ASKED, **container: Any
+) -> Body:
+    head = a_head(
+        template=a_template(a_container("ray-head", **container), terminationGracePeriodSeconds=15)
+    )
     return head_pod.build(
-        a_ray_cluster(head=head, annotations=annotations, labels={labels.ORIGIN_KIND: kind}), Config(), name="h"
+        a_ray_cluster(head=head, annotations=annotations, labels={labels.ORIGIN_KIND: kind}),
+        Config(),
+        name="h",
     )
 
 
@@ -81,7 +98,9 @@ def a_head_pod(*, kind: str = "RayService", annotations: dict[str, str] = ASKED,
     [
         pytest.param(a_head_pod(annotations={}), id="not asked for"),
         pytest.param(a_head_pod(kind="RayJob"), id="nothing is served"),
-        pytest.param(a_head_pod(ports=[{"name": "gcs-server", "containerPort": 6379}]), id="no port of Serve"),
+        pytest.param(
+            a_head_pod(ports=[{"name": "gcs-server", "containerPort": 6379}]), id="no port of Serve"
+        ),
     ],
 )
 def test_which_head_has_none(pod: Body) -> None:
@@ -103,13 +122,17 @@ def test_a_users_own_hook_stays_and_their_other_handler_too() -> None:
     mine: Body = {"preStop": {"exec": {"command": ["ray", "stop"]}}}
     assert a_worker(container={"lifecycle": mine})["spec"]["containers"][0]["lifecycle"] == mine
     started: Body = {"postStart": {"exec": {"command": ["true"]}}}
-    assert a_worker(container={"lifecycle": started})["spec"]["containers"][0]["lifecycle"].keys() == {
+    assert a_worker(container={"lifecycle": started})["spec"]["containers"][0][
+        "lifecycle"
+    ].keys() == {
         "postStart",
         "preStop",
     }
 
 
-@pytest.mark.parametrize(("grace", "seconds"), [(None, "25"), (120, "115"), (30, "25"), (6, "5"), (0, "5")])
+@pytest.mark.parametrize(
+    ("grace", "seconds"), [(None, "25"), (120, "115"), (30, "25"), (6, "5"), (0, "5")]
+)
 def test_it_ends_before_the_grace_period(grace: int | None, seconds: str) -> None:
     fields: dict[str, Any] = {} if grace is None else {"terminationGracePeriodSeconds": grace}
     assert hook(a_worker(**fields))[1] == seconds
@@ -158,18 +181,26 @@ def metrics() -> Iterator[Callable[[str], int]]:
 
 def wait_of_a_head(port: int, *, metrics: int = 9) -> float:
     """Run the hook of a head that serves at a port, ten times as fast; return how many seconds it took, infinity for more than 3."""
-    ports = [{"name": "serve", "containerPort": port}, {"name": "metrics", "containerPort": metrics}]
+    ports = [
+        {"name": "serve", "containerPort": port},
+        {"name": "metrics", "containerPort": metrics},
+    ]
     command = hook(a_head_pod(ports=ports))
     assert command[:3] == ["timeout", "10", "python"]
     program = command[-1].replace(">= 5", ">= 0.5").replace(">= 15", ">= 1")
     began = time.monotonic()
-    done = subprocess.run(["timeout", "3", sys.executable, "-c", program], check=False, capture_output=True)
+    done = subprocess.run(
+        ["timeout", "3", sys.executable, "-c", program], check=False, capture_output=True
+    )
     assert (done.stderr, done.returncode in {0, 124}) == (b"", True)
     return time.monotonic() - began if done.returncode == 0 else float("inf")
 
 
 def test_a_head_ends_when_nothing_is_connected_to_serve(server: socket.socket) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other, socket.create_connection(other.getsockname()):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        socket.create_connection(other.getsockname()),
+    ):
         assert 0.5 <= wait_of_a_head(server.getsockname()[1]) < 3
 
 
@@ -182,8 +213,15 @@ IDLE: Final = BUSY.replace("2.0", "0.0") + "ray_serve_num_ongoing_requests_at_re
     [
         pytest.param(IDLE, 1, 3, id="a gateway keeps idle connections open"),
         pytest.param(BUSY, math.inf, math.inf, id="a request is in flight"),
-        pytest.param("ray_node_cpu_utilization 1.0\n", math.inf, math.inf, id="Ray dropped the number of a long one"),
-        pytest.param("ray_serve_num_ongoing_http_requests{} none\n", math.inf, math.inf, id="no number"),
+        pytest.param(
+            "ray_node_cpu_utilization 1.0\n",
+            math.inf,
+            math.inf,
+            id="Ray dropped the number of a long one",
+        ),
+        pytest.param(
+            "ray_serve_num_ongoing_http_requests{} none\n", math.inf, math.inf, id="no number"
+        ),
     ],
 )
 def test_a_head_with_connections_ends_when_its_metrics_are_without_requests(
@@ -212,7 +250,9 @@ def ray(tmp_path: Path) -> dict[str, str]:
     (package / "_raylet.py").write_text(RAYLET)
     (raylet / "stat").write_text("77 (raylet) S 1")
     (raylet.parent / "self").mkdir()
-    (programs / "ray").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\ncp {tmp_path}/after {raylet}/stat\n')
+    (programs / "ray").write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\ncp {tmp_path}/after {raylet}/stat\n'
+    )
     (programs / "ray").chmod(0o755)
     (programs / "python").symlink_to(sys.executable)
     (tmp_path / "after").write_text("77 (raylet) Z 1")
@@ -232,7 +272,9 @@ def run(ray: dict[str, str], **fields: Any) -> tuple[int, float]:
     return done.returncode, time.monotonic() - began
 
 
-def test_it_drains_this_node_alone_by_its_id_and_its_deadline(ray: dict[str, str], tmp_path: Path) -> None:
+def test_it_drains_this_node_alone_by_its_id_and_its_deadline(
+    ray: dict[str, str], tmp_path: Path
+) -> None:
     assert run(ray)[0] == 0
     (call,) = (tmp_path / "calls").read_text().splitlines()
     assert call.startswith(
@@ -246,12 +288,16 @@ def test_it_ends_with_the_node_and_does_not_wait_for_a_zombie(ray: dict[str, str
     assert (code, seconds < 20) == (0, True)
 
 
-def test_it_waits_for_a_node_that_does_not_end_until_the_time_is_over(ray: dict[str, str], tmp_path: Path) -> None:
+def test_it_waits_for_a_node_that_does_not_end_until_the_time_is_over(
+    ray: dict[str, str], tmp_path: Path
+) -> None:
     (tmp_path / "after").write_text("77 (raylet) S 1")
     _, seconds = run(ray, terminationGracePeriodSeconds=8)
     assert 4 < seconds < 20
 
 
-def test_without_the_head_it_fails_at_once_and_the_pod_ends(ray: dict[str, str], tmp_path: Path) -> None:
+def test_without_the_head_it_fails_at_once_and_the_pod_ends(
+    ray: dict[str, str], tmp_path: Path
+) -> None:
     code, seconds = run({**ray, "RAY_ADDRESS": "gone:6379"})
     assert (code != 0, seconds < 20, (tmp_path / "calls").exists()) == (True, True, False)

@@ -40,7 +40,10 @@ def test_head_in_order() -> None:
         literal("RAY_PORT", "6379"),
         literal("RAY_ADDRESS", "127.0.0.1:6379"),
         literal("RAY_USAGE_STATS_KUBERAY_IN_USE", "1"),
-        literal("RAY_USAGE_STATS_EXTRA_TAGS", f"kuberay_version={OPERATOR_VERSION};kuberay_crd=RayCluster"),
+        literal(
+            "RAY_USAGE_STATS_EXTRA_TAGS",
+            f"kuberay_version={OPERATOR_VERSION};kuberay_crd=RayCluster",
+        ),
         literal("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "1"),
     ]
 
@@ -77,14 +80,22 @@ def test_worker_of_a_service_in_order() -> None:
 )
 def test_case_103_what_the_template_names_is_not_added(name: str) -> None:
     template = a_template(
-        a_container(env=[{"name": name, "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}])
+        a_container(
+            env=[{"name": name, "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]
+        )
     )
-    cluster = a_ray_cluster(head=a_head(template=template), labels={labels.ORIGIN_KIND: "RayService"})
-    env = ray_container_of(head_of(cluster, Config(default_container_envs=(literal("OURS", "2"),))))["env"]
+    cluster = a_ray_cluster(
+        head=a_head(template=template), labels={labels.ORIGIN_KIND: "RayService"}
+    )
+    env = ray_container_of(
+        head_of(cluster, Config(default_container_envs=(literal("OURS", "2"),)))
+    )["env"]
     assert [entry["name"] for entry in env].count(name) == 1
 
 
-@pytest.mark.parametrize("name", ["RAY_CLUSTER_NAME", "KUBERAY_GEN_RAY_START_CMD", "RAY_USAGE_STATS_EXTRA_TAGS"])
+@pytest.mark.parametrize(
+    "name", ["RAY_CLUSTER_NAME", "KUBERAY_GEN_RAY_START_CMD", "RAY_USAGE_STATS_EXTRA_TAGS"]
+)
 def test_what_is_ours_is_added_again_and_wins(name: str) -> None:
     template = a_template(a_container(env=[literal(name, "theirs")]))
     env = ray_container_of(head_of(a_ray_cluster(head=a_head(template=template))))["env"]
@@ -94,7 +105,12 @@ def test_what_is_ours_is_added_again_and_wins(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("creator", "kind"),
-    [("RayJob", "RayJob"), ("RayService", "RayService"), ("Deployment", "RayCluster"), ("", "RayCluster")],
+    [
+        ("RayJob", "RayJob"),
+        ("RayService", "RayService"),
+        ("Deployment", "RayCluster"),
+        ("", "RayCluster"),
+    ],
 )
 def test_usage_tags_name_the_creator(creator: str, kind: str) -> None:
     pod = head_of(a_ray_cluster(labels={labels.ORIGIN_KIND: creator}), Config(version="x"))

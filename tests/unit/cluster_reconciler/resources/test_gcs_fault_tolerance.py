@@ -9,7 +9,14 @@ from cluster_reconciler.resources import gcs_fault_tolerance, head_pod, owner
 from common import labels
 from common.api.opaque import Json
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
-from support.builders.ray_pod import containers_of, env_of, head_of, ray_container_of, ray_start_of, worker_of
+from support.builders.ray_pod import (
+    containers_of,
+    env_of,
+    head_of,
+    ray_container_of,
+    ray_start_of,
+    worker_of,
+)
 
 FROM_SECRET: Json = {"secretKeyRef": {"name": "s", "key": "k"}}
 ROCKSDB: Json = {"backend": "rocksdb"}
@@ -37,12 +44,16 @@ def redis_env(cluster: Any) -> list[Json]:
             id="a namespace in the options",
         ),
         pytest.param(
-            a_ray_cluster(annotations={labels.FT_ENABLED: "True", labels.EXTERNAL_STORAGE_NAMESPACE: ""}),
+            a_ray_cluster(
+                annotations={labels.FT_ENABLED: "True", labels.EXTERNAL_STORAGE_NAMESPACE: ""}
+            ),
             {labels.FT_ENABLED: "true", labels.EXTERNAL_STORAGE_NAMESPACE: ""},
             id="an annotation, even an empty one",
         ),
         pytest.param(
-            a_ray_cluster(gcs_fault_tolerance_options=ROCKSDB), {labels.FT_ENABLED: "true"}, id="case 35: no namespace"
+            a_ray_cluster(gcs_fault_tolerance_options=ROCKSDB),
+            {labels.FT_ENABLED: "true"},
+            id="case 35: no namespace",
         ),
     ],
 )
@@ -54,9 +65,15 @@ def test_head_annotations(cluster: Any, annotations: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("options", "env", "flags"),
     [
-        pytest.param({}, [{"name": "RAY_REDIS_ADDRESS", "value": ""}], [], id="even an empty address is set"),
         pytest.param(
-            {"redisAddress": "r:1", "redisUsername": {"value": "u"}, "redisPassword": {"valueFrom": FROM_SECRET}},
+            {}, [{"name": "RAY_REDIS_ADDRESS", "value": ""}], [], id="even an empty address is set"
+        ),
+        pytest.param(
+            {
+                "redisAddress": "r:1",
+                "redisUsername": {"value": "u"},
+                "redisPassword": {"valueFrom": FROM_SECRET},
+            },
             [
                 {"name": "RAY_REDIS_ADDRESS", "value": "r:1"},
                 {"name": "REDIS_USERNAME", "value": "u"},
@@ -69,13 +86,17 @@ def test_head_annotations(cluster: Any, annotations: dict[str, str]) -> None:
 )
 def test_case_42_options(options: Json, env: list[Json], flags: list[str]) -> None:
     cluster = a_ray_cluster(gcs_fault_tolerance_options=options)
-    assert redis_env(cluster) == [{"name": "RAY_external_storage_namespace", "value": "uid-of-c"}, *env]
+    assert redis_env(cluster) == [
+        {"name": "RAY_external_storage_namespace", "value": "uid-of-c"},
+        *env,
+    ]
     assert [part for part in ray_start_of(head_of(cluster)).split() if "redis" in part] == flags
 
 
 def test_case_105_annotation_and_a_password_as_param() -> None:
     cluster = a_ray_cluster(
-        head=a_head(ray_start_params={"redis-password": "p"}), annotations={labels.FT_ENABLED: "true"}
+        head=a_head(ray_start_params={"redis-password": "p"}),
+        annotations={labels.FT_ENABLED: "true"},
     )
     assert redis_env(cluster) == [
         {"name": "RAY_external_storage_namespace", "value": "uid-of-c"},
@@ -95,14 +116,23 @@ def test_case_105_a_timeout_of_the_template_is_kept() -> None:
     ("storage", "mount", "claim"),
     [
         pytest.param(None, {}, "c-gcs-pvc", id="case 35: our claim"),
-        pytest.param({"claimName": "mine", "subPath": "p"}, {"subPath": "p"}, "mine", id="the user's claim"),
+        pytest.param(
+            {"claimName": "mine", "subPath": "p"}, {"subPath": "p"}, "mine", id="the user's claim"
+        ),
     ],
 )
 def test_case_35_rocksdb(storage: Json | None, mount: Json, claim: str) -> None:
     options = ROCKSDB | ({"storage": storage} if storage else {})
     pod = head_of(a_ray_cluster(gcs_fault_tolerance_options=options))
-    assert ray_container_of(pod)["volumeMounts"][0] == {"name": "gcs-storage", "mountPath": "/data/gcs", **mount}
-    assert pod["spec"]["volumes"][0] == {"name": "gcs-storage", "persistentVolumeClaim": {"claimName": claim}}
+    assert ray_container_of(pod)["volumeMounts"][0] == {
+        "name": "gcs-storage",
+        "mountPath": "/data/gcs",
+        **mount,
+    }
+    assert pod["spec"]["volumes"][0] == {
+        "name": "gcs-storage",
+        "persistentVolumeClaim": {"claimName": claim},
+    }
     assert ray_container_of(pod)["env"][:2] == [
         {"name": "RAY_gcs_storage", "value": "rocksdb"},
         {"name": "RAY_gcs_storage_path", "value": "/data/gcs"},
@@ -119,7 +149,12 @@ def test_case_35_rocksdb(storage: Json | None, mount: Json, claim: str) -> None:
             id="case 35: the default",
         ),
         pytest.param(
-            {"size": "2Gi", "storageClassName": "", "accessModes": ["ReadWriteMany"], "deletionPolicy": "Retain"},
+            {
+                "size": "2Gi",
+                "storageClassName": "",
+                "accessModes": ["ReadWriteMany"],
+                "deletionPolicy": "Retain",
+            },
             {
                 "accessModes": ["ReadWriteMany"],
                 "resources": {"requests": {"storage": "2Gi"}},
@@ -136,7 +171,12 @@ def test_case_35_claim(storage: Json, spec: Json, *, is_owned: bool) -> None:
     assert gcs_fault_tolerance.build_claim(cluster) == {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "c-gcs-pvc", "namespace": "ns", "labels": {"ray.io/cluster": "c"}, **owners},
+        "metadata": {
+            "name": "c-gcs-pvc",
+            "namespace": "ns",
+            "labels": {"ray.io/cluster": "c"},
+            **owners,
+        },
         "spec": spec,
     }
 
@@ -160,11 +200,19 @@ def test_case_37_job() -> None:
     job = a_cleanup_job()
     size = {"cpu": "200m", "memory": "256Mi"}
     container = ray_container_of(job["spec"]["template"])
-    assert (job["apiVersion"], job["kind"], job["metadata"]["name"]) == ("batch/v1", "Job", "c-redis-cleanup")
+    assert (job["apiVersion"], job["kind"], job["metadata"]["name"]) == (
+        "batch/v1",
+        "Job",
+        "c-redis-cleanup",
+    )
     assert job["metadata"]["ownerReferences"] == owner.references(a_ray_cluster())
     assert job["metadata"]["labels"]["ray.io/node-type"] == "redis-cleanup"
     assert job["spec"]["template"]["metadata"]["labels"] == job["metadata"]["labels"]
-    assert job["spec"] | {"template": {}} == {"backoffLimit": 0, "activeDeadlineSeconds": 300, "template": {}}
+    assert job["spec"] | {"template": {}} == {
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": 300,
+        "template": {},
+    }
     assert list(containers_of(job["spec"]["template"])) == ["ray-head"]
     assert list(containers_of(job["spec"]["template"], "initContainers")) == ["init"]
     assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
@@ -187,7 +235,9 @@ def test_case_37_job() -> None:
 def test_the_template_of_the_job_keeps_the_name_of_the_head(
     template_name: str | None, is_fixed: bool, name: str | None
 ) -> None:
-    template = a_template(a_container("ray-head")) | ({"metadata": {"name": template_name}} if template_name else {})
+    template = a_template(a_container("ray-head")) | (
+        {"metadata": {"name": template_name}} if template_name else {}
+    )
     cluster = a_ray_cluster(head=a_head(template=template), gcs_fault_tolerance_options={})
     job = head_pod.build_cleanup_job(cluster, Config(head_pod_name_is_fixed=is_fixed))
     assert job["spec"]["template"]["metadata"].get("name") == name

@@ -18,7 +18,8 @@ LABELS = {
 
 def test_case_110_ingress() -> None:
     cluster = a_ray_cluster(
-        head=a_head(enable_ingress=True), annotations={"kubernetes.io/ingress.class": "nginx", "note": "x"}
+        head=a_head(enable_ingress=True),
+        annotations={"kubernetes.io/ingress.class": "nginx", "note": "x"},
     )
     backend = {"service": {"name": "c-head-svc", "port": {"number": 8265}}}
     assert ingress.build(cluster) == {
@@ -33,21 +34,35 @@ def test_case_110_ingress() -> None:
         },
         "spec": {
             "ingressClassName": "nginx",
-            "rules": [{"http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}],
+            "rules": [
+                {"http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}
+            ],
         },
     }
 
 
 def test_case_110_options() -> None:
-    options: Json = {"host": "ray.example.com", "path": "/ray", "pathType": "Exact", "tls": [{"secretName": "s"}]}
+    options: Json = {
+        "host": "ray.example.com",
+        "path": "/ray",
+        "pathType": "Exact",
+        "tls": [{"secretName": "s"}],
+    }
     template = a_template(a_container(ports=[{"name": "dashboard", "containerPort": 9}]))
-    spec = ingress.build(a_ray_cluster(head=a_head(template=template, ingress_options=options)))["spec"]
+    spec = ingress.build(a_ray_cluster(head=a_head(template=template, ingress_options=options)))[
+        "spec"
+    ]
     backend = {"service": {"name": "c-head-svc", "port": {"number": 9}}}
     path = {"path": "/ray", "pathType": "Exact", "backend": backend}
-    assert spec == {"rules": [{"host": "ray.example.com", "http": {"paths": [path]}}], "tls": [{"secretName": "s"}]}
+    assert spec == {
+        "rules": [{"host": "ray.example.com", "http": {"paths": [path]}}],
+        "tls": [{"secretName": "s"}],
+    }
 
 
-@pytest.mark.parametrize(("annotations", "ingress_class"), [({}, None), ({"kubernetes.io/ingress.class": ""}, "")])
+@pytest.mark.parametrize(
+    ("annotations", "ingress_class"), [({}, None), ({"kubernetes.io/ingress.class": ""}, "")]
+)
 def test_an_empty_class_is_a_class(annotations: dict[str, str], ingress_class: str | None) -> None:
     spec = ingress.build(a_ray_cluster(annotations=annotations))["spec"]
     assert spec.get("ingressClassName") == ingress_class

@@ -20,18 +20,29 @@ from support.kuberay import goldens, objects
 from support.kuberay.settings import Setting, of_name
 
 TOKEN = "kube-api-access"
-CASES = [(of_name(name), cluster) for name in ("history", "mtls") for cluster in goldens.clusters(of_name(name))]
+CASES = [
+    (of_name(name), cluster)
+    for name in ("history", "mtls")
+    for cluster in goldens.clusters(of_name(name))
+]
 
 
 @pytest.mark.acceptance("raycluster", 120)
-@pytest.mark.parametrize(("setting", "name"), CASES, ids=lambda each: each if isinstance(each, str) else each.name)
+@pytest.mark.parametrize(
+    ("setting", "name"), CASES, ids=lambda each: each if isinstance(each, str) else each.name
+)
 def test_each_pod_is_kuberays(setting: Setting, name: str) -> None:
     theirs = goldens.load(setting, name, namespace=goldens.NAMESPACE)
     theirs[0]["metadata"]["uid"] = objects.CLUSTER_UID
     pods = [each for each in theirs if each["kind"] == "Pod"]
     assert pods
     for pod in pods:
-        assert list(_missing(_made(setting, theirs[0], pod), _comparable(pod), pod["metadata"]["name"])) == []
+        assert (
+            list(
+                _missing(_made(setting, theirs[0], pod), _comparable(pod), pod["metadata"]["name"])
+            )
+            == []
+        )
 
 
 def _made(setting: Setting, cluster: Body, pod: Body) -> Body:
@@ -41,7 +52,9 @@ def _made(setting: Setting, cluster: Body, pod: Body) -> Body:
         made = head_pod.build(decoded, config, name=meta["name"])
     else:
         own = meta["labels"]
-        (group,) = [each for each in traits.worker_groups(decoded) if each.group_name == own[labels.GROUP]]
+        (group,) = [
+            each for each in traits.worker_groups(decoded) if each.group_name == own[labels.GROUP]
+        ]
         index, host = int(own[labels.REPLICA_INDEX]), int(own.get(labels.HOST_INDEX, 0))
         replica = ReplicaIndex(index, host, own.get(labels.REPLICA_NAME))
         made = worker_pod.build(decoded, group, config, name=meta["name"], replica=replica)
@@ -51,14 +64,20 @@ def _made(setting: Setting, cluster: Body, pod: Body) -> Body:
 def _comparable(pod: Body) -> Body:
     """Leave out what the API server mounts, the version in a text, and the script that differs on purpose."""
     spec = pod["spec"]
-    spec["volumes"] = [each for each in spec.get("volumes", []) if not each["name"].startswith(TOKEN)]
+    spec["volumes"] = [
+        each for each in spec.get("volumes", []) if not each["name"].startswith(TOKEN)
+    ]
     for container in (*spec.get("initContainers", []), *spec["containers"]):
         mounts = container.get("volumeMounts", [])
         container["volumeMounts"] = [each for each in mounts if not each["name"].startswith(TOKEN)]
         container["args"] = [" ".join(each.split()) for each in container.get("args", [])]
         if container["name"] == WAIT_FOR_ADDRESS:
             container["args"] = ["SCRIPT"]
-        container["env"] = [each for each in container.get("env", []) if each["name"] != "RAY_USAGE_STATS_EXTRA_TAGS"]
+        container["env"] = [
+            each
+            for each in container.get("env", [])
+            if each["name"] != "RAY_USAGE_STATS_EXTRA_TAGS"
+        ]
     pod["metadata"].get("annotations", {}).pop(labels.KUBERAY_VERSION, None)
     return {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": spec}
 
@@ -68,7 +87,9 @@ def _missing(ours: object, theirs: object, place: str) -> Iterator[str]:
     match ours, theirs:
         case dict(), dict():
             for key, value in cast("dict[str, Any]", ours).items():
-                yield from _missing(value, cast("dict[str, Any]", theirs).get(key), f"{place}/{key}")
+                yield from _missing(
+                    value, cast("dict[str, Any]", theirs).get(key), f"{place}/{key}"
+                )
         case list(), list():
             both = cast("list[Any]", ours), cast("list[Any]", theirs)
             if len(both[0]) != len(both[1]):

@@ -29,12 +29,28 @@ def test_is_gpu(key: str, *, is_gpu: bool) -> None:
     ("resources", "params"),
     [
         pytest.param({}, {}, id="nothing"),
-        pytest.param({"CPU": "1500m", "Memory": "1Ki"}, {"num-cpus": "2", "memory": "1024"}, id="any case, rounded up"),
-        pytest.param({"a.com/gpu": "1", "b.com/gpu": "2"}, {"num-gpus": "2"}, id="the last kind of GPU by name"),
+        pytest.param(
+            {"CPU": "1500m", "Memory": "1Ki"},
+            {"num-cpus": "2", "memory": "1024"},
+            id="any case, rounded up",
+        ),
+        pytest.param(
+            {"a.com/gpu": "1", "b.com/gpu": "2"},
+            {"num-gpus": "2"},
+            id="the last kind of GPU by name",
+        ),
         pytest.param({"x": "lots"}, {}, id="no quantity, no param"),
         pytest.param({"x": "1200m"}, {"resources": """'{"x":1.2}'"""}, id="milli"),
-        pytest.param({"x": "1.2"}, {"resources": """'{"x":1.2000000000000002}'"""}, id="double arithmetic shows"),
-        pytest.param({"B": "2", "a": "500m"}, {"resources": """'{"B":2,"a":0.5}'"""}, id="names sorted, case kept"),
+        pytest.param(
+            {"x": "1.2"},
+            {"resources": """'{"x":1.2000000000000002}'"""},
+            id="double arithmetic shows",
+        ),
+        pytest.param(
+            {"B": "2", "a": "500m"},
+            {"resources": """'{"B":2,"a":0.5}'"""},
+            id="names sorted, case kept",
+        ),
     ],
 )
 def test_from_top_level(resources: dict[str, str], params: dict[str, str]) -> None:
@@ -64,7 +80,11 @@ def test_names_are_escaped_as_go_escapes_them() -> None:
     assert ray_start.render({"a<b>&\u2028": 1.0}) == r"""'{"a\u003cb\u003e\u0026\u2028":1}'"""
 
 
-@given(st.dictionaries(st.text(max_size=8), st.floats(allow_nan=False, allow_infinity=False), max_size=4))
+@given(
+    st.dictionaries(
+        st.text(max_size=8), st.floats(allow_nan=False, allow_infinity=False), max_size=4
+    )
+)
 def test_rendered_amounts_read_back_as_they_were(amounts: dict[str, float]) -> None:
     assert json.loads(ray_start.render(amounts)[1:-1], parse_int=float) == amounts
 

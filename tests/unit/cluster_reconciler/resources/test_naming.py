@@ -27,7 +27,11 @@ def test_a_name_has_a_suffix_of_five_safe_characters() -> None:
 
 def test_owners_with_different_knowledge_draw_the_same_name() -> None:
     version = a_ray_cluster(metadata={"resourceVersion": "2", "generation": 2})
-    others = [an_observation(a_pod("a")), an_observation(*some_workers(3)), an_observation(cluster=version)]
+    others = [
+        an_observation(a_pod("a")),
+        an_observation(*some_workers(3)),
+        an_observation(cluster=version),
+    ]
     assert {draw(each, "7") for each in others} == {draw(an_observation(), "7")}
 
 
@@ -40,7 +44,9 @@ def test_place_cluster_and_hour_change_the_name() -> None:
 def test_the_first_pods_are_named_by_the_hour_of_their_cluster_whenever_they_are_made() -> None:
     made = {"creationTimestamp": "2026-01-01T11:59:50Z"}
     new = an_observation(cluster=a_ray_cluster(metadata=made))
-    observed = an_observation(cluster=a_ray_cluster(metadata=made, status={"lastUpdateTime": "2026-01-01T11:59:59Z"}))
+    observed = an_observation(
+        cluster=a_ray_cluster(metadata=made, status={"lastUpdateTime": "2026-01-01T11:59:59Z"})
+    )
     assert draw(new) == draw(new, hours=1)
     assert draw(observed) != draw(observed, hours=1)
 
@@ -59,7 +65,9 @@ def test_what_is_there_what_is_gone_and_what_the_autoscaler_names_is_passed_over
 def test_the_hosts_of_a_replica_share_its_name_and_move_on_together() -> None:
     hosts, replica = Namer(an_observation()).draw(PREFIX, "g", "0", hosts=3)
     assert len(set(hosts)) == 3
-    others, other = Namer(an_observation(taken=frozenset({hosts[1]}))).draw(PREFIX, "g", "0", hosts=3)
+    others, other = Namer(an_observation(taken=frozenset({hosts[1]}))).draw(
+        PREFIX, "g", "0", hosts=3
+    )
     assert {*hosts, replica}.isdisjoint({*others, other})
 
 

@@ -11,7 +11,13 @@ from support.builders.ray_cluster import a_group, a_head, a_ray_cluster
 AMONG: Body = {"podSelector": {"matchLabels": {"ray.io/cluster": "c"}}}
 DNS: Json = {"to": [{"namespaceSelector": {}}], "ports": [{"port": 53, "protocol": "UDP"}]}
 BY_JOB = {"ray.io/job-submission-mode": "K8sJobMode"}
-JOB: Json = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "j", "uid": "u", "controller": True}
+JOB: Json = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayJob",
+    "name": "j",
+    "uid": "u",
+    "controller": True,
+}
 WEB: Json = {"ports": [{"port": 80}]}
 
 
@@ -39,7 +45,9 @@ def test_one_for_the_head_and_one_for_each_group() -> None:
         "app.kubernetes.io/created-by": "kuberay-operator",
     }
     assert head["metadata"]["ownerReferences"][0]["controller"] is True
-    assert head["spec"]["podSelector"] == {"matchLabels": {"ray.io/cluster": "c", "ray.io/node-type": "head"}}
+    assert head["spec"]["podSelector"] == {
+        "matchLabels": {"ray.io/cluster": "c", "ray.io/node-type": "head"}
+    }
     assert worker["metadata"]["labels"]["ray.io/group"] == "a"
     assert worker["spec"]["podSelector"] == {
         "matchLabels": {"ray.io/cluster": "c", "ray.io/node-type": "worker", "ray.io/group": "a"}
@@ -49,8 +57,16 @@ def test_one_for_the_head_and_one_for_each_group() -> None:
 @pytest.mark.parametrize(
     ("mode", "types", "fields"),
     [
-        (None, ["Ingress", "Egress"], {"ingress": [{"from": [AMONG]}], "egress": [{"to": [AMONG]}]}),
-        ("DenyAll", ["Ingress", "Egress"], {"ingress": [{"from": [AMONG]}], "egress": [{"to": [AMONG]}]}),
+        (
+            None,
+            ["Ingress", "Egress"],
+            {"ingress": [{"from": [AMONG]}], "egress": [{"to": [AMONG]}]},
+        ),
+        (
+            "DenyAll",
+            ["Ingress", "Egress"],
+            {"ingress": [{"from": [AMONG]}], "egress": [{"to": [AMONG]}]},
+        ),
         ("DenyAllIngress", ["Ingress"], {"ingress": [{"from": [AMONG]}]}),
         ("DenyAllEgress", ["Egress"], {"egress": [{"to": [AMONG]}]}),
     ],
@@ -65,13 +81,19 @@ def test_a_mode_names_the_directions_that_are_denied(
 
 def test_rules_of_the_user_follow_ours() -> None:
     policy: Json = {"head": {"ingressRules": [WEB]}, "worker": {"egressRules": [DNS]}}
-    assert spec_of(policy)["ingress"] == [{"from": [AMONG]}, {"ports": [{"port": 80, "protocol": "TCP"}]}]
+    assert spec_of(policy)["ingress"] == [
+        {"from": [AMONG]},
+        {"ports": [{"port": 80, "protocol": "TCP"}]},
+    ]
     assert spec_of(policy)["egress"] == [{"to": [AMONG]}]
     assert spec_of(policy, "c-workers-g")["egress"] == [{"to": [AMONG]}, DNS]
 
 
 def test_the_rules_of_a_group_replace_those_of_all_workers() -> None:
-    policy: Json = {"worker": {"egressRules": [DNS]}, "workerGroups": [{"groupName": "a", "ingressRules": [WEB]}]}
+    policy: Json = {
+        "worker": {"egressRules": [DNS]},
+        "workerGroups": [{"groupName": "a", "ingressRules": [WEB]}],
+    }
     groups = [a_group("a"), a_group("b")]
     assert spec_of(policy, "c-workers-a", groups=groups)["egress"] == [{"to": [AMONG]}]
     assert len(spec_of(policy, "c-workers-a", groups=groups)["ingress"]) == 2
@@ -91,7 +113,10 @@ def test_the_rules_of_a_group_replace_those_of_all_workers() -> None:
 )
 def test_the_submitter_of_a_rayjob_reaches_the_dashboard(params: dict[str, str], port: int) -> None:
     cluster = a_ray_cluster(
-        network_policy={}, labels=BY_JOB, metadata={"ownerReferences": [JOB]}, head=a_head(ray_start_params=params)
+        network_policy={},
+        labels=BY_JOB,
+        metadata={"ownerReferences": [JOB]},
+        head=a_head(ray_start_params=params),
     )
     pods = {"ray.io/originated-from-cr-name": "j", "ray.io/originated-from-crd": "RayJob"}
     assert network_policy.build(cluster)["c-head"]["spec"]["ingress"][1] == {

@@ -35,7 +35,9 @@ OLD = Config(gates=BETA - {Gate.MULTI_HOST_INDEXING})
     ("head", "spec", "config", "differences"),
     [
         pytest.param(a_head(), {}, Config(), {}, id="the built-in ones"),
-        pytest.param(a_head(labels={"a": "b"}), {}, Config(), {"a": "b"}, id="case 101: the group's labels"),
+        pytest.param(
+            a_head(labels={"a": "b"}), {}, Config(), {"a": "b"}, id="case 101: the group's labels"
+        ),
         pytest.param(
             a_head(template=a_template(labels={"a": "template"}), labels={"a": "group"}),
             {},
@@ -45,7 +47,9 @@ OLD = Config(gates=BETA - {Gate.MULTI_HOST_INDEXING})
         ),
         pytest.param(
             a_head(
-                template=a_template(labels={"ray.io/cluster": "evil", "ray.io/group": "x", "ray.io/node-type": "y"})
+                template=a_template(
+                    labels={"ray.io/cluster": "evil", "ray.io/group": "x", "ray.io/node-type": "y"}
+                )
             ),
             {},
             Config(),
@@ -53,7 +57,11 @@ OLD = Config(gates=BETA - {Gate.MULTI_HOST_INDEXING})
             id="case 102: what we select by stays",
         ),
         pytest.param(
-            a_head(template=a_template(labels={"app.kubernetes.io/name": "x", "ray.io/identifier": "y"})),
+            a_head(
+                template=a_template(
+                    labels={"app.kubernetes.io/name": "x", "ray.io/identifier": "y"}
+                )
+            ),
             {},
             Config(),
             {"app.kubernetes.io/name": "x", "ray.io/identifier": "y"},
@@ -73,11 +81,20 @@ OLD = Config(gates=BETA - {Gate.MULTI_HOST_INDEXING})
             {"ray.io/serve": "false"},
             id="case 96: the head of a service is let in by hand",
         ),
-        pytest.param(a_head(), {"labels": {"team": "x"}}, Config(), {}, id="the cluster's labels are not copied"),
+        pytest.param(
+            a_head(),
+            {"labels": {"team": "x"}},
+            Config(),
+            {},
+            id="the cluster's labels are not copied",
+        ),
     ],
 )
 def test_head(head: Json, spec: Json, config: Config, differences: dict[str, str]) -> None:
-    assert head_of(a_ray_cluster(head=head, **spec), config)["metadata"]["labels"] == {**HEAD, **differences}
+    assert head_of(a_ray_cluster(head=head, **spec), config)["metadata"]["labels"] == {
+        **HEAD,
+        **differences,
+    }
 
 
 @pytest.mark.parametrize(
@@ -85,7 +102,10 @@ def test_head(head: Json, spec: Json, config: Config, differences: dict[str, str
     [
         pytest.param(a_group(), ReplicaIndex(0), {}, id="the first replica"),
         pytest.param(
-            a_group(), ReplicaIndex(4), {"ray.io/worker-group-replica-index": "4"}, id="case 51: the fifth replica"
+            a_group(),
+            ReplicaIndex(4),
+            {"ray.io/worker-group-replica-index": "4"},
+            id="case 51: the fifth replica",
         ),
         pytest.param(
             a_group(num_of_hosts=4),
@@ -105,7 +125,11 @@ def test_worker(group: Json, replica: ReplicaIndex, differences: dict[str, str])
 
 
 def test_case_72_no_indexes_with_the_gate_off() -> None:
-    pod = worker_of(a_ray_cluster(groups=[a_group(num_of_hosts=4)]), OLD, ReplicaIndex(1, host=3, replica_name="x"))
+    pod = worker_of(
+        a_ray_cluster(groups=[a_group(num_of_hosts=4)]),
+        OLD,
+        ReplicaIndex(1, host=3, replica_name="x"),
+    )
     without = {key: value for key, value in WORKER.items() if key != labels.REPLICA_INDEX}
     assert pod["metadata"]["labels"] == without
 
@@ -115,7 +139,9 @@ def test_case_96_workers_of_a_service_may_serve() -> None:
     assert pod["metadata"]["labels"] == {**WORKER, "ray.io/serve": "true"}
 
 
-LABELS = st.dictionaries(st.sampled_from([*WORKER, labels.SERVE, "team"]), st.sampled_from(["x", "y"]))
+LABELS = st.dictionaries(
+    st.sampled_from([*WORKER, labels.SERVE, "team"]), st.sampled_from(["x", "y"])
+)
 
 
 @given(template=LABELS, group=LABELS, defaults=LABELS)

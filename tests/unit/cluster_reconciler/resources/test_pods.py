@@ -10,7 +10,14 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.resources import head_pod, owner, worker_pod
 from cluster_reconciler.resources.node import ReplicaIndex
 from common.api.opaque import Json
-from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template, first_group
+from support.builders.ray_cluster import (
+    a_container,
+    a_group,
+    a_head,
+    a_ray_cluster,
+    a_template,
+    first_group,
+)
 from support.builders.ray_pod import head_of, ray_container_of, worker_of
 
 FIXED = Config(head_pod_name_is_fixed=True)
@@ -24,20 +31,27 @@ FIXED = Config(head_pod_name_is_fixed=True)
         pytest.param("mine", FIXED, ("c-head", None), id="case 49: the fixed name wins over both"),
     ],
 )
-def test_head_names(template_name: str | None, config: Config, names: tuple[str, str | None]) -> None:
+def test_head_names(
+    template_name: str | None, config: Config, names: tuple[str, str | None]
+) -> None:
     cluster = a_ray_cluster(head=a_head(template=a_template(name=template_name)))
     metadata = head_of(cluster, config)["metadata"]
     assert (metadata["name"], metadata.get("generateName")) == names
 
 
 def test_case_104_long_prefixes_are_cut() -> None:
-    cluster = a_ray_cluster("a" * 29, groups=[a_group("G" * 30, template=a_template(name="theirs"))])
+    cluster = a_ray_cluster(
+        "a" * 29, groups=[a_group("G" * 30, template=a_template(name="theirs"))]
+    )
     metadata = worker_of(cluster)["metadata"]
     assert metadata["generateName"] == "a" * 29 + "-" + "g" * 20 + "-worker-"
     assert metadata["name"] == "c-g-worker-abcde"
 
 
-@given(cluster=st.from_regex(r"[a-z][-a-z0-9]{0,52}", fullmatch=True), group=st.text("abC-9", min_size=1, max_size=70))
+@given(
+    cluster=st.from_regex(r"[a-z][-a-z0-9]{0,52}", fullmatch=True),
+    group=st.text("abC-9", min_size=1, max_size=70),
+)
 def test_drawn_names_leave_room_for_a_suffix(cluster: str, group: str) -> None:
     found = a_ray_cluster(cluster, groups=[a_group(group)])
     for prefix in (head_pod.name_prefix(found), worker_pod.name_prefix(found, first_group(found))):
@@ -58,7 +72,9 @@ def test_case_19_owner_and_namespace() -> None:
 
 def test_the_owner_reference() -> None:
     owned_by = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c", "uid": "uid-of-c"}
-    assert owner.references(a_ray_cluster()) == [{**owned_by, "controller": True, "blockOwnerDeletion": True}]
+    assert owner.references(a_ray_cluster()) == [
+        {**owned_by, "controller": True, "blockOwnerDeletion": True}
+    ]
 
 
 def test_everything_in_the_template_is_kept_even_unknown_fields() -> None:
@@ -68,7 +84,9 @@ def test_everything_in_the_template_is_kept_even_unknown_fields() -> None:
         "priorityClassName": "high",
         "futureField": {"a": [1]},
     }
-    template = a_template(a_container(futureField="x"), annotations={"note": "mine"}, finalizers=None)
+    template = a_template(
+        a_container(futureField="x"), annotations={"note": "mine"}, finalizers=None
+    )
     template["spec"] |= unknown
     template["metadata"]["finalizers"] = ["example.com/wait"]
     pod = worker_of(a_ray_cluster(groups=[a_group(template=template)]))
@@ -90,27 +108,41 @@ def test_default_annotations_only_fill_gaps() -> None:
     [
         pytest.param([], [("metrics", 8080)], id="added when absent"),
         pytest.param([("metrics", 9)], [("metrics", 9)], id="another number of that name is kept"),
-        pytest.param([("m", 8080)], [("m", 8080), ("metrics", 8080)], id="another name does not count"),
+        pytest.param(
+            [("m", 8080)], [("m", 8080), ("metrics", 8080)], id="another name does not count"
+        ),
     ],
 )
 def test_metrics_port(ports: list[tuple[str, int]], expected: list[tuple[str, int]]) -> None:
     declared = [{"name": name, "containerPort": number} for name, number in ports]
-    pod = worker_of(a_ray_cluster(groups=[a_group(template=a_template(a_container(ports=declared)))]))
-    assert [(port["name"], port["containerPort"]) for port in ray_container_of(pod)["ports"]] == expected
+    pod = worker_of(
+        a_ray_cluster(groups=[a_group(template=a_template(a_container(ports=declared)))])
+    )
+    assert [
+        (port["name"], port["containerPort"]) for port in ray_container_of(pod)["ports"]
+    ] == expected
 
 
 def test_inputs_are_left_alone_and_pods_share_nothing() -> None:
     env: Json = {"name": "OURS", "value": "1"}
     config = Config(
-        head_sidecars=({"name": "side", "env": []},), worker_sidecars=({"name": "side"},), default_container_envs=(env,)
+        head_sidecars=({"name": "side", "env": []},),
+        worker_sidecars=({"name": "side"},),
+        default_container_envs=(env,),
     )
     cluster = a_ray_cluster(
         enable_in_tree_autoscaling=True,
         autoscaler_options={"env": [{"name": "X", "value": "y"}], "resources": {"limits": {}}},
-        gcs_fault_tolerance_options={"redisPassword": {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}},
+        gcs_fault_tolerance_options={
+            "redisPassword": {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+        },
         auth_options={"mode": "token", "enableK8sTokenAuth": True},
     )
-    group, spec_before, config_before = first_group(cluster), copy.deepcopy(cluster.spec), copy.deepcopy(config)
+    group, spec_before, config_before = (
+        first_group(cluster),
+        copy.deepcopy(cluster.spec),
+        copy.deepcopy(config),
+    )
     pods = [
         head_pod.build(cluster, config, name="h"),
         worker_pod.build(cluster, group, config, name="w", replica=ReplicaIndex(0)),

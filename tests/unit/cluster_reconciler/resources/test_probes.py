@@ -59,7 +59,10 @@ def test_case_95_head(version: str, handler: Json) -> None:
 
 @pytest.mark.parametrize(
     ("version", "handler"),
-    [pytest.param("2.53.0", HTTP, id="HTTP"), pytest.param("2.52.0", shell(RAYLET), id="only the raylet is asked")],
+    [
+        pytest.param("2.53.0", HTTP, id="HTTP"),
+        pytest.param("2.52.0", shell(RAYLET), id="only the raylet is asked"),
+    ],
 )
 def test_case_95_worker(version: str, handler: Json) -> None:
     container = ray_container_of(worker_of(a_ray_cluster(ray_version=version)))
@@ -81,7 +84,9 @@ def test_case_96_head_of_a_service_is_as_any_head() -> None:
 
 def test_the_proxy_is_asked_at_the_port_named_serve() -> None:
     template = a_template(a_container(ports=[{"name": "serve", "containerPort": 9000}]))
-    container = ray_container_of(worker_of(a_ray_cluster(labels=SERVICE, groups=[a_group(template=template)])))
+    container = ray_container_of(
+        worker_of(a_ray_cluster(labels=SERVICE, groups=[a_group(template=template)]))
+    )
     expected = shell(RAYLET, SERVE.replace("8000", "9000"))
     assert container["readinessProbe"] == readiness(expected, timeout=2, failures=1)
 
@@ -89,10 +94,16 @@ def test_the_proxy_is_asked_at_the_port_named_serve() -> None:
 @pytest.mark.parametrize(
     ("params", "agent", "dashboard"),
     [
-        pytest.param({"dashboard-agent-listen-port": "1", "dashboard-port": "2"}, 1, 2, id="the user's ports"),
-        pytest.param({"dashboard-agent-listen-port": "x", "dashboard-port": ""}, 52365, 8265, id="no numbers"),
+        pytest.param(
+            {"dashboard-agent-listen-port": "1", "dashboard-port": "2"}, 1, 2, id="the user's ports"
+        ),
+        pytest.param(
+            {"dashboard-agent-listen-port": "x", "dashboard-port": ""}, 52365, 8265, id="no numbers"
+        ),
         pytest.param({"dashboard-port": "4294967296"}, 52365, 8265, id="not a 32-bit number"),
-        pytest.param({"dashboard-port": "9" * 5000}, 52365, 8265, id="more digits than anybody reads"),
+        pytest.param(
+            {"dashboard-port": "9" * 5000}, 52365, 8265, id="more digits than anybody reads"
+        ),
     ],
 )
 def test_ports(params: dict[str, str], agent: int, dashboard: int) -> None:

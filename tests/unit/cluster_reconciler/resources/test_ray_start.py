@@ -9,7 +9,10 @@ from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_clu
 from support.builders.ray_pod import head_of, ray_container_of, ray_start_of, worker_of
 
 ULIMIT = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}; "
-SIZE: Json = {"limits": {"cpu": "1500m", "memory": "2Gi"}, "requests": {"cpu": "1500m", "memory": "2Gi"}}
+SIZE: Json = {
+    "limits": {"cpu": "1500m", "memory": "2Gi"},
+    "requests": {"cpu": "1500m", "memory": "2Gi"},
+}
 PLAIN_HEAD = (
     "ray start --head  --block  --dashboard-agent-listen-port=52365  --dashboard-host=0.0.0.0  "
     "--metrics-export-port=8080 "
@@ -17,13 +20,19 @@ PLAIN_HEAD = (
 
 
 def a_sized_head(resources: Json, params: dict[str, str] | None = None) -> Json:
-    return a_head(template=a_template(a_container(resources=resources)), ray_start_params=params or {})
+    return a_head(
+        template=a_template(a_container(resources=resources)), ray_start_params=params or {}
+    )
 
 
 def flags_of(head: Json) -> list[str]:
     """Return the head's flags, those apart that every head has."""
     every = PLAIN_HEAD.split()
-    return [part for part in ray_start_of(head_of(a_ray_cluster(head=head))).split() if part not in every]
+    return [
+        part
+        for part in ray_start_of(head_of(a_ray_cluster(head=head))).split()
+        if part not in every
+    ]
 
 
 def test_case_85_golden_head_command() -> None:
@@ -65,13 +74,30 @@ def test_workers_follow_the_heads_port_name_and_domain() -> None:
     ("resources", "params", "flags"),
     [
         pytest.param({}, {}, [], id="no resources, no flags"),
-        pytest.param({"requests": {"cpu": "200m"}}, {}, ["--num-cpus=1"], id="case 86: a CPU request is rounded up"),
-        pytest.param({"requests": {"memory": "1Gi"}}, {}, [], id="case 86: a memory request does not count"),
         pytest.param(
-            {"limits": {"cpu": "0"}, "requests": {"cpu": "3"}}, {}, ["--num-cpus=3"], id="a zero limit does not count"
+            {"requests": {"cpu": "200m"}},
+            {},
+            ["--num-cpus=1"],
+            id="case 86: a CPU request is rounded up",
         ),
-        pytest.param({"limits": {"cpu": 2}}, {}, ["--num-cpus=2"], id="a bare number is a quantity"),
-        pytest.param({"limits": {"cpu": "4"}}, {"num-cpus": "0"}, ["--num-cpus=0"], id="what the user sets stays"),
+        pytest.param(
+            {"requests": {"memory": "1Gi"}}, {}, [], id="case 86: a memory request does not count"
+        ),
+        pytest.param(
+            {"limits": {"cpu": "0"}, "requests": {"cpu": "3"}},
+            {},
+            ["--num-cpus=3"],
+            id="a zero limit does not count",
+        ),
+        pytest.param(
+            {"limits": {"cpu": 2}}, {}, ["--num-cpus=2"], id="a bare number is a quantity"
+        ),
+        pytest.param(
+            {"limits": {"cpu": "4"}},
+            {"num-cpus": "0"},
+            ["--num-cpus=0"],
+            id="what the user sets stays",
+        ),
         pytest.param({"limits": {"nvidia.com/gpu": "2"}}, {}, ["--num-gpus=2"], id="case 87: GPUs"),
         pytest.param(
             {"limits": {"nvidia.com/gpu": "2", "amd.com/gpu": "1"}},
@@ -86,7 +112,10 @@ def test_workers_follow_the_heads_port_name_and_domain() -> None:
             id="a slice of a GPU counts, none of them does not",
         ),
         pytest.param(
-            {"limits": {"google.com/tpu": "4"}}, {}, ["""--resources='{"TPU":4}'"""], id="case 88: an accelerator"
+            {"limits": {"google.com/tpu": "4"}},
+            {},
+            ["""--resources='{"TPU":4}'"""],
+            id="case 88: an accelerator",
         ),
         pytest.param(
             {"limits": {"google.com/tpu": "4"}},
@@ -121,9 +150,15 @@ def test_flags_from_resources(resources: Json, params: dict[str, str], flags: li
 @pytest.mark.parametrize(
     ("params", "flags"),
     [
-        pytest.param({"include-dashboard": "false"}, ["--include-dashboard=false"], id="case 89: a boolean option"),
+        pytest.param(
+            {"include-dashboard": "false"},
+            ["--include-dashboard=false"],
+            id="case 89: a boolean option",
+        ),
         pytest.param({"log-color": "True"}, ["--log-color=True"], id="another boolean option"),
-        pytest.param({"include-log-monitor": "false"}, ["--include-log-monitor=false"], id="and the third"),
+        pytest.param(
+            {"include-log-monitor": "false"}, ["--include-log-monitor=false"], id="and the third"
+        ),
         pytest.param({"foo": "false"}, [], id="case 89: a flag that is off"),
         pytest.param({"foo": "True"}, ["--foo"], id="case 89: a flag that is on"),
         pytest.param({"foo": "$BAR"}, ["--foo=$BAR"], id="shell text is left alone"),
@@ -146,15 +181,27 @@ def test_params_that_the_user_may_set_and_the_one_they_may_not() -> None:
 
 
 def test_case_101_top_level_resources_and_labels() -> None:
-    head = a_head(resources={"cpu": "2", "nvidia.com/gpu": "1", "custom": "3"}, labels={"b": "", "a": "b"})
-    assert flags_of(head) == ["--labels=a=b,b=", "--num-cpus=2", "--num-gpus=1", """--resources='{"custom":3}'"""]
+    head = a_head(
+        resources={"cpu": "2", "nvidia.com/gpu": "1", "custom": "3"}, labels={"b": "", "a": "b"}
+    )
+    assert flags_of(head) == [
+        "--labels=a=b,b=",
+        "--num-cpus=2",
+        "--num-gpus=1",
+        """--resources='{"custom":3}'""",
+    ]
 
 
 @pytest.mark.parametrize(
     ("command", "args", "expected"),
     [
         pytest.param(None, None, ULIMIT + PLAIN_HEAD, id="no command of their own"),
-        pytest.param(["echo"], ["hi"], f" echo  hi  && {ULIMIT}{PLAIN_HEAD}", id="case 90: theirs comes first"),
+        pytest.param(
+            ["echo"],
+            ["hi"],
+            f" echo  hi  && {ULIMIT}{PLAIN_HEAD}",
+            id="case 90: theirs comes first",
+        ),
         pytest.param([], ["echo hi"], f" echo hi  && {ULIMIT}{PLAIN_HEAD}", id="arguments alone"),
         pytest.param(
             ["ray", "start"],
@@ -164,8 +211,12 @@ def test_case_101_top_level_resources_and_labels() -> None:
         ),
     ],
 )
-def test_container_command(command: list[str] | None, args: list[str] | None, expected: str) -> None:
-    pod = head_of(a_ray_cluster(head=a_head(template=a_template(a_container(command=command, args=args)))))
+def test_container_command(
+    command: list[str] | None, args: list[str] | None, expected: str
+) -> None:
+    pod = head_of(
+        a_ray_cluster(head=a_head(template=a_template(a_container(command=command, args=args))))
+    )
     assert ray_container_of(pod)["command"] == ["/bin/bash", "-c", "--"]
     assert ray_container_of(pod)["args"] == [expected]
 
@@ -173,15 +224,24 @@ def test_container_command(command: list[str] | None, args: list[str] | None, ex
 @pytest.mark.parametrize(
     ("cluster_annotations", "template_annotations", "args"),
     [
-        pytest.param({labels.OVERWRITE_CONTAINER_CMD: "TRUE"}, {}, ["mine"], id="case 91: annotation on the cluster"),
-        pytest.param({}, {labels.OVERWRITE_CONTAINER_CMD: "True"}, ["mine"], id="annotation on the template"),
+        pytest.param(
+            {labels.OVERWRITE_CONTAINER_CMD: "TRUE"},
+            {},
+            ["mine"],
+            id="case 91: annotation on the cluster",
+        ),
+        pytest.param(
+            {}, {labels.OVERWRITE_CONTAINER_CMD: "True"}, ["mine"], id="annotation on the template"
+        ),
         pytest.param({}, {}, ["sleep 1; ray start --head"], id="case 92: the user starts Ray"),
     ],
 )
 def test_command_left_alone(
     cluster_annotations: dict[str, str], template_annotations: dict[str, str], args: list[str]
 ) -> None:
-    template = a_template(a_container(command=["sh", "-c"], args=args), annotations=template_annotations)
+    template = a_template(
+        a_container(command=["sh", "-c"], args=args), annotations=template_annotations
+    )
     pod = head_of(a_ray_cluster(head=a_head(template=template), annotations=cluster_annotations))
     assert ray_container_of(pod)["command"] == ["sh", "-c"]
     assert ray_container_of(pod)["args"] == args
@@ -189,7 +249,9 @@ def test_command_left_alone(
 
 
 def test_case_91_pods_carry_the_clusters_annotation() -> None:
-    pod = worker_of(a_ray_cluster(annotations={labels.OVERWRITE_CONTAINER_CMD: "True", "other": "x"}))
+    pod = worker_of(
+        a_ray_cluster(annotations={labels.OVERWRITE_CONTAINER_CMD: "True", "other": "x"})
+    )
     assert pod["metadata"]["annotations"] == {labels.OVERWRITE_CONTAINER_CMD: "true"}
 
 

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from cluster_reconciler.in_pod import raybus_drain
-from cluster_reconciler.in_pod.raybus_drain import CloseWhenDraining, HaProxyDrain, Mark, Message, Receive, Send
+from cluster_reconciler.in_pod.raybus_drain import (
+    CloseWhenDraining,
+    HaProxyDrain,
+    Mark,
+    Message,
+    Receive,
+    Send,
+)
 from support.fakes.clock import FakeClock
 
 MARKED = 'kubernetes.io/config.seen="now"\nraybus.io/draining="true"\n'
@@ -56,20 +63,28 @@ async def test_an_answer_of_a_marked_pod_closes_its_connection(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", 'raybus.io/draining="false"\n', 'other="raybus.io/draining=\\"true\\""\n', "\x00"]
+    "text",
+    [None, "", 'raybus.io/draining="false"\n', 'other="raybus.io/draining=\\"true\\""\n', "\x00"],
 )
 async def test_without_the_mark_answers_pass_as_they_are(tmp_path: Path, text: str | None) -> None:
-    assert await answered(CloseWhenDraining(hello, a_mark(tmp_path / "annotations", text))) == [START, BODY]
+    assert await answered(CloseWhenDraining(hello, a_mark(tmp_path / "annotations", text))) == [
+        START,
+        BODY,
+    ]
 
 
-async def test_a_mark_that_comes_while_an_application_works_counts_for_its_answer(tmp_path: Path) -> None:
+async def test_a_mark_that_comes_while_an_application_works_counts_for_its_answer(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "annotations"
 
     async def slow(_scope: Message, _receive: Receive, send: Send) -> None:
         path.write_text(MARKED)
         await send(START)
 
-    assert await answered(CloseWhenDraining(slow, a_mark(path, ""))) == [{**START, "headers": CLOSED}]
+    assert await answered(CloseWhenDraining(slow, a_mark(path, ""))) == [
+        {**START, "headers": CLOSED}
+    ]
 
 
 async def test_the_file_is_read_twice_a_second_at_most(tmp_path: Path) -> None:
@@ -83,9 +98,14 @@ async def test_the_file_is_read_twice_a_second_at_most(tmp_path: Path) -> None:
     assert mark.is_set()
 
 
-@pytest.mark.parametrize("scope", [{"type": "websocket"}, {"type": "lifespan"}, {"type": "http", "http_version": "2"}])
+@pytest.mark.parametrize(
+    "scope", [{"type": "websocket"}, {"type": "lifespan"}, {"type": "http", "http_version": "2"}]
+)
 async def test_other_protocols_are_left_alone(tmp_path: Path, scope: Message) -> None:
-    assert await answered(CloseWhenDraining(hello, a_mark(tmp_path / "annotations")), scope) == [START, BODY]
+    assert await answered(CloseWhenDraining(hello, a_mark(tmp_path / "annotations")), scope) == [
+        START,
+        BODY,
+    ]
 
 
 async def test_switched_protocols_are_left_alone(tmp_path: Path) -> None:
@@ -187,15 +207,23 @@ def test_what_ray_refuses_is_tried_again(tmp_path: Path) -> None:
 class Serve:
     """Ray and Serve's constants, as the module imports them: the node it runs on, all nodes, and the actors of some."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, nodes: list[dict[str, Any]], proxies: set[str]) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, nodes: list[dict[str, Any]], proxies: set[str]
+    ) -> None:
         self.called: list[tuple[str, bool]] = []
         self.waited: list[int] = []
         self._proxies = proxies
         ray, constants = ModuleType("ray"), ModuleType("ray.serve._private.constants")
         vars(ray).update(
-            get_runtime_context=lambda: self, get_actor=self._actor, get=self._get, wait=self._wait, nodes=lambda: nodes
+            get_runtime_context=lambda: self,
+            get_actor=self._actor,
+            get=self._get,
+            wait=self._wait,
+            nodes=lambda: nodes,
         )
-        vars(constants).update(RAY_SERVE_ENABLE_HA_PROXY=True, SERVE_PROXY_NAME="PROXY", SERVE_NAMESPACE="serve")
+        vars(constants).update(
+            RAY_SERVE_ENABLE_HA_PROXY=True, SERVE_PROXY_NAME="PROXY", SERVE_NAMESPACE="serve"
+        )
         monkeypatch.setitem(sys.modules, "ray", ray)
         monkeypatch.setitem(sys.modules, "ray.serve._private.constants", constants)
 
@@ -227,7 +255,9 @@ def a_node(name: str, *, is_alive: bool = True, is_head: bool = False) -> dict[s
     return {"NodeID": name, "Alive": is_alive, "Resources": resources}
 
 
-def test_with_ha_proxy_a_thread_notifies_the_actor_of_this_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_ha_proxy_a_thread_notifies_the_actor_of_this_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     begun: list[Callable[[], None]] = []
 
     class Thread:
@@ -243,16 +273,32 @@ def test_with_ha_proxy_a_thread_notifies_the_actor_of_this_node(monkeypatch: pyt
     assert serve.called == [("serve/PROXY-n1", True)]
 
 
-def test_the_head_has_the_ha_proxies_of_all_other_nodes_drain(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = [a_node("n1", is_head=True), a_node("n2"), a_node("gone", is_alive=False), a_node("without"), a_node("n3")]
-    serve = Serve(monkeypatch, nodes=nodes, proxies={"PROXY-n1", "PROXY-n2", "PROXY-n3", "PROXY-gone"})
+def test_the_head_has_the_ha_proxies_of_all_other_nodes_drain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = [
+        a_node("n1", is_head=True),
+        a_node("n2"),
+        a_node("gone", is_alive=False),
+        a_node("without"),
+        a_node("n3"),
+    ]
+    serve = Serve(
+        monkeypatch, nodes=nodes, proxies={"PROXY-n1", "PROXY-n2", "PROXY-n3", "PROXY-gone"}
+    )
     raybus_drain.drain_others()
     assert sorted(serve.called) == [("serve/PROXY-n2", True), ("serve/PROXY-n3", True)]
     assert serve.waited == [2]
 
 
-def test_a_worker_leaves_the_ha_proxies_of_other_nodes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    serve = Serve(monkeypatch, nodes=[a_node("n1"), a_node("n2", is_head=True)], proxies={"PROXY-n1", "PROXY-n2"})
+def test_a_worker_leaves_the_ha_proxies_of_other_nodes_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    serve = Serve(
+        monkeypatch,
+        nodes=[a_node("n1"), a_node("n2", is_head=True)],
+        proxies={"PROXY-n1", "PROXY-n2"},
+    )
     raybus_drain.drain_others()
     assert serve.called == []
 

@@ -20,7 +20,13 @@ LABELS = {
     "app.kubernetes.io/name": "kuberay",
     "app.kubernetes.io/created-by": "kuberay-operator",
 }
-DEFAULTS = [("client", 10001), ("dashboard", 8265), ("gcs-server", 6379), ("metrics", 8080), ("serve", 8000)]
+DEFAULTS = [
+    ("client", 10001),
+    ("dashboard", 8265),
+    ("gcs-server", 6379),
+    ("metrics", 8080),
+    ("serve", 8000),
+]
 HEADLESS = {"clusterIP": "None", "publishNotReadyAddresses": True}
 
 
@@ -51,14 +57,23 @@ def test_case_106_default() -> None:
     ("service_type", "config", "differences"),
     [
         pytest.param(
-            "", Config(head_service_has_cluster_ip=True), {}, id="case 106: an address by the operator's wish"
+            "",
+            Config(head_service_has_cluster_ip=True),
+            {},
+            id="case 106: an address by the operator's wish",
         ),
-        pytest.param("ClusterIP", Config(), {"type": "ClusterIP", **HEADLESS}, id="ClusterIP is headless too"),
-        pytest.param("NodePort", Config(), {"type": "NodePort"}, id="case 106: node ports need an address"),
+        pytest.param(
+            "ClusterIP", Config(), {"type": "ClusterIP", **HEADLESS}, id="ClusterIP is headless too"
+        ),
+        pytest.param(
+            "NodePort", Config(), {"type": "NodePort"}, id="case 106: node ports need an address"
+        ),
     ],
 )
 def test_case_106_types(service_type: str, config: Config, differences: Json) -> None:
-    spec = services.build_head(a_ray_cluster(head=a_head(service_type=service_type)), config)["spec"]
+    spec = services.build_head(a_ray_cluster(head=a_head(service_type=service_type)), config)[
+        "spec"
+    ]
     assert spec == {"selector": LABELS, "ports": entries(DEFAULTS), **differences}
 
 
@@ -66,10 +81,16 @@ def test_case_106_types(service_type: str, config: Config, differences: Json) ->
     ("declared", "expected"),
     [
         pytest.param(
-            [{"name": "gcs", "containerPort": 6379}], [("gcs", 6379), ("metrics", 8080)], id="case 107: only metrics"
+            [{"name": "gcs", "containerPort": 6379}],
+            [("gcs", 6379), ("metrics", 8080)],
+            id="case 107: only metrics",
         ),
-        pytest.param([{"containerPort": 1}], [("1-port", 1), ("metrics", 8080)], id="a port without a name"),
-        pytest.param([{"name": "metrics", "containerPort": 9}], [("metrics", 9)], id="the user's own metrics"),
+        pytest.param(
+            [{"containerPort": 1}], [("1-port", 1), ("metrics", 8080)], id="a port without a name"
+        ),
+        pytest.param(
+            [{"name": "metrics", "containerPort": 9}], [("metrics", 9)], id="the user's own metrics"
+        ),
         pytest.param(
             [{"name": "a", "containerPort": 1}, {"name": "a", "containerPort": 2}],
             [("a", 2), ("metrics", 8080)],
@@ -83,7 +104,9 @@ def test_case_107_declared_ports(declared: list[Json], expected: list[tuple[str,
 
 
 def test_case_102_the_service_follows_the_applications_name() -> None:
-    template = a_template(labels={"app.kubernetes.io/name": "x", "ray.io/cluster": "evil", "ray.io/identifier": "y"})
+    template = a_template(
+        labels={"app.kubernetes.io/name": "x", "ray.io/cluster": "evil", "ray.io/identifier": "y"}
+    )
     service = services.build_head(a_ray_cluster(head=a_head(template=template)), Config())
     assert service["spec"]["selector"] == {**LABELS, "app.kubernetes.io/name": "x"}
     assert service["metadata"]["labels"] == {**LABELS, "app.kubernetes.io/name": "x"}
@@ -102,9 +125,15 @@ def test_case_108_the_users_own_service() -> None:
             "annotations": {"a": "theirs", "b": "theirs"},
             "labels": {"team": "x", "ray.io/cluster": "evil"},
         },
-        "spec": {"selector": {"app": "theirs"}, "ports": [{"name": "z", "port": 1}], "sessionAffinity": "ClientIP"},
+        "spec": {
+            "selector": {"app": "theirs"},
+            "ports": [{"name": "z", "port": 1}],
+            "sessionAffinity": "ClientIP",
+        },
     }
-    head = a_head_declaring({"name": "gcs", "containerPort": 6379}, head_service=own, service_type="NodePort")
+    head = a_head_declaring(
+        {"name": "gcs", "containerPort": 6379}, head_service=own, service_type="NodePort"
+    )
     cluster = a_ray_cluster(head=head, head_service_annotations={"a": "ours"})
     assert services.build_head(cluster, Config()) == {
         "apiVersion": "v1",
@@ -129,7 +158,12 @@ def test_case_108_the_users_own_service() -> None:
     ("own", "name", "spec_type"),
     [
         pytest.param({}, "c-head-svc", None, id="an empty Service takes our name"),
-        pytest.param({"spec": {"type": "LoadBalancer"}}, "c-head-svc", "LoadBalancer", id="its own type stays"),
+        pytest.param(
+            {"spec": {"type": "LoadBalancer"}},
+            "c-head-svc",
+            "LoadBalancer",
+            id="its own type stays",
+        ),
     ],
 )
 def test_case_108_defaults(own: Json, name: str, spec_type: str | None) -> None:
@@ -145,7 +179,9 @@ def test_case_108_defaults(own: Json, name: str, spec_type: str | None) -> None:
     [
         pytest.param(a_head(), [{"name": "serve", "port": 8000}], id="the default port"),
         pytest.param(
-            a_head_declaring({"name": "serve-grpc", "containerPort": 9}, {"name": "server", "containerPort": 8}),
+            a_head_declaring(
+                {"name": "serve-grpc", "containerPort": 9}, {"name": "server", "containerPort": 8}
+            ),
             [{"name": "serve-grpc", "port": 9}],
             id="case 109: a port named serve-",
         ),
@@ -181,7 +217,9 @@ def test_case_109_no_serve_port() -> None:
 
 @pytest.mark.parametrize(("value", "is_needed"), [("true", True), ("True", False), ("", False)])
 def test_the_serve_service_is_requested_by_the_exact_value(value: str, *, is_needed: bool) -> None:
-    observed = an_observation(cluster=a_ray_cluster(annotations={labels.ENABLE_SERVE_SERVICE: value}))
+    observed = an_observation(
+        cluster=a_ray_cluster(annotations={labels.ENABLE_SERVE_SERVICE: value})
+    )
     planned = map(str, actions_of(plan.make_plan(observed, now=observed.now)))
     assert ("create Service c-serve-svc" in planned) == is_needed
 

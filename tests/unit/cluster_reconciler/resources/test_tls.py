@@ -78,9 +78,17 @@ def test_which_containers_use_tls() -> None:
 def test_head_and_workers_wait_first_of_all_and_have_their_own_secret() -> None:
     for pod, secret in zip(secured(), ("ray-head-secret-c", "ray-worker-secret-c"), strict=True):
         first = pod["spec"]["initContainers"][0]
-        assert (first["name"], first["command"], first["imagePullPolicy"]) == (WAIT, ["sh", "-c"], "Always")
+        assert (first["name"], first["command"], first["imagePullPolicy"]) == (
+            WAIT,
+            ["sh", "-c"],
+            "Always",
+        )
         assert first["securityContext"] == {"runAsUser": 1000}
-        assert first["resources"]["limits"] == {"cpu": "50m", "memory": "64Mi"} == first["resources"]["requests"]
+        assert (
+            first["resources"]["limits"]
+            == {"cpu": "50m", "memory": "64Mi"}
+            == first["resources"]["requests"]
+        )
         assert {"name": "ray-tls", "secret": {"secretName": secret}} in pod["spec"]["volumes"]
 
 
@@ -98,7 +106,9 @@ def test_a_volume_of_the_users_own_stays() -> None:
 
 
 def test_the_job_that_cleans_redis_does_not_wait() -> None:
-    cluster = a_ray_cluster(tls_options={"enabled": True}, gcs_fault_tolerance_options={"redisAddress": "redis:6379"})
+    cluster = a_ray_cluster(
+        tls_options={"enabled": True}, gcs_fault_tolerance_options={"redisAddress": "redis:6379"}
+    )
     pod = head_pod.build_cleanup_job(cluster, ON)["spec"]["template"]
     assert containers_of(pod, "initContainers") == {}
     assert tls_of(containers_of(pod)["ray-head"]) == (True, True)
@@ -112,21 +122,36 @@ def certificate(*addresses: str) -> bytes:
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
     now = datetime(2026, 1, 1, tzinfo=UTC)
     names = x509.SubjectAlternativeName([x509.IPAddress(ip_address(each)) for each in addresses])
-    builder = x509.CertificateBuilder().issuer_name(name).subject_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
+    builder = (
+        x509.CertificateBuilder().issuer_name(name).subject_name(name).public_key(key.public_key())
+    )
+    builder = (
+        builder.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
+    )
     return (
-        builder.add_extension(names, critical=False).sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        builder.add_extension(names, critical=False)
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
     )
 
 
-def run(folder: Path, text: bytes, address: str, path: Sequence[str] = ("/usr/bin", "/bin")) -> tuple[int | None, str]:
+def run(
+    folder: Path, text: bytes, address: str, path: Sequence[str] = ("/usr/bin", "/bin")
+) -> tuple[int | None, str]:
     """Run the script on a certificate; return its code, None while it waits, and what it wrote."""
     (folder / "tls.crt").write_bytes(text)
-    script = containers_of(secured()[0], "initContainers")[WAIT]["args"][0].replace("/etc/ray/tls", str(folder))
+    script = containers_of(secured()[0], "initContainers")[WAIT]["args"][0].replace(
+        "/etc/ray/tls", str(folder)
+    )
     environment = {"POD_IP": address, "PATH": ":".join(path)}
     try:
         done = subprocess.run(
-            ["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, timeout=1, check=False
+            ["/bin/sh", "-c", script],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=1,
+            check=False,
         )
     except subprocess.TimeoutExpired as waiting:
         return None, (waiting.stdout or b"").decode()
@@ -139,7 +164,8 @@ def test_it_ends_when_the_certificate_names_the_address(tmp_path: Path, address:
 
 
 @pytest.mark.parametrize(
-    "text", [certificate("127.0.0.1"), certificate("10.0.0.11", "110.0.0.1"), b"", b"no certificate"]
+    "text",
+    [certificate("127.0.0.1"), certificate("10.0.0.11", "110.0.0.1"), b"", b"no certificate"],
 )
 def test_it_waits_without_the_address(tmp_path: Path, text: bytes) -> None:
     code, output = run(tmp_path, text, "10.0.0.1")

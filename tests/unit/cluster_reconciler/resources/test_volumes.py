@@ -21,12 +21,16 @@ LOGS_VOLUME: Json = {"name": "ray-logs", "emptyDir": {}}
             id="case 97: as much as the container may use",
         ),
         pytest.param(
-            {"requests": {"memory": "1Gi"}}, {"medium": "Memory", "sizeLimit": "1Gi"}, id="else as much as it asks for"
+            {"requests": {"memory": "1Gi"}},
+            {"medium": "Memory", "sizeLimit": "1Gi"},
+            id="else as much as it asks for",
         ),
     ],
 )
 def test_case_97_shared_memory(resources: Json, empty_dir: Json) -> None:
-    pod = worker_of(a_ray_cluster(groups=[a_group(template=a_template(a_container(resources=resources)))]))
+    pod = worker_of(
+        a_ray_cluster(groups=[a_group(template=a_template(a_container(resources=resources)))])
+    )
     assert pod["spec"]["volumes"] == [{"name": "shared-mem", "emptyDir": empty_dir}]
     assert ray_container_of(pod)["volumeMounts"] == [SHM]
 
@@ -55,14 +59,19 @@ def test_a_volume_of_our_name_is_used() -> None:
 
 def test_case_98_logs_are_shared_with_the_autoscaler() -> None:
     pod = head_of(a_ray_cluster(enable_in_tree_autoscaling=True))
-    assert pod["spec"]["volumes"] == [{"name": "shared-mem", "emptyDir": {"medium": "Memory"}}, LOGS_VOLUME]
+    assert pod["spec"]["volumes"] == [
+        {"name": "shared-mem", "emptyDir": {"medium": "Memory"}},
+        LOGS_VOLUME,
+    ]
     assert ray_container_of(pod)["volumeMounts"] == [SHM, LOGS]
     assert containers_of(pod)["autoscaler"]["volumeMounts"] == [LOGS]
 
 
 def test_logs_that_the_user_mounts_are_shared_by_the_autoscaler_all_the_same() -> None:
     mount = {"name": "mine", "mountPath": "/tmp/ray"}
-    template = a_template(a_container(volume_mounts=[mount]), volumes=[{"name": "mine", "emptyDir": {}}])
+    template = a_template(
+        a_container(volume_mounts=[mount]), volumes=[{"name": "mine", "emptyDir": {}}]
+    )
     pod = head_of(a_ray_cluster(head=a_head(template=template), enable_in_tree_autoscaling=True))
     assert ray_container_of(pod)["volumeMounts"] == [mount, SHM]
     assert containers_of(pod)["autoscaler"]["volumeMounts"] == [LOGS]

@@ -18,10 +18,15 @@ def test_case_94_last_and_as_the_ray_container_of_the_template() -> None:
     own: Json = {"name": "MINE", "value": "1"}
     mount: Json = {"name": "m", "mountPath": "/m"}
     container = a_container(
-        env=[own], volume_mounts=[mount], image_pull_policy="Always", security_context={"runAsUser": 1}
+        env=[own],
+        volume_mounts=[mount],
+        image_pull_policy="Always",
+        security_context={"runAsUser": 1},
     )
     template = a_template(container, init_containers=[a_container("first")])
-    pod = worker_of(a_ray_cluster(groups=[a_group(template=template)], gcs_fault_tolerance_options={}))
+    pod = worker_of(
+        a_ray_cluster(groups=[a_group(template=template)], gcs_fault_tolerance_options={})
+    )
     first, last = pod["spec"]["initContainers"]
     (script,) = last.pop("args")
     assert first["name"] == "first"
@@ -32,14 +37,21 @@ def test_case_94_last_and_as_the_ray_container_of_the_template() -> None:
         "imagePullPolicy": "Always",
         "securityContext": {"runAsUser": 1},
         "command": ["/bin/bash", "-c", "--"],
-        "env": [own, {"name": "FQ_RAY_IP", "value": ADDRESS[:-5]}, {"name": "RAY_IP", "value": "c-head-svc"}],
+        "env": [
+            own,
+            {"name": "FQ_RAY_IP", "value": ADDRESS[:-5]},
+            {"name": "RAY_IP", "value": "c-head-svc"},
+        ],
         "volumeMounts": [mount],
         "resources": {"limits": SIZE, "requests": SIZE},
     }
 
 
 def test_case_94_absent_when_switched_off_and_on_heads() -> None:
-    assert "initContainers" not in worker_of(a_ray_cluster(), Config(injects_init_container=False))["spec"]
+    assert (
+        "initContainers"
+        not in worker_of(a_ray_cluster(), Config(injects_init_container=False))["spec"]
+    )
     assert "initContainers" not in head_of(a_ray_cluster())["spec"]
 
 
@@ -67,13 +79,22 @@ def test_case_94_absent_when_switched_off_and_on_heads() -> None:
         ),
     ],
 )
-def test_case_94_script(tmp_path: Path, seconds: int, outcomes: list[int], printed: list[str]) -> None:
+def test_case_94_script(
+    tmp_path: Path, seconds: int, outcomes: list[int], printed: list[str]
+) -> None:
     """Run the script itself, with a `ray` and a `sleep` that answer at once."""
     pod = worker_of(a_ray_cluster())
-    script = pod["spec"]["initContainers"][0]["args"][0].replace("SECONDS=0", f"SECONDS={seconds}", 1)
+    script = pod["spec"]["initContainers"][0]["args"][0].replace(
+        "SECONDS=0", f"SECONDS={seconds}", 1
+    )
     (tmp_path / "left").write_text(" ".join(map(str, outcomes)))
     fakes = "sleep() { :; }\nray() { echo 'oh no'; read -r first rest < left; echo \"$rest\" > left; return $first; }\n"
     done = subprocess.run(
-        ["bash", "-c", fakes + script], cwd=tmp_path, capture_output=True, text=True, timeout=10, check=True
+        ["bash", "-c", fakes + script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=True,
     )
     assert done.stdout.splitlines() == printed

@@ -13,7 +13,14 @@ from common.api.core import ServicePort
 from common.api.ray_cluster import HeadInfo, RayClusterStatus
 from common.conditions import ConditionUpdate
 from common.ray import desired_resources
-from support.builders.pods import NOW, a_head_pod, a_head_service, a_pod, an_observation, some_workers
+from support.builders.pods import (
+    NOW,
+    a_head_pod,
+    a_head_service,
+    a_pod,
+    an_observation,
+    some_workers,
+)
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
 CLEAN = Outcome()
@@ -48,12 +55,24 @@ def test_a_new_cluster_has_four_conditions_in_kuberays_order() -> None:
     [
         pytest.param(RUNNING, CLEAN, "ready", id="all run"),
         pytest.param(RUNNING[:3], CLEAN, "", id="one is missing"),
-        pytest.param((*RUNNING, a_pod("x", group="gone")), CLEAN, "", id="one too many, of a group that is gone"),
-        pytest.param(RUNNING, UNFINISHED, "", id="something is left to do"),
-        pytest.param((a_head_pod(), *some_workers(3, phase="Pending")), CLEAN, "", id="workers do not run"),
-        pytest.param((a_head_pod(), *some_workers(3, ready="False")), CLEAN, "", id="workers are not ready"),
         pytest.param(
-            (a_head_pod(), *some_workers(3, ready=None)), CLEAN, "ready", id="no Ready condition counts as fine"
+            (*RUNNING, a_pod("x", group="gone")),
+            CLEAN,
+            "",
+            id="one too many, of a group that is gone",
+        ),
+        pytest.param(RUNNING, UNFINISHED, "", id="something is left to do"),
+        pytest.param(
+            (a_head_pod(), *some_workers(3, phase="Pending")), CLEAN, "", id="workers do not run"
+        ),
+        pytest.param(
+            (a_head_pod(), *some_workers(3, ready="False")), CLEAN, "", id="workers are not ready"
+        ),
+        pytest.param(
+            (a_head_pod(), *some_workers(3, ready=None)),
+            CLEAN,
+            "ready",
+            id="no Ready condition counts as fine",
         ),
     ],
 )
@@ -99,7 +118,10 @@ def test_suspension_goes_through_all_its_states() -> None:
     assert facts(still)["RayClusterSuspending"][0] == "True"
     done = status_of(after(still, suspend=True))
     assert done.state == "suspended"
-    assert [facts(done)[kind][0] for kind in ("RayClusterSuspending", "RayClusterSuspended")] == ["False", "True"]
+    assert [facts(done)[kind][0] for kind in ("RayClusterSuspending", "RayClusterSuspended")] == [
+        "False",
+        "True",
+    ]
     assert facts(done)["RayClusterProvisioned"] == ("False", "RayClusterPodsProvisioning")
     forgotten = status_of(after(done))
     assert facts(forgotten)["RayClusterSuspended"][0] == "True"
@@ -141,12 +163,21 @@ def test_head_ready(pods: Any, fact: tuple[str, ...]) -> None:
 @pytest.mark.acceptance("raycluster", 52)
 def test_counters_count_pods_and_clamp_while_resources_do_not() -> None:
     head = a_head(template=a_template(a_container("h", resources={"requests": {"cpu": "1"}})))
-    worker = a_template(a_container("w", resources={"limits": {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": 1}}))
+    worker = a_template(
+        a_container(
+            "w", resources={"limits": {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": 1}}
+        )
+    )
     cluster = a_ray_cluster(
-        head=head, groups=[a_group(replicas=20, template=worker), a_group("s", suspend=True, template=worker)]
+        head=head,
+        groups=[a_group(replicas=20, template=worker), a_group("s", suspend=True, template=worker)],
     )
     status = status_of(an_observation(*RUNNING, a_pod("w8", ready="False"), cluster=cluster))
-    assert (status.desired_worker_replicas, status.min_worker_replicas, status.max_worker_replicas) == (10, 0, 10)
+    assert (
+        status.desired_worker_replicas,
+        status.min_worker_replicas,
+        status.max_worker_replicas,
+    ) == (10, 0, 10)
     assert (status.ready_worker_replicas, status.available_worker_replicas) == (3, 4)
     assert (status.desired_cpu, status.desired_memory, status.desired_gpu, status.desired_tpu) == (
         "11",
@@ -164,12 +195,17 @@ def test_counters_count_pods_and_clamp_while_resources_do_not() -> None:
         pytest.param("1.5Gi", None, "1536Mi", id="alone"),
     ],
 )
-def test_sums_are_written_as_kubernetes_writes_them(head: str, worker: str | None, total: str) -> None:
+def test_sums_are_written_as_kubernetes_writes_them(
+    head: str, worker: str | None, total: str
+) -> None:
     def template(amount: str | None) -> Any:
-        return a_template(a_container("r", resources={"requests": {"memory": amount} if amount else {}}))
+        return a_template(
+            a_container("r", resources={"requests": {"memory": amount} if amount else {}})
+        )
 
     cluster = a_ray_cluster(
-        head=a_head(template=template(head)), groups=[a_group(replicas=1, template=template(worker))]
+        head=a_head(template=template(head)),
+        groups=[a_group(replicas=1, template=template(worker))],
     )
     assert desired_resources.for_status(cluster)["desired_memory"] == total
 
@@ -193,19 +229,31 @@ def test_endpoints_prefer_node_ports_and_are_never_removed() -> None:
         ServicePort(port=1, target_port=1),
     ]
     cluster = a_ray_cluster(status={"endpoints": {"old": "1"}})
-    status = status_of(an_observation(cluster=cluster, head_services=(a_head_service(ports=ports),)))
+    status = status_of(
+        an_observation(cluster=cluster, head_services=(a_head_service(ports=ports),))
+    )
     assert status.endpoints == {"old": "1", "client": "30001", "dashboard": "dash"}
 
 
 @pytest.mark.parametrize(
     ("observed", "starts"),
     [
-        pytest.param(an_observation(head_services=()), "unable to find head service", id="no service"),
-        pytest.param(an_observation(head_services=2 * (a_head_service(),)), "found multiple head services", id="two"),
         pytest.param(
-            an_observation(head_services=(a_head_service(cluster_ip=""),)), "head service IP is empty", id="no address"
+            an_observation(head_services=()), "unable to find head service", id="no service"
         ),
-        pytest.param(an_observation(a_head_pod("a"), a_head_pod("b")), "found multiple heads", id="two heads"),
+        pytest.param(
+            an_observation(head_services=2 * (a_head_service(),)),
+            "found multiple head services",
+            id="two",
+        ),
+        pytest.param(
+            an_observation(head_services=(a_head_service(cluster_ip=""),)),
+            "head service IP is empty",
+            id="no address",
+        ),
+        pytest.param(
+            an_observation(a_head_pod("a"), a_head_pod("b")), "found multiple heads", id="two heads"
+        ),
     ],
 )
 def test_what_makes_a_status_impossible(observed: Observed, starts: str) -> None:
@@ -214,7 +262,9 @@ def test_what_makes_a_status_impossible(observed: Observed, starts: str) -> None
 
 def test_the_status_of_a_wrong_name_depends_on_no_head() -> None:
     misnamed = Outcome(failure=Failure(ReplicaFailure.INVALID_METADATA, "too long"), is_clean=False)
-    assert compute.head_violation(an_observation(a_head_pod("a"), a_head_pod("b")), misnamed) is None
+    assert (
+        compute.head_violation(an_observation(a_head_pod("a"), a_head_pod("b")), misnamed) is None
+    )
 
 
 def test_a_status_without_a_service_has_the_reason() -> None:
@@ -237,8 +287,18 @@ def test_a_status_is_written_only_for_what_counts() -> None:
 def test_the_time_of_a_transition_moves_only_with_the_status() -> None:
     known = conditions.updated((), ConditionUpdate("A", "False", "x"), now=NOW)
     later = NOW + timedelta(hours=1)
-    assert conditions.updated(known, ConditionUpdate("A", "False", "y", "m"), now=later)[0].last_transition_time == NOW
-    assert conditions.updated(known, ConditionUpdate("A", "True", "y"), now=later)[0].last_transition_time == later
+    assert (
+        conditions.updated(known, ConditionUpdate("A", "False", "y", "m"), now=later)[
+            0
+        ].last_transition_time
+        == NOW
+    )
+    assert (
+        conditions.updated(known, ConditionUpdate("A", "True", "y"), now=later)[
+            0
+        ].last_transition_time
+        == later
+    )
 
 
 @pytest.mark.parametrize("state", ["", "failed"])

@@ -15,9 +15,15 @@ WRITTEN = RayClusterStatus(last_update_time=THEN, desired_worker_replicas=3)
 
 
 def a_status(*true: ConditionType, ready: int = 0) -> RayClusterStatus:
-    held = [Condition(type=kind, status="True", reason="x", message="", last_transition_time=THEN) for kind in true]
+    held = [
+        Condition(type=kind, status="True", reason="x", message="", last_transition_time=THEN)
+        for kind in true
+    ]
     return RayClusterStatus(
-        desired_worker_replicas=3, ready_worker_replicas=ready, available_worker_replicas=ready, conditions=held
+        desired_worker_replicas=3,
+        ready_worker_replicas=ready,
+        available_worker_replicas=ready,
+        conditions=held,
     )
 
 
@@ -34,7 +40,9 @@ def a_status(*true: ConditionType, ready: int = 0) -> RayClusterStatus:
         (WRITTEN, a_status(ConditionType.REPLICA_FAILURE), False, "something has gone wrong"),
     ],
 )
-def test_mere_progress_may_wait(old: RayClusterStatus, new: RayClusterStatus, *, waits: bool, why: str) -> None:
+def test_mere_progress_may_wait(
+    old: RayClusterStatus, new: RayClusterStatus, *, waits: bool, why: str
+) -> None:
     assert compute.is_mere_progress(old, new) is waits, why
 
 

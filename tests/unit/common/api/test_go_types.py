@@ -18,12 +18,16 @@ def test_an_empty_cluster_status_shows_its_quantities_and_head() -> None:
 
 
 def test_an_empty_side_of_a_service_shows_its_cluster_status() -> None:
-    assert msgspec.json.encode(ClusterServiceStatus()) == b'{"rayClusterStatus":' + EMPTY_STATUS + b"}"
+    assert (
+        msgspec.json.encode(ClusterServiceStatus()) == b'{"rayClusterStatus":' + EMPTY_STATUS + b"}"
+    )
 
 
 def test_a_condition_is_written_in_whole_seconds() -> None:
     moment = meta.whole_seconds(datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC))
-    condition = Condition(type="Ready", status="True", last_transition_time=moment, reason="Yes", message="")
+    condition = Condition(
+        type="Ready", status="True", last_transition_time=moment, reason="Yes", message=""
+    )
     assert msgspec.json.encode(condition) == (
         b'{"type":"Ready","status":"True","lastTransitionTime":"2026-01-02T03:04:05Z","reason":"Yes","message":""}'
     )
@@ -37,7 +41,9 @@ def test_unknown_fields_vanish_from_the_view_and_stay_in_the_raw_spec() -> None:
 
 
 def test_absent_and_empty_stay_apart() -> None:
-    cluster = ray_cluster.decode({"metadata": {}, "spec": {"headGroupSpec": {"rayStartParams": {}}}})
+    cluster = ray_cluster.decode(
+        {"metadata": {}, "spec": {"headGroupSpec": {"rayStartParams": {}}}}
+    )
     assert cluster.spec.head_group_spec.ray_start_params == {}
     assert cluster.spec.head_group_spec.labels is None
     assert cluster.spec.suspend is None
@@ -45,7 +51,9 @@ def test_absent_and_empty_stay_apart() -> None:
 
 @pytest.mark.parametrize("number", [2, 2.0, "2"])
 def test_a_number_may_be_written_oddly(number: object) -> None:
-    cluster = ray_cluster.decode({"metadata": {}, "spec": {"workerGroupSpecs": [{"replicas": number}]}})
+    cluster = ray_cluster.decode(
+        {"metadata": {}, "spec": {"workerGroupSpecs": [{"replicas": number}]}}
+    )
     assert cluster.spec.worker_group_specs is not None
     assert cluster.spec.worker_group_specs[0].replicas == 2
 
@@ -89,7 +97,11 @@ def test_go_pointers_values_and_lists_follow_from_the_python_types() -> None:
 
 def test_every_kubernetes_type_that_a_field_mentions_is_known() -> None:
     known = go_types.known()
-    mentioned = {field.type.rpartition("]")[2].removeprefix("*") for kind in known.values() for field in kind.fields}
+    mentioned = {
+        field.type.rpartition("]")[2].removeprefix("*")
+        for kind in known.values()
+        for field in kind.fields
+    }
     built_in = {"string", "bool", "int32", "int64", "quantity", "intOrString", "time", "json"}
     assert mentioned - built_in <= set(known)
     schema = msgspec.json.decode(go_types.SCHEMA_FILE.read_bytes(), type=go_types.GoSchema)

@@ -29,10 +29,16 @@ SUBDOMAIN = (
         pytest.param("/app", ["prefix part must be non-empty"], id="an empty prefix"),
         pytest.param("Example/app", [f"prefix part {SUBDOMAIN}"], id="a prefix is a domain"),
         pytest.param("a" * 64, ["name part must be no more than 63 bytes"], id="a long name"),
-        pytest.param("ü" * 32, ["name part must be no more than 63 bytes", f"name part {KEY}"], id="bytes count"),
+        pytest.param(
+            "ü" * 32,
+            ["name part must be no more than 63 bytes", f"name part {KEY}"],
+            id="bytes count",
+        ),
         pytest.param(
             "a/b/c",
-            [f"a valid label key {KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"],
+            [
+                f"a valid label key {KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            ],
             id="one slash at most",
         ),
     ],
@@ -43,7 +49,10 @@ def test_label_keys(key: str, problems: list[str]) -> None:
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=70))
 def test_label_values_hold_what_selectors_can_spell(value: str) -> None:
-    fits = len(value.encode()) <= 63 and re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", value) is not None
+    fits = (
+        len(value.encode()) <= 63
+        and re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", value) is not None
+    )
     assert (kubernetes_syntax.label_value_problems(value) == []) == fits
 
 

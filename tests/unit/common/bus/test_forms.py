@@ -53,7 +53,11 @@ def _wordless(value: Any) -> Any:
         return [_wordless(each) for each in cast("list[Any]", value)]
     if isinstance(value, dict):
         parts = cast("dict[str, Any]", value)
-        return {name: _wordless(each) for name, each in parts.items() if name not in {"title", "description"}}
+        return {
+            name: _wordless(each)
+            for name, each in parts.items()
+            if name not in {"title", "description"}
+        }
     return value
 
 
@@ -65,7 +69,11 @@ def changed(before: Schema, after: Schema) -> list[str]:
         fields = (old.pop("properties", {}), new.pop("properties", {}))
         needed = set(new.pop("required", [])) - set(old.pop("required", []))
         found += [f"{name}.{field} must now be there" for field in needed]
-        found += [f"{name}.{field} differs" for field, was in fields[0].items() if fields[1].get(field) != was]
+        found += [
+            f"{name}.{field} differs"
+            for field, was in fields[0].items()
+            if fields[1].get(field) != was
+        ]
         found += [f"{name} differs"] * (old != new)
     return sorted(found)
 
@@ -73,7 +81,10 @@ def changed(before: Schema, after: Schema) -> list[str]:
 @pytest.mark.parametrize("name", FORMS)
 def test_fields_do_not_change_without_another_number(name: str, golden: Golden) -> None:
     kind, form = FORMS[name]
-    text = msgspec.json.format(msgspec.json.encode(schema_of(kind), order="sorted"), indent=1).decode() + "\n"
+    text = (
+        msgspec.json.format(msgspec.json.encode(schema_of(kind), order="sorted"), indent=1).decode()
+        + "\n"
+    )
     held = GOLDEN / f"{name}-{form}.json"
     assert not held.exists() or held.read_text() == text, (
         f"the fields of {name} differ from form {form}: give them the next number (in common.bus.forms, or here), "
@@ -91,19 +102,39 @@ def test_a_minor_only_adds_fields_that_need_not_be_there(name: str) -> None:
 
 
 def test_what_is_stored_in_kubernetes_keeps_its_major() -> None:
-    assert {form.partition(".")[0] for name, (_, form) in FORMS.items() if name not in forms.FORMS} == {"1"}
+    assert {
+        form.partition(".")[0] for name, (_, form) in FORMS.items() if name not in forms.FORMS
+    } == {"1"}
     assert traffic_record.Record().version == traffic_record.MAJOR == 1
 
 
 @pytest.mark.parametrize(
     ("after", "expected"),
     [
-        ({"P": {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a"]}}, []),
+        (
+            {
+                "P": {
+                    "type": "object",
+                    "properties": {"a": {"type": "string"}, "b": {}},
+                    "required": ["a"],
+                }
+            },
+            [],
+        ),
         ({"P": {"type": "object", "properties": {"a": {"type": "string"}}}, "Q": {}}, []),
         ({"P": {"type": "object", "properties": {}, "required": []}}, ["P.a differs"]),
-        ({"P": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}, ["P.a differs"]),
         (
-            {"P": {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "required": ["a", "b"]}},
+            {"P": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}},
+            ["P.a differs"],
+        ),
+        (
+            {
+                "P": {
+                    "type": "object",
+                    "properties": {"a": {"type": "string"}, "b": {}},
+                    "required": ["a", "b"],
+                }
+            },
             ["P.b must now be there"],
         ),
         ({"P": {"enum": ["a"]}}, ["P differs", "P.a differs"]),
@@ -117,11 +148,16 @@ def test_a_change_that_is_no_addition_is_found(after: Schema, expected: list[str
 
 
 def test_whatever_is_watched_or_read_has_a_form() -> None:
-    kinds = {resource.kind for resource in (*(kind for kind, _ in published.REQUIRED), *published.OPTIONAL)}
+    kinds = {
+        resource.kind
+        for resource in (*(kind for kind, _ in published.REQUIRED), *published.OPTIONAL)
+    }
 
     assert kinds <= forms.FORMS.keys()
     assert CLUSTER_KINDS.keys() | SERVICE_KINDS.keys() | TRAFFIC_KINDS.keys() <= kinds
-    assert published.VIEWS.keys() <= FORMS.keys(), "each view that is published has its schema held here"
+    assert published.VIEWS.keys() <= FORMS.keys(), (
+        "each view that is published has its schema held here"
+    )
 
 
 def test_a_service_lists_the_forms_that_it_would_read() -> None:
@@ -142,7 +178,9 @@ def test_a_service_lists_the_forms_that_it_would_read() -> None:
         ("", False),
     ],
 )
-def test_own_major_and_no_older_minor(text: str, *, is_read: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_major_and_no_older_minor(
+    text: str, *, is_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(forms.FORMS, "Pod", Form(2, 3))
 
     assert (forms.refusal("Pod", text) is None) is is_read

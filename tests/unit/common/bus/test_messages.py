@@ -20,7 +20,13 @@ STATE = State(
 )
 LARGE = msgspec.structs.replace(STATE, body=b'{"ballast":"' + b"x" * 100_000 + b'"}')
 DELETED = Gone(kind="Pod", namespace="team-a", name="demo.head", version="4712")
-MOVED = Gone(kind="Pod", namespace="team-a", name="demo.head", version="4712", moved_to=Place(5, Tree.CLUSTER))
+MOVED = Gone(
+    kind="Pod",
+    namespace="team-a",
+    name="demo.head",
+    version="4712",
+    moved_to=Place(5, Tree.CLUSTER),
+)
 HELD = Quarantined(
     kind="Pod",
     namespace="team-a",
@@ -47,8 +53,17 @@ CASES = [
 def test_the_wire_form_is_pinned(golden: Golden, name: str, subject: str, message: Message) -> None:
     wire = messages.encode(message)
 
-    payload = wire.payload.decode() if len(wire.payload) < 1000 and name != "state-compressed" else "(zlib)"
-    lines = [subject, *(f"{header}: {value}" for header, value in wire.headers.items()), "", payload]
+    payload = (
+        wire.payload.decode()
+        if len(wire.payload) < 1000 and name != "state-compressed"
+        else "(zlib)"
+    )
+    lines = [
+        subject,
+        *(f"{header}: {value}" for header, value in wire.headers.items()),
+        "",
+        payload,
+    ]
     golden.check(f"messages/{name}.txt", "\n".join(lines) + "\n")
 
 
@@ -56,7 +71,9 @@ def test_the_wire_form_is_pinned(golden: Golden, name: str, subject: str, messag
 def test_what_is_written_can_be_read(name: str, subject: str, message: Message) -> None:
     wire = messages.encode(message)
 
-    assert messages.decode(subject, wire.headers | {"X-Unknown": "ignored"}, wire.payload) == message
+    assert (
+        messages.decode(subject, wire.headers | {"X-Unknown": "ignored"}, wire.payload) == message
+    )
 
 
 def test_only_large_objects_are_compressed() -> None:
@@ -69,14 +86,22 @@ def test_only_large_objects_are_compressed() -> None:
     [
         pytest.param({messages.KIND: ""}, b"{}", "Raybus-Kind is missing", id="no kind"),
         pytest.param({messages.VERSION: ""}, b"{}", "Raybus-Version is missing", id="no version"),
-        pytest.param({messages.ENCODING: "lzma"}, b"{}", "'lzma' is unknown", id="unknown encoding"),
-        pytest.param({messages.ENCODING: "zlib"}, b"not zlib", "does not decompress", id="broken payload"),
+        pytest.param(
+            {messages.ENCODING: "lzma"}, b"{}", "'lzma' is unknown", id="unknown encoding"
+        ),
+        pytest.param(
+            {messages.ENCODING: "zlib"}, b"not zlib", "does not decompress", id="broken payload"
+        ),
         pytest.param({messages.GONE: "perhaps"}, b"", "neither", id="unknown way to be gone"),
-        pytest.param({messages.GONE: "moved 5 pods"}, b"", "neither", id="moved to an unknown kind of tree"),
+        pytest.param(
+            {messages.GONE: "moved 5 pods"}, b"", "neither", id="moved to an unknown kind of tree"
+        ),
         pytest.param({messages.KIND: "Synced"}, b"{", "does not decode", id="broken marker"),
     ],
 )
-def test_what_is_none_of_ours_is_refused(change: dict[str, str], payload: bytes, problem: str) -> None:
+def test_what_is_none_of_ours_is_refused(
+    change: dict[str, str], payload: bytes, problem: str
+) -> None:
     headers = messages.encode(STATE).headers | change
 
     with pytest.raises(Undecodable, match=problem):

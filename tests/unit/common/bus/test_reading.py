@@ -36,7 +36,9 @@ async def test_a_last_message_that_cannot_be_taken_completes_nothing() -> None:
     await reading.receive(delivery(2, pending=0))
 
     assert (taken, complete) == (["ray.state.1.1"], [])
-    assert await reading.until_broken() == "ray.state.1.2 could not be taken: KeyError('no such view')"
+    assert (
+        await reading.until_broken() == "ray.state.1.2 could not be taken: KeyError('no such view')"
+    )
 
 
 async def test_the_last_message_completes_what_was_read() -> None:
@@ -49,7 +51,9 @@ async def test_the_last_message_completes_what_was_read() -> None:
     assert complete == [True]
 
 
-async def test_a_broken_reading_completes_nothing_when_the_server_answers_that_nothing_is_there() -> None:
+async def test_a_broken_reading_completes_nothing_when_the_server_answers_that_nothing_is_there() -> (
+    None
+):
     """What is stored after the consumer was made, and before its answer, is delivered and not counted in that."""
     complete: list[bool] = []
 
@@ -64,7 +68,10 @@ async def test_a_broken_reading_completes_nothing_when_the_server_answers_that_n
 
 async def test_silence_is_noticed_by_a_reader_that_waits_in_several_parts() -> None:
     """A load repeats in the log what it waits for; a consumer that is gone must not count as new each time."""
-    reading, loop = Reading(cast("Session", None), lambda _: None, lambda: None), asyncio.get_running_loop()
+    reading, loop = (
+        Reading(cast("Session", None), lambda _: None, lambda: None),
+        asyncio.get_running_loop(),
+    )
     why = ""
     while not why:
         with contextlib.suppress(TimeoutError):

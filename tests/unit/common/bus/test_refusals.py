@@ -10,12 +10,18 @@ from common.bus.refusals import Failure
 @pytest.mark.parametrize(
     ("failure", "meaning"),
     [
-        pytest.param(Failure(code=400, err_code=10071), errors.Conflict, id="somebody else has written"),
+        pytest.param(
+            Failure(code=400, err_code=10071), errors.Conflict, id="somebody else has written"
+        ),
         pytest.param(Failure(code=404, err_code=10059), errors.NotFound, id="no stream"),
-        pytest.param(Failure(code=400, err_code=10026), errors.Unavailable, id="too many consumers for now"),
+        pytest.param(
+            Failure(code=400, err_code=10026), errors.Unavailable, id="too many consumers for now"
+        ),
         pytest.param(Failure(code=503, err_code=10008), errors.Unavailable, id="no leader"),
         pytest.param(Failure(code=400, err_code=10054), errors.Rejected, id="too large"),
-        pytest.param(Failure(code=400, err_code=10025), errors.Rejected, id="a request that is wrong"),
+        pytest.param(
+            Failure(code=400, err_code=10025), errors.Rejected, id="a request that is wrong"
+        ),
         pytest.param(Failure(code=500), errors.Unavailable, id="the server's own trouble"),
     ],
 )

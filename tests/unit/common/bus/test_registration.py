@@ -15,7 +15,9 @@ from common.settings import Settings
 from nats_admin import certificates
 
 CERTIFICATE = certificates.new_authority(now=datetime(2026, 1, 1, tzinfo=UTC)).certificate.decode()
-SETTINGS = Settings(service="watcher", namespace="raybus", identity="watcher-0", kubeconfig=Path("none"))
+SETTINGS = Settings(
+    service="watcher", namespace="raybus", identity="watcher-0", kubeconfig=Path("none")
+)
 
 
 class Maps:
@@ -84,5 +86,7 @@ async def test_a_server_that_has_not_registered_yet_is_waited_for() -> None:
 async def test_a_missing_configmap_is_named() -> None:
     maps = Maps()
     del maps.data["nats-keys-watcher"]
-    with pytest.raises(errors.NotFound, match="namespace raybus has no ConfigMap nats-keys-watcher"):
+    with pytest.raises(
+        errors.NotFound, match="namespace raybus has no ConfigMap nats-keys-watcher"
+    ):
         await Registration(SETTINGS, maps.connect).announce()

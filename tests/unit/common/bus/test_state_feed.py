@@ -55,7 +55,9 @@ class EarlyServer:
         """Deliver the message of a number to the reader."""
         assert self._deliver is not None
         client, reply = cast("Client", None), REPLY.format(number)
-        await self._deliver(Msg(client, subject=self.subject, reply=reply, data=payload, headers=headers))
+        await self._deliver(
+            Msg(client, subject=self.subject, reply=reply, data=payload, headers=headers)
+        )
 
     async def api(self, subject: str, body: object, answer_type: type[Any]) -> Any:
         wire = messages.encode(self.marker)
@@ -70,7 +72,9 @@ class EarlyServer:
 async def test_versions_that_began_again_are_noticed_before_the_consumer_is_answered_for() -> None:
     server, recorder = EarlyServer(), Recorder()
     async with asyncio.TaskGroup() as group:
-        following = group.create_task(StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder))
+        following = group.create_task(
+            StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder)
+        )
         await asyncio.sleep(1)
         assert (recorder.syncs, recorder.rewinds) == ([9], 0)
 
@@ -86,7 +90,9 @@ async def test_versions_that_began_again_are_noticed_after_a_stray_cancellation(
     server, recorder = EarlyServer(), Recorder()
     server.restored = RESTORED
     async with asyncio.TaskGroup() as group:
-        following = group.create_task(StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder))
+        following = group.create_task(
+            StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder)
+        )
         await asyncio.sleep(1)
         assert (recorder.syncs, recorder.rewinds) == ([9, 3], 1)
         following.cancel()
@@ -96,7 +102,9 @@ async def test_a_marker_under_the_subject_of_an_object_completes_no_load() -> No
     server, recorder = EarlyServer(), Recorder()
     server.subject = subjects.state(Place(PARTITION, Tree.SERVICE), "Pod", "ns", "one")
     async with asyncio.TaskGroup() as group:
-        following = group.create_task(StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder))
+        following = group.create_task(
+            StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder)
+        )
         await asyncio.sleep(1)
         assert recorder.syncs == []
         following.cancel()
@@ -105,7 +113,9 @@ async def test_a_marker_under_the_subject_of_an_object_completes_no_load() -> No
 async def test_a_marker_that_is_not_readable_stops_its_partition() -> None:
     server, recorder = EarlyServer(), Recorder()
     async with asyncio.TaskGroup() as group:
-        following = group.create_task(StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder))
+        following = group.create_task(
+            StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder)
+        )
         await asyncio.sleep(1)
         assert recorder.is_synced
 

@@ -17,8 +17,12 @@ WEBHOOK = 'Internal error occurred: failed calling webhook "policy.example.org":
         pytest.param(409, "modified", errors.Conflict, id="an old version"),
         pytest.param(422, "Invalid value", errors.Rejected, id="an invalid object"),
         pytest.param(429, "storage is (re)initializing", errors.Throttled, id="too many requests"),
-        pytest.param(500, "etcdserver: leader changed", errors.Unavailable, id="a store without leader"),
-        pytest.param(500, "etcdserver: request is too large", errors.Rejected, id="too large for the store"),
+        pytest.param(
+            500, "etcdserver: leader changed", errors.Unavailable, id="a store without leader"
+        ),
+        pytest.param(
+            500, "etcdserver: request is too large", errors.Rejected, id="too large for the store"
+        ),
         pytest.param(500, WEBHOOK, errors.Retryable, id="a webhook that does not answer"),
         pytest.param(503, "unavailable", errors.Unavailable, id="an API server in trouble"),
     ],
@@ -34,20 +38,34 @@ def test_an_answer_of_bytes_that_are_no_text_keeps_the_meaning_of_its_code() -> 
 
 
 def test_a_missing_object_differs_from_a_kind_that_is_not_served_yet() -> None:
-    gone = from_answer(404, b'{"message": "rayclusters.ray.io \\"c\\" not found", "reason": "NotFound"}')
+    gone = from_answer(
+        404, b'{"message": "rayclusters.ray.io \\"c\\" not found", "reason": "NotFound"}'
+    )
     starting = from_answer(404, b"404 page not found\n")
     assert isinstance(gone, errors.NotFound)
     assert isinstance(starting, errors.NotFound)
-    assert (is_gone(gone, "c"), is_gone(gone, "other"), is_gone(starting, "c")) == (True, False, False)
+    assert (is_gone(gone, "c"), is_gone(gone, "other"), is_gone(starting, "c")) == (
+        True,
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize("code", [401, 403])
 @pytest.mark.parametrize(
     ("body", "is_foreign", "kind"),
     [
-        pytest.param(b"Forbidden: Invalid authentication token", True, errors.Unauthenticated, id="a dashboard"),
         pytest.param(
-            b'{"kind":"Status","message":"no services/proxy"}', True, errors.Forbidden, id="the proxy's right"
+            b"Forbidden: Invalid authentication token",
+            True,
+            errors.Unauthenticated,
+            id="a dashboard",
+        ),
+        pytest.param(
+            b'{"kind":"Status","message":"no services/proxy"}',
+            True,
+            errors.Forbidden,
+            id="the proxy's right",
         ),
         pytest.param(b"Unauthorized", False, errors.Forbidden, id="the API server itself"),
     ],

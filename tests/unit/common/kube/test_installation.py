@@ -12,7 +12,10 @@ def refusing(*names: str) -> FakeKube:
     """Return a server with two namespaces, of which some may not be read."""
     kube = FakeKube()
     for name in ("kube-system", "raybus"):
-        kube.put(resources.NAMESPACE, {"metadata": {"name": name, "namespace": "", "uid": f"uid-of-{name}"}})
+        kube.put(
+            resources.NAMESPACE,
+            {"metadata": {"name": name, "namespace": "", "uid": f"uid-of-{name}"}},
+        )
 
     def refuse(request: Request) -> errors.RaybusError | None:
         return errors.Forbidden(f"{request.name} is not for you") if request.name in names else None
@@ -24,10 +27,18 @@ def refusing(*names: str) -> FakeKube:
 @pytest.mark.parametrize(
     ("forbidden", "identity"),
     [
-        pytest.param((), "uid-of-kube-system/raybus", id="kube-system lasts as long as the cluster"),
-        pytest.param(("kube-system",), "uid-of-raybus/raybus", id="else our own namespace identifies the cluster"),
+        pytest.param(
+            (), "uid-of-kube-system/raybus", id="kube-system lasts as long as the cluster"
+        ),
+        pytest.param(
+            ("kube-system",),
+            "uid-of-raybus/raybus",
+            id="else our own namespace identifies the cluster",
+        ),
         pytest.param(("kube-system", "raybus"), "", id="else the cluster is unknown"),
     ],
 )
-async def test_an_installation_is_known_by_what_it_may_read(forbidden: tuple[str, ...], identity: str) -> None:
+async def test_an_installation_is_known_by_what_it_may_read(
+    forbidden: tuple[str, ...], identity: str
+) -> None:
     assert await Installation(refusing(*forbidden), "raybus").learn() == identity

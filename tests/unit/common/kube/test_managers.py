@@ -17,11 +17,23 @@ OURS = entry("raybus-traffic-manager", "2026-01-01T00:09:00Z", "f:rules")
 @pytest.mark.parametrize(
     ("entries", "found"),
     [
-        ([OURS, entry("argocd-controller", "2026-01-01T00:01:00Z", "f:rules")], "argocd-controller"),
-        ([entry("new", "2026-01-01T00:02:00Z", "f:rules"), entry("old", "2026-01-01T00:01:00Z", "f:rules")], "new"),
+        (
+            [OURS, entry("argocd-controller", "2026-01-01T00:01:00Z", "f:rules")],
+            "argocd-controller",
+        ),
+        (
+            [
+                entry("new", "2026-01-01T00:02:00Z", "f:rules"),
+                entry("old", "2026-01-01T00:01:00Z", "f:rules"),
+            ],
+            "new",
+        ),
         ([entry("gateway", "2026-01-01T00:02:00Z", "f:parentRefs"), OURS], "unknown"),
         ([], "unknown"),
     ],
 )
 def test_the_last_writer_of_the_rules_but_ourselves(entries: list[Json], found: str) -> None:
-    assert answers.writer_of_rules(msgspec.json.encode({"metadata": {"managedFields": entries}})) == found
+    assert (
+        answers.writer_of_rules(msgspec.json.encode({"metadata": {"managedFields": entries}}))
+        == found
+    )

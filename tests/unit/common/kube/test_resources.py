@@ -6,7 +6,16 @@ from hypothesis import strategies as some
 from yarl import URL
 
 from common import errors
-from common.kube.resources import EVENT, POD, RAY_CLUSTER, ROLE, SECRET, SERVICE, Resource, label_selector
+from common.kube.resources import (
+    EVENT,
+    POD,
+    RAY_CLUSTER,
+    ROLE,
+    SECRET,
+    SERVICE,
+    Resource,
+    label_selector,
+)
 
 THEFT = "../../tenant-b/secrets/prod-ray"
 ILLEGAL = (
@@ -33,7 +42,9 @@ ILLEGAL = (
 
 
 @pytest.mark.parametrize("name", ILLEGAL)
-@pytest.mark.parametrize("kind", [SECRET, SERVICE, POD, RAY_CLUSTER, EVENT], ids=lambda each: each.kind)
+@pytest.mark.parametrize(
+    "kind", [SECRET, SERVICE, POD, RAY_CLUSTER, EVENT], ids=lambda each: each.kind
+)
 def test_a_name_that_no_object_can_bear_is_refused(kind: Resource, name: str) -> None:
     with pytest.raises(errors.InvalidSpec, match=f"is not the name of a {kind.kind}"):
         kind.path("tenant-a", name)
@@ -64,9 +75,15 @@ def test_the_names_that_rbac_refuses_are_refused(name: str) -> None:
 
 
 def test_a_path_is_what_the_api_server_knows() -> None:
-    assert RAY_CLUSTER.path("ns", "demo", "status") == "/apis/ray.io/v1/namespaces/ns/rayclusters/demo/status"
+    assert (
+        RAY_CLUSTER.path("ns", "demo", "status")
+        == "/apis/ray.io/v1/namespaces/ns/rayclusters/demo/status"
+    )
     assert SECRET.path("ns") == "/api/v1/namespaces/ns/secrets"
-    assert SERVICE.proxy("ns", "demo", "dashboard", "/api") == "/api/v1/namespaces/ns/services/demo:dashboard/proxy/api"
+    assert (
+        SERVICE.proxy("ns", "demo", "dashboard", "/api")
+        == "/api/v1/namespaces/ns/services/demo:dashboard/proxy/api"
+    )
 
 
 @given(some.text(max_size=40), some.text(max_size=40))
@@ -88,5 +105,6 @@ def test_a_selector_is_not_widened_by_a_value(value: str) -> None:
 
 def test_a_selector_asks_for_all_of_its_labels() -> None:
     assert (
-        label_selector({"ray.io/cluster": "demo", "ray.io/group": "small"}) == "ray.io/cluster=demo,ray.io/group=small"
+        label_selector({"ray.io/cluster": "demo", "ray.io/group": "small"})
+        == "ray.io/cluster=demo,ray.io/group=small"
     )

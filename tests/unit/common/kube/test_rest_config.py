@@ -33,7 +33,12 @@ def account(tmp_path: Path, certificates: kubeconfig.Pki) -> Path:
 
 
 def written(
-    path: Path, certificates: kubeconfig.Pki, *, user: dict[str, Any], server: str = "https://h:1", **cluster: Any
+    path: Path,
+    certificates: kubeconfig.Pki,
+    *,
+    user: dict[str, Any],
+    server: str = "https://h:1",
+    **cluster: Any,
 ) -> Path:
     access = kubeconfig.Access(server=server, ca=certificates.ca.read_bytes(), token="t")
     document = kubeconfig.build("c", access)
@@ -43,7 +48,9 @@ def written(
     return path
 
 
-async def test_a_pod_shows_the_token_that_its_file_holds_now(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_shows_the_token_that_its_file_holds_now(
+    account: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = rest_config.in_cluster(POD_ENVIRONMENT, account)
     assert (config.server, config.tls is not None) == ("https://10.0.0.1:443", True)
     (account / "token").write_text("two")
@@ -55,13 +62,17 @@ async def test_a_pod_shows_the_token_that_its_file_holds_now(account: Path, monk
 
 
 def test_an_address_of_ipv6_stands_in_brackets(account: Path) -> None:
-    config = rest_config.in_cluster(POD_ENVIRONMENT | {"KUBERNETES_SERVICE_HOST": "fd00::1"}, account)
+    config = rest_config.in_cluster(
+        POD_ENVIRONMENT | {"KUBERNETES_SERVICE_HOST": "fd00::1"}, account
+    )
     assert config.server == "https://[fd00::1]:443"
 
 
 async def test_outside_of_a_pod_a_kubeconfig_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(errors.InvalidSpec, match="cannot read the pod's ServiceAccount: KUBERNETES_SERVICE_HOST"):
+    with pytest.raises(
+        errors.InvalidSpec, match="cannot read the pod's ServiceAccount: KUBERNETES_SERVICE_HOST"
+    ):
         await rest_config.load(kubeconfig=None)
 
 
@@ -74,7 +85,10 @@ async def test_a_client_certificate_is_shown_to_the_server(
     if is_in_files:
         user = {"client-certificate": str(pair[0]), "client-key": str(pair[1])}
     else:
-        user = {"client-certificate-data": pair[0].read_bytes(), "client-key-data": pair[1].read_bytes()}
+        user = {
+            "client-certificate-data": pair[0].read_bytes(),
+            "client-key-data": pair[1].read_bytes(),
+        }
     shown: list[Any] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -88,7 +102,9 @@ async def test_a_client_certificate_is_shown_to_the_server(
     tls.load_cert_chain(certificates.certificate("apiserver"), certificates.key("apiserver"))
     tls.verify_mode = ssl.CERT_REQUIRED
     async with served(app, tls=tls) as port:
-        file = written(tmp_path / "config", certificates, user=user, server=f"https://127.0.0.1:{port}")
+        file = written(
+            tmp_path / "config", certificates, user=user, server=f"https://127.0.0.1:{port}"
+        )
         kube = await KubeClient.connect(kubeconfig=file, user_agent="test")
         await kube.get(POD, "ns", "a")
         await kube.close()
@@ -101,9 +117,14 @@ async def test_a_client_certificate_is_shown_to_the_server(
         pytest.param({"token": "t"}, {}, "Bearer t", id="a token"),
         pytest.param({}, {}, None, id="nobody"),
         pytest.param({"username": "u", "password": "p"}, {}, "Basic dTpw", id="a password"),
-        pytest.param({"token": "t"}, {"insecure-skip-tls-verify": True}, "Bearer t", id="no verification"),
         pytest.param(
-            {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "PLUGIN"}}, {}, "Bearer e", id="exec"
+            {"token": "t"}, {"insecure-skip-tls-verify": True}, "Bearer t", id="no verification"
+        ),
+        pytest.param(
+            {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "PLUGIN"}},
+            {},
+            "Bearer e",
+            id="exec",
         ),
     ],
 )
@@ -127,21 +148,34 @@ async def test_a_kubeconfig_defines_the_authorization(
     assert config.tls.check_hostname is not cluster.get("insecure-skip-tls-verify", False)
 
 
-async def test_the_library_reads_the_other_fields_of_a_kubeconfig(tmp_path: Path, certificates: kubeconfig.Pki) -> None:
+async def test_the_library_reads_the_other_fields_of_a_kubeconfig(
+    tmp_path: Path, certificates: kubeconfig.Pki
+) -> None:
     file = written(
-        tmp_path / "config", certificates, user={"token": "t"}, **{"tls-server-name": "n", "proxy-url": "http://p:3"}
+        tmp_path / "config",
+        certificates,
+        user={"token": "t"},
+        **{"tls-server-name": "n", "proxy-url": "http://p:3"},
     )
     config = await rest_config.load(kubeconfig=file)
-    assert (config.server_name, config.proxy, await config.authorization()) == ("n", "http://p:3", "Bearer t")
+    assert (config.server_name, config.proxy, await config.authorization()) == (
+        "n",
+        "http://p:3",
+        "Bearer t",
+    )
 
 
 async def test_an_unknown_context_is_named(tmp_path: Path, certificates: kubeconfig.Pki) -> None:
     file = written(tmp_path / "config", certificates, user={"token": "t"})
-    with pytest.raises(errors.InvalidSpec, match=r"cannot read kubeconfig .*object with name other in"):
+    with pytest.raises(
+        errors.InvalidSpec, match=r"cannot read kubeconfig .*object with name other in"
+    ):
         await rest_config.load(kubeconfig=file, context="other")
 
 
-@pytest.mark.parametrize("service", ["watcher", "cluster_reconciler", "service_reconciler", "traffic_manager"])
+@pytest.mark.parametrize(
+    "service", ["watcher", "cluster_reconciler", "service_reconciler", "traffic_manager"]
+)
 def test_a_service_with_a_token_does_not_import_the_library(
     tmp_path: Path, certificates: kubeconfig.Pki, service: str
 ) -> None:

@@ -20,9 +20,12 @@ def nested(levels: int) -> bytes:
 
 
 def an_object(version: int, *, levels: int = 0) -> bytes:
-    return b'{"metadata":{"name":"x","namespace":"ns","resourceVersion":"%d","managedFields":%s}}' % (
-        version,
-        nested(levels),
+    return (
+        b'{"metadata":{"name":"x","namespace":"ns","resourceVersion":"%d","managedFields":%s}}'
+        % (
+            version,
+            nested(levels),
+        )
     )
 
 
@@ -91,11 +94,15 @@ class Followed:
         self.taken.append((f"listed {len(keys)}", version))
 
 
-async def follow(api: Api, resource: Resource = resources.POD, sink: Followed | None = None) -> list[tuple[str, str]]:
+async def follow(
+    api: Api, resource: Resource = resources.POD, sink: Followed | None = None
+) -> list[tuple[str, str]]:
     """Follow until no watch is left to answer; return what the sink took."""
     sink = sink or Followed()
     timing = Timing(first_retry=0.0, longest_retry=0.0)
-    watch = Watch(cast("KubeClient", api), Target(resource=resource), sink, jitter=lambda: 0.0, timing=timing)
+    watch = Watch(
+        cast("KubeClient", api), Target(resource=resource), sink, jitter=lambda: 0.0, timing=timing
+    )
     task = asyncio.create_task(watch.run())  # noqa: TID251  (it never ends by itself)
     async with asyncio.timeout(5):
         await api.is_over.wait()
@@ -118,13 +125,21 @@ async def test_what_a_sink_did_not_take_comes_again() -> None:
     api, sink = Api(b"", events, events[1:]), Followed()
     sink.refused = {"12"}
 
-    assert await follow(api, sink=sink) == [("listed 0", "10"), ("present", "11"), ("present", "12"), ("present", "13")]
+    assert await follow(api, sink=sink) == [
+        ("listed 0", "10"),
+        ("present", "11"),
+        ("present", "12"),
+        ("present", "13"),
+    ]
     assert api.resumed_at == ["10", "11", "13"]
 
 
 @pytest.mark.parametrize("code", [410, 500])
 async def test_an_expired_version_is_listed_again_and_another_error_is_not(code: int) -> None:
-    api = Api(b"", [an_event("ADDED", an_object(11)), an_event("ERROR", b'{"code":%d,"message":"m"}' % code)])
+    api = Api(
+        b"",
+        [an_event("ADDED", an_object(11)), an_event("ERROR", b'{"code":%d,"message":"m"}' % code)],
+    )
     await follow(api)
 
     assert (api.lists, api.resumed_at[1:]) == ((2, ["10"]) if code == 410 else (1, ["11"]))
@@ -134,8 +149,14 @@ async def test_an_expired_version_is_listed_again_and_another_error_is_not(code:
     ("refusal", "lists"),
     [
         pytest.param(errors.Conflict("too old resource version"), 2, id="expired"),
-        pytest.param(errors.Unavailable("Timeout: Too large resource version: 11, current: 3"), 2, id="restored"),
-        pytest.param(errors.NotFound("the server could not find the requested resource"), 2, id="not served"),
+        pytest.param(
+            errors.Unavailable("Timeout: Too large resource version: 11, current: 3"),
+            2,
+            id="restored",
+        ),
+        pytest.param(
+            errors.NotFound("the server could not find the requested resource"), 2, id="not served"
+        ),
         pytest.param(errors.Unavailable("the server is busy"), 1, id="busy"),
     ],
 )
@@ -150,9 +171,14 @@ async def test_a_refused_watch_is_listed_again_where_its_version_is_of_no_use(
 
 @pytest.mark.parametrize("levels", [101, 5_000])
 @pytest.mark.parametrize("resource", [resources.POD, resources.RAY_CLUSTER], ids=["flat", "free"])
-async def test_an_object_arrives_with_those_beside_it_whatever_it_nests(resource: Resource, levels: int) -> None:
+async def test_an_object_arrives_with_those_beside_it_whatever_it_nests(
+    resource: Resource, levels: int
+) -> None:
     deep, plain = an_object(11, levels=levels), an_object(12)
-    api = Api(deep + b"," + plain, [an_event("MODIFIED", an_object(13, levels=levels)), an_event("MODIFIED", plain)])
+    api = Api(
+        deep + b"," + plain,
+        [an_event("MODIFIED", an_object(13, levels=levels)), an_event("MODIFIED", plain)],
+    )
     taken = await follow(api, resource)
 
     assert [version for _, version in taken] == ["11", "12", "10", "13", "12"]

@@ -15,7 +15,10 @@ from support.waiting import eventually_true
 
 @asynccontextmanager
 async def served(
-    *, live: health.Check = lambda: None, ready: health.Check = lambda: None, note: health.Check = lambda: None
+    *,
+    live: health.Check = lambda: None,
+    ready: health.Check = lambda: None,
+    note: health.Check = lambda: None,
 ) -> AsyncGenerator[httpx.AsyncClient]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -39,11 +42,29 @@ async def served(
 @pytest.mark.parametrize(
     ("path", "live", "ready", "note", "expected"),
     [
-        pytest.param("/healthz", None, "no NATS", None, (200, "ok\n"), id="it lives though it is not ready"),
-        pytest.param("/healthz", "it stands still", None, None, (503, "it stands still\n"), id="it does not live"),
+        pytest.param(
+            "/healthz", None, "no NATS", None, (200, "ok\n"), id="it lives though it is not ready"
+        ),
+        pytest.param(
+            "/healthz",
+            "it stands still",
+            None,
+            None,
+            (503, "it stands still\n"),
+            id="it does not live",
+        ),
         pytest.param("/readyz", None, None, None, (200, "ok\n"), id="it is ready"),
-        pytest.param("/readyz", None, None, "standing by", (200, "standing by\n"), id="there is something to note"),
-        pytest.param("/readyz", None, "no NATS", "standing by", (503, "no NATS\n"), id="it is not ready"),
+        pytest.param(
+            "/readyz",
+            None,
+            None,
+            "standing by",
+            (200, "standing by\n"),
+            id="there is something to note",
+        ),
+        pytest.param(
+            "/readyz", None, "no NATS", "standing by", (503, "no NATS\n"), id="it is not ready"
+        ),
         pytest.param("/", None, None, None, (404, ""), id="an unknown path"),
     ],
 )
@@ -70,5 +91,8 @@ async def test_nothing_can_be_sent() -> None:
 
 
 async def test_a_port_in_use_is_an_error_of_the_port() -> None:
-    with socket.create_server(("", 0)) as used, pytest.raises(OSError, match="address already in use"):
+    with (
+        socket.create_server(("", 0)) as used,
+        pytest.raises(OSError, match="address already in use"),
+    ):
         await health.serve(used.getsockname()[1], live=lambda: None, ready=lambda: None)

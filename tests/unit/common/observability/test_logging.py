@@ -31,15 +31,24 @@ def test_a_line_is_an_object_with_its_data_in_keys(output: io.StringIO) -> None:
     structlog.get_logger().info("state is synced", partitions=64)
     (line,) = _lines(output)
     assert line.pop("ts")
-    assert line == {"msg": "state is synced", "partitions": 64, "level": "info", "service": "watcher"}
+    assert line == {
+        "msg": "state is synced",
+        "partitions": 64,
+        "level": "info",
+        "service": "watcher",
+    }
 
 
 def test_libraries_log_in_the_same_form(output: io.StringIO) -> None:
     logging.getLogger("nats").warning("slow consumer")
-    assert [(line["msg"], line["level"]) for line in _lines(output)] == [("slow consumer", "warning")]
+    assert [(line["msg"], line["level"]) for line in _lines(output)] == [
+        ("slow consumer", "warning")
+    ]
 
 
 def test_the_end_of_a_connection_with_tls_is_not_logged(output: io.StringIO) -> None:
-    logging.getLogger("asyncio").warning("returning true from eof_received() has no effect when using ssl")
+    logging.getLogger("asyncio").warning(
+        "returning true from eof_received() has no effect when using ssl"
+    )
     logging.getLogger("asyncio").warning("something else")
     assert [line["msg"] for line in _lines(output)] == ["something else"]

@@ -44,7 +44,10 @@ def test_every_change_reports_its_wait_once(tmp_path: Path) -> None:
             with keys.reconciling("ns/a"):
                 pass
 
-    found = [msgspec.json.decode(line, type=Line) for line in (tmp_path / "traces").read_bytes().splitlines()]
+    found = [
+        msgspec.json.decode(line, type=Line)
+        for line in (tmp_path / "traces").read_bytes().splitlines()
+    ]
     waits = [span for span in found if span.name == "queue"]
     reconciles = [span for span in found if span.name == "reconcile"]
     assert len(waits) == MOST_WAITING

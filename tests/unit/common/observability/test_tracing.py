@@ -26,11 +26,23 @@ def spans(file: Path) -> list[Line]:
     ("environment", "is_on"),
     [
         pytest.param({}, False, id="nobody asks"),
-        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, True, id="a collector"),
-        pytest.param({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318"}, True, id="a collector of traces"),
+        pytest.param(
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, True, id="a collector"
+        ),
+        pytest.param(
+            {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318"},
+            True,
+            id="a collector of traces",
+        ),
         pytest.param({"OTEL_TRACES_EXPORTER": "otlp"}, True, id="the collector at its usual place"),
-        pytest.param({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "x"}, False, id="metrics alone"),
-        pytest.param({"OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "otlp"}, False, id="switched off"),
+        pytest.param(
+            {"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "x"},
+            False,
+            id="metrics alone",
+        ),
+        pytest.param(
+            {"OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "otlp"}, False, id="switched off"
+        ),
     ],
 )
 def test_the_environment_switches_it_on(environment: dict[str, str], is_on: bool) -> None:
@@ -91,10 +103,20 @@ def test_several_processes_share_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", ["", "00", "00-0-0-01", "00-xx-yy-01", f"00-{'0' * 32}-{'0' * 16}-01", f"00-{'a' * 40}-{'b' * 16}-zz"]
+    "header",
+    [
+        "",
+        "00",
+        "00-0-0-01",
+        "00-xx-yy-01",
+        f"00-{'0' * 32}-{'0' * 16}-01",
+        f"00-{'a' * 40}-{'b' * 16}-zz",
+    ],
 )
 @pytest.mark.long
-def test_a_header_that_is_none_starts_a_trace_of_its_own_or_none(tmp_path: Path, header: str) -> None:
+def test_a_header_that_is_none_starts_a_trace_of_its_own_or_none(
+    tmp_path: Path, header: str
+) -> None:
     with tracing.configured("test", file=tmp_path / "traces", environment={}):
         tracing.root("watch", header, tracing.now())
         tracing.child("publish", header, tracing.now())
@@ -110,7 +132,9 @@ def test_a_collector_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
-            with tracing.configured("test", file=None, environment={"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}):
+            with tracing.configured(
+                "test", file=None, environment={"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
+            ):
                 tracing.child("publish", TRACE, tracing.now())
                 began = time.monotonic()
         assert time.monotonic() - began < 4.0
@@ -119,7 +143,10 @@ def test_a_collector_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("environment", "problem_text"),
     [
-        ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER='zipkin': expected one of otlp, console, none"),
+        (
+            {"OTEL_TRACES_EXPORTER": "zipkin"},
+            "OTEL_TRACES_EXPORTER='zipkin': expected one of otlp, console, none",
+        ),
         (
             {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
             "OTEL_EXPORTER_OTLP_PROTOCOL='grpc': traces leave by http/protobuf only (port 4318 of a collector)",
@@ -147,4 +174,6 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidSpec, match=r"RAYBUS_TRACES=.*there is no such folder"):
-        Settings.from_environment("watcher", {"RAYBUS_TRACES": str(tmp_path / "missing" / "traces")})
+        Settings.from_environment(
+            "watcher", {"RAYBUS_TRACES": str(tmp_path / "missing" / "traces")}
+        )

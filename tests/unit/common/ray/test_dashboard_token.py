@@ -17,8 +17,12 @@ from support.fakes.kube import FakeKube, Request
 
 
 def of_kubernetes(name: str = "c", namespace: str = "ns") -> RayCluster:
-    cluster = a_ray_cluster(auth_options={"mode": "token", "enableK8sTokenAuth": True}, ray_version="2.55.0")
-    meta = msgspec.structs.replace(cluster.metadata, name=name, namespace=namespace, uid=f"uid-of-{namespace}-{name}")
+    cluster = a_ray_cluster(
+        auth_options={"mode": "token", "enableK8sTokenAuth": True}, ray_version="2.55.0"
+    )
+    meta = msgspec.structs.replace(
+        cluster.metadata, name=name, namespace=namespace, uid=f"uid-of-{namespace}-{name}"
+    )
     return msgspec.structs.replace(cluster, metadata=meta)
 
 
@@ -46,11 +50,18 @@ def tokens(kube: FakeKube, clock: FakeClock) -> Tokens:
 
 
 def put_secret(kube: FakeKube, stored: str) -> None:
-    kube.put(SECRET, {"metadata": {"name": "own", "namespace": "ns"}, "data": {"auth_token": stored}})
+    kube.put(
+        SECRET, {"metadata": {"name": "own", "namespace": "ns"}, "data": {"auth_token": stored}}
+    )
 
 
-async def test_the_clusters_of_a_namespace_share_a_token_and_those_of_another_have_their_own(tokens: Tokens) -> None:
-    sent = [await tokens.of(each) for each in (of_kubernetes("a"), of_kubernetes("b"), of_kubernetes("a", "other"))]
+async def test_the_clusters_of_a_namespace_share_a_token_and_those_of_another_have_their_own(
+    tokens: Tokens,
+) -> None:
+    sent = [
+        await tokens.of(each)
+        for each in (of_kubernetes("a"), of_kubernetes("b"), of_kubernetes("a", "other"))
+    ]
     assert sent == ["issued-ns-1", "issued-ns-1", "issued-other-2"]
 
 
@@ -62,7 +73,9 @@ async def test_an_issued_token_is_replaced_before_its_end(tokens: Tokens, clock:
     assert await tokens.of(of_kubernetes()) == "issued-ns-2"
 
 
-async def test_the_life_of_a_token_is_measured_by_the_clock_of_the_api_server(clock: FakeClock) -> None:
+async def test_the_life_of_a_token_is_measured_by_the_clock_of_the_api_server(
+    clock: FakeClock,
+) -> None:
     kube = FakeKube(now=lambda: datetime(1990, 1, 1).astimezone())
     kube.put(SERVICE_ACCOUNT, {"metadata": {"name": ACCOUNT, "namespace": "ns"}})
     tokens = Tokens(kube, clock)
@@ -71,7 +84,9 @@ async def test_the_life_of_a_token_is_measured_by_the_clock_of_the_api_server(cl
     assert await tokens.of(of_kubernetes()) == "issued-ns-1"
 
 
-async def test_a_refused_token_that_is_young_is_not_replaced(tokens: Tokens, clock: FakeClock) -> None:
+async def test_a_refused_token_that_is_young_is_not_replaced(
+    tokens: Tokens, clock: FakeClock
+) -> None:
     """The right is missing then: a hostile dashboard that refuses everything costs no request each time."""
     first = await tokens.of(of_kubernetes())
     assert await tokens.another(of_kubernetes(), first) is None
@@ -82,7 +97,9 @@ async def test_a_refused_token_that_is_young_is_not_replaced(tokens: Tokens, clo
     )
 
 
-async def test_a_secret_is_read_again_when_its_token_is_refused(tokens: Tokens, kube: FakeKube) -> None:
+async def test_a_secret_is_read_again_when_its_token_is_refused(
+    tokens: Tokens, kube: FakeKube
+) -> None:
     assert await tokens.of(of_a_secret()) == "one"
     assert await tokens.another(of_a_secret(), "one") is None
     put_secret(kube, "dHdv")
@@ -100,7 +117,9 @@ async def test_a_token_that_no_dashboard_takes_is_not_kept(tokens: Tokens, kube:
 async def test_a_secret_that_is_gone_leaves_no_old_token(tokens: Tokens, kube: FakeKube) -> None:
     assert await tokens.of(of_a_secret()) == "one"
     await kube.delete(SECRET, "ns", "own")
-    with pytest.raises(errors.Unauthenticated, match='failed to get auth secret ns/own: secrets "own" not found'):
+    with pytest.raises(
+        errors.Unauthenticated, match='failed to get auth secret ns/own: secrets "own" not found'
+    ):
         await tokens.another(of_a_secret(), "one")
     with pytest.raises(errors.Unauthenticated):
         await tokens.of(of_a_secret())
@@ -120,10 +139,13 @@ async def test_a_cluster_without_tokens_has_none_to_replace(tokens: Tokens, kube
     assert kube.requests == []
 
 
-async def test_a_refusal_of_the_api_server_names_the_account(tokens: Tokens, kube: FakeKube) -> None:
+async def test_a_refusal_of_the_api_server_names_the_account(
+    tokens: Tokens, kube: FakeKube
+) -> None:
     kube.faults.append(lambda _request: errors.Forbidden("not allowed"))
     with pytest.raises(
-        errors.Unauthenticated, match=f"ServiceAccount ns/{ACCOUNT} cannot be issued a token: not allowed"
+        errors.Unauthenticated,
+        match=f"ServiceAccount ns/{ACCOUNT} cannot be issued a token: not allowed",
     ):
         await tokens.of(of_kubernetes())
 
@@ -133,12 +155,19 @@ async def test_only_the_account_of_that_name_is_asked_for(tokens: Tokens, kube: 
     (request,) = kube.requests
     body = {"spec": {"expirationSeconds": 3600}}
     expected = Request(
-        verb="create", kind="ServiceAccount", namespace="ns", name=ACCOUNT, subresource="token", body=body
+        verb="create",
+        kind="ServiceAccount",
+        namespace="ns",
+        name=ACCOUNT,
+        subresource="token",
+        body=body,
     )
     assert request == expected
 
 
-async def test_the_oldest_token_makes_room(kube: FakeKube, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_oldest_token_makes_room(
+    kube: FakeKube, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("common.runtime.cache.REMEMBERED", 1)
     tokens = Tokens(kube, clock)
     assert await tokens.of(of_kubernetes()) == "issued-ns-1"

@@ -29,7 +29,9 @@ def details(**apps: Json | None) -> ServeDetails:
     """Return Serve with these applications, each with the config that it reports."""
     return ServeDetails(
         applications={
-            name: Application(status="DELETING" if app == {} else "RUNNING", deployed_app_config=app or None)
+            name: Application(
+                status="DELETING" if app == {} else "RUNNING", deployed_app_config=app or None
+            )
             for name, app in apps.items()
         }
     )
@@ -81,14 +83,20 @@ def app(**fields: Any) -> Json:
     ("have", "where"),
     [
         pytest.param({"app": APP}, [], id="the same"),
-        pytest.param({"app": app(import_path="other:app")}, ["application app: import_path"], id="path"),
+        pytest.param(
+            {"app": app(import_path="other:app")}, ["application app: import_path"], id="path"
+        ),
         pytest.param({"app": app(args={})}, ["application app: args"], id="one option more"),
         pytest.param({"app": APP, "two": APP}, ["application two"], id="one application more"),
         pytest.param({}, ["application app"], id="none of its applications"),
         pytest.param({"app": APP, "two": {}}, [], id="another one is being deleted"),
         pytest.param({"app": {}}, ["application app"], id="it is being deleted itself"),
         pytest.param({"app": None}, None, id="an old Ray that does not report configs"),
-        pytest.param({"app": app(runtime_env={"env_vars": {"KEY": "<redacted>"}})}, [], id="a value that Ray hides"),
+        pytest.param(
+            {"app": app(runtime_env={"env_vars": {"KEY": "<redacted>"}})},
+            [],
+            id="a value that Ray hides",
+        ),
         pytest.param(
             {"app": app(runtime_env={"env_vars": {"KEY": "x"}})},
             ["application app: runtime_env"],
@@ -108,7 +116,10 @@ def test_differences(have: dict[str, Json | None], where: list[str] | None) -> N
 def test_the_order_of_applications_and_deployments_does_not_count() -> None:
     one, two = {"name": "One", "num_replicas": 1}, {"name": "Two"}
     sent = text({"applications": [app(deployments=[one, two]), app(name="b")]})
-    assert deployed_config.differences(sent, details(b=app(name="b"), app=app(deployments=[two, one]))) == []
+    assert (
+        deployed_config.differences(sent, details(b=app(name="b"), app=app(deployments=[two, one])))
+        == []
+    )
 
 
 def test_a_config_that_cannot_be_read_is_compared_with_nothing() -> None:
@@ -126,8 +137,14 @@ ODD = [
 @pytest.mark.parametrize("odd", [*ODD, {"deployments": 7}, {"args": 10**400}], ids=str)
 def test_values_that_break_rays_schema_are_compared_all_the_same(odd: Json) -> None:
     """Neither the user's config nor what a dashboard answers is held to Ray's schema."""
-    assert deployed_config.differences(text({"applications": [app(**odd)]}), details(app=APP)) is not None
-    assert deployed_config.differences(text({"applications": [APP]}), details(app=app(**odd))) is not None
+    assert (
+        deployed_config.differences(text({"applications": [app(**odd)]}), details(app=APP))
+        is not None
+    )
+    assert (
+        deployed_config.differences(text({"applications": [APP]}), details(app=app(**odd)))
+        is not None
+    )
 
 
 def test_what_is_kept_of_large_configs_is_bounded() -> None:

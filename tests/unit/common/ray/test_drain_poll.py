@@ -25,7 +25,10 @@ HANGS = 2.0
 def pods(count: int, cluster: str = "a") -> list[Pod]:
     status = PodStatus(phase="Running", pod_ip="10.0.0.1")
     return [
-        Pod(metadata=ObjectMeta(name=f"{cluster}-{each}", namespace="ns", uid=f"{cluster}-{each}"), status=status)
+        Pod(
+            metadata=ObjectMeta(name=f"{cluster}-{each}", namespace="ns", uid=f"{cluster}-{each}"),
+            status=status,
+        )
         for each in range(count)
     ]
 
@@ -41,7 +44,13 @@ class Slow(FakeServe):
         self.asked = 0
 
     async def request(
-        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+        self,
+        target: Target,
+        path: str,
+        *,
+        most: int,
+        config: Json | None = None,
+        seconds: float | None = None,
     ) -> bytes:
         del target, path, most, config
         self.asked += 1

@@ -53,7 +53,9 @@ async def hostile(way: str, answer: Handler) -> AsyncGenerator[tuple[Dashboard, 
 @pytest.mark.parametrize("status", [200, 500])
 async def test_bytes_that_are_no_text_are_an_unavailable_dashboard(way: str, status: int) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
-        return web.Response(status=status, body=b'{"message": "\xff", "applications": {"\xff": {}}}')
+        return web.Response(
+            status=status, body=b'{"message": "\xff", "applications": {"\xff": {}}}'
+        )
 
     async with hostile(way, answer) as (dashboard, _):
         with pytest.raises(errors.Unavailable):
@@ -80,7 +82,9 @@ async def test_an_error_does_not_repeat_the_token_that_the_dashboard_repeats(
 @pytest.mark.parametrize("way", ["direct", "proxied"])
 async def test_an_answer_does_not_repeat_the_token_either(way: str) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
-        return web.json_response({"applications": {"a": {"status": "RUNNING", "message": str(request.headers)}}})
+        return web.json_response(
+            {"applications": {"a": {"status": "RUNNING", "message": str(request.headers)}}}
+        )
 
     async with hostile(way, answer) as (dashboard, _):
         message = (await calls.read(dashboard, HEAD)).applications["a"].message
@@ -141,7 +145,9 @@ async def test_a_small_answer_that_unpacks_to_a_large_one_is_not_unpacked(way: s
     body = bomb(256 * 2**20)
 
     async def packed(_: web.Request) -> web.Response:
-        return web.Response(body=body, headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
+        return web.Response(
+            body=body, headers={"Content-Encoding": "gzip", "Content-Type": "application/json"}
+        )
 
     async with hostile(way, packed) as (dashboard, seen):
         tracemalloc.start()
@@ -175,13 +181,22 @@ async def test_an_answer_that_does_not_end_is_cut(way: str) -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        pytest.param(b"[" * 90_000, "nested too deeply|malformed|Expected", id="a tower of brackets"),
         pytest.param(
-            b'{"applications":{"a":{"deployed_app_config":{"a":' + b"[" * 500 + b"]" * 500 + b"}}}}",
+            b"[" * 90_000, "nested too deeply|malformed|Expected", id="a tower of brackets"
+        ),
+        pytest.param(
+            b'{"applications":{"a":{"deployed_app_config":{"a":'
+            + b"[" * 500
+            + b"]" * 500
+            + b"}}}}",
             "nested deeper than 64 levels",
             id="a config with a tower",
         ),
-        pytest.param(b'{"other":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "nested too deeply|more than", id="unknown"),
+        pytest.param(
+            b'{"other":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+            "nested too deeply|more than",
+            id="unknown",
+        ),
         pytest.param(
             b'{"applications":{' + b",".join(b'"%d":{}' % each for each in range(200_000)) + b"}}",
             "more than 100000 values",
@@ -189,7 +204,9 @@ async def test_an_answer_that_does_not_end_is_cut(way: str) -> None:
         ),
     ],
 )
-async def test_an_answer_of_an_absurd_shape_is_a_problem_in_one_line(way: str, body: bytes, problem: str) -> None:
+async def test_an_answer_of_an_absurd_shape_is_a_problem_in_one_line(
+    way: str, body: bytes, problem: str
+) -> None:
     async def absurd(_: web.Request) -> web.Response:
         return web.Response(body=body, content_type="application/json")
 

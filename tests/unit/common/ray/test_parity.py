@@ -14,36 +14,83 @@ WHOLE_50: Replicas = {"app/Model": 50}
 
 
 def running(
-    count: int, *, least: int | None = 1, most: int = 100, capacity: float = 100, name: str = "Model"
+    count: int,
+    *,
+    least: int | None = 1,
+    most: int = 100,
+    capacity: float = 100,
+    name: str = "Model",
 ) -> ServeDetails:
     """Return an answer of Serve; with `least` None the number of replicas is fixed."""
-    config: Json = {} if least is None else {"autoscaling_config": {"min_replicas": least, "max_replicas": most}}
+    config: Json = (
+        {}
+        if least is None
+        else {"autoscaling_config": {"min_replicas": least, "max_replicas": most}}
+    )
     replicas: list[Any] = [{"state": "RUNNING"}] * count
     deployment = {"target_num_replicas": count, "replicas": replicas, "deployment_config": config}
     app = {"status": "RUNNING", "deployments": {name: deployment}}
-    return msgspec.convert({"applications": {"app": app}, "target_capacity": capacity}, ServeDetails)
+    return msgspec.convert(
+        {"applications": {"app": app}, "target_capacity": capacity}, ServeDetails
+    )
 
 
 @pytest.mark.parametrize(
     ("source", "weight", "growing", "whole", "expected"),
     [
-        pytest.param(running(50), 100, running(1), WHOLE_50, 4, id="one replica of fifty, and one that may follow"),
-        pytest.param(running(50), 100, running(20), WHOLE_50, 50, id="twenty, and a quarter of them"),
+        pytest.param(
+            running(50),
+            100,
+            running(1),
+            WHOLE_50,
+            4,
+            id="one replica of fifty, and one that may follow",
+        ),
+        pytest.param(
+            running(50), 100, running(20), WHOLE_50, 50, id="twenty, and a quarter of them"
+        ),
         pytest.param(running(50), 100, running(50), WHOLE_50, 100, id="as many"),
         pytest.param(running(50), 50, running(25), WHOLE_50, 62, id="the source scales down late"),
         pytest.param(running(10), 50, running(10), WHOLE_50, 62, id="the load has shrunk"),
         pytest.param(running(25), 50, running(5), None, 13, id="nobody saw what carried all"),
-        pytest.param(running(2), 7, running(19), None, 100, id="two replicas for what one and a half would carry"),
+        pytest.param(
+            running(2),
+            7,
+            running(19),
+            None,
+            100,
+            id="two replicas for what one and a half would carry",
+        ),
         pytest.param(running(5), 25, running(15), None, 93, id="what both have is enough"),
         pytest.param(running(1), 100, running(1), None, 100, id="one is enough"),
-        pytest.param(running(50, least=50), 100, running(1), WHOLE_50, 100, id="no load asked for the fifty"),
-        pytest.param(running(50, least=None), 100, running(1), WHOLE_50, 100, id="the fifty are fixed"),
-        pytest.param(running(50), 100, running(5, least=None), WHOLE_50, 100, id="those of the new one are"),
-        pytest.param(running(50), 100, running(10, most=10), WHOLE_50, 100, id="it has all that it may have"),
         pytest.param(
-            running(50), 100, running(2, most=10, capacity=20), WHOLE_50, 100, id="all that it may have at its capacity"
+            running(50, least=50), 100, running(1), WHOLE_50, 100, id="no load asked for the fifty"
         ),
-        pytest.param(running(50), 100, running(1, name="Other"), WHOLE_50, 100, id="the source has no such deployment"),
+        pytest.param(
+            running(50, least=None), 100, running(1), WHOLE_50, 100, id="the fifty are fixed"
+        ),
+        pytest.param(
+            running(50), 100, running(5, least=None), WHOLE_50, 100, id="those of the new one are"
+        ),
+        pytest.param(
+            running(50), 100, running(10, most=10), WHOLE_50, 100, id="it has all that it may have"
+        ),
+        pytest.param(
+            running(50),
+            100,
+            running(2, most=10, capacity=20),
+            WHOLE_50,
+            100,
+            id="all that it may have at its capacity",
+        ),
+        pytest.param(
+            running(50),
+            100,
+            running(1, name="Other"),
+            WHOLE_50,
+            100,
+            id="the source has no such deployment",
+        ),
         pytest.param(running(50), 0, running(1), WHOLE_50, 100, id="the source gets nothing"),
     ],
 )
@@ -86,7 +133,9 @@ def test_a_number_of_replicas_that_nobody_has_is_none(most: int) -> None:
 def two(small: int, large: int) -> ServeDetails:
     """Return an application with two autoscaled deployments."""
     held = [running(small, name="Small"), running(large, name="Large")]
-    deployments = {name: each for one in held for name, each in one.applications["app"].deployments.items()}
+    deployments = {
+        name: each for one in held for name, each in one.applications["app"].deployments.items()
+    }
     app = msgspec.structs.replace(held[0].applications["app"], deployments=deployments)
     return msgspec.structs.replace(held[0], applications={"app": app})
 

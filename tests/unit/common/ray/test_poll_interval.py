@@ -36,14 +36,18 @@ def test_the_longer_nothing_changes_the_slower(quiet: float, seconds: float) -> 
     ],
 )
 def test_services_at_rest_share_what_is_asked(services: int, seconds: float) -> None:
-    assert poll_interval.at_rest(services, now=datetime(2026, 1, 1, tzinfo=UTC)) == timedelta(seconds=seconds)
+    assert poll_interval.at_rest(services, now=datetime(2026, 1, 1, tzinfo=UTC)) == timedelta(
+        seconds=seconds
+    )
 
 
 @given(
     now=st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001  (aware by `timezones`)
     services=st.integers(1, 20_000),
 )
-def test_services_at_rest_are_polled_at_moments_that_they_share(now: datetime, services: int) -> None:
+def test_services_at_rest_are_polled_at_moments_that_they_share(
+    now: datetime, services: int
+) -> None:
     pause = max(timedelta(seconds=5), timedelta(seconds=services / 5))
     at = now + poll_interval.at_rest(services, now=now)
     assert now + pause <= at < now + pause + min(timedelta(seconds=2), pause / 10)
@@ -52,13 +56,24 @@ def test_services_at_rest_are_polled_at_moments_that_they_share(now: datetime, s
 
 
 def test_two_services_that_were_polled_apart_are_polled_together() -> None:
-    first, second = datetime(2026, 1, 1, 0, 0, 0, 100, tzinfo=UTC), datetime(2026, 1, 1, 0, 0, 1, 900_000, tzinfo=UTC)
-    assert first + poll_interval.at_rest(500, now=first) == second + poll_interval.at_rest(500, now=second)
+    first, second = (
+        datetime(2026, 1, 1, 0, 0, 0, 100, tzinfo=UTC),
+        datetime(2026, 1, 1, 0, 0, 1, 900_000, tzinfo=UTC),
+    )
+    assert first + poll_interval.at_rest(500, now=first) == second + poll_interval.at_rest(
+        500, now=second
+    )
 
 
 def test_a_cluster_was_last_stirred_by_the_newest_of_its_moments() -> None:
     def condition(kind: str, moment: str) -> dict[str, str]:
-        return {"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": moment}
+        return {
+            "type": kind,
+            "status": "True",
+            "reason": "R",
+            "message": "",
+            "lastTransitionTime": moment,
+        }
 
     cluster = ray_cluster.decode(
         {

@@ -22,9 +22,13 @@ def an_endpoint(uid: str, *, is_ready: bool = True) -> str:
         pytest.param('"endpoints": []', 0, id="none"),
         pytest.param('"addressType": "IPv4"', 0, id="absent"),
         pytest.param(
-            f'"endpoints": [{an_endpoint("a")}, {an_endpoint("b", is_ready=False)}]', 1, id="one is not ready"
+            f'"endpoints": [{an_endpoint("a")}, {an_endpoint("b", is_ready=False)}]',
+            1,
+            id="one is not ready",
         ),
-        pytest.param(f'"endpoints": [{an_endpoint("a")}, {an_endpoint("a")}]', 1, id="one pod twice"),
+        pytest.param(
+            f'"endpoints": [{an_endpoint("a")}, {an_endpoint("a")}]', 1, id="one pod twice"
+        ),
     ],
 )
 def test_only_ready_pods_count_and_each_once(written: str, expected: int) -> None:

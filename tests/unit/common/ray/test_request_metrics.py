@@ -30,7 +30,10 @@ def counter(
 
 
 def buckets(
-    *cumulative: object, name: str = LATENCY, bounds: tuple[str, ...] = ("100.0", "500.0"), **labels: str
+    *cumulative: object,
+    name: str = LATENCY,
+    bounds: tuple[str, ...] = ("100.0", "500.0"),
+    **labels: str,
 ) -> str:
     return "".join(
         counter(count, name=name, le=bound, **labels)
@@ -54,7 +57,12 @@ def of_all(text: str) -> tuple[int, int]:
 
 
 def test_requests_are_counted_by_route_and_in_all() -> None:
-    text = counter(20.0) + counter(3.0, status="500") + counter(5.0, route="/b", status="404") + buckets(18, 22, 23)
+    text = (
+        counter(20.0)
+        + counter(3.0, status="500")
+        + counter(5.0, route="/b", status="404")
+        + buckets(18, 22, 23)
+    )
     of_a = Requests(total=23, errors=3, latency=Histogram((0.1, 0.5), (18, 4, 1)))
     assert parsed(text) == {
         "": Requests(total=28, errors=3, latency=Histogram((0.1, 0.5), (18, 4, 1))),
@@ -139,7 +147,14 @@ def test_a_histogram_that_cannot_be_meant_leaves_no_sample(why: str, text: str) 
 
 
 def test_a_hundred_bounds_can_be_meant() -> None:
-    assert len(parsed(buckets(*range(101), bounds=tuple(f"{each}" for each in range(100))))[""].latency.bounds) == 100
+    assert (
+        len(
+            parsed(buckets(*range(101), bounds=tuple(f"{each}" for each in range(100))))[
+                ""
+            ].latency.bounds
+        )
+        == 100
+    )
 
 
 def test_what_is_not_of_ray_is_no_sample() -> None:
@@ -157,7 +172,10 @@ def test_the_first_token_is_in_seconds_and_has_no_route(name: str) -> None:
 
 def test_a_histogram_is_the_sum_of_its_series() -> None:
     text = (
-        buckets(1, 2, 3) + buckets(1, 1, 1, status="500") + buckets(9, 9, 9, status="1000") + buckets(9, 9, 9, app="")
+        buckets(1, 2, 3)
+        + buckets(1, 1, 1, status="500")
+        + buckets(9, 9, 9, status="1000")
+        + buckets(9, 9, 9, app="")
     )
     assert parsed(text)["/a"].latency == Histogram((0.1, 0.5), (2, 1, 1))
 
@@ -171,7 +189,12 @@ def test_of_different_bounds_the_rarer_are_left_out() -> None:
 
 def test_at_most_64_routes_are_kept_and_the_others_are_together() -> None:
     sample = parsed("".join(counter(1, route=f"/{each:03}") for each in range(70)))
-    assert (len(sample), sample[""].total, sample["…"].total, sample["/063"].total) == (66, 70, 6, 1)
+    assert (len(sample), sample[""].total, sample["…"].total, sample["/063"].total) == (
+        66,
+        70,
+        6,
+        1,
+    )
     assert "/064" not in sample
 
 
@@ -183,7 +206,11 @@ def test_routes_beyond_the_limit_stay_together_in_a_total() -> None:
 
 
 def test_a_route_without_an_end_is_among_the_others_and_control_characters_are_replaced() -> None:
-    assert set(parsed(counter(1, route="/" + "a" * 256) + counter(1, route="/\x1b[2Jb"))) == {"", "…", "/b"}
+    assert set(parsed(counter(1, route="/" + "a" * 256) + counter(1, route="/\x1b[2Jb"))) == {
+        "",
+        "…",
+        "/b",
+    }
     assert "/" + "a" * 255 in parsed(counter(1, route="/" + "a" * 255))
 
 
@@ -238,7 +265,9 @@ def test_the_difference_of_two_samples() -> None:
         pytest.param(counter(1) + counter(4, status="500"), id="fewer errors"),
         pytest.param(counter(1) + buckets(9, 12, 18), id="fewer in a bucket"),
         pytest.param(counter(1) + buckets(0, 0, 19), id="fewer in the last bucket"),
-        pytest.param(counter(1) + TOKEN + '{le="1"} 5\n' + TOKEN + '{le="+Inf"} 5\n', id="fewer first tokens"),
+        pytest.param(
+            counter(1) + TOKEN + '{le="1"} 5\n' + TOKEN + '{le="+Inf"} 5\n', id="fewer first tokens"
+        ),
     ],
 )
 def test_after_a_reset_the_new_sample_alone_counts(old: str) -> None:
@@ -255,12 +284,17 @@ def test_new_bounds_begin_anew_while_the_counters_continue() -> None:
 
 
 def test_a_new_route_counts_from_its_first_request_and_one_that_is_gone_is_left_out() -> None:
-    window = request_metrics.difference(parsed(counter(2, route="/new")), parsed(counter(1, route="/old")))
+    window = request_metrics.difference(
+        parsed(counter(2, route="/new")), parsed(counter(1, route="/old"))
+    )
     assert (window["/new"].total, "/old" in window, window[""].total) == (2, False, 1)
 
 
 def test_the_total_of_nodes() -> None:
-    one, two = parsed(counter(1) + buckets(1, 1, 1)), parsed(counter(2, status="500") + buckets(0, 1, 2))
+    one, two = (
+        parsed(counter(1) + buckets(1, 1, 1)),
+        parsed(counter(2, status="500") + buckets(0, 1, 2)),
+    )
     both = Requests(total=3, errors=2, latency=Histogram((0.1, 0.5), (1, 1, 1)))
     assert request_metrics.total([one, two]) == {"": both, "/a": both}
     assert request_metrics.total([]) == {"": Requests()}
@@ -270,7 +304,9 @@ def test_the_metrics_of_ray_2_60_as_recorded() -> None:
     """One application answered 20 requests and failed 3, another answered 404 five times; 4 health checks, 4 unknown paths."""
     found = request_metrics.parse((ROOT / "tests/golden/ray/serve_metrics.txt").read_bytes())
     assert found is not None
-    assert {route: (each.total, each.errors, each.latency.total) for route, each in found.items()} == {
+    assert {
+        route: (each.total, each.errors, each.latency.total) for route, each in found.items()
+    } == {
         "": (28, 3, 28),
         "/one": (23, 3, 23),
         "/two": (5, 0, 5),

@@ -81,12 +81,16 @@ async def test_of_two_creates_at_the_same_moment_one_is_refused() -> None:
     assert await held(kube) == [(1, "v2", "sent")]
 
 
-async def test_a_writer_that_the_bus_left_far_behind_makes_no_record_in_a_gap_of_the_numbers() -> None:
+async def test_a_writer_that_the_bus_left_far_behind_makes_no_record_in_a_gap_of_the_numbers() -> (
+    None
+):
     kube = a_kube()
     late, busy = Revisions(kube, Cache()), Revisions(kube, Cache())
     await late.of(CLUSTER)
     for number, version in enumerate("abcdefgh"):
-        await busy.conclude(CLUSTER, await busy.intend(CLUSTER, given(version), after=number), Outcome.ACCEPTED)
+        await busy.conclude(
+            CLUSTER, await busy.intend(CLUSTER, given(version), after=number), Outcome.ACCEPTED
+        )
     with pytest.raises(errors.Conflict):
         await late.intend(CLUSTER, given("old"), after=0)
     assert await held(kube) == [(8, "h", "accepted"), (7, "g", "accepted")]
@@ -102,7 +106,9 @@ async def test_a_cluster_that_is_made_again_under_its_name_begins_anew() -> None
 async def test_the_last_accepted_record_outlives_all_that_are_refused_or_lost() -> None:
     kube = a_kube()
     records = Revisions(kube, Cache())
-    await records.conclude(CLUSTER, await records.intend(CLUSTER, given("v0"), after=0), Outcome.ACCEPTED)
+    await records.conclude(
+        CLUSTER, await records.intend(CLUSTER, given("v0"), after=0), Outcome.ACCEPTED
+    )
     for number in range(1, 30):
         intent = await records.intend(CLUSTER, given(f"v{number}"), after=number)
         if number % 2:
@@ -123,7 +129,10 @@ async def test_a_record_of_the_last_release_counts_as_accepted_and_is_followed()
     await kube.delete(CONTROLLER_REVISION, "default", body["metadata"]["name"])
     meta = {key: body["metadata"][key] for key in ("labels", "ownerReferences")}
     assert OUTCOME not in meta
-    kube.put(CONTROLLER_REVISION, {**body, "metadata": {**meta, "name": "demo-1-serve-0123456789"}, "revision": 3})
+    kube.put(
+        CONTROLLER_REVISION,
+        {**body, "metadata": {**meta, "name": "demo-1-serve-0123456789"}, "revision": 3},
+    )
     later = Revisions(kube, Cache())
     assert (await later.of(CLUSTER))[0].outcome is Outcome.ACCEPTED
     assert (await later.intend(CLUSTER, given("new"), after=3)).revision == 4
@@ -131,7 +140,13 @@ async def test_a_record_of_the_last_release_counts_as_accepted_and_is_followed()
 
 @pytest.mark.parametrize(
     ("annotations", "outcome"),
-    [({}, Outcome.ACCEPTED), ({OUTCOME: "refused"}, Outcome.REFUSED), ({OUTCOME: "superseded"}, Outcome.SENT)],
+    [
+        ({}, Outcome.ACCEPTED),
+        ({OUTCOME: "refused"}, Outcome.REFUSED),
+        ({OUTCOME: "superseded"}, Outcome.SENT),
+    ],
 )
-def test_an_outcome_of_another_build_does_not_count_as_accepted(annotations: dict[str, str], outcome: Outcome) -> None:
+def test_an_outcome_of_another_build_does_not_count_as_accepted(
+    annotations: dict[str, str], outcome: Outcome
+) -> None:
     assert Revision(metadata=ObjectMeta(annotations=annotations)).outcome is outcome

@@ -12,8 +12,14 @@ from common.ray import go_yaml, serve_api, serve_config
 @pytest.mark.parametrize(
     ("text", "parsed"),
     [
-        pytest.param("applications:\n- {name: a, num: 2}", {"applications": [{"name": "a", "num": 2}]}, id="plain"),
-        pytest.param("{2: a, true: b, 1.5: c}", {"2": "a", "true": "b", "1.5": "c"}, id="keys become text"),
+        pytest.param(
+            "applications:\n- {name: a, num: 2}",
+            {"applications": [{"name": "a", "num": 2}]},
+            id="plain",
+        ),
+        pytest.param(
+            "{2: a, true: b, 1.5: c}", {"2": "a", "true": "b", "1.5": "c"}, id="keys become text"
+        ),
         pytest.param("a: 2024-01-01", {"a": "2024-01-01"}, id="a date stays text"),
         pytest.param("a: yes", {"a": True}, id="the spellings of true in YAML 1.1"),
         pytest.param("a: &x [1]\nb: *x", {"a": [1], "b": [1]}, id="aliases"),
@@ -25,7 +31,10 @@ def test_what_yaml_means(text: str, parsed: Json) -> None:
 
 
 BOMB = "\n".join(
-    ["a0: &a0 [1,1,1,1,1,1,1,1,1]", *(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))]
+    [
+        "a0: &a0 [1,1,1,1,1,1,1,1,1]",
+        *(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)),
+    ]
 )
 
 
@@ -38,16 +47,26 @@ TOWER = "\n".join(["a0: &a0 []", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 
         pytest.param("a: [", "cannot be read as YAML: line 2", id="unfinished"),
         pytest.param("- a", "must be a mapping", id="a list"),
         pytest.param("", "must be a mapping", id="nothing"),
-        pytest.param("a: !!int b", "cannot be read as YAML: line 1: cannot decode", id="a tag that is not true"),
+        pytest.param(
+            "a: !!int b",
+            "cannot be read as YAML: line 1: cannot decode",
+            id="a tag that is not true",
+        ),
         pytest.param(BOMB, "holds more than", id="aliases that explode"),
         pytest.param("a: " + "[" * 1000, "nested deeper than 64 levels", id="a tower of brackets"),
-        pytest.param("a: " + "[" * 500_000, "nested deeper than 64 levels", id="a tower up to the clouds"),
+        pytest.param(
+            "a: " + "[" * 500_000, "nested deeper than 64 levels", id="a tower up to the clouds"
+        ),
         pytest.param(TOWER, "nested deeper than 64 levels", id="a tower of aliases"),
         pytest.param(
-            f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 50)}]", "more than 4194304 characters", id="echo"
+            f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 50)}]",
+            "more than 4194304 characters",
+            id="echo",
         ),
         pytest.param(
-            f"a: {'x' * 2**20}", "has 1048579 characters, more than 1048576; make it shorter", id="a long text"
+            f"a: {'x' * 2**20}",
+            "has 1048579 characters, more than 1048576; make it shorter",
+            id="a long text",
         ),
         pytest.param("a: .inf", "inf cannot be written in JSON", id="no number of JSON"),
         pytest.param("a: \ud800", "cannot be read as YAML", id="half a character"),
@@ -92,7 +111,8 @@ def test_what_is_kept_of_texts_is_bounded() -> None:
 
 async def test_the_loop_goes_on_while_a_long_text_is_read() -> None:
     apps = "".join(
-        f"- name: app{number}\n  import_path: a:b\n  args: {{lr: 1e-4, at: 10:30}}\n" for number in range(2_500)
+        f"- name: app{number}\n  import_path: a:b\n  args: {{lr: 1e-4, at: 10:30}}\n"
+        for number in range(2_500)
     )
     text, beats = f"applications:\n{apps}", 0
     assert len(text) > 150_000
@@ -109,7 +129,9 @@ async def test_the_loop_goes_on_while_a_long_text_is_read() -> None:
     assert beats >= 5
 
 
-async def test_what_was_read_by_the_thread_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_read_by_the_thread_is_not_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     text = "applications: []\n" + "# note\n" * 1_000
     await serve_api.read_ahead(text)
     monkeypatch.setattr(go_yaml, "load", None)

@@ -11,10 +11,19 @@ from common.ray.serve_status import ServeDetails
 
 
 def details(
-    *, app: str = "RUNNING", running: int = 1, target: int | None = 1, proxy: str = "HEALTHY", where: str = "EveryNode"
+    *,
+    app: str = "RUNNING",
+    running: int = 1,
+    target: int | None = 1,
+    proxy: str = "HEALTHY",
+    where: str = "EveryNode",
 ) -> ServeDetails:
     replicas = [{"state": "RUNNING", "node_ip": "10.0.0.1"}] * running + [{"state": "STARTING"}]
-    deployment: dict[str, Any] = {"status": "HEALTHY", "replicas": replicas, "target_num_replicas": target}
+    deployment: dict[str, Any] = {
+        "status": "HEALTHY",
+        "replicas": replicas,
+        "target_num_replicas": target,
+    }
     body = {
         "applications": {"a": {"status": app, "deployments": {"d": deployment}}},
         "proxies": {"n": {"status": proxy, "node_ip": "10.0.0.1"}},
@@ -30,7 +39,9 @@ def details(
         pytest.param(ServeDetails(), "no application is deployed", id="nothing there"),
         pytest.param(details(app="DEPLOYING"), "application a is DEPLOYING", id="still deploying"),
         pytest.param(
-            details(running=0), "deployment d of application a has 0 of 1 replicas running", id="RUNNING with none"
+            details(running=0),
+            "deployment d of application a has 0 of 1 replicas running",
+            id="RUNNING with none",
         ),
         pytest.param(details(running=0, target=0), None, id="none wanted"),
         pytest.param(details(running=0, target=None), None, id="a Ray that does not count"),
@@ -44,7 +55,9 @@ def test_why_applications_do_not_serve(seen: ServeDetails, why: str | None) -> N
 
 def test_a_node_with_replicas_needs_its_own_proxy() -> None:
     seen = details()
-    other = msgspec.structs.replace(seen, proxies={"n": serve_status.Proxy(status="HEALTHY", node_ip="10.0.0.2")})
+    other = msgspec.structs.replace(
+        seen, proxies={"n": serve_status.Proxy(status="HEALTHY", node_ip="10.0.0.2")}
+    )
     assert serve_status.not_serving(other) == "the proxy on node 10.0.0.1 is not healthy"
     head_only = msgspec.structs.replace(other, proxy_location="HeadOnly")
     assert serve_status.not_serving(head_only) is None
@@ -55,14 +68,21 @@ def test_an_application_without_a_name_is_shown_as_default() -> None:
 
 
 def test_an_application_that_was_asked_for_and_is_not_listed_is_missing() -> None:
-    seen = ServeDetails(applications={"a": serve_status.Application(), "": serve_status.Application()})
+    seen = ServeDetails(
+        applications={"a": serve_status.Application(), "": serve_status.Application()}
+    )
     assert serve_status.missing(seen, frozenset({"a", "default"})) is None
-    assert serve_status.missing(seen, frozenset({"b", "a", "c"})) == "application b is not deployed yet"
+    assert (
+        serve_status.missing(seen, frozenset({"b", "a", "c"}))
+        == "application b is not deployed yet"
+    )
 
 
 def test_all_nodes_that_serve_reports() -> None:
     seen = details()
-    more = msgspec.structs.replace(seen, proxies={"n": serve_status.Proxy(status="DRAINING", node_ip="10.0.0.2")})
+    more = msgspec.structs.replace(
+        seen, proxies={"n": serve_status.Proxy(status="DRAINING", node_ip="10.0.0.2")}
+    )
     assert serve_status.nodes(more) == {"10.0.0.1", "10.0.0.2"}
 
 

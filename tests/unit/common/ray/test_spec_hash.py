@@ -35,14 +35,18 @@ def a_spec(**group: Any) -> Json:
 
 @pytest.mark.acceptance("raycluster", 84)
 @pytest.mark.acceptance("rayservice", 17)
-@pytest.mark.parametrize("vector", [pytest.param(vector, id=vector.name) for vector in _vectors("named.json")])
+@pytest.mark.parametrize(
+    "vector", [pytest.param(vector, id=vector.name) for vector in _vectors("named.json")]
+)
 def test_a_known_spec_has_the_text_and_hash_that_kuberay_gives_it(vector: Vector) -> None:
     spec = {field: value for field, value in vector.spec.items() if field != "suspend"}
     assert spec_hash.canonical_json(spec) == vector.json
     assert spec_hash.service_goal_hash(vector.spec) == vector.hash
 
 
-@pytest.mark.parametrize("vector", [pytest.param(each, id=str(n)) for n, each in enumerate(_vectors("generated.json"))])
+@pytest.mark.parametrize(
+    "vector", [pytest.param(each, id=str(n)) for n, each in enumerate(_vectors("generated.json"))]
+)
 def test_a_random_spec_over_all_fields_has_the_hash_that_kuberay_gives_it(vector: Vector) -> None:
     assert spec_hash.cluster_spec_hash(vector.spec) == vector.hash
 
@@ -82,9 +86,14 @@ def test_only_a_service_passes_over_suspend() -> None:
 
 def test_the_first_groups_hash_like_the_spec_before_a_group_was_appended() -> None:
     before = a_spec()
-    after: Json = {**before, "workerGroupSpecs": [*before["workerGroupSpecs"], {"groupName": "new", "template": {}}]}
+    after: Json = {
+        **before,
+        "workerGroupSpecs": [*before["workerGroupSpecs"], {"groupName": "new", "template": {}}],
+    }
     assert spec_hash.service_goal_hash(after) != spec_hash.service_goal_hash(before)
-    assert spec_hash.service_goal_hash(after, worker_groups=1) == spec_hash.service_goal_hash(before)
+    assert spec_hash.service_goal_hash(after, worker_groups=1) == spec_hash.service_goal_hash(
+        before
+    )
 
 
 def test_hashing_leaves_the_spec_as_it_is() -> None:
@@ -97,12 +106,20 @@ def test_hashing_leaves_the_spec_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("pod", "fault", "field"),
     [
-        pytest.param({"hostNetwork": "yes"}, "Expected `bool | null`, got `str`", "hostNetwork", id="type"),
-        pytest.param({"overhead": {"cpu": "1x"}}, "'1x' is not a quantity", "overhead[...]", id="quantity"),
-        pytest.param({"containers": {}}, "Expected `array | null`, got `object`", "containers", id="list"),
+        pytest.param(
+            {"hostNetwork": "yes"}, "Expected `bool | null`, got `str`", "hostNetwork", id="type"
+        ),
+        pytest.param(
+            {"overhead": {"cpu": "1x"}}, "'1x' is not a quantity", "overhead[...]", id="quantity"
+        ),
+        pytest.param(
+            {"containers": {}}, "Expected `array | null`, got `object`", "containers", id="list"
+        ),
     ],
 )
-def test_data_that_does_not_fit_its_type_is_named_by_its_path(pod: Json, fault: str, field: str) -> None:
+def test_data_that_does_not_fit_its_type_is_named_by_its_path(
+    pod: Json, fault: str, field: str
+) -> None:
     with pytest.raises(msgspec.ValidationError) as problem:
         spec_hash.cluster_spec_hash({"headGroupSpec": {"template": {"spec": pod}}})
     assert str(problem.value).startswith(fault)

@@ -44,14 +44,22 @@ def refusal(config: str, *, seconds: float) -> Refusal:
         pytest.param(view(given=OLD), False, GOAL, id="it has another"),
         pytest.param(view(given=GOAL + " "), False, GOAL, id="white space counts"),
         pytest.param(view(given=GOAL, serve=EMPTY), False, GOAL, id="its head lost all"),
-        pytest.param(view(given=GOAL, serve=EMPTY, put_at=NOW), False, None, id="sent a moment ago"),
+        pytest.param(
+            view(given=GOAL, serve=EMPTY, put_at=NOW), False, None, id="sent a moment ago"
+        ),
         pytest.param(view(given=OLD), True, None, id="frozen: it keeps its own"),
         pytest.param(view(given=OLD, serve=EMPTY), True, OLD, id="frozen: it gets its own again"),
         pytest.param(view(serve=EMPTY), True, None, id="frozen, and nobody knows what it had"),
-        pytest.param(view(serve=Reading(problem="500")), False, None, id="its dashboard does not answer"),
-        pytest.param(view(refused=refusal(GOAL, seconds=5)), False, None, id="refused a moment ago"),
+        pytest.param(
+            view(serve=Reading(problem="500")), False, None, id="its dashboard does not answer"
+        ),
+        pytest.param(
+            view(refused=refusal(GOAL, seconds=5)), False, None, id="refused a moment ago"
+        ),
         pytest.param(view(refused=refusal(GOAL, seconds=0)), False, GOAL, id="refused a while ago"),
-        pytest.param(view(refused=refusal(OLD, seconds=5)), False, GOAL, id="another one was refused"),
+        pytest.param(
+            view(refused=refusal(OLD, seconds=5)), False, GOAL, id="another one was refused"
+        ),
     ],
 )
 def test_what_is_sent(seen: ClusterView, frozen: bool, sent: str | None) -> None:
@@ -67,7 +75,9 @@ RUNS_GOAL, RUNS_OLD = (
     Reading(
         details=ServeDetails(
             applications={
-                "app": Application(status="RUNNING", deployed_app_config={"name": "app", "import_path": path})
+                "app": Application(
+                    status="RUNNING", deployed_app_config={"name": "app", "import_path": path}
+                )
             }
         )
     )
@@ -90,39 +100,72 @@ def sent(count: int, *, seconds: float, reported: Reading | None = None) -> dict
         pytest.param(view(given=NEW, serve=RUNS_GOAL), False, id="Serve runs what is recorded"),
         pytest.param(view(given=NEW, serve=RUNS_OLD), True, id="Serve runs another config"),
         pytest.param(
-            view(given=NEW, serve=RUNS_OLD, **sent(1, seconds=0.5)), False, id="and was sent this one just now"
+            view(given=NEW, serve=RUNS_OLD, **sent(1, seconds=0.5)),
+            False,
+            id="and was sent this one just now",
         ),
-        pytest.param(view(given=NEW, serve=RUNS_OLD, **sent(1, seconds=1)), True, id="a second later"),
-        pytest.param(view(given=NEW, serve=RUNS_OLD, **sent(4, seconds=7)), False, id="the fourth time: after 8 s"),
-        pytest.param(view(given=NEW, serve=RUNS_OLD, **sent(4, seconds=8)), True, id="the fifth PUT"),
-        pytest.param(view(given=NEW, serve=RUNS_OLD, **sent(99, seconds=599)), False, id="ten minutes at most"),
-        pytest.param(view(given=NEW, serve=RUNS_OLD, **sent(99, seconds=600)), True, id="and then again"),
-        pytest.param(view(given=NEW, serve=RUNS_OLD, **sent(9, seconds=-60)), True, id="the clock was set back"),
         pytest.param(
-            view(given=NEW, serve=RUNS_OLD, **sent(2, seconds=9, reported=RUNS_OLD)), False, id="Ray shows it like that"
+            view(given=NEW, serve=RUNS_OLD, **sent(1, seconds=1)), True, id="a second later"
+        ),
+        pytest.param(
+            view(given=NEW, serve=RUNS_OLD, **sent(4, seconds=7)),
+            False,
+            id="the fourth time: after 8 s",
+        ),
+        pytest.param(
+            view(given=NEW, serve=RUNS_OLD, **sent(4, seconds=8)), True, id="the fifth PUT"
+        ),
+        pytest.param(
+            view(given=NEW, serve=RUNS_OLD, **sent(99, seconds=599)),
+            False,
+            id="ten minutes at most",
+        ),
+        pytest.param(
+            view(given=NEW, serve=RUNS_OLD, **sent(99, seconds=600)), True, id="and then again"
+        ),
+        pytest.param(
+            view(given=NEW, serve=RUNS_OLD, **sent(9, seconds=-60)),
+            True,
+            id="the clock was set back",
+        ),
+        pytest.param(
+            view(given=NEW, serve=RUNS_OLD, **sent(2, seconds=9, reported=RUNS_OLD)),
+            False,
+            id="Ray shows it like that",
         ),
         pytest.param(
             view(given=NEW, serve=RUNS_OLD, **sent(2, seconds=9, reported=RUNS_GOAL)),
             True,
             id="Ray showed it otherwise",
         ),
-        pytest.param(view(serve=RUNS_OLD, **sent(1, seconds=0.5)), False, id="nothing recorded, sent just now"),
+        pytest.param(
+            view(serve=RUNS_OLD, **sent(1, seconds=0.5)),
+            False,
+            id="nothing recorded, sent just now",
+        ),
     ],
 )
-def test_a_config_that_serve_does_not_run_is_sent_again_ever_more_seldom(seen: ClusterView, is_sent: bool) -> None:
+def test_a_config_that_serve_does_not_run_is_sent_again_ever_more_seldom(
+    seen: ClusterView, is_sent: bool
+) -> None:
     assert (submit.decide(seen, NEW, frozen=False, now=NOW) == NEW) == is_sent
     if seen.given is not None:
         assert (submit.decide(seen, "applications: []", frozen=True, now=NOW) == NEW) == is_sent
 
 
 def test_a_cluster_has_a_config_by_its_record_and_by_what_serve_reports() -> None:
-    found = [submit.has(view(given=NEW, serve=serve), NEW) for serve in (RUNS_GOAL, RUNS_OLD, Reading(problem="500"))]
+    found = [
+        submit.has(view(given=NEW, serve=serve), NEW)
+        for serve in (RUNS_GOAL, RUNS_OLD, Reading(problem="500"))
+    ]
     assert found == [True, False, True]
     assert not submit.has(view(given=OLD, serve=RUNS_GOAL), NEW)
 
 
 @pytest.mark.parametrize(
-    ("capacity", "recorded"), [(100, {"type": "Kept"}), (None, {"type": "NewCluster"})], ids=["in steps", "at once"]
+    ("capacity", "recorded"),
+    [(100, {"type": "Kept"}), (None, {"type": "NewCluster"})],
+    ids=["in steps", "at once"],
 )
 def test_the_strategy_of_a_record_is_kept_where_traffic_moves_in_steps(
     capacity: int | None, recorded: dict[str, str]

@@ -28,16 +28,26 @@ HEAD = Service(
     metadata=ObjectMeta(
         name="c-head-svc",
         namespace="ns",
-        owner_references=[OwnerReference(kind="RayCluster", name="c", uid="uid-of-c", controller=True)],
+        owner_references=[
+            OwnerReference(kind="RayCluster", name="c", uid="uid-of-c", controller=True)
+        ],
     ),
-    spec=ServiceSpec(selector={"ray.io/cluster": "c"}, ports=[ServicePort(name="dashboard", port=8265)]),
+    spec=ServiceSpec(
+        selector={"ray.io/cluster": "c"}, ports=[ServicePort(name="dashboard", port=8265)]
+    ),
 )
 
 
 def of_tokens(name: str) -> RayCluster:
-    cluster = a_ray_cluster(auth_options={"mode": "token", "secretName": name}, ray_version="2.52.0")
+    cluster = a_ray_cluster(
+        auth_options={"mode": "token", "secretName": name}, ray_version="2.52.0"
+    )
     is_ready = Condition(
-        type="HeadPodReady", status="True", reason="", message="", last_transition_time=FakeClock().now()
+        type="HeadPodReady",
+        status="True",
+        reason="",
+        message="",
+        last_transition_time=FakeClock().now(),
     )
     return replace(cluster, status=replace(cluster.status, conditions=(is_ready,)))
 
@@ -47,7 +57,9 @@ async def polled(api: ServeApi, cluster: RayCluster) -> Reading:
 
 
 @asynccontextmanager
-async def secrets(service: Service = HEAD, **held: str) -> AsyncGenerator[tuple[ServeApi, FakeServe, list[str]]]:
+async def secrets(
+    service: Service = HEAD, **held: str
+) -> AsyncGenerator[tuple[ServeApi, FakeServe, list[str]]]:
     """Give a ServeApi before an API server that holds Secrets by path, and the paths of those that were asked for."""
     paths: list[str] = []
 
@@ -95,7 +107,9 @@ async def test_the_token_of_another_namespace_is_neither_read_nor_sent(name: str
     assert (serve.tokens, paths) == (set(), [])
 
 
-@pytest.mark.parametrize("stored", ["Zm9vCmJhcg==", "w6Q=", "/////w==", ""], ids=["two lines", "ä", "bytes", "nothing"])
+@pytest.mark.parametrize(
+    "stored", ["Zm9vCmJhcg==", "w6Q=", "/////w==", ""], ids=["two lines", "ä", "bytes", "nothing"]
+)
 async def test_a_token_that_no_header_can_carry_is_a_problem_and_not_a_crash(stored: str) -> None:
     async with secrets(own=stored) as (api, serve, _):
         reading = await polled(api, of_tokens("own"))
@@ -109,7 +123,11 @@ async def test_a_token_that_no_header_can_carry_is_a_problem_and_not_a_crash(sto
         ({"type": "ExternalName"}, None, "its type is ExternalName"),
         ({"selector": {}}, None, "it has no selector"),
         ({}, [], "it is not owned by RayCluster c"),
-        ({}, [OwnerReference(kind="RayCluster", name="c", uid="of-another")], "it is not owned by RayCluster c"),
+        (
+            {},
+            [OwnerReference(kind="RayCluster", name="c", uid="of-another")],
+            "it is not owned by RayCluster c",
+        ),
     ],
     ids=["a name elsewhere", "endpoints by hand", "nobody's", "another cluster's"],
 )

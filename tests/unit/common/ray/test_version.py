@@ -27,7 +27,9 @@ def test_parse(text: str, version: Version) -> None:
         pytest.param("nightly", 'could not parse "nightly" as version', id="no number"),
         pytest.param("", 'could not parse "" as version', id="nothing"),
         pytest.param("2", 'illegal version string "2"', id="a single number"),
-        pytest.param("02.1", 'illegal zero-prefixed version component "02" in "02.1"', id="a leading zero"),
+        pytest.param(
+            "02.1", 'illegal zero-prefixed version component "02" in "02.1"', id="a leading zero"
+        ),
     ],
 )
 def test_parse_fails(text: str, message: str) -> None:
@@ -38,7 +40,14 @@ def test_parse_fails(text: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "is_at_least"),
-    [("2.53.0", True), ("2.53", True), ("3.0", True), ("2.52.9", False), ("", False), ("latest", False)],
+    [
+        ("2.53.0", True),
+        ("2.53", True),
+        ("3.0", True),
+        ("2.52.9", False),
+        ("", False),
+        ("latest", False),
+    ],
 )
 def test_is_at_least(text: str, *, is_at_least: bool) -> None:
     assert traits.is_version_at_least(text, (2, 53, 0)) == is_at_least

@@ -15,7 +15,9 @@ def a_view(name: str, reading: Reading, head: str, *pods: str) -> ServeView:
     status = RayClusterStatus(head=HeadInfo(pod_ip=head))
     return ServeView(
         cluster=RayCluster(metadata=ObjectMeta(name=name), status=status),
-        pods=tuple(Pod(metadata=ObjectMeta(name=each), status=PodStatus(pod_ip=each)) for each in pods),
+        pods=tuple(
+            Pod(metadata=ObjectMeta(name=each), status=PodStatus(pod_ip=each)) for each in pods
+        ),
         serve=reading,
     )
 
@@ -29,7 +31,9 @@ def verified(reading: Reading) -> Reading:
 
 def an_answer(*nodes: str) -> Reading:
     proxies = {node: Proxy(status="HEALTHY", node_ip=node) for node in nodes}
-    return Reading(details=ServeDetails(applications={"app": Application(status="RUNNING")}, proxies=proxies))
+    return Reading(
+        details=ServeDetails(applications={"app": Application(status="RUNNING")}, proxies=proxies)
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +47,9 @@ def an_answer(*nodes: str) -> Reading:
         pytest.param(["b", "x"], False, id="nodes of the other one and of nobody"),
     ],
 )
-def test_an_answer_is_the_other_clusters_when_it_names_its_nodes_alone(nodes: list[str], *, is_accepted: bool) -> None:
+def test_an_answer_is_the_other_clusters_when_it_names_its_nodes_alone(
+    nodes: list[str], *, is_accepted: bool
+) -> None:
     reading = an_answer(*nodes)
     expected = reading if is_accepted else Reading(problem=TEXT, failures=SILENT)
     assert verified(reading) == expected
@@ -51,7 +57,9 @@ def test_an_answer_is_the_other_clusters_when_it_names_its_nodes_alone(nodes: li
 
 def test_a_replicas_node_counts_as_a_proxys_does() -> None:
     replica = Replica(state="RUNNING", node_ip="b")
-    app = Application(status="RUNNING", deployments={"D": Deployment(status="HEALTHY", replicas=[replica])})
+    app = Application(
+        status="RUNNING", deployments={"D": Deployment(status="HEALTHY", replicas=[replica])}
+    )
     reading = Reading(details=ServeDetails(applications={"app": app}))
     assert verified(reading).problem == TEXT
 

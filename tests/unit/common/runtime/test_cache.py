@@ -49,11 +49,23 @@ def test_a_message_replaces_the_answer_of_its_version_and_is_no_change() -> None
 
 
 def test_pods_of_a_group_share_their_equal_parts() -> None:
-    cache, status = Cache(), {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
+    cache, status = (
+        Cache(),
+        {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"},
+    )
     owners = [{"kind": "RayCluster", "name": "demo", "uid": "u", "controller": True}]
     for name, image in (("a", "ray:1"), ("b", "ray:1"), ("c", "ray:2")):
-        meta = {"namespace": "default", "name": name, "labels": {labels.CLUSTER: "demo"}, "ownerReferences": owners}
-        body = {"metadata": meta, "spec": {"containers": [{"name": "ray", "image": image}]}, "status": status}
+        meta = {
+            "namespace": "default",
+            "name": name,
+            "labels": {labels.CLUSTER: "demo"},
+            "ownerReferences": owners,
+        }
+        body = {
+            "metadata": meta,
+            "spec": {"containers": [{"name": "ray", "image": image}]},
+            "status": status,
+        }
         pod = msgspec.json.decode(msgspec.json.encode(body), type=Pod)
         cache.put(pod)
         assert cache.get(Pod, "default", name) == pod
@@ -64,7 +76,9 @@ def test_pods_of_a_group_share_their_equal_parts() -> None:
     assert a.status.conditions is c.status.conditions
 
 
-def test_shared_parts_are_forgotten_before_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_parts_are_forgotten_before_they_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(caches, "MOST_SHARED", 3)
     shared = Shared()
     for number in range(50):
@@ -118,7 +132,13 @@ def test_kinds_do_not_mix() -> None:
     assert cache.get(Service, "default", "a") is None
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 20), st.booleans(), st.sampled_from(["x", "y"]))))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.integers(1, 20), st.booleans(), st.sampled_from(["x", "y"])
+        )
+    )
+)
 def test_the_newest_message_counts_in_any_order(steps: list[tuple[str, int, bool, str]]) -> None:
     cache = Cache()
     newest: dict[str, tuple[int, bool, str]] = {}
@@ -133,7 +153,11 @@ def test_the_newest_message_counts_in_any_order(steps: list[tuple[str, int, bool
             if known is None or version > known[0]:
                 newest[name] = (version, False, cluster)
     for cluster in ("x", "y"):
-        alive = {name: str(version) for name, (version, gone, where) in newest.items() if not gone and where == cluster}
+        alive = {
+            name: str(version)
+            for name, (version, gone, where) in newest.items()
+            if not gone and where == cluster
+        }
         assert versions(cache, cluster) == alive
     assert cache.count(Pod) == sum(not gone for _, gone, _ in newest.values())
     assert cache.count(Service) == 0

@@ -65,7 +65,9 @@ class Shell:
     def _forget(self, objects: Objects) -> None:
         self.forgotten += [each.metadata.uid for each in objects]
 
-    async def run_for(self, seconds: float, script: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def run_for(
+        self, seconds: float, script: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         try:
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
                 group.create_task(self.controller.run(self.reconcile, workers=2))
@@ -107,7 +109,9 @@ async def test_an_older_message_enqueues_nothing() -> None:
     assert shell.reconciles == [(0.0, "a")]
 
 
-async def test_an_object_that_a_reload_does_not_bring_is_gone_unless_it_is_newer_than_the_list() -> None:
+async def test_an_object_that_a_reload_does_not_bring_is_gone_unless_it_is_newer_than_the_list() -> (
+    None
+):
     shell = Shell()
     shell.partition.take(a_state("Pod", a_pod("old", 5)), trace="")
     shell.partition.take(a_state("Pod", a_pod("mine", 20)), trace="")
@@ -142,13 +146,25 @@ async def test_a_message_that_does_not_decode_is_skipped() -> None:
     ("outcomes", "reconciles"),
     [
         pytest.param([3.0, None], [0.0, 3.0], id="not yet: requeue at the time asked for"),
-        pytest.param([errors.Conflict("old"), None], [0.0, 0.005], id="a conflict is retried at once"),
-        pytest.param([errors.Throttled("busy", after=4.0), None], [0.0, 4.0], id="a named wait is kept"),
-        pytest.param([errors.InvalidSpec("bad"), None], [0.0, 0.25], id="a user's error does not loop hot"),
-        pytest.param([ValueError("bug"), None], [0.0, 1.0], id="our own bug is retried slowly, the process lives"),
+        pytest.param(
+            [errors.Conflict("old"), None], [0.0, 0.005], id="a conflict is retried at once"
+        ),
+        pytest.param(
+            [errors.Throttled("busy", after=4.0), None], [0.0, 4.0], id="a named wait is kept"
+        ),
+        pytest.param(
+            [errors.InvalidSpec("bad"), None], [0.0, 0.25], id="a user's error does not loop hot"
+        ),
+        pytest.param(
+            [ValueError("bug"), None],
+            [0.0, 1.0],
+            id="our own bug is retried slowly, the process lives",
+        ),
     ],
 )
-async def test_what_an_outcome_means(outcomes: list[Exception | float | None], reconciles: list[float]) -> None:
+async def test_what_an_outcome_means(
+    outcomes: list[Exception | float | None], reconciles: list[float]
+) -> None:
     shell = Shell(*outcomes)
     shell.partition.take(a_state("Pod", a_pod("a")), trace="")
     shell.partition.synced(1)
@@ -283,18 +299,26 @@ async def test_a_cancellation_that_nobody_asked_for_costs_neither_the_key_nor_th
             shell.partition.take(a_state("Pod", a_pod(f"p{number}")), trace="")
 
     await shell.run_for(30, script)
-    assert sorted(name for _, name in shell.reconciles) == sorted([f"p{number}" for number in range(8)] * 2)
+    assert sorted(name for _, name in shell.reconciles) == sorted(
+        [f"p{number}" for number in range(8)] * 2
+    )
 
 
 @pytest.mark.parametrize(
     ("problems", "violations"),
     [
         pytest.param([errors.Unavailable("away")], 0, id="an answer that is missing"),
-        pytest.param([errors.Unavailable("away"), errors.Conflict("old")], 0, id="two errors with a meaning"),
-        pytest.param([errors.Unavailable("away"), ValueError("a defect")], 1, id="a defect among them"),
+        pytest.param(
+            [errors.Unavailable("away"), errors.Conflict("old")], 0, id="two errors with a meaning"
+        ),
+        pytest.param(
+            [errors.Unavailable("away"), ValueError("a defect")], 1, id="a defect among them"
+        ),
     ],
 )
-async def test_a_group_of_errors_means_what_its_errors_mean(problems: list[Exception], violations: int) -> None:
+async def test_a_group_of_errors_means_what_its_errors_mean(
+    problems: list[Exception], violations: int
+) -> None:
     labels = {"controller": "test"}
     before = REGISTRY.get_sample_value("raybus_invariant_violations_total", labels) or 0
     shell = Shell(ExceptionGroup("side by side", [ExceptionGroup("nested", problems)]))
@@ -305,7 +329,9 @@ async def test_a_group_of_errors_means_what_its_errors_mean(problems: list[Excep
 
     await shell.run_for(30, script)
     assert len(shell.reconciles) == 2
-    assert (REGISTRY.get_sample_value("raybus_invariant_violations_total", labels) or 0) - before == violations
+    assert (
+        REGISTRY.get_sample_value("raybus_invariant_violations_total", labels) or 0
+    ) - before == violations
 
 
 async def test_thousands_of_keys_that_wait_for_minutes_are_one_line_of_the_log(

@@ -20,12 +20,21 @@ from support.fakes.kube import FakeKube
 from support.memory import measured
 
 META = ObjectMeta(namespace="default", name="demo", uid="u1", resource_version="7")
-CREATED = Event(type="Normal", reason="CreatedHeadPod", action="Create", note="Created head Pod default/demo-head-x")
+CREATED = Event(
+    type="Normal",
+    reason="CreatedHeadPod",
+    action="Create",
+    note="Created head Pod default/demo-head-x",
+)
 
 
 def a_recorder(kube: FakeKube, clock: FakeClock) -> EventRecorder:
     return EventRecorder(
-        kube, RAY_CLUSTER, controller="raycluster-controller", instance="raycluster-controller-a", clock=clock
+        kube,
+        RAY_CLUSTER,
+        controller="raycluster-controller",
+        instance="raycluster-controller-a",
+        clock=clock,
     )
 
 
@@ -95,7 +104,9 @@ async def test_of_long_notes_no_more_is_remembered_than_is_written() -> None:
     recorder = a_recorder(FakeKube(), FakeClock())
     with measured() as kept:
         for number in range(50):
-            await recorder.record(META, msgspec.structs.replace(CREATED, note=f"{number}{'x' * 1_000_000}"))
+            await recorder.record(
+                META, msgspec.structs.replace(CREATED, note=f"{number}{'x' * 1_000_000}")
+            )
         assert kept() < 1_000_000
 
 
@@ -103,7 +114,9 @@ async def test_of_long_notes_no_more_waits_than_is_written() -> None:
     async with writing(FakeKube(), lambda: True) as recorder:
         with measured() as kept:
             for number in range(50):
-                await recorder.record(META, msgspec.structs.replace(CREATED, note=f"{number}{'x' * 1_000_000}"))
+                await recorder.record(
+                    META, msgspec.structs.replace(CREATED, note=f"{number}{'x' * 1_000_000}")
+                )
             assert kept() < 1_000_000
 
 
@@ -139,7 +152,9 @@ async def test_events_are_written_in_their_order_once_no_reconcile_waits() -> No
         assert kube.requests == []
         busy.clear()
         await asyncio.sleep(0.1)
-        assert [each.body["note"] for each in kube.requests] == [other(number).note for number in range(3)]
+        assert [each.body["note"] for each in kube.requests] == [
+            other(number).note for number in range(3)
+        ]
 
 
 @pytest.mark.looptime
@@ -154,7 +169,9 @@ async def test_an_event_waits_for_reconciles_for_a_while_only() -> None:
 
 
 @pytest.mark.looptime
-async def test_with_too_many_events_that_wait_a_reconcile_writes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_too_many_events_that_wait_a_reconcile_writes_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(events, "MOST_WAITING", 2)
     kube = FakeKube()
     async with writing(kube, lambda: True) as recorder:
@@ -173,7 +190,9 @@ async def test_a_repeat_that_is_only_counted_takes_no_place_among_those_that_wai
         for _ in range(100):
             await recorder.record(META, CREATED)
         await recorder.record(META, other(1))
-        assert kube.requests == [], "one event, one repeat that is written, and the other event wait"
+        assert kube.requests == [], (
+            "one event, one repeat that is written, and the other event wait"
+        )
         await asyncio.sleep(events.LONGEST_WAIT + 0.1)
         assert [each.verb for each in kube.requests] == ["create", "patch", "create"]
 

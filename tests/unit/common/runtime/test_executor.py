@@ -9,7 +9,16 @@ from common import errors
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from common.kube.resources import RAY_SERVICE
-from common.runtime.actions import Action, ActionEvents, EmitEvent, Parallel, Plan, Refuse, normal, warning
+from common.runtime.actions import (
+    Action,
+    ActionEvents,
+    EmitEvent,
+    Parallel,
+    Plan,
+    Refuse,
+    normal,
+    warning,
+)
 from common.runtime.cache import Cache
 from common.runtime.events import EventRecorder
 from common.runtime.executor import SLICE, Executed, Executor
@@ -45,9 +54,14 @@ class Run:
         self.clock = FakeClock()
         self.kube = FakeKube()
         self.done: list[str] = []
-        recorder = EventRecorder(self.kube, RAY_SERVICE, controller="c", instance="i", clock=self.clock)
+        recorder = EventRecorder(
+            self.kube, RAY_SERVICE, controller="c", instance="i", clock=self.clock
+        )
         self.executor = Executor[RayService](
-            recorder, clock=self.clock, writer_of=self._writer, handlers=dict.fromkeys((Step, Optional), self._perform)
+            recorder,
+            clock=self.clock,
+            writer_of=self._writer,
+            handlers=dict.fromkeys((Step, Optional), self._perform),
         )
 
     async def execute(self, *steps: Action | Parallel) -> Executed:
@@ -70,14 +84,18 @@ class Run:
         return [note for _, _, note in self.kube.events()]
 
 
-async def executed(*steps: Action | Parallel) -> tuple[list[str], list[str], errors.RaybusError | None]:
+async def executed(
+    *steps: Action | Parallel,
+) -> tuple[list[str], list[str], errors.RaybusError | None]:
     """Return what was done, the notes of the Events, and the error that is raised."""
     run = Run()
     result = await run.execute(*steps)
     return run.done, run.notes, result.error
 
 
-def some(names: str, *, fails: errors.RaybusError | None = None, seconds: float = 0.0) -> tuple[Step, ...]:
+def some(
+    names: str, *, fails: errors.RaybusError | None = None, seconds: float = 0.0
+) -> tuple[Step, ...]:
     return tuple(Step(name=name, fails=fails, seconds=seconds) for name in names)
 
 
@@ -100,32 +118,43 @@ async def test_after_a_failure_of_a_side_action_the_plan_continues() -> None:
 
 
 @pytest.mark.parametrize(
-    "problem", [STALE, errors.NotFound("gone"), errors.NotOurs("another's"), errors.Invariant("bug")]
+    "problem",
+    [STALE, errors.NotFound("gone"), errors.NotOurs("another's"), errors.Invariant("bug")],
 )
-async def test_what_shows_that_the_plan_is_stale_ends_all_of_it(problem: errors.RaybusError) -> None:
+async def test_what_shows_that_the_plan_is_stale_ends_all_of_it(
+    problem: errors.RaybusError,
+) -> None:
     done, _, raised = await executed(Step(name="a", fails=problem), Step(name="x", chain="other"))
     assert (done, raised) == ([], problem)
 
 
 async def test_what_ends_a_plan_is_raised_before_an_earlier_refusal() -> None:
-    _, _, raised = await executed(Step(name="a", fails=REFUSED, is_side=True), Step(name="b", fails=STALE))
+    _, _, raised = await executed(
+        Step(name="a", fails=REFUSED, is_side=True), Step(name="b", fails=STALE)
+    )
     assert raised is STALE
 
 
 async def test_of_two_refusals_the_first_is_raised() -> None:
-    done, _, raised = await executed(Step(name="a", fails=REFUSED), Step(name="x", chain="other", fails=AWAY))
+    done, _, raised = await executed(
+        Step(name="a", fails=REFUSED), Step(name="x", chain="other", fails=AWAY)
+    )
     assert (done, raised) == ([], REFUSED)
 
 
 async def test_an_action_is_reported_with_its_error_and_a_conflict_is_not() -> None:
     events = ActionEvents(success=MOVED, failure=warning("Stuck", "Upgrade", "stuck: "))
-    _, notes, _ = await executed(Step(name="a", events=events), Step(name="b", events=events, fails=REFUSED))
+    _, notes, _ = await executed(
+        Step(name="a", events=events), Step(name="b", events=events, fails=REFUSED)
+    )
     assert notes == ["moved", "stuck: denied"]
     assert (await executed(Step(name="b", events=events, fails=STALE)))[1] == []
 
 
 async def test_a_refusal_by_the_plan_itself_fails_with_its_note() -> None:
-    done, notes, raised = await executed(Refuse(event=warning("Bad", "Validate", "no account")), Step(name="a"))
+    done, notes, raised = await executed(
+        Refuse(event=warning("Bad", "Validate", "no account")), Step(name="a")
+    )
     assert (done, notes) == ([], ["no account"])
     assert isinstance(raised, errors.InvalidSpec)
     assert str(raised) == "no account"
@@ -159,21 +188,27 @@ async def test_a_side_step_ends_the_plan_only_if_the_api_server_does_not_answer(
 async def test_events_of_a_step_come_after_all_writes_and_alike_ones_are_one() -> None:
     events = ActionEvents(success=MOVED)
     run = Run()
-    await run.execute(Parallel(actions=tuple(Step(name=name, events=events) for name in "abc")), Step(name="d"))
+    await run.execute(
+        Parallel(actions=tuple(Step(name=name, events=events) for name in "abc")), Step(name="d")
+    )
     (event,) = (each.body for each in run.kube.requests)
     assert (run.done, event["series"]["count"]) == (list("abcd"), 3)
 
 
 async def test_a_plan_that_takes_too_long_is_cut() -> None:
     run = Run()
-    result = await run.execute(Parallel(actions=some("abcdefghi", seconds=SLICE)), Parallel(actions=some("j")))
+    result = await run.execute(
+        Parallel(actions=some("abcdefghi", seconds=SLICE)), Parallel(actions=some("j"))
+    )
     assert (run.done, result.is_cut) == (list("abcdefgh"), True)
 
 
 async def test_what_is_begun_is_completed_before_the_cut() -> None:
     run = Run()
     parts = (Step(name="b", is_part=True), Step(name="c", is_part=True), Step(name="d"))
-    result = await run.execute(Parallel(actions=(*some("a", seconds=SLICE), *parts), starts_slowly=True))
+    result = await run.execute(
+        Parallel(actions=(*some("a", seconds=SLICE), *parts), starts_slowly=True)
+    )
     assert (run.done, result.is_cut) == (list("abc"), True)
 
 
@@ -184,8 +219,12 @@ async def test_a_plan_in_time_is_not_cut() -> None:
 
 
 @pytest.mark.parametrize("is_parallel", [False, True])
-async def test_a_failure_of_an_optional_action_is_reported_and_nothing_else(is_parallel: bool) -> None:
+async def test_a_failure_of_an_optional_action_is_reported_and_nothing_else(
+    is_parallel: bool,
+) -> None:
     note = ActionEvents(failure=warning("Failed", "Do", "failed: "))
     first = Optional(name="a", fails=REFUSED, events=note)
-    done, notes, error = await executed(Parallel(actions=(first,)) if is_parallel else first, Step(name="b"))
+    done, notes, error = await executed(
+        Parallel(actions=(first,)) if is_parallel else first, Step(name="b")
+    )
     assert (done, notes, error) == (["b"], ["failed: denied"], None)

@@ -33,7 +33,12 @@ def a_cluster(name: str = "a", version: int = 1) -> bytes:
 
 def a_pod(cluster: str = "a", version: int = 1, **fields: object) -> bytes:
     owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": cluster, "uid": cluster}
-    meta = {"namespace": NS, "name": "pod", "resourceVersion": str(version), "ownerReferences": [owner]}
+    meta = {
+        "namespace": NS,
+        "name": "pod",
+        "resourceVersion": str(version),
+        "ownerReferences": [owner],
+    }
     return msgspec.json.encode({"metadata": meta, **fields})
 
 
@@ -44,15 +49,21 @@ def a_move(kind: str, body: bytes, to: int) -> Gone:
 def keys_of(obj: Object) -> list[Key]:
     if obj.metadata.name == BROKEN:
         raise ValueError(BROKEN)
-    return [Key(NS, each.name) for each in obj.metadata.owner_references] or [Key(NS, obj.metadata.name)]
+    return [Key(NS, each.name) for each in obj.metadata.owner_references] or [
+        Key(NS, obj.metadata.name)
+    ]
 
 
 class _Queue(WorkQueue[Key]):
     def __init__(self) -> None:
-        super().__init__(group_of=lambda key: key.namespace, rank=None, meter=ReconcileMeter("informer"))
+        super().__init__(
+            group_of=lambda key: key.namespace, rank=None, meter=ReconcileMeter("informer")
+        )
         self.added: list[str] = []
 
-    def add(self, key: Key, *, is_new: bool = False, is_due: bool = False, since: float | None = None) -> None:
+    def add(
+        self, key: Key, *, is_new: bool = False, is_due: bool = False, since: float | None = None
+    ) -> None:
         self.added.append(f"new {key.name}" if is_new else key.name)
         super().add(key, is_new=is_new, is_due=is_due, since=since)
 
@@ -63,7 +74,9 @@ class Followed:
     def __init__(self) -> None:
         self.cache = Cache()
         self._queue = _Queue()
-        watched = Watched(kinds={"RayCluster": RayCluster, "Pod": Pod}, root=RayCluster, keys_of=keys_of)
+        watched = Watched(
+            kinds={"RayCluster": RayCluster, "Pod": Pod}, root=RayCluster, keys_of=keys_of
+        )
         self.informer = Informer("informer", watched, cache=self.cache, queue=self._queue)
         self.first, self.second = (self.informer.hold(each) for each in (1, 2))
         for each in (self.first, self.second):
@@ -126,7 +139,9 @@ async def test_a_known_state_ends_the_quarantine() -> None:
 async def test_an_object_in_quarantine_concerns_the_keys_of_its_last_state() -> None:
     at = Followed()
     at.take(at.first, "Pod", a_pod("a"))
-    at.first.take(a_quarantine("Pod", b'{"metadata":{"namespace":"ns","name":"pod"}}', "too large"), trace="")
+    at.first.take(
+        a_quarantine("Pod", b'{"metadata":{"namespace":"ns","name":"pod"}}', "too large"), trace=""
+    )
     assert at.added() == ["a"]
 
 
@@ -140,9 +155,12 @@ async def test_an_object_in_quarantine_stays_in_the_cache_after_a_reload() -> No
 
 
 @pytest.mark.parametrize(
-    "message", [a_quarantine("RayCluster", a_cluster(), "too large"), a_state("RayCluster", a_cluster())]
+    "message",
+    [a_quarantine("RayCluster", a_cluster(), "too large"), a_state("RayCluster", a_cluster())],
 )
-async def test_an_object_without_readable_metadata_has_the_name_of_its_message(message: Quarantined | State) -> None:
+async def test_an_object_without_readable_metadata_has_the_name_of_its_message(
+    message: Quarantined | State,
+) -> None:
     at = Followed()
     at.take(at.first, "RayCluster", a_cluster())
     at.first.take(replace(message, body=b'{"metadata":7}'), trace="")
@@ -165,7 +183,10 @@ async def test_an_object_that_breaks_its_keys_is_in_quarantine_and_counted() -> 
     before = REGISTRY.get_sample_value("raybus_undecodable_messages_total", labels) or 0.0
     assert at.take(at.first, "RayCluster", a_cluster(BROKEN)) == [BROKEN]
     assert at.informer.quarantine.of(Key(NS, BROKEN)) is not None
-    assert (at.version(RayCluster, BROKEN), at.informer.partition_of) == (None, {Key(NS, BROKEN): 1})
+    assert (at.version(RayCluster, BROKEN), at.informer.partition_of) == (
+        None,
+        {Key(NS, BROKEN): 1},
+    )
     assert REGISTRY.get_sample_value("raybus_undecodable_messages_total", labels) == before + 1
 
 
@@ -199,7 +220,9 @@ async def test_the_key_of_a_root_is_in_the_partition_that_shows_the_root() -> No
     assert at.informer.partition_of == {A: 2}
 
 
-async def test_a_late_message_of_the_old_partition_leaves_the_key_of_a_root_in_the_new_one() -> None:
+async def test_a_late_message_of_the_old_partition_leaves_the_key_of_a_root_in_the_new_one() -> (
+    None
+):
     at = Followed()
     at.first.take(a_tombstone("RayCluster", a_cluster(version=5)), trace="")
     at.take(at.second, "RayCluster", a_cluster(version=5))
@@ -217,7 +240,9 @@ async def test_the_move_of_a_child_leaves_its_key_where_its_root_is() -> None:
 
 
 @pytest.mark.parametrize("to", [9, NOT_READ])
-async def test_a_move_out_of_reach_enqueues_the_keys_under_the_trace_of_the_last_change(to: int) -> None:
+async def test_a_move_out_of_reach_enqueues_the_keys_under_the_trace_of_the_last_change(
+    to: int,
+) -> None:
     at = Followed()
     at.first.take(a_state("Pod", a_pod()), trace="change")
     at.added()

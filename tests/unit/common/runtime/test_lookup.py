@@ -14,7 +14,9 @@ class LargeObjects(FakeKube):
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
         self._receive("get", resource, namespace, name)
-        return f'{{"metadata": {{"name": "{name}"}}, "spec": {{"a": "{"x" * 1_000_000}"}}}}'.encode()
+        return (
+            f'{{"metadata": {{"name": "{name}"}}, "spec": {{"a": "{"x" * 1_000_000}"}}}}'.encode()
+        )
 
 
 async def test_what_was_read_is_kept_as_long_as_there_is_room() -> None:
@@ -22,7 +24,9 @@ async def test_what_was_read_is_kept_as_long_as_there_is_room() -> None:
     lookup = Lookup(kube, Cache(), FakeClock())
     with measured() as kept:
         for number in range(100):
-            found = await lookup.find(RAY_SERVICE, RayService, ("default", f"s{number}"), max_age=60.0)
+            found = await lookup.find(
+                RAY_SERVICE, RayService, ("default", f"s{number}"), max_age=60.0
+            )
             assert found is not None
         assert kept() < 1.1 * ROOM
     for name, reads in (("s99", 1), ("s0", 2)):

@@ -95,7 +95,10 @@ class Workers(PartitionFeeds):
 
     def acquire(self, partitions: Set[int]) -> None:
         self.worked |= partitions
-        loaded_at = max(time(), *self._loaded_at.values(), 0.0) + len(partitions) * self.objects * LOAD_SECONDS
+        loaded_at = (
+            max(time(), *self._loaded_at.values(), 0.0)
+            + len(partitions) * self.objects * LOAD_SECONDS
+        )
         self._loaded_at |= dict.fromkeys(partitions, loaded_at)
 
     def sizes(self, partitions: Set[int]) -> Mapping[int, int]:
@@ -122,7 +125,12 @@ class LossyKube(FakeKube):
         """Set when an object is replaced, before the answer is sent."""
 
     async def list(
-        self, resource: Resource, namespace: str | None, *, label_selector: str = "", limit: int | None = None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        label_selector: str = "",
+        limit: int | None = None,
     ) -> bytes:
         return await self._through(
             partial(super().list, resource, namespace, label_selector=label_selector, limit=limit)
@@ -132,7 +140,12 @@ class LossyKube(FakeKube):
         return await self._through(partial(super().create, resource, namespace, body))
 
     async def replace(
-        self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Body,
+        *,
+        subresource: str | None = None,
     ) -> bytes:
         carry_out = partial(super().replace, resource, namespace, body, subresource=subresource)
 
@@ -152,7 +165,9 @@ class LossyKube(FakeKube):
         uid: str | None = None,
         version: str | None = None,
     ) -> bytes:
-        return await self._through(partial(super().delete, resource, namespace, name, uid=uid, version=version))
+        return await self._through(
+            partial(super().delete, resource, namespace, name, uid=uid, version=version)
+        )
 
     async def _through(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
         await asyncio.sleep(0.002 + self._dice.random() * 0.01)
@@ -174,17 +189,30 @@ class Replica:
         self.fence = Fence(time)
         self.is_able = True
         leases = ReplicaLeases(
-            fleet.kube, clock, namespace=NAMESPACE, service="test", identity=identity, session=session
+            fleet.kube,
+            clock,
+            namespace=NAMESPACE,
+            service="test",
+            identity=identity,
+            session=session,
         )
         self.membership = Membership(
-            leases, self.workers, fleet.hints.subscribe(), fence=self.fence, is_able=lambda: self.is_able
+            leases,
+            self.workers,
+            fleet.hints.subscribe(),
+            fence=self.fence,
+            is_able=lambda: self.is_able,
         )
         self._town = fleet
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Run, or go on after a freeze."""
-        if self._running is not None and not self._running.cancelling() and not self._running.done():
+        if (
+            self._running is not None
+            and not self._running.cancelling()
+            and not self._running.done()
+        ):
             return
         self._running = self._town.group.create_task(self.membership.run())
 
@@ -249,7 +277,9 @@ class Fleet:
         """Return for how long a partition was served by no replica, at most, within some seconds."""
         served_at, longest, end = dict.fromkeys(ALL, time()), 0.0, time() + seconds
         while time() < end:
-            served_at |= dict.fromkeys((each for replica in self.replicas for each in replica.workers.served), time())
+            served_at |= dict.fromkeys(
+                (each for replica in self.replicas for each in replica.workers.served), time()
+            )
             longest = max(longest, time() - min(served_at.values()))
             await asyncio.sleep(0.01)
         return longest
@@ -257,7 +287,12 @@ class Fleet:
     async def _watch(self) -> None:
         """Fail as soon as two replicas that may write work on the same partition."""
         while True:
-            sure = [each for replica in self.replicas if replica.fence.is_open for each in replica.workers.worked]
+            sure = [
+                each
+                for replica in self.replicas
+                if replica.fence.is_open
+                for each in replica.workers.worked
+            ]
             assert len(sure) == len(set(sure)), "two owners"
             await asyncio.sleep(0.02)
 
@@ -278,7 +313,9 @@ async def test_a_single_member_owns_everything_at_once() -> None:
         assert await fleet.rest(within=1) < 0.2
 
 
-@pytest.mark.parametrize("is_still", [pytest.param(False, id="with hints"), pytest.param(True, id="without")])
+@pytest.mark.parametrize(
+    "is_still", [pytest.param(False, id="with hints"), pytest.param(True, id="without")]
+)
 async def test_newcomers_get_their_part_soon(is_still: bool) -> None:
     async with a_fleet() as fleet:
         fleet.hints.is_still = is_still
@@ -299,13 +336,17 @@ async def test_a_member_that_ends_hands_over_within_a_second() -> None:
         await ending.end()
         await fleet.rest(within=10)
         assert time() - began < 1.0
-        assert [body["metadata"]["name"] for (kind, *_), body in fleet.kube.objects.items() if kind == "Lease"] == [
-            name("test", "a")
-        ]
+        assert [
+            body["metadata"]["name"]
+            for (kind, *_), body in fleet.kube.objects.items()
+            if kind == "Lease"
+        ] == [name("test", "a")]
 
 
 @pytest.mark.parametrize("busy", [0, 3])
-async def test_a_member_that_ends_while_its_lease_is_renewed_hands_over_within_a_second(busy: int) -> None:
+async def test_a_member_that_ends_while_its_lease_is_renewed_hands_over_within_a_second(
+    busy: int,
+) -> None:
     async with a_fleet() as fleet:
         fleet.add("a")
         ending = fleet.add("b")
@@ -321,9 +362,12 @@ async def test_a_member_that_ends_while_its_lease_is_renewed_hands_over_within_a
 
 
 @pytest.mark.parametrize(
-    "is_renewing", [pytest.param(True, id="while its Lease is renewed"), pytest.param(False, id="at rest")]
+    "is_renewing",
+    [pytest.param(True, id="while its Lease is renewed"), pytest.param(False, id="at rest")],
 )
-async def test_what_has_no_running_reconcile_is_handed_over_without_waiting_for_one(is_renewing: bool) -> None:
+async def test_what_has_no_running_reconcile_is_handed_over_without_waiting_for_one(
+    is_renewing: bool,
+) -> None:
     async with a_fleet() as fleet:
         heir, ending = fleet.add("a"), fleet.add("b")
         await fleet.rest(within=10)
@@ -381,8 +425,12 @@ async def test_a_member_that_ends_keeps_its_lease_until_the_last_part_has_moved(
         assert heir.workers.worked == ALL
 
 
-@pytest.mark.parametrize("is_rewritten", [False, True], ids=["deleted", "written by another process"])
-async def test_a_member_that_loses_its_lease_while_it_ends_writes_nothing_more(is_rewritten: bool) -> None:
+@pytest.mark.parametrize(
+    "is_rewritten", [False, True], ids=["deleted", "written by another process"]
+)
+async def test_a_member_that_loses_its_lease_while_it_ends_writes_nothing_more(
+    is_rewritten: bool,
+) -> None:
     async with a_fleet() as fleet:
         fleet.watching.cancel()  # until its next write two may hold the same
         ending, heir = fleet.add("a"), fleet.add("b")
@@ -392,7 +440,11 @@ async def test_a_member_that_loses_its_lease_while_it_ends_writes_nothing_more(i
         await asyncio.sleep(0.5)
         assert ending.fence.is_open
         if is_rewritten:
-            edit(fleet, "a", {labels.PARTITIONS: "", labels.TAKES_PART: "true", labels.SESSION: "other"})
+            edit(
+                fleet,
+                "a",
+                {labels.PARTITIONS: "", labels.TAKES_PART: "true", labels.SESSION: "other"},
+            )
         else:
             del fleet.kube.objects["Lease", NAMESPACE, name("test", "a")]
         await asyncio.sleep(0.5)
@@ -554,7 +606,11 @@ async def test_whatever_is_lost_on_the_way_all_comes_to_rest(seed: int) -> None:
             acts = [lambda turn=turn: fleet.add(f"r{turn}")]
             if len(fleet.replicas) > 1:
                 victim = dice.choice(fleet.replicas)
-                acts += [victim.die, victim.freeze, victim.start if dice.random() < 0.5 else victim.die]
+                acts += [
+                    victim.die,
+                    victim.freeze,
+                    victim.start if dice.random() < 0.5 else victim.die,
+                ]
             dice.choice(acts)()
         fleet.kube.losses = 0.0
         for each in fleet.replicas:

@@ -23,7 +23,11 @@ FIRST, REST = frozenset(range(32)), frozenset(range(32, 64))
 
 
 def a_lease(
-    identity: str, partitions: frozenset[int] = frozenset(), *, version: str = "1", able: bool = True
+    identity: str,
+    partitions: frozenset[int] = frozenset(),
+    *,
+    version: str = "1",
+    able: bool = True,
 ) -> ReplicaLease:
     return ReplicaLease(
         name=f"raybus-{identity}",
@@ -55,7 +59,9 @@ def test_a_newcomer_is_given_half_and_takes_it_once_it_is_free() -> None:
     given = decide("a", ALL, seen(a_lease("b")), takes_part=True).release
     assert len(given) == 32
     assert decide("b", frozenset(), seen(a_lease("a", ALL)), takes_part=True) == Rebalance()
-    assert decide("b", frozenset(), seen(a_lease("a", ALL - given)), takes_part=True) == Rebalance(acquire=given)
+    assert decide("b", frozenset(), seen(a_lease("a", ALL - given)), takes_part=True) == Rebalance(
+        acquire=given
+    )
 
 
 def test_a_member_that_is_dead_or_ends_is_not_counted() -> None:
@@ -111,14 +117,18 @@ def test_parts_are_whole_disjoint_small_and_few(sizes: dict[int, int]) -> None:
     assert sorted(each for part in parts for each in part.partitions) == sorted(sizes)
     assert len(parts) <= ownership.MOST_PARTS + 1
     moment = ownership.PART_SECONDS + max(sizes.values(), default=0) / ownership.LOADED_PER_SECOND
-    bound = max(moment, (sum(sizes.values()) / ownership.MOST_PARTS + 3000) / ownership.LOADED_PER_SECOND)
+    bound = max(
+        moment, (sum(sizes.values()) / ownership.MOST_PARTS + 3000) / ownership.LOADED_PER_SECOND
+    )
     assert all(part.seconds <= bound for part in parts)
 
 
 def test_everything_is_held_when_the_living_hold_it() -> None:
     assert ownership.is_everything_held(FIRST, seen(a_lease("b", REST)))
     assert not ownership.is_everything_held(FIRST, seen(a_lease("b", REST), age=99.0))
-    assert not ownership.is_everything_held(FIRST, seen(a_lease("b", REST), age=float(DURATION_SECONDS)))
+    assert not ownership.is_everything_held(
+        FIRST, seen(a_lease("b", REST), age=float(DURATION_SECONDS))
+    )
 
 
 HOLDINGS = st.dictionaries(
@@ -145,7 +155,9 @@ def test_only_what_must_moves(count: int) -> None:
     before = share({f"r{number}": frozenset[int]() for number in range(count)})
     joined = share({**before, "new": frozenset()})
     assert moved(before, joined) == len(joined["new"])
-    left = share({name: part for name, part in before.items() if name != "r0"} or {"last": frozenset()})
+    left = share(
+        {name: part for name, part in before.items() if name != "r0"} or {"last": frozenset()}
+    )
     assert moved(before, left) == len(before["r0"])
 
 
@@ -191,7 +203,9 @@ class Model:
             return
         if self.wishes[name]:  # claimed in our Lease: begin with what no other names now
             self.observe(name)
-            taken = frozenset[int]().union(*(each.lease.partitions for each in self.views[name].values()))
+            taken = frozenset[int]().union(
+                *(each.lease.partitions for each in self.views[name].values())
+            )
             self.holding[name] |= self.wishes[name] - taken
             self.wishes[name] = frozenset()
             self.write(name, self.holding[name])
@@ -206,13 +220,16 @@ class Model:
         self.write(name, self.holding[name] | change.acquire)
 
     def check(self) -> None:
-        owners = [each for name, part in self.holding.items() if name in self.leases for each in part]
+        owners = [
+            each for name, part in self.holding.items() if name in self.leases for each in part
+        ]
         assert len(owners) == len(set(owners)), "two that could renew hold the same partition"
 
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["join", "crash", "observe", "step", "step", "observe", "wait"]), st.sampled_from("abcd")
+        st.sampled_from(["join", "crash", "observe", "step", "step", "observe", "wait"]),
+        st.sampled_from("abcd"),
     ),
     max_size=120,
 )
@@ -221,7 +238,9 @@ STEPS = st.lists(
 @pytest.mark.long
 @given(STEPS)
 @settings(max_examples=60, deadline=None)
-def test_whatever_is_seen_late_no_two_hold_the_same_and_at_rest_all_is_held(steps: list[tuple[str, str]]) -> None:
+def test_whatever_is_seen_late_no_two_hold_the_same_and_at_rest_all_is_held(
+    steps: list[tuple[str, str]],
+) -> None:
     model = Model()
     for act, name in steps:
         match act:

@@ -31,9 +31,21 @@ def a_cluster(name: str, version: int = 1) -> bytes:
 
 
 def a_pod(cluster: str, name: str = "", version: int = 1) -> bytes:
-    owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": cluster, "uid": cluster, "controller": True}
+    owner = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "name": cluster,
+        "uid": cluster,
+        "controller": True,
+    }
     name = name or f"{cluster}-pod"
-    meta = {"namespace": NS, "name": name, "uid": name, "resourceVersion": str(version), "ownerReferences": [owner]}
+    meta = {
+        "namespace": NS,
+        "name": name,
+        "uid": name,
+        "resourceVersion": str(version),
+        "ownerReferences": [owner],
+    }
     return msgspec.json.encode({"metadata": meta})
 
 
@@ -48,7 +60,9 @@ class Shell:
     def __init__(self) -> None:
         self.cache = Cache()
         self.forgotten: list[str] = []
-        watched = Watched(kinds={"RayCluster": RayCluster, "Pod": Pod}, root=RayCluster, keys_of=keys_of)
+        watched = Watched(
+            kinds={"RayCluster": RayCluster, "Pod": Pod}, root=RayCluster, keys_of=keys_of
+        )
         self.reported: list[tuple[str, str]] = []
         self.report_fails_by: list[BaseException] = []
         self.controller = Controller(
@@ -149,7 +163,9 @@ class Reload(Shell):
         for name in "abc":
             self.listener.take(a_state("RayCluster", a_cluster(name)), trace="")
             if name != without:
-                self.listener.take(a_state("Pod", a_pod(name, version=2 if name == newer else 1)), trace="")
+                self.listener.take(
+                    a_state("Pod", a_pod(name, version=2 if name == newer else 1)), trace=""
+                )
 
 
 async def test_a_reload_has_only_those_reconciled_that_it_changes() -> None:
@@ -172,8 +188,12 @@ async def test_a_reload_has_only_those_reconciled_that_it_changes() -> None:
     assert shell.reconciles == ["b", "c"]
 
 
-@pytest.mark.parametrize("is_due", [pytest.param(True, id="due"), pytest.param(False, id="enqueued")])
-async def test_what_is_due_or_enqueued_during_a_reload_is_reconciled_after_it(*, is_due: bool) -> None:
+@pytest.mark.parametrize(
+    "is_due", [pytest.param(True, id="due"), pytest.param(False, id="enqueued")]
+)
+async def test_what_is_due_or_enqueued_during_a_reload_is_reconciled_after_it(
+    *, is_due: bool
+) -> None:
     shell = Reload()
     shell.again = timedelta(seconds=2) if is_due else None
 
@@ -409,7 +429,9 @@ NAMELESS = b'{"metadata":{"namespace":"ns","name":"hostile","uid":"h"}}'
 
 
 @pytest.mark.parametrize("synced_first", [True, False])
-async def test_an_object_in_quarantine_waits_and_the_others_are_reconciled(*, synced_first: bool) -> None:
+async def test_an_object_in_quarantine_waits_and_the_others_are_reconciled(
+    *, synced_first: bool
+) -> None:
     shell = Shell()
     listener = shell.controller.informer.hold(1)
 
@@ -472,7 +494,9 @@ async def test_an_object_with_a_malformed_spec_waits_and_the_field_is_reported()
 
     await shell.run(script)
     assert shell.reconciles == ["victim"]
-    assert any("at `$.workerGroupSpecs[0].template.spec.containers[0]`" in why for _, why in shell.reported)
+    assert any(
+        "at `$.workerGroupSpecs[0].template.spec.containers[0]`" in why for _, why in shell.reported
+    )
 
 
 @pytest.mark.parametrize("end", ["removed", "moved", "reloaded"])
@@ -490,7 +514,9 @@ async def test_quarantine_ends_with_the_object(end: str) -> None:
         if end == "removed":
             listener.take(a_tombstone("Pod", a_pod("a", version=12)), trace="")
         elif end == "moved":
-            listener.take(a_tombstone("Pod", a_pod("a"), moved_to=Place(NOT_READ, Tree.SERVICE)), trace="")
+            listener.take(
+                a_tombstone("Pod", a_pod("a"), moved_to=Place(NOT_READ, Tree.SERVICE)), trace=""
+            )
         else:
             listener.loading("again")
             listener.take(a_state("RayCluster", a_cluster("a")), trace="")
@@ -503,7 +529,12 @@ async def test_quarantine_ends_with_the_object(end: str) -> None:
 async def test_a_message_that_breaks_the_decoder_stops_one_key_and_no_partition() -> None:
     shell = Shell()
     listener = shell.controller.informer.hold(1)
-    deep = b'{"metadata":{"namespace":"ns","name":"hostile"},"spec":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+    deep = (
+        b'{"metadata":{"namespace":"ns","name":"hostile"},"spec":'
+        + b"[" * 50_000
+        + b"]" * 50_000
+        + b"}"
+    )
 
     async def script() -> None:
         listener.loading("start")
@@ -533,14 +564,18 @@ async def test_after_a_restore_lower_versions_of_the_same_objects_count() -> Non
         listener.synced(95)
 
     await shell.run(script)
-    assert {each.metadata.name: each.metadata.resource_version for each in shell.cache.all(RayCluster)} == {
+    assert {
+        each.metadata.name: each.metadata.resource_version for each in shell.cache.all(RayCluster)
+    } == {
         "a": "90",
         "b": "91",
     }
     assert shell.names(Pod) == set()
 
 
-async def test_fields_that_a_watcher_of_another_build_adds_count_in_the_same_version_of_the_object() -> None:
+async def test_fields_that_a_watcher_of_another_build_adds_count_in_the_same_version_of_the_object() -> (
+    None
+):
     shell = Shell()
     listener = shell.controller.informer.hold(1)
     poorer = msgspec.json.decode(a_pod("a", version=7))
@@ -554,7 +589,9 @@ async def test_fields_that_a_watcher_of_another_build_adds_count_in_the_same_ver
 
         listener.loading("the watcher began another epoch")
         listener.take(a_state("RayCluster", a_cluster("a")), trace="")
-        listener.take(a_state("Pod", msgspec.json.encode(poorer | {"spec": {"nodeName": "n"}})), trace="")
+        listener.take(
+            a_state("Pod", msgspec.json.encode(poorer | {"spec": {"nodeName": "n"}})), trace=""
+        )
         listener.synced(10)
 
     await shell.run(script)

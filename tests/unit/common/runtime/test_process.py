@@ -6,7 +6,9 @@ import sys
 
 def test_exit_writes_what_is_buffered() -> None:
     code = "import sys; from common.runtime import process; sys.stdout.write('out'); sys.stderr.write('err'); process.leave(3)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "out", "err")
 
 
@@ -16,6 +18,8 @@ def test_sigusr1_logs_what_each_task_awaits() -> None:
         "async def main(settings):\n    os.kill(os.getpid(), signal.SIGUSR1)\n    await asyncio.sleep(0.2)\n"
         "process.leave(process.run('test', main))"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     assert "main:" in ended.stdout + ended.stderr

@@ -27,7 +27,9 @@ def a_queue(
     meter: ReconcileMeter | None = None,
 ) -> WorkQueue[str]:
     meter = meter or ReconcileMeter("test")
-    return WorkQueue(group_of=group_of, rank=lambda key: Rank(size_of(key), is_steady(key)), meter=meter)
+    return WorkQueue(
+        group_of=group_of, rank=lambda key: Rank(size_of(key), is_steady(key)), meter=meter
+    )
 
 
 async def test_a_key_asked_for_twice_is_taken_once() -> None:
@@ -274,7 +276,9 @@ async def test_workers_of_idle_groups_take_no_second_key_of_a_group() -> None:
     assert await queue.take() == "a2"
 
 
-async def test_workers_of_idle_groups_take_a_key_once_its_group_is_idle_or_its_time_has_come() -> None:
+async def test_workers_of_idle_groups_take_a_key_once_its_group_is_idle_or_its_time_has_come() -> (
+    None
+):
     loop = asyncio.get_running_loop()
     queue = a_queue(group_of=lambda key: key[0])
     queue.add("a1")
@@ -341,7 +345,9 @@ async def test_idle_workers_wait_on_while_one_takes_a_key(waits: list[asyncio.Se
             each.cancel()
 
 
-async def test_keys_that_came_while_all_workers_were_busy_release_nobody_later(waits: list[asyncio.Semaphore]) -> None:
+async def test_keys_that_came_while_all_workers_were_busy_release_nobody_later(
+    waits: list[asyncio.Semaphore],
+) -> None:
     queue = a_queue(group_of=lambda key: key)
     for number in range(1000):
         queue.add(f"{number}")
@@ -350,6 +356,8 @@ async def test_keys_that_came_while_all_workers_were_busy_release_nobody_later(w
     async with asyncio.TaskGroup() as group:
         idle = [group.create_task(take()) for take in (queue.take, queue.take_of_idle_group)]
         await asyncio.sleep(0.1)
-        assert len(waits) <= 2 * len(idle), "each finds once that the key it was released for is taken"
+        assert len(waits) <= 2 * len(idle), (
+            "each finds once that the key it was released for is taken"
+        )
         for each in idle:
             each.cancel()

@@ -17,7 +17,13 @@ from common.runtime.cache import Cache
 from common.runtime.writer import Writer
 from support.fakes.kube import FakeKube
 
-OWNER = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "demo", "uid": "u", "controller": True}
+OWNER = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayCluster",
+    "name": "demo",
+    "uid": "u",
+    "controller": True,
+}
 
 
 @pytest.mark.parametrize(
@@ -32,7 +38,10 @@ async def test_a_created_pod_is_in_the_cache_at_once(ports: Any, containers: lis
     root = RayCluster(metadata=ObjectMeta(name="demo", namespace="default", uid="u"))
     writer = Writer(kube, cache, {"Pod": Pod}, resource=RAY_CLUSTER, root=root)
     meta = {"name": "demo-head", "ownerReferences": [OWNER]}
-    body = {"metadata": meta, "spec": {"containers": [{"name": "ray", "image": "i", "ports": ports}]}}
+    body = {
+        "metadata": meta,
+        "spec": {"containers": [{"name": "ray", "image": "i", "ports": ports}]},
+    }
     assert await writer.write(Create(resource=POD, body=body))
     pod = cache.get(Pod, "default", "demo-head")
     assert pod is not None
@@ -46,10 +55,20 @@ async def test_a_created_pod_is_in_the_cache_at_once(ports: Any, containers: lis
     ("have", "problem"),
     [
         pytest.param(
-            {labels.CLUSTER: "demo", labels.NODE_TYPE: "head"}, "", id="as it was to be made: our state is late"
+            {labels.CLUSTER: "demo", labels.NODE_TYPE: "head"},
+            "",
+            id="as it was to be made: our state is late",
         ),
-        pytest.param({labels.CLUSTER: "demo", labels.NODE_TYPE: "head", labels.GROUP: "g"}, "", id="a user added one"),
-        pytest.param({labels.CLUSTER: "demo"}, "set ray.io/node-type=head, or delete it", id="a user took one away"),
+        pytest.param(
+            {labels.CLUSTER: "demo", labels.NODE_TYPE: "head", labels.GROUP: "g"},
+            "",
+            id="a user added one",
+        ),
+        pytest.param(
+            {labels.CLUSTER: "demo"},
+            "set ray.io/node-type=head, or delete it",
+            id="a user took one away",
+        ),
         pytest.param(
             {labels.GROUP: "g", labels.NODE_TYPE: "worker"},
             "set ray.io/cluster=demo, ray.io/node-type=head, or delete it",
@@ -57,8 +76,13 @@ async def test_a_created_pod_is_in_the_cache_at_once(ports: Any, containers: lis
         ),
     ],
 )
-async def test_what_exists_with_other_labels_than_it_is_found_by(have: dict[str, str], problem: str) -> None:
-    kube, root = FakeKube(), RayCluster(metadata=ObjectMeta(name="demo", namespace="default", uid="u"))
+async def test_what_exists_with_other_labels_than_it_is_found_by(
+    have: dict[str, str], problem: str
+) -> None:
+    kube, root = (
+        FakeKube(),
+        RayCluster(metadata=ObjectMeta(name="demo", namespace="default", uid="u")),
+    )
     writer = Writer(kube, Cache(), {"Pod": Pod}, resource=RAY_CLUSTER, root=root)
     meta = {"name": "given", "ownerReferences": [OWNER]}
     kube.put(POD, {"metadata": {**meta, "labels": have}, "spec": {"containers": []}})
@@ -66,7 +90,10 @@ async def test_what_exists_with_other_labels_than_it_is_found_by(have: dict[str,
     body: Body = {"metadata": {**meta, "labels": wanted}, "spec": {"containers": []}}
     creation = Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN)
     if problem:
-        with pytest.raises(errors.AlreadyExists, match=f'^pods "given" already exists without its labels; {problem}$'):
+        with pytest.raises(
+            errors.AlreadyExists,
+            match=f'^pods "given" already exists without its labels; {problem}$',
+        ):
             await writer.write(creation)
     else:
         assert not await writer.write(creation)
@@ -92,26 +119,54 @@ async def test_a_root_that_a_write_finds_gone_is_not_in_the_cache_any_more(write
 @pytest.mark.parametrize(
     ("resource", "view", "uid", "is_kept", "requests"),
     [
-        pytest.param(POD, Pod, "u", True, ["delete Pod demo", "get Pod demo"], id="by an admission controller"),
         pytest.param(
-            POD, Pod, "of another", False, ["delete Pod demo", "get Pod demo"], id="because another has its name"
+            POD,
+            Pod,
+            "u",
+            True,
+            ["delete Pod demo", "get Pod demo"],
+            id="by an admission controller",
         ),
         pytest.param(
-            SERVICE, Service, "of another", True, ["delete Service demo"], id="of another kind: no pod is counted"
+            POD,
+            Pod,
+            "of another",
+            False,
+            ["delete Pod demo", "get Pod demo"],
+            id="because another has its name",
+        ),
+        pytest.param(
+            SERVICE,
+            Service,
+            "of another",
+            True,
+            ["delete Service demo"],
+            id="of another kind: no pod is counted",
         ),
     ],
 )
 async def test_a_deletion_that_is_refused(
-    resource: Resource, view: type[Pod] | type[Service], uid: str, is_kept: bool, requests: list[str]
+    resource: Resource,
+    view: type[Pod] | type[Service],
+    uid: str,
+    is_kept: bool,
+    requests: list[str],
 ) -> None:
     kube, cache = FakeKube(), Cache()
     meta = ObjectMeta(name="demo", namespace="default", uid="u", resource_version="7")
     cache.put(view(metadata=meta))
-    kube.objects[resource.kind, "default", "demo"] = {"metadata": {"name": "demo", "namespace": "default", "uid": uid}}
-    kube.faults.append(lambda request: errors.Conflict("refused") if request.verb == "delete" else None)
+    kube.objects[resource.kind, "default", "demo"] = {
+        "metadata": {"name": "demo", "namespace": "default", "uid": uid}
+    }
+    kube.faults.append(
+        lambda request: errors.Conflict("refused") if request.verb == "delete" else None
+    )
     root = RayCluster(metadata=ObjectMeta(name="demo", namespace="default", uid="r"))
     writer = Writer(kube, cache, {resource.kind: view}, resource=RAY_CLUSTER, root=root)
     deletion = Delete(resource=resource, name="demo", uid="u")
     with pytest.raises(errors.Conflict) if is_kept else nullcontext():
         assert not await writer.write(deletion)
-    assert (cache.get(view, "default", "demo") is not None, list(map(str, kube.requests))) == (is_kept, requests)
+    assert (cache.get(view, "default", "demo") is not None, list(map(str, kube.requests))) == (
+        is_kept,
+        requests,
+    )

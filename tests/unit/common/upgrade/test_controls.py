@@ -37,7 +37,9 @@ def test_without_annotations_a_deadline_of_ten_minutes_is_only_reported() -> Non
     ],
 )
 @pytest.mark.parametrize("name", ["abort", "promote"])
-def test_abort_and_promote_are_for_ever_or_for_one_generation(name: str, value: str, *, holds: bool) -> None:
+def test_abort_and_promote_are_for_ever_or_for_one_generation(
+    name: str, value: str, *, holds: bool
+) -> None:
     expected = Controls(aborts=holds) if name == "abort" else Controls(promotes=holds)
     assert controls(**{name: value}) == expected
 
@@ -47,7 +49,9 @@ def test_pause_is_on_or_off(value: str, *, holds: bool) -> None:
     assert controls(pause=value) == Controls(pauses=holds)
 
 
-@pytest.mark.parametrize(("value", "seconds"), [("90", 90), ("1m30s", 90), ("1h", 3600), (" 5m ", 300)])
+@pytest.mark.parametrize(
+    ("value", "seconds"), [("90", 90), ("1m30s", 90), ("1h", 3600), (" 5m ", 300)]
+)
 def test_a_deadline_is_a_duration_or_seconds(value: str, seconds: int) -> None:
     assert controls(progress_deadline=value) == Controls(deadline=timedelta(seconds=seconds))
 
@@ -90,7 +94,9 @@ def test_the_policies(policy: OnDeadline) -> None:
         ),
     ],
 )
-def test_a_value_that_cannot_be_meant_is_named_and_the_default_holds(name: str, value: str, problem: str) -> None:
+def test_a_value_that_cannot_be_meant_is_named_and_the_default_holds(
+    name: str, value: str, problem: str
+) -> None:
     assert controls(**{name: value}) == Controls(problems=(problem,))
 
 
@@ -102,7 +108,9 @@ def test_capacity_may_be_missing(value: str, percent: int) -> None:
 @pytest.mark.parametrize("value", ["100", "-1", "20%", "2.5", "", "٣"])
 def test_what_is_no_percentage_is_named(value: str) -> None:
     found = controls(max_unavailable_percent=value)
-    problem = f'raybus.io/max-unavailable-percent "{value}" is not a whole number from 0 to 99; 0 holds'
+    problem = (
+        f'raybus.io/max-unavailable-percent "{value}" is not a whole number from 0 to 99; 0 holds'
+    )
     assert (found.unavailable, found.problems) == (0, (problem,))
 
 
@@ -114,7 +122,9 @@ def test_how_many_specs_are_kept(value: str, kept: int) -> None:
 @pytest.mark.parametrize("value", ["100", "-1", "all", ""])
 def test_what_is_no_number_of_specs_is_named(value: str) -> None:
     found = controls(revision_history_limit=value)
-    problem = f'raybus.io/revision-history-limit "{value}" is not a whole number from 0 to 99; 10 holds'
+    problem = (
+        f'raybus.io/revision-history-limit "{value}" is not a whole number from 0 to 99; 10 holds'
+    )
     assert (found.history, found.problems) == (10, (problem,))
 
 
@@ -123,10 +133,14 @@ def test_what_is_no_number_of_specs_is_named(value: str) -> None:
     [
         pytest.param({"intervalSeconds": 30}, timedelta(seconds=30), id="as it stands"),
         pytest.param({"intervalSeconds": -1}, timedelta(0), id="below nothing"),
-        pytest.param({"intervalSeconds": 10**15}, timedelta(seconds=2**31 - 1), id="more than any clock has"),
+        pytest.param(
+            {"intervalSeconds": 10**15}, timedelta(seconds=2**31 - 1), id="more than any clock has"
+        ),
         pytest.param({"intervalSeconds": "30"}, None, id="no number"),
         pytest.param({}, None, id="missing"),
     ],
 )
-def test_an_interval_is_held_to_what_the_crd_admits(options: dict[str, object], expected: timedelta | None) -> None:
+def test_an_interval_is_held_to_what_the_crd_admits(
+    options: dict[str, object], expected: timedelta | None
+) -> None:
     assert upgrade_controls.interval(options) == expected

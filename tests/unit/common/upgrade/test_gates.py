@@ -15,7 +15,27 @@ from common.upgrade import gates, sequential
 from common.upgrade.gate_types import Gate, Metric
 from common.upgrade.gates import Outcome, Result, evaluate
 
-MILLISECONDS = (1, 2, 5, 10, 20, 50, 100, 200, 300, 400, 500, 1000, 2000, 5000, 10000, 60000, 120000, 300000, 600000)
+MILLISECONDS = (
+    1,
+    2,
+    5,
+    10,
+    20,
+    50,
+    100,
+    200,
+    300,
+    400,
+    500,
+    1000,
+    2000,
+    5000,
+    10000,
+    60000,
+    120000,
+    300000,
+    600000,
+)
 BOUNDS = tuple(each / 1000 for each in MILLISECONDS)
 """Of Serve's latencies, unless its user sets others."""
 RATE = Gate(metric=Metric.ERROR_RATE, max=0.01)
@@ -29,7 +49,9 @@ NOTHING: Sample = {"": Requests()}
 def errors(count: int, total: int, **routes: tuple[int, int]) -> Sample:
     return {
         "": Requests(total=total, errors=count),
-        **{f"/{route}": Requests(total=all_, errors=some) for route, (some, all_) in routes.items()},
+        **{
+            f"/{route}": Requests(total=all_, errors=some) for route, (some, all_) in routes.items()
+        },
     }
 
 
@@ -67,7 +89,9 @@ def outcome(gate: Gate, active: Sample, pending: Sample) -> tuple[Outcome, str]:
         (9, 7, (Outcome.FAIL, "errorRate: 7 of 7 requests failed (100%), at most 1% allowed")),
     ],
 )  # fmt: skip
-def test_an_error_rate_against_a_limit(count: int, total: int, expected: tuple[Outcome, str]) -> None:
+def test_an_error_rate_against_a_limit(
+    count: int, total: int, expected: tuple[Outcome, str]
+) -> None:
     assert outcome(RATE, NOTHING, errors(count, total)) == expected
 
 
@@ -176,7 +200,10 @@ def test_a_single_route_is_all_requests() -> None:
 
 def test_a_route_is_compared_with_the_same_route() -> None:
     active = errors(1000, 11_000, flaky=(1000, 1000), good=(0, 10_000))
-    assert evaluate(RATE_GROWTH, active, errors(200, 2200, flaky=(200, 200), good=(0, 2000))).outcome is Outcome.PASS
+    assert (
+        evaluate(RATE_GROWTH, active, errors(200, 2200, flaky=(200, 200), good=(0, 2000))).outcome
+        is Outcome.PASS
+    )
     moved = evaluate(RATE_GROWTH, active, errors(200, 12_200, flaky=(0, 10_200), good=(200, 2000)))
     assert (moved.outcome, moved.route) == (Outcome.FAIL, "/good")
 
@@ -245,7 +272,9 @@ def test_beyond_the_last_bound_nothing_is_known() -> None:
         (latencies((200, 1000)), NOTHING, (Outcome.INCONCLUSIVE, "latencyP95: 0 of 100 requests observed")),
     ],
 )  # fmt: skip
-def test_a_latency_against_the_active_cluster(active: Sample, pending: Sample, expected: tuple[Outcome, str]) -> None:
+def test_a_latency_against_the_active_cluster(
+    active: Sample, pending: Sample, expected: tuple[Outcome, str]
+) -> None:
     assert outcome(LATENCY_GROWTH, active, pending) == expected
 
 
@@ -261,20 +290,37 @@ def test_within_a_loose_bound_of_few_requests_a_gate_by_growth_does_not_pass() -
 
 def test_of_a_limit_within_a_bucket_the_requests_above_it_are_interpolated() -> None:
     active = latencies((200, 900), (1000, 100))
-    assert evaluate(LATENCY_GROWTH, active, latencies((200, 900), (1000, 100))).outcome is Outcome.PASS
-    assert evaluate(LATENCY_GROWTH, active, latencies((200, 500), (2000, 500))).outcome is Outcome.FAIL
+    assert (
+        evaluate(LATENCY_GROWTH, active, latencies((200, 900), (1000, 100))).outcome is Outcome.PASS
+    )
+    assert (
+        evaluate(LATENCY_GROWTH, active, latencies((200, 500), (2000, 500))).outcome is Outcome.FAIL
+    )
 
 
 def test_the_part_of_a_bucket_above_the_limit_is_in_proportion() -> None:
-    active = latencies((500, 10_000))  # so the limit is 649 ms, and 70 % of the bucket up to 1 s are above it
-    assert evaluate(LATENCY_GROWTH, active, latencies((200, 8_800), (1000, 1_200))).outcome is Outcome.FAIL
-    assert evaluate(LATENCY_GROWTH, active, latencies((200, 9_400), (1000, 600))).outcome is Outcome.PASS
+    active = latencies(
+        (500, 10_000)
+    )  # so the limit is 649 ms, and 70 % of the bucket up to 1 s are above it
+    assert (
+        evaluate(LATENCY_GROWTH, active, latencies((200, 8_800), (1000, 1_200))).outcome
+        is Outcome.FAIL
+    )
+    assert (
+        evaluate(LATENCY_GROWTH, active, latencies((200, 9_400), (1000, 600))).outcome
+        is Outcome.PASS
+    )
 
 
 def test_the_fewest_requests_of_the_active_cluster_are_enough() -> None:
-    fewest, fewer = (evaluate(LATENCY_GROWTH, latencies((200, count)), latencies((200, 100))) for count in (212, 211))
+    fewest, fewer = (
+        evaluate(LATENCY_GROWTH, latencies((200, count)), latencies((200, 100)))
+        for count in (212, 211)
+    )
     assert (fewest.outcome, fewer.outcome) == (Outcome.PASS, Outcome.INCONCLUSIVE)
-    assert fewest.text.endswith("at most 260ms allowed (30% above the active cluster's, which is at most 200ms)")
+    assert fewest.text.endswith(
+        "at most 260ms allowed (30% above the active cluster's, which is at most 200ms)"
+    )
 
 
 def test_a_second_is_written_as_one() -> None:
@@ -290,7 +336,10 @@ def test_a_bound_of_nothing_divides_by_nothing() -> None:
 def test_the_first_token_has_its_own_histogram() -> None:
     slow = {"": Requests(latency=histogram((1, 1000)), first_token=histogram((500, 1000)))}
     assert evaluate(TOKEN, NOTHING, slow).outcome is Outcome.FAIL
-    assert evaluate(TOKEN, NOTHING, {"": Requests(latency=histogram((500, 1000)))}).outcome is Outcome.INCONCLUSIVE
+    assert (
+        evaluate(TOKEN, NOTHING, {"": Requests(latency=histogram((500, 1000)))}).outcome
+        is Outcome.INCONCLUSIVE
+    )
 
 
 def test_a_slow_route_fails_by_itself() -> None:
@@ -312,7 +361,9 @@ COUNTS = st.integers(0, 10**12) | st.integers(0, 300)
 def any_requests(draw: st.DrawFn) -> Requests:
     counts = (draw(COUNTS), draw(COUNTS), draw(COUNTS))
     durations = Histogram((0.1, 0.5), counts)
-    return Requests(total=draw(COUNTS), errors=draw(COUNTS), latency=durations, first_token=durations)
+    return Requests(
+        total=draw(COUNTS), errors=draw(COUNTS), latency=durations, first_token=durations
+    )
 
 
 @st.composite
@@ -328,7 +379,9 @@ def any_gate(draw: st.DrawFn) -> Gate:
     limit, is_growth = draw(st.sampled_from([0.0, 0.001, 0.3, 1.0, 10.0])), draw(st.booleans())
     if is_growth:
         return Gate(metric=metric, quantile=quantile, max_increase=limit)
-    return Gate(metric=metric, quantile=quantile, max=min(limit, 1.0) if quantile is None else limit)
+    return Gate(
+        metric=metric, quantile=quantile, max=min(limit, 1.0) if quantile is None else limit
+    )
 
 
 @given(any_gate(), samples(), samples())
@@ -346,15 +399,21 @@ def test_any_numbers_have_an_outcome(gate: Gate, active: Sample, pending: Sample
 @given(st.integers(0, 400), st.integers(1, 400), st.integers(0, 50))
 def test_more_errors_never_turn_a_failure_into_success(count: int, total: int, more: int) -> None:
     order = [Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL]
-    fewer, others = (evaluate(RATE, NOTHING, errors(min(each, total), total)) for each in (count, count + more))
+    fewer, others = (
+        evaluate(RATE, NOTHING, errors(min(each, total), total)) for each in (count, count + more)
+    )
     assert order.index(fewer.outcome) <= order.index(others.outcome) or total < RATE.min_requests
 
 
 # --- statistics --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("rate", "weights"), [(0.01, (2.0, 98.0)), (0.05, (0.5, 0.5)), (0.5, (2.0, 0.67))])
-def test_the_expected_likelihood_ratio_at_the_rate_itself_is_one(rate: float, weights: tuple[float, float]) -> None:
+@pytest.mark.parametrize(
+    ("rate", "weights"), [(0.01, (2.0, 98.0)), (0.05, (0.5, 0.5)), (0.5, (2.0, 0.67))]
+)
+def test_the_expected_likelihood_ratio_at_the_rate_itself_is_one(
+    rate: float, weights: tuple[float, float]
+) -> None:
     total = 300
     expected = sum(
         math.exp(
@@ -369,7 +428,8 @@ def test_the_expected_likelihood_ratio_at_the_rate_itself_is_one(rate: float, we
 
 
 @pytest.mark.parametrize(
-    ("beyond", "total", "allowed", "mean"), [(30, 1000, 0.01, 0.02), (90, 1000, 0.05, 0.1), (560, 1000, 0.5, 0.75)]
+    ("beyond", "total", "allowed", "mean"),
+    [(30, 1000, 0.01, 0.02), (90, 1000, 0.05, 0.1), (560, 1000, 0.5, 0.75)],
 )
 def test_the_evidence_is_that_of_rates_about_twice_the_allowed_one(
     beyond: int, total: int, allowed: float, mean: float
@@ -377,12 +437,19 @@ def test_the_evidence_is_that_of_rates_about_twice_the_allowed_one(
     a, b = 2.0, 2.0 * (1 - mean) / mean
     grid = [(each + 0.5) / 20_000 for each in range(20_000)]
     weights = [rate ** (a - 1) * (1 - rate) ** (b - 1) for rate in grid]
-    ratios = [(rate / allowed) ** beyond * ((1 - rate) / (1 - allowed)) ** (total - beyond) for rate in grid]
-    mixture = sum(weight * ratio for weight, ratio in zip(weights, ratios, strict=True)) / sum(weights)
+    ratios = [
+        (rate / allowed) ** beyond * ((1 - rate) / (1 - allowed)) ** (total - beyond)
+        for rate in grid
+    ]
+    mixture = sum(weight * ratio for weight, ratio in zip(weights, ratios, strict=True)) / sum(
+        weights
+    )
     assert sequential.evidence(beyond, total, allowed) == pytest.approx(math.log(mixture), rel=1e-3)
 
 
-def test_exactly_at_the_limit_the_probability_of_a_failure_in_3000_requests_is_below_alpha() -> None:
+def test_exactly_at_the_limit_the_probability_of_a_failure_in_3000_requests_is_below_alpha() -> (
+    None
+):
     alpha, allowed = gates.ALPHA / 10, 0.01
     alive, failed = {0: 1.0}, 0.0
     for total in range(1, 3001):  # the exact distribution of errors without a failure so far
@@ -401,7 +468,9 @@ def _fails(count: int, total: int) -> bool:
 
 
 def test_a_quantile_is_bounded_only_by_enough_requests() -> None:
-    needed = [sequential.requests_for_a_bound(quantile, 0.0005) for quantile in (0.5, 0.9, 0.95, 0.99)]
+    needed = [
+        sequential.requests_for_a_bound(quantile, 0.0005) for quantile in (0.5, 0.9, 0.95, 0.99)
+    ]
     assert needed == [14, 100, 212, 1165]
 
 
@@ -410,7 +479,9 @@ class Version:
 
     def __init__(self, rng: random.Random, *, median: float, errors: float) -> None:
         self._rng, self._errors = rng, errors
-        cumulative = [0.5 * (1 + math.erf(math.log(bound / median) / 0.5 / math.sqrt(2))) for bound in BOUNDS]
+        cumulative = [
+            0.5 * (1 + math.erf(math.log(bound / median) / 0.5 / math.sqrt(2))) for bound in BOUNDS
+        ]
         self._buckets = (*cumulative, 1.0)
         self.total = self._failed = 0
         self._counts = [0] * (len(BOUNDS) + 1)
@@ -444,7 +515,10 @@ def requests_until_a_failure(
     for _ in range(seconds):
         active.serve(rate * share)
         pending.serve(rate)
-        if any(evaluate(each, active.sample(), pending.sample()).outcome is Outcome.FAIL for each in policy):
+        if any(
+            evaluate(each, active.sample(), pending.sample()).outcome is Outcome.FAIL
+            for each in policy
+        ):
             return pending.total
     return None
 
@@ -452,21 +526,35 @@ def requests_until_a_failure(
 @pytest.mark.parametrize(
     ("gate", "change", "within"),
     [
-        pytest.param(LATENCY_GROWTH, Change(slower=2.37), 2_500, id="a p95 of +137 % with +30 % allowed"),
+        pytest.param(
+            LATENCY_GROWTH, Change(slower=2.37), 2_500, id="a p95 of +137 % with +30 % allowed"
+        ),
         pytest.param(RATE, Change(more_errors=0.01), 7_000, id="2 % errors with 1 % allowed"),
         pytest.param(RATE, Change(more_errors=0.04), 1_000, id="5 % errors with 1 % allowed"),
         pytest.param(RATE, Change(more_errors=0.99), 20, id="errors alone with 1 % allowed"),
-        pytest.param(RATE_GROWTH, Change(more_errors=0.09), 1_500, id="10 % errors with 1.3 % allowed by growth"),
+        pytest.param(
+            RATE_GROWTH,
+            Change(more_errors=0.09),
+            1_500,
+            id="10 % errors with 1.3 % allowed by growth",
+        ),
     ],
 )
-def test_a_worse_version_is_caught_within_so_many_requests(gate: Gate, change: Change, within: int) -> None:
+def test_a_worse_version_is_caught_within_so_many_requests(
+    gate: Gate, change: Change, within: int
+) -> None:
     step = 20 if within > 100 else 1
-    found = [requests_until_a_failure(seed, [gate], change, seconds=within // step, rate=step) for seed in range(25)]
+    found = [
+        requests_until_a_failure(seed, [gate], change, seconds=within // step, rate=step)
+        for seed in range(25)
+    ]
     assert None not in found
 
 
 @pytest.mark.parametrize("gate", [LATENCY_GROWTH, RATE_GROWTH])
-def test_at_no_moment_a_much_worse_version_passes_by_growth_and_an_equal_one_soon_does(gate: Gate) -> None:
+def test_at_no_moment_a_much_worse_version_passes_by_growth_and_an_equal_one_soon_does(
+    gate: Gate,
+) -> None:
     worse, equal = (
         [first_pass(seed, gate, each) for seed in range(25)]
         for each in (Change(slower=2.37, more_errors=0.05), Change())
@@ -499,5 +587,8 @@ EQUAL = (
 
 @pytest.mark.parametrize("upgrades", [100, pytest.param(2_000, marks=pytest.mark.long)])
 def test_of_upgrades_to_an_equal_version_at_most_one_in_a_hundred_fails(upgrades: int) -> None:
-    found = [requests_until_a_failure(seed, EQUAL, Change(), seconds=40, rate=5) for seed in range(upgrades)]
+    found = [
+        requests_until_a_failure(seed, EQUAL, Change(), seconds=40, rate=5)
+        for seed in range(upgrades)
+    ]
     assert sum(each is not None for each in found) <= upgrades * gates.ALPHA

@@ -53,9 +53,14 @@ class Asking:
         self.background = Background()
         self.inquiries = Inquiries(self.kube, self.servers, self.background, self.clock)
 
-    def put_key(self, namespace: str = "team", text: str = TEXT, field: str = webhook.SECRET_KEY) -> None:
+    def put_key(
+        self, namespace: str = "team", text: str = TEXT, field: str = webhook.SECRET_KEY
+    ) -> None:
         data = {field: base64.b64encode(text.encode()).decode()}
-        self.kube.put(SECRET, {"metadata": {"name": webhook.SECRET_NAME, "namespace": namespace}, "data": data})
+        self.kube.put(
+            SECRET,
+            {"metadata": {"name": webhook.SECRET_NAME, "namespace": namespace}, "data": data},
+        )
 
     async def ask(self, step: Step | None = None, gate: WebhookGate = GATE) -> Result:
         step = step or a_step()
@@ -83,11 +88,17 @@ async def test_the_question_is_signed_with_the_key_of_the_namespace() -> None:
     await asking.ask()
     (sent,) = asking.servers.asked
     assert sent.body is not None
-    signed = f"{sent.headers['webhook-id']}.{sent.headers['webhook-timestamp']}.".encode() + sent.body
+    signed = (
+        f"{sent.headers['webhook-id']}.{sent.headers['webhook-timestamp']}.".encode() + sent.body
+    )
     digest = base64.b64encode(hmac.new(KEY, signed, hashlib.sha256).digest()).decode()
     assert sent.headers["webhook-signature"] == f"v1,{digest}"
     assert sent.headers["webhook-timestamp"] == str(int(asking.clock.now().timestamp()))
-    assert (sent.url, sent.namespace, sent.headers["Content-Type"]) == (GATE.url, "team", "application/json")
+    assert (sent.url, sent.namespace, sent.headers["Content-Type"]) == (
+        GATE.url,
+        "team",
+        "application/json",
+    )
 
 
 async def test_a_server_without_an_answer_is_asked_ever_later_with_the_same_id() -> None:
@@ -194,7 +205,9 @@ async def running(background: Background) -> AsyncGenerator[None]:
         await asyncio.gather(task, return_exceptions=True)  # noqa: TID251
 
 
-async def test_a_tenant_with_hanging_servers_keeps_few_requests_under_way_and_no_other_tenant_waits() -> None:
+async def test_a_tenant_with_hanging_servers_keeps_few_requests_under_way_and_no_other_tenant_waits() -> (
+    None
+):
     asking = Asking("team", "other")
     servers = Hanging()
     asking.inquiries = Inquiries(asking.kube, servers, asking.background, asking.clock)
@@ -226,12 +239,16 @@ async def test_an_edited_address_is_asked_and_what_another_server_answered_does_
     asking.servers.answer = silent
     other = msgspec.structs.replace(GATE, url="https://other.example.com")
     assert (await asking.ask(gate=other)).outcome is Outcome.INCONCLUSIVE
-    assert (await asking.ask()).outcome is Outcome.INCONCLUSIVE, "nothing is kept of a gate that an edit removed"
+    assert (await asking.ask()).outcome is Outcome.INCONCLUSIVE, (
+        "nothing is kept of a gate that an edit removed"
+    )
 
 
 async def test_a_secret_that_may_not_be_read_is_reported() -> None:
     asking = Asking()
-    asking.kube.faults.append(lambda request: errors.Forbidden("no") if request.kind == SECRET.kind else None)
+    asking.kube.faults.append(
+        lambda request: errors.Forbidden("no") if request.kind == SECRET.kind else None
+    )
     assert "Secret team/raybus-webhook-key cannot be read: no" in (await asking.ask()).text
 
 
@@ -241,7 +258,9 @@ def test_the_key_has_the_form_of_notifications() -> None:
 
 # --- queries of Prometheus ---------------------------------------------------------------------------------------------
 
-QUERY: Final = PrometheusGate(title="prometheus", url="http://prom.example.com", query="a{b='$service'}", max=0.5)
+QUERY: Final = PrometheusGate(
+    title="prometheus", url="http://prom.example.com", query="a{b='$service'}", max=0.5
+)
 
 
 async def test_a_query_is_put_every_15_seconds_while_the_step_lasts_without_a_key() -> None:
@@ -271,7 +290,9 @@ async def test_a_query_passes_and_fails_by_what_was_answered_last() -> None:
 async def test_a_missing_value_begins_the_evidence_anew() -> None:
     asking, found = Asking(), list[Outcome]()
     answers = iter(["0.6", "0.6", None, "0.6", "0.6", "0.6"])
-    asking.servers.answer = lambda _: vector() if (value := next(answers)) is None else vector(value)
+    asking.servers.answer = lambda _: (
+        vector() if (value := next(answers)) is None else vector(value)
+    )
     for _ in range(6):
         found.append((await asking.inquiries.of(a_step(), (QUERY,)))[QUERY].outcome)
         asking.clock.advance(15)
@@ -296,7 +317,8 @@ async def test_a_prometheus_that_is_silent_passes_nothing_and_a_refused_one_is_n
     asking.servers.allowed = Targets()
     found = (await asking.inquiries.of(a_step(), (QUERY,)))[QUERY]
     assert (
-        "prom.example.com is not asked: http://prom.example.com:80 is not a server that the administrator" in found.text
+        "prom.example.com is not asked: http://prom.example.com:80 is not a server that the administrator"
+        in found.text
     )
     assert asking.servers.asked == []
 

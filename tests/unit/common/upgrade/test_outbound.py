@@ -51,7 +51,13 @@ class Way:
         self.outbound = HttpOutbound(Targets(origins=targets.read(LIST)), self.http, resolve)
 
     async def send(self, url: str = "http://hook.team.svc:8080/a?b=c", **fields: Any) -> Any:
-        given: dict[str, Any] = {"body": b"{}", "most": 100, "seconds": 1.0, "namespace": "team", **fields}
+        given: dict[str, Any] = {
+            "body": b"{}",
+            "most": 100,
+            "seconds": 1.0,
+            "namespace": "team",
+            **fields,
+        }
         return await self.outbound.send(Request(url=url, **given))
 
 
@@ -87,7 +93,11 @@ async def test_a_body_is_posted_to_the_checked_address_under_the_name_of_the_ser
         answer = await way.send(headers={"X-A": "b"})
         assert (answer.status, answer.body, answer.retry_after) == (200, b"fine", "7")
         (came,) = way.came
-        assert (came.method, came.headers["Host"], came.path_qs) == ("POST", "hook.team.svc:8080", "/a?b=c")
+        assert (came.method, came.headers["Host"], came.path_qs) == (
+            "POST",
+            "hook.team.svc:8080",
+            "/a?b=c",
+        )
         assert came.headers["X-A"] == "b"
         assert way.transport.urls == ["http://10.1.2.3:8080/a?b=c"]
 
@@ -102,16 +112,32 @@ async def test_without_a_body_it_is_a_get_and_no_cookie_is_kept() -> None:
 
 async def test_a_query_of_prometheus_arrives_as_it_was_written() -> None:
     query = """sum(rate(a{b="$pendingCluster", c=~"x+&y=%20#é?/;"}[1m])) /\n\t5"""
-    gate = PrometheusGate(title="prometheus", url="http://hook.team.svc:8080/p/", query=query, max=1.0)
-    step = Step(namespace="team", service="demo", policy="p", upgrade_uid="u", old="demo-a", new="demo-b", weight=10)
+    gate = PrometheusGate(
+        title="prometheus", url="http://hook.team.svc:8080/p/", query=query, max=1.0
+    )
+    step = Step(
+        namespace="team",
+        service="demo",
+        policy="p",
+        upgrade_uid="u",
+        old="demo-a",
+        new="demo-b",
+        weight=10,
+    )
     async with a_server(ok) as way:
         await way.outbound.send(request_of(step, gate))
         (came,) = way.came
         assert (came.method, came.path) == ("GET", "/p/api/v1/query")
-        assert came.query == {"query": query.replace("$pendingCluster", "demo-b"), "timeout": "10s", "limit": "2"}
+        assert came.query == {
+            "query": query.replace("$pendingCluster", "demo-b"),
+            "timeout": "10s",
+            "limit": "2",
+        }
 
 
-async def test_the_certificate_is_that_of_the_name_though_the_connection_goes_to_an_address() -> None:
+async def test_the_certificate_is_that_of_the_name_though_the_connection_goes_to_an_address() -> (
+    None
+):
     async with a_server(ok) as way:
         with pytest.raises(errors.Unavailable):
             await way.send("https://checks.example.com/")  # the server has no TLS
@@ -120,12 +146,14 @@ async def test_the_certificate_is_that_of_the_name_though_the_connection_goes_to
 
 
 @pytest.mark.parametrize(
-    "address", ["127.0.0.1", "169.254.169.254", "::1", "fe80::1", "::ffff:169.254.169.254", "fd00:ec2::254"]
+    "address",
+    ["127.0.0.1", "169.254.169.254", "::1", "fe80::1", "::ffff:169.254.169.254", "fd00:ec2::254"],
 )
 async def test_a_listed_name_at_an_address_that_is_never_asked_is_not_asked(address: str) -> None:
     async with a_server(ok, ip_address(address)) as way:
         with pytest.raises(
-            errors.Unavailable, match=r"is not asked: hook\.team\.svc is at an address that raybus never"
+            errors.Unavailable,
+            match=r"is not asked: hook\.team\.svc is at an address that raybus never",
         ):
             await way.send()
         assert way.transport.urls == []
@@ -144,7 +172,9 @@ async def test_a_name_that_is_not_listed_is_not_even_resolved() -> None:
 
     async with a_server(ok) as way:
         way.outbound = HttpOutbound(Targets(origins=targets.read(LIST)), way.http, resolve)
-        with pytest.raises(errors.Unavailable, match="is not a server that the administrator of raybus lists"):
+        with pytest.raises(
+            errors.Unavailable, match="is not a server that the administrator of raybus lists"
+        ):
             await way.send("http://other.team.svc:8080")
 
 
@@ -169,7 +199,9 @@ async def test_a_name_without_an_address_is_reported() -> None:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_an_answer_and_is_not_followed(status: int) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
-        return web.Response(status=status, headers={"Location": "http://169.254.169.254/latest/meta-data/"})
+        return web.Response(
+            status=status, headers={"Location": "http://169.254.169.254/latest/meta-data/"}
+        )
 
     async with a_server(answer) as way:
         assert (await way.send()).status == status
@@ -190,7 +222,9 @@ async def test_a_large_answer_is_cut_off() -> None:
 
 async def test_a_compressed_answer_is_refused() -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
-        return web.Response(body=zlib.compress(b"0" * 10**6), headers={"Content-Encoding": "deflate"})
+        return web.Response(
+            body=zlib.compress(b"0" * 10**6), headers={"Content-Encoding": "deflate"}
+        )
 
     async with a_server(answer) as way:
         with pytest.raises(errors.Unavailable, match="compressed"):
@@ -235,7 +269,9 @@ async def _public(_host: str, _port: int) -> Sequence[Address]:
 
 
 async def test_the_way_of_a_process_resolves_names_and_never_asks_this_machine() -> None:
-    settings = Settings(service="test", gate_targets=targets.read("http://localhost:1,http://127.0.0.1:1"))
+    settings = Settings(
+        service="test", gate_targets=targets.read("http://localhost:1,http://127.0.0.1:1")
+    )
     async with outbound.reached(settings) as way:
         for url in ("http://localhost:1/", "http://127.0.0.1:1/"):
             with pytest.raises(errors.Unavailable, match="raybus never asks"):
@@ -243,7 +279,11 @@ async def test_the_way_of_a_process_resolves_names_and_never_asks_this_machine()
 
 
 async def test_the_address_of_the_api_server_is_never_asked() -> None:
-    settings = Settings(service="test", gate_targets=targets.read("http://10.0.0.0/8:1"), kubernetes_host="10.96.0.1")
+    settings = Settings(
+        service="test",
+        gate_targets=targets.read("http://10.0.0.0/8:1"),
+        kubernetes_host="10.96.0.1",
+    )
     async with outbound.reached(settings) as way:
         assert way.refusal("http://10.96.0.1:1/", "team") is not None
         assert way.refusal("http://10.96.0.2:1/", "team") is None

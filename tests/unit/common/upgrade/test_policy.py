@@ -56,7 +56,8 @@ READ = UpgradePolicy(
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(CAREFUL)) | st.text(), inner, max_size=4)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(sorted(CAREFUL)) | st.text(), inner, max_size=4)
     ),
     max_leaves=12,
 )
@@ -92,7 +93,9 @@ def test_what_is_legal_is_read(spec: Json) -> None:
     assert read(spec).name == "careful"
 
 
-@pytest.mark.parametrize(("spec", "field"), [pytest.param(*row, id=case) for case, row in ILLEGAL.items()])
+@pytest.mark.parametrize(
+    ("spec", "field"), [pytest.param(*row, id=case) for case, row in ILLEGAL.items()]
+)
 def test_what_is_not_legal_is_refused_with_the_field(spec: Json, field: str) -> None:
     found = problems(spec)
     assert len(found) == 1
@@ -135,7 +138,11 @@ def test_an_unknown_field_is_refused_with_the_known_ones() -> None:
 
 
 def test_every_problem_is_named() -> None:
-    spec = {"bake": "x", "steps": [{"weight": 5, "hold": "x"}], "gates": [{"metric": "x", "max": "x"}]}
+    spec = {
+        "bake": "x",
+        "steps": [{"weight": 5, "hold": "x"}],
+        "gates": [{"metric": "x", "max": "x"}],
+    }
     assert [each.partition(":")[0] for each in problems(spec)] == [
         "spec.steps[0].hold",
         "spec.gates[0].metric",
@@ -171,11 +178,15 @@ def test_a_gate_has_a_title(spec: Json, title: str) -> None:
 
 def test_a_preview_is_only_what_is_asked_for() -> None:
     assert Preview() == read({"preview": {}}).preview
-    assert read({"preview": {}}).preview == Preview(service=False, header_name=None, header_value=None)
+    assert read({"preview": {}}).preview == Preview(
+        service=False, header_name=None, header_value=None
+    )
 
 
 def test_a_limit_is_a_fraction_or_seconds() -> None:
-    spec = {"gates": [{"metric": "errorRate", "max": "0.25%"}, {"metric": "latencyP50", "max": "250ms"}]}
+    spec = {
+        "gates": [{"metric": "errorRate", "max": "0.25%"}, {"metric": "latencyP50", "max": "250ms"}]
+    }
     assert [gate.max for gate in read(spec).gates if isinstance(gate, Gate)] == [0.0025, 0.25]
 
 
@@ -204,7 +215,9 @@ def test_a_record_is_read_back(spec: Json) -> None:
 
 def test_a_record_has_the_identity_of_the_policy() -> None:
     text = upgrade_policy.recorded("careful", "u", 3, CAREFUL)
-    found = upgrade_policy.record_of(a_ray_cluster(annotations={"raybus.io/upgrade-policy-record": text}))
+    found = upgrade_policy.record_of(
+        a_ray_cluster(annotations={"raybus.io/upgrade-policy-record": text})
+    )
     assert found is not None
     assert (found.name, found.uid, found.generation, found.spec) == ("careful", "u", 3, CAREFUL)
 
@@ -225,8 +238,10 @@ def test_the_largest_policy_fits_into_a_record() -> None:
         {
             **CAREFUL,
             "warmUp": {"requests": 1, "path": "/" + "a" * 999},
-            "steps": [{"weight": each + 1, "hold": "1h" * 4, "pause": {}} for each in range(19)] + [{"weight": 100}],
-            "gates": [{"metric": "timeToFirstToken", "quantile": 0.95, "maxIncrease": "999.99%"}] * 10,
+            "steps": [{"weight": each + 1, "hold": "1h" * 4, "pause": {}} for each in range(19)]
+            + [{"weight": 100}],
+            "gates": [{"metric": "timeToFirstToken", "quantile": 0.95, "maxIncrease": "999.99%"}]
+            * 10,
             "preview": {"service": True, "header": {"name": "x" * 256, "value": "a" * 256}},
         },
     )
@@ -285,11 +300,25 @@ def test_a_field_of_a_later_build_does_not_end_the_policy_of_an_upgrade() -> Non
 
 @pytest.mark.parametrize(
     ("weight", "step", "following"),
-    [(0, None, 1), (1, 1, 10), (9, 1, 10), (10, 10, 25), (24, 10, 25), (25, 25, 100), (99, 25, 100), (100, 100, 100)],
+    [
+        (0, None, 1),
+        (1, 1, 10),
+        (9, 1, 10),
+        (10, 10, 25),
+        (24, 10, 25),
+        (25, 25, 100),
+        (99, 25, 100),
+        (100, 100, 100),
+    ],
 )
-def test_the_step_at_a_weight_and_the_next_one(weight: int, step: int | None, following: int) -> None:
+def test_the_step_at_a_weight_and_the_next_one(
+    weight: int, step: int | None, following: int
+) -> None:
     found = upgrade_policy.step_at(READ, weight)
-    assert (None if found is None else found.weight, upgrade_policy.next_weight(READ, weight)) == (step, following)
+    assert (None if found is None else found.weight, upgrade_policy.next_weight(READ, weight)) == (
+        step,
+        following,
+    )
 
 
 def test_without_steps_there_is_one_of_all_traffic() -> None:
@@ -327,9 +356,12 @@ def test_without_steps_an_upgrade_stops_at_each_weight() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uid", "generation", "expected"), [("u", 4, True), ("u", 3, False), ("u", 2, False), ("v", 4, False)]
+    ("uid", "generation", "expected"),
+    [("u", 4, True), ("u", 3, False), ("u", 2, False), ("v", 4, False)],
 )
-def test_an_edit_is_a_later_generation_of_the_same_object(uid: str, generation: int, *, expected: bool) -> None:
+def test_an_edit_is_a_later_generation_of_the_same_object(
+    uid: str, generation: int, *, expected: bool
+) -> None:
     held = Recorded(name="careful", uid="u", generation=3)
     stored = Stored(metadata=ObjectMeta(name="careful", uid=uid, generation=generation))
     assert upgrade_policy.is_edited(held, stored) is expected

@@ -17,9 +17,18 @@ from common.upgrade.webhook import Answer, Step
 from support.builders.upgrade_policy import PROMETHEUS
 from support.fakes.prometheus import refuses, scalar, vector
 
-GATE = PrometheusGate(title="prometheus", url="https://prom.example.com:9090/p/", query="up", max=0.5)
+GATE = PrometheusGate(
+    title="prometheus", url="https://prom.example.com:9090/p/", query="up", max=0.5
+)
 STEP = Step(
-    namespace="team", service="demo", policy="careful", upgrade_uid="u", old="demo-a", new="demo-b", weight=10, step=1
+    namespace="team",
+    service="demo",
+    policy="careful",
+    upgrade_uid="u",
+    old="demo-a",
+    new="demo-b",
+    weight=10,
+    step=1,
 )
 
 
@@ -35,13 +44,21 @@ def problem(answer: Answer) -> str:
 
 
 def body(value: Any, status: int = 200) -> Answer:
-    return Answer(status=status, body=value if isinstance(value, bytes) else msgspec.json.encode(value))
+    return Answer(
+        status=status, body=value if isinstance(value, bytes) else msgspec.json.encode(value)
+    )
 
 
 def test_the_query_is_asked_below_the_path_of_the_address_bounded_in_time_and_series() -> None:
-    gate = msgspec.structs.replace(GATE, query='sum(rate(a{b="$pendingCluster", c=~"x+&y=%20"}[1m]))')
+    gate = msgspec.structs.replace(
+        GATE, query='sum(rate(a{b="$pendingCluster", c=~"x+&y=%20"}[1m]))'
+    )
     url = urlsplit(prometheus.url(STEP, gate))
-    assert (url.scheme, url.netloc, url.path) == ("https", "prom.example.com:9090", "/p/api/v1/query")
+    assert (url.scheme, url.netloc, url.path) == (
+        "https",
+        "prom.example.com:9090",
+        "/p/api/v1/query",
+    )
     assert parse_qs(url.query) == {
         "query": ['sum(rate(a{b="demo-b", c=~"x+&y=%20"}[1m]))'],
         "timeout": ["10s"],
@@ -54,17 +71,26 @@ def test_the_query_is_asked_below_the_path_of_the_address_bounded_in_time_and_se
     [
         ("$namespace/$service/$activeCluster/$pendingCluster", "team/demo/demo-a/demo-b"),
         ('up{a="$service-x"}', 'up{a="demo-x"}'),
-        ('label_replace(up, "a", "$1${2}", "b", "(.*)$")', 'label_replace(up, "a", "$1${2}", "b", "(.*)$")'),
+        (
+            'label_replace(up, "a", "$1${2}", "b", "(.*)$")',
+            'label_replace(up, "a", "$1${2}", "b", "(.*)$")',
+        ),
         ("$$service", "$service"),
         ("$$$service$", "$demo$"),
     ],
 )
-def test_placeholders_are_replaced_and_the_dollar_signs_of_promql_stay(query: str, sent: str) -> None:
+def test_placeholders_are_replaced_and_the_dollar_signs_of_promql_stay(
+    query: str, sent: str
+) -> None:
     assert asked(query) == sent
 
 
 def test_an_unknown_placeholder_is_an_error_that_names_the_field_and_the_legal_ones() -> None:
-    spec = {"gates": [{**PROMETHEUS, "prometheus": {**PROMETHEUS["prometheus"], "query": "up{a='$pod'}"}}]}
+    spec = {
+        "gates": [
+            {**PROMETHEUS, "prometheus": {**PROMETHEUS["prometheus"], "query": "up{a='$pod'}"}}
+        ]
+    }
     with pytest.raises(PolicyError) as refused:
         upgrade_policy.read("p", spec)
     assert refused.value.problems == (
@@ -145,14 +171,19 @@ def test_another_status_is_no_value_whatever_its_body(status: int) -> None:
         {"status": "success", "data": {"resultType": "scalar", "result": [1, "1" * 5000]}},
         {"status": "success", "data": {"resultType": "vector", "result": {}}},
         b"[" * 10_000,
-        b'{"status": "success", "data": {"resultType": "vector", "result": ' + b"[" * 9000 + b"]" * 9000 + b"}}",
+        b'{"status": "success", "data": {"resultType": "vector", "result": '
+        + b"[" * 9000
+        + b"]" * 9000
+        + b"}}",
     ],
 )
 def test_what_is_no_answer_of_prometheus_is_reported_without_repeating_it(value: Any) -> None:
     assert problem(body(value)) == "did not answer as Prometheus does"
 
 
-def judged(*values: float, gate: PrometheusGate = GATE, age: float = 0, missing: str | None = None) -> Any:
+def judged(
+    *values: float, gate: PrometheusGate = GATE, age: float = 0, missing: str | None = None
+) -> Any:
     """Return the outcome after values that were answered one after another, the last so many seconds ago."""
     readings, now = Readings(), 0.0
     for each in values:
@@ -173,12 +204,18 @@ def test_a_value_within_the_limit_passes_while_it_is_fresh() -> None:
 
 def test_the_text_has_the_value_and_the_limit() -> None:
     found = judged(0.25)
-    assert (found.value, found.limit, found.text) == (0.25, 0.5, "prometheus: 0.25, at most 0.5 allowed")
+    assert (found.value, found.limit, found.text) == (
+        0.25,
+        0.5,
+        "prometheus: 0.25, at most 0.5 allowed",
+    )
     least = msgspec.structs.replace(GATE, max=None, min=0.9)
     assert judged(0.95, gate=least).text == "prometheus: 0.95, at least 0.9 allowed"
 
 
-@pytest.mark.parametrize(("value", "outcome"), [(0.89, Outcome.INCONCLUSIVE), (0.9, Outcome.PASS), (5, Outcome.PASS)])
+@pytest.mark.parametrize(
+    ("value", "outcome"), [(0.89, Outcome.INCONCLUSIVE), (0.9, Outcome.PASS), (5, Outcome.PASS)]
+)
 def test_of_a_least_value_what_is_below_is_beyond(value: float, outcome: Outcome) -> None:
     assert judged(value, gate=msgspec.structs.replace(GATE, max=None, min=0.9)).outcome is outcome
 

@@ -16,20 +16,29 @@ SHARE = {"demo-1": {"capacity": 70, "weight": 70}}
 def a_route(record: object) -> HttpRoute:
     text = record if isinstance(record, str) else msgspec.json.encode(record).decode()
     annotations = {ANNOTATION: text, labels.ROUTE_PERMITS: "demo"}
-    body = {"metadata": {"name": "r", "namespace": "default", "annotations": annotations}, "spec": {}}
+    body = {
+        "metadata": {"name": "r", "namespace": "default", "annotations": annotations},
+        "spec": {},
+    }
     return msgspec.json.decode(msgspec.json.encode(body), type=HttpRoute)
 
 
-def test_a_record_without_a_number_is_of_the_first_major_and_unknown_fields_are_passed_over() -> None:
+def test_a_record_without_a_number_is_of_the_first_major_and_unknown_fields_are_passed_over() -> (
+    None
+):
     found = traffic_record.of_route(a_route({"clusters": SHARE, "added": {"in": "1.1"}}))
 
     assert found.clusters == {"demo-1": Share(capacity=70, weight=70)}
 
 
-@pytest.mark.parametrize("record", [{"version": 2, "clusters": SHARE}, {"version": 2, "clusters": []}, "{"])
+@pytest.mark.parametrize(
+    "record", [{"version": 2, "clusters": SHARE}, {"version": 2, "clusters": []}, "{"]
+)
 def test_a_record_of_another_major_does_not_count_and_its_mirror_does(record: object) -> None:
     mirror = {"rayClusterName": "demo-1", "targetCapacity": 40, "trafficRoutedPercent": 30}
     service = ray_service.decode(a_ray_service() | {"status": {"activeServiceStatus": mirror}})
 
     assert traffic_record.of_route(a_route(record)) == Record()
-    assert weighted_route.record_of(service, [a_route(record)]).clusters == {"demo-1": Share(capacity=40, weight=30)}
+    assert weighted_route.record_of(service, [a_route(record)]).clusters == {
+        "demo-1": Share(capacity=40, weight=30)
+    }

@@ -39,18 +39,24 @@ class Hanging:
             self.waiting -= 1
 
 
-def a_warm_up(nodes: Hanging, background: Background) -> tuple[Part, Callable[[str], Awaitable[object]]]:
+def a_warm_up(
+    nodes: Hanging, background: Background
+) -> tuple[Part, Callable[[str], Awaitable[object]]]:
     found = WarmUps(cast("Any", nodes), background)
     return found, lambda uid: found.of(uid, [NODE], WarmUp(requests=1))
 
 
-def a_window(nodes: Hanging, background: Background) -> tuple[Part, Callable[[str], Awaitable[object]]]:
+def a_window(
+    nodes: Hanging, background: Background
+) -> tuple[Part, Callable[[str], Awaitable[object]]]:
     found = Windows(cast("Any", nodes), background, FakeClock())
     return found, lambda uid: found.of(uid, {}, {"pod": NODE})
 
 
 @pytest.mark.parametrize("make", [a_warm_up, a_window])
-async def test_what_is_under_way_ends_with_what_is_remembered(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_under_way_ends_with_what_is_remembered(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for module in (warm_up, windows):
         monkeypatch.setattr(module, "REMEMBERED", 2)
     nodes, background = Hanging(), Background()

@@ -66,7 +66,9 @@ def test_the_question_names_the_upgrade_the_step_and_where_to_send_requests() ->
 )
 def test_another_step_has_another_id_and_the_same_one_the_same(other: Any) -> None:
     assert webhook.identity(STEP, GATE) == webhook.identity(msgspec.structs.replace(STEP), GATE)
-    assert webhook.identity(msgspec.structs.replace(STEP, **other), GATE) != webhook.identity(STEP, GATE)
+    assert webhook.identity(msgspec.structs.replace(STEP, **other), GATE) != webhook.identity(
+        STEP, GATE
+    )
 
 
 def test_another_gate_has_another_id() -> None:
@@ -74,9 +76,15 @@ def test_another_gate_has_another_id() -> None:
     assert webhook.identity(STEP, other) != webhook.identity(STEP, GATE)
 
 
-@pytest.mark.parametrize(("strategy", "backend"), [(Strategy.STEPS, "serve-svc"), (Strategy.BLUE_GREEN, "head-svc")])
-def test_a_step_has_the_services_of_both_clusters_and_of_the_preview(strategy: Strategy, backend: str) -> None:
-    policy = upgrade_policy.read("careful", {"steps": [{"weight": 10}, {"weight": 100}], "preview": {"service": True}})
+@pytest.mark.parametrize(
+    ("strategy", "backend"), [(Strategy.STEPS, "serve-svc"), (Strategy.BLUE_GREEN, "head-svc")]
+)
+def test_a_step_has_the_services_of_both_clusters_and_of_the_preview(
+    strategy: Strategy, backend: str
+) -> None:
+    policy = upgrade_policy.read(
+        "careful", {"steps": [{"weight": 10}, {"weight": 100}], "preview": {"service": True}}
+    )
     old, new = (a_ray_cluster(name) for name in ("demo-a", "demo-b"))
     service = msgspec.json.decode(msgspec.json.encode(a_ray_service()), type=RayService)
     step = webhook.step_of(service, policy, old, new, strategy=strategy, weight=0, since=SINCE)
@@ -89,7 +97,8 @@ def test_a_step_has_the_services_of_both_clusters_and_of_the_preview(strategy: S
 
 
 @pytest.mark.parametrize(
-    ("result", "outcome"), [("Pass", Outcome.PASS), ("Fail", Outcome.FAIL), ("Wait", Outcome.INCONCLUSIVE)]
+    ("result", "outcome"),
+    [("Pass", Outcome.PASS), ("Fail", Outcome.FAIL), ("Wait", Outcome.INCONCLUSIVE)],
 )
 def test_an_answer_decides_the_gate(result: str, outcome: Outcome) -> None:
     reply = webhook.read(answered({"result": result, "text": "it is worse"}))
@@ -102,7 +111,10 @@ def test_an_answer_decides_the_gate(result: str, outcome: Outcome) -> None:
 def test_without_an_answer_the_gate_is_inconclusive_and_names_the_server_without_its_path() -> None:
     assert webhook.result(GATE, None, None).text == "webhook: checks.example.com:8443 is asked"
     found = webhook.result(GATE, None, "answered status 503")
-    assert (found.outcome, found.text) == (Outcome.INCONCLUSIVE, "webhook: checks.example.com:8443 answered status 503")
+    assert (found.outcome, found.text) == (
+        Outcome.INCONCLUSIVE,
+        "webhook: checks.example.com:8443 answered status 503",
+    )
 
 
 @pytest.mark.parametrize("status", [201, 204, 302, 400, 401, 404, 500, 503])
@@ -153,7 +165,18 @@ def test_a_server_without_answers_is_asked_ever_later() -> None:
 
 @pytest.mark.parametrize(
     ("retry_after", "seconds"),
-    [("", 30), ("60", 60), ("0", 5), ("99999", 600), ("9" * 40, 30), ("-1", 30), ("soon", 30), ("٣", 30)],
+    [
+        ("", 30),
+        ("60", 60),
+        ("0", 5),
+        ("99999", 600),
+        ("9" * 40, 30),
+        ("-1", 30),
+        ("soon", 30),
+        ("٣", 30),
+    ],
 )
-def test_wait_lasts_as_long_as_the_answer_asks_for_within_bounds(retry_after: str, seconds: float) -> None:
+def test_wait_lasts_as_long_as_the_answer_asks_for_within_bounds(
+    retry_after: str, seconds: float
+) -> None:
     assert webhook.wait(answered({"result": "Wait"}, retry_after=retry_after)) == seconds

@@ -17,12 +17,16 @@ from support.builders.ray_service import a_ray_service
 
 
 def a_service(route: str | None = None) -> RayService:
-    return ray_service.decode(a_ray_service(annotations={} if route is None else {labels.HTTP_ROUTE: route}))
+    return ray_service.decode(
+        a_ray_service(annotations={} if route is None else {labels.HTTP_ROUTE: route})
+    )
 
 
 def a_route(*backends: list[str], filters: Json | None = None, **more: Any) -> HttpRoute:
     """Return a route with one rule for each list of backends."""
-    rules: list[Json] = [{"backendRefs": [{"name": name, "port": 80} for name in names]} for names in backends]
+    rules: list[Json] = [
+        {"backendRefs": [{"name": name, "port": 80} for name in names]} for names in backends
+    ]
     if filters is not None:
         rules[0]["filters"] = [filters]
     body: Json = {
@@ -82,8 +86,15 @@ def test_backends_are_ours_by_what_exists_and_by_the_record() -> None:
     service = a_service("mine")
     marks = {labels.ORIGIN_NAME: "demo", labels.ORIGIN_KIND: "RayService"}
     record = '{"clusters": {"demo-gone1": {"capacity": 100, "weight": 100}}}'
-    meta: Json = {"name": "mine", "namespace": "default", "labels": marks, "annotations": {ANNOTATION: record}}
-    own = weighted_route.own_backends(service, ["demo-raycluster-7m7rj"], [a_route([], metadata=meta), None])
+    meta: Json = {
+        "name": "mine",
+        "namespace": "default",
+        "labels": marks,
+        "annotations": {ANNOTATION: record},
+    }
+    own = weighted_route.own_backends(
+        service, ["demo-raycluster-7m7rj"], [a_route([], metadata=meta), None]
+    )
     assert own == {"demo-serve-svc", "demo-raycluster-7m7rj-serve-svc", "demo-gone1-serve-svc"}
 
 
@@ -92,7 +103,11 @@ def test_backends_are_ours_by_what_exists_and_by_the_record() -> None:
     [
         {"annotations": {labels.ROUTE_PERMITS: "other"}},
         {"labels": {labels.ORIGIN_NAME: "other", labels.ORIGIN_KIND: "RayService"}},
-        {"ownerReferences": [{"apiVersion": "ray.io/v1", "kind": "RayService", "name": "other", "uid": "u2"}]},
+        {
+            "ownerReferences": [
+                {"apiVersion": "ray.io/v1", "kind": "RayService", "name": "other", "uid": "u2"}
+            ]
+        },
     ],
 )
 def test_the_record_of_another_owner_is_ignored(meta: Json) -> None:
@@ -108,7 +123,9 @@ def test_of_two_records_the_newest_holds_wherever_it_stands() -> None:
     def held(at: str, weight: int) -> HttpRoute:
         text = f'{{"clusters": {{"demo-a": {{"capacity": 100, "weight": {weight}}}}}, "changedAt": "{at}"}}'
         annotations = {ANNOTATION: text, labels.ROUTE_PERMITS: "demo"}
-        return a_route([], metadata={"name": "mine", "namespace": "default", "annotations": annotations})
+        return a_route(
+            [], metadata={"name": "mine", "namespace": "default", "annotations": annotations}
+        )
 
     old, new = held("2026-01-01T00:00:00Z", 100), held("2026-01-01T00:00:01Z", 25)
     for routes in ([old, new], [new, old]):
@@ -117,16 +134,31 @@ def test_of_two_records_the_newest_holds_wherever_it_stands() -> None:
 
 @pytest.mark.parametrize(
     ("text", "lets"),
-    [("demo", True), ("a, demo ,b", True), ("demo2", False), ("", False), ("*", False), ("dem", False)],
+    [
+        ("demo", True),
+        ("a, demo ,b", True),
+        ("demo2", False),
+        ("", False),
+        ("*", False),
+        ("dem", False),
+    ],
 )
 def test_a_route_names_the_services_that_may_use_it(text: str, *, lets: bool) -> None:
-    meta: Json = {"name": "mine", "namespace": "default", "annotations": {labels.ROUTE_PERMITS: text}}
+    meta: Json = {
+        "name": "mine",
+        "namespace": "default",
+        "annotations": {labels.ROUTE_PERMITS: text},
+    }
     assert (weighted_route.refusal(a_service("mine"), a_route([], metadata=meta)) is None) is lets
 
 
 def test_a_message_repeats_nothing_that_a_shell_would_run() -> None:
-    annotations = {labels.ROUTE_PERMITS: "shop,$(reboot),a;b," + ",".join(f"n{each}" for each in range(3))}
-    route = a_route([], metadata={"name": "mine", "namespace": "default", "annotations": annotations})
+    annotations = {
+        labels.ROUTE_PERMITS: "shop,$(reboot),a;b," + ",".join(f"n{each}" for each in range(3))
+    }
+    route = a_route(
+        [], metadata={"name": "mine", "namespace": "default", "annotations": annotations}
+    )
     why = weighted_route.refusal(a_service("mine"), route)
     assert why is not None
     assert why.message.endswith(
@@ -134,7 +166,9 @@ def test_a_message_repeats_nothing_that_a_shell_would_run() -> None:
     )
 
 
-@pytest.mark.parametrize(("others", "needed", "fits"), [(14, 2, True), (15, 1, True), (15, 2, False), (16, 1, False)])
+@pytest.mark.parametrize(
+    ("others", "needed", "fits"), [(14, 2, True), (15, 1, True), (15, 2, False), (16, 1, False)]
+)
 def test_a_rule_holds_at_most_sixteen_backends(others: int, needed: int, *, fits: bool) -> None:
     route = a_route([*(f"other{each}" for each in range(others)), "demo-serve-svc"])
     why = weighted_route.crowded(route, OURS, needed)
@@ -152,7 +186,9 @@ def test_a_rule_holds_at_most_sixteen_backends(others: int, needed: int, *, fits
         pytest.param(a_route(["other"], [], []), (1, 2), id="rules without backends"),
         pytest.param(a_route(["other"]), (0,), id="the only rule"),
         pytest.param(a_route(["other"], ["other"]), (), id="all are somebody else's"),
-        pytest.param(a_route([], filters={"type": "RequestRedirect"}), (), id="a redirect takes no backend"),
+        pytest.param(
+            a_route([], filters={"type": "RequestRedirect"}), (), id="a redirect takes no backend"
+        ),
         pytest.param(a_route(), (), id="no rule"),
     ],
 )
@@ -171,7 +207,9 @@ def test_rules_that_are_for_us(route: HttpRoute, rules: tuple[int, ...]) -> None
         ([accepted("True", section="other")], "is not accepted yet"),
     ],
 )
-def test_a_route_is_followed_when_each_parent_took_it_as_it_is(parents: list[Json], problem: str | None) -> None:
+def test_a_route_is_followed_when_each_parent_took_it_as_it_is(
+    parents: list[Json], problem: str | None
+) -> None:
     route = a_route([], status={"parents": parents})
     text = None if problem is None else f"HTTPRoute default/mine {problem}"
     assert message_of(weighted_route.route_trouble(a_service("mine"), route)) == text
@@ -180,7 +218,10 @@ def test_a_route_is_followed_when_each_parent_took_it_as_it_is(parents: list[Jso
 def test_a_gateway_that_is_missing_or_not_taken_is_named() -> None:
     service, route, place = a_service("mine"), a_route([]), ("infra", "shared")
     assert weighted_route.parents_of(service, route) == (place,)
-    assert message_of(weighted_route.gateway_trouble(service, route, {})) == "Gateway infra/shared does not exist"
+    assert (
+        message_of(weighted_route.gateway_trouble(service, route, {}))
+        == "Gateway infra/shared does not exist"
+    )
     gateway = msgspec.convert({"metadata": {}, "spec": {"gatewayClassName": "nope"}}, Gateway)
     text = "Gateway infra/shared is not Accepted yet (gatewayClassName nope: does a controller serve it?)"
     assert message_of(weighted_route.gateway_trouble(service, route, {place: gateway})) == text

@@ -35,15 +35,22 @@ class Nodes:
         count = self.counts[uid]
         return f'ray_serve_num_http_requests_total{{application="a",route="/",status_code="200"}} {count}\n'.encode()
 
-    async def read(self, moved_at: datetime, *, is_whole: bool = False, seconds: float = windows.AGE) -> Window | None:
+    async def read(
+        self, moved_at: datetime, *, is_whole: bool = False, seconds: float = windows.AGE
+    ) -> Window | None:
         """Let time pass and the nodes be read."""
         self.clock.advance(seconds)
-        clusters = [{uid: Target(namespace="ns", name=uid, ip="192.0.2.1", port=1)} for uid in self.counts]
+        clusters = [
+            {uid: Target(namespace="ns", name=uid, ip="192.0.2.1", port=1)} for uid in self.counts
+        ]
         return await self.windows.of("upgrade", *clusters, moved_at=moved_at, is_whole=is_whole)
 
     def answer(self, active: int, pending: int) -> None:
         """Count more requests."""
-        self.counts = {"active": self.counts["active"] + active, "pending": self.counts["pending"] + pending}
+        self.counts = {
+            "active": self.counts["active"] + active,
+            "pending": self.counts["pending"] + pending,
+        }
 
 
 def total(sample: Sample) -> int:
@@ -77,7 +84,9 @@ async def test_a_change_of_the_weights_begins_a_window() -> None:
     assert totals(await nodes.read(SECOND)) == (50, 50)
 
 
-async def test_without_traffic_of_the_active_cluster_the_requests_of_its_last_step_are_compared_with() -> None:
+async def test_without_traffic_of_the_active_cluster_the_requests_of_its_last_step_are_compared_with() -> (
+    None
+):
     nodes = Nodes()
     nodes.answer(1000, 0)
     await nodes.read(FIRST)
@@ -151,7 +160,9 @@ async def test_no_window_begins_within_a_minute() -> None:
     nodes, found = Nodes(), None
     await nodes.read(FIRST)
     for _ in range(12):
-        assert recent(found := await nodes.read(FIRST)) == [], "59 s at most have passed before this read"
+        assert recent(found := await nodes.read(FIRST)) == [], (
+            "59 s at most have passed before this read"
+        )
     assert found is not None
     assert recent(await nodes.read(FIRST)) == [(1, 0, 0)]
 

@@ -33,7 +33,9 @@ KUBERNETES: Json = {"mode": "token", "enableK8sTokenAuth": True}
             id="S39 / case 13: an old version",
         ),
         pytest.param(TOKEN, "2.52.0", None, id="S39: the first that knows tokens"),
-        pytest.param(TOKEN, "v2.52.0rc1-py311", None, id="S39: what follows the numbers is ignored"),
+        pytest.param(
+            TOKEN, "v2.52.0rc1-py311", None, id="S39: what follows the numbers is ignored"
+        ),
         pytest.param(
             KUBERNETES,
             "2.54.9",
@@ -46,7 +48,9 @@ KUBERNETES: Json = {"mode": "token", "enableK8sTokenAuth": True}
             "authOptions.enableK8sTokenAuth is enabled and authOptions.secretName is also set",
             id="S41: two sources of tokens",
         ),
-        pytest.param({**KUBERNETES, "secretName": ""}, "2.55.0", None, id="S41: an empty name is none"),
+        pytest.param(
+            {**KUBERNETES, "secretName": ""}, "2.55.0", None, id="S41: an empty name is none"
+        ),
         pytest.param(
             {"mode": "disabled", "enableK8sTokenAuth": True},
             "2.55.0",
@@ -57,4 +61,7 @@ KUBERNETES: Json = {"mode": "token", "enableK8sTokenAuth": True}
     ],
 )
 def test_spec(options: Json, version: str, message: str | None) -> None:
-    assert cluster_rules.spec(a_ray_cluster(auth_options=options, ray_version=version), BETA) == message
+    assert (
+        cluster_rules.spec(a_ray_cluster(auth_options=options, ray_version=version), BETA)
+        == message
+    )

@@ -35,9 +35,17 @@ def not_without_autoscaling(value: str) -> str:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        pytest.param({"groups": [a_group(suspend=True)]}, None, id="S24: with the gate a group may be suspended"),
-        pytest.param({"head": a_head_with_v2("1")}, not_without_autoscaling("1"), id="S25: v2 as 1"),
-        pytest.param({"head": a_head_with_v2("true")}, not_without_autoscaling("true"), id="S25: v2 as true"),
+        pytest.param(
+            {"groups": [a_group(suspend=True)]},
+            None,
+            id="S24: with the gate a group may be suspended",
+        ),
+        pytest.param(
+            {"head": a_head_with_v2("1")}, not_without_autoscaling("1"), id="S25: v2 as 1"
+        ),
+        pytest.param(
+            {"head": a_head_with_v2("true")}, not_without_autoscaling("true"), id="S25: v2 as true"
+        ),
         pytest.param({"head": a_head_with_v2("0")}, None, id="S25: v2 switched off"),
         pytest.param({"head": a_head_with_v2("1"), **ON}, None, id="S25: v2 with autoscaling"),
         pytest.param(
@@ -57,15 +65,23 @@ def not_without_autoscaling(value: str) -> str:
             "restartPolicy for worker group h should be Never or unset when using autoscaler V2",
             id="S29 / case 12: a group that restarts",
         ),
-        pytest.param({"groups": [a_group_that_restarts(policy="Never")], **V2}, None, id="S29: Never is fine"),
-        pytest.param({"groups": [a_group_that_restarts()], **V1}, None, id="S29 / case 12: v1 only warns"),
+        pytest.param(
+            {"groups": [a_group_that_restarts(policy="Never")], **V2}, None, id="S29: Never is fine"
+        ),
+        pytest.param(
+            {"groups": [a_group_that_restarts()], **V1}, None, id="S29 / case 12: v1 only warns"
+        ),
         pytest.param(
             {"autoscaler_options": {"idleTimeoutSeconds": -5}},
             "autoscalerOptions.idleTimeoutSeconds must be non-negative, got -5",
             id="S30: a negative idle timeout",
         ),
         pytest.param(
-            {"autoscaler_options": {"env": [{"name": "KUBERAY_GEN_AUTOSCALER_START_CMD", "value": "x"}]}},
+            {
+                "autoscaler_options": {
+                    "env": [{"name": "KUBERAY_GEN_AUTOSCALER_START_CMD", "value": "x"}]
+                }
+            },
             "autoscalerOptions.env must not contain KUBERAY_GEN_AUTOSCALER_START_CMD: "
             "it is managed by KubeRay and injected automatically into the autoscaler container",
             id="S31: our start command",
@@ -87,12 +103,23 @@ def test_case_11_a_suspended_group_needs_the_gate() -> None:
     ("spec", "message"),
     [
         pytest.param(
-            {**V1, "groups": [a_group_that_restarts("a"), a_group("b"), a_group_that_restarts("c", "OnFailure")]},
+            {
+                **V1,
+                "groups": [
+                    a_group_that_restarts("a"),
+                    a_group("b"),
+                    a_group_that_restarts("c", "OnFailure"),
+                ],
+            },
             "restartPolicy for worker groups [a, c] should be Never or unset when using autoscaler V1",
             id="case 12: all groups that restart are named",
         ),
-        pytest.param({**ON, "groups": [a_group_that_restarts()]}, None, id="no version named, no warning"),
-        pytest.param({**V1, "groups": [a_group_that_restarts(policy="Never")]}, None, id="Never is fine"),
+        pytest.param(
+            {**ON, "groups": [a_group_that_restarts()]}, None, id="no version named, no warning"
+        ),
+        pytest.param(
+            {**V1, "groups": [a_group_that_restarts(policy="Never")]}, None, id="Never is fine"
+        ),
         pytest.param(
             {"groups": [a_group_that_restarts()], "autoscaler_options": {"version": "v1"}},
             None,
@@ -101,4 +128,6 @@ def test_case_11_a_suspended_group_needs_the_gate() -> None:
     ],
 )
 def test_warning(spec: Json, message: str | None) -> None:
-    assert list(cluster_rules.warnings(a_ray_cluster(**spec))) == ([] if message is None else [message])
+    assert list(cluster_rules.warnings(a_ray_cluster(**spec))) == (
+        [] if message is None else [message]
+    )

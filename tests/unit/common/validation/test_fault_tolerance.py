@@ -15,7 +15,9 @@ WITH_ROCKSDB = BETA | {Gate.EMBEDDED_STORAGE}
 
 def a_head_with(*names: str, params: dict[str, str] | None = None, **container: Any) -> Json:
     env = [{"name": name, "value": "x"} for name in names]
-    return a_head(template=a_template(a_container(env=env, **container)), ray_start_params=params or {})
+    return a_head(
+        template=a_template(a_container(env=env, **container)), ray_start_params=params or {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,10 @@ def a_head_with(*names: str, params: dict[str, str] | None = None, **container: 
             id="S17: the annotation makes the address right",
         ),
         pytest.param(
-            {"gcs_fault_tolerance_options": {}, "head": a_head_with(params={"redis-password": "x"})},
+            {
+                "gcs_fault_tolerance_options": {},
+                "head": a_head_with(params={"redis-password": "x"}),
+            },
             "cannot set `redis-password` in rayStartParams when GcsFaultToleranceOptions is enabled - "
             "use GcsFaultToleranceOptions.RedisPassword instead",
             id="S18 / case 10: a password as a param",
@@ -57,7 +62,10 @@ def a_head_with(*names: str, params: dict[str, str] | None = None, **container: 
             id="S20: an address in the environment",
         ),
         pytest.param(
-            {"gcs_fault_tolerance_options": {}, "annotations": {labels.EXTERNAL_STORAGE_NAMESPACE: "n"}},
+            {
+                "gcs_fault_tolerance_options": {},
+                "annotations": {labels.EXTERNAL_STORAGE_NAMESPACE: "n"},
+            },
             "cannot set `ray.io/external-storage-namespace` annotation when GcsFaultToleranceOptions is enabled - "
             "use GcsFaultToleranceOptions.ExternalStorageNamespace instead",
             id="S21: a storage namespace as an annotation",
@@ -86,7 +94,9 @@ def a_head_with(*names: str, params: dict[str, str] | None = None, **container: 
             "use GcsFaultToleranceOptions.RedisUsername instead",
             id="S23: a user name in the environment",
         ),
-        pytest.param({"gcs_fault_tolerance_options": {"backend": "redis"}}, None, id="Redis needs no address"),
+        pytest.param(
+            {"gcs_fault_tolerance_options": {"backend": "redis"}}, None, id="Redis needs no address"
+        ),
     ],
 )
 def test_redis(cluster: Json, message: str | None) -> None:
@@ -123,16 +133,35 @@ MOUNT = (
             )
         ),
         pytest.param({"storage": {"claimName": "x"}}, None, None, id="a claim alone is fine"),
-        pytest.param({"storage": {"claimName": "x", "size": "1Gi"}}, None, CLAIM, id="claim and size"),
-        pytest.param({"storage": {"claimName": "x", "storageClassName": ""}}, None, CLAIM, id="claim and class"),
-        pytest.param({"storage": {"claimName": "x", "accessModes": ["A"]}}, None, CLAIM, id="claim and modes"),
-        pytest.param({}, a_head_with("RAY_gcs_storage"), ENV, id="the kind of storage in the environment"),
-        pytest.param({}, a_head_with("RAY_gcs_storage_path"), ENV, id="its path in the environment"),
         pytest.param(
-            {}, a_head_with(volume_mounts=[{"name": "x", "mountPath": "/data/gcs"}]), MOUNT, id="a mount at our path"
+            {"storage": {"claimName": "x", "size": "1Gi"}}, None, CLAIM, id="claim and size"
         ),
         pytest.param(
-            {}, a_head_with(volume_mounts=[{"name": "gcs-storage", "mountPath": "/x"}]), MOUNT, id="a mount of our name"
+            {"storage": {"claimName": "x", "storageClassName": ""}},
+            None,
+            CLAIM,
+            id="claim and class",
+        ),
+        pytest.param(
+            {"storage": {"claimName": "x", "accessModes": ["A"]}}, None, CLAIM, id="claim and modes"
+        ),
+        pytest.param(
+            {}, a_head_with("RAY_gcs_storage"), ENV, id="the kind of storage in the environment"
+        ),
+        pytest.param(
+            {}, a_head_with("RAY_gcs_storage_path"), ENV, id="its path in the environment"
+        ),
+        pytest.param(
+            {},
+            a_head_with(volume_mounts=[{"name": "x", "mountPath": "/data/gcs"}]),
+            MOUNT,
+            id="a mount at our path",
+        ),
+        pytest.param(
+            {},
+            a_head_with(volume_mounts=[{"name": "gcs-storage", "mountPath": "/x"}]),
+            MOUNT,
+            id="a mount of our name",
         ),
         pytest.param(
             {},
@@ -144,5 +173,7 @@ MOUNT = (
     ],
 )
 def test_rocksdb(options: Json, head: Json | None, message: str | None) -> None:
-    cluster = a_ray_cluster(head=head, gcs_fault_tolerance_options={"backend": "rocksdb", **options})
+    cluster = a_ray_cluster(
+        head=head, gcs_fault_tolerance_options={"backend": "rocksdb", **options}
+    )
     assert cluster_rules.spec(cluster, WITH_ROCKSDB) == message

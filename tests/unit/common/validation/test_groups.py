@@ -10,7 +10,9 @@ from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_clu
 
 NO_CONTAINER: Json = {"spec": {"containers": []}}
 V2 = {"version": "v2"}
-V2_BY_ENV = a_head(template=a_template(a_container(env=[{"name": "RAY_enable_autoscaler_v2", "value": "1"}])))
+V2_BY_ENV = a_head(
+    template=a_template(a_container(env=[{"name": "RAY_enable_autoscaler_v2", "value": "1"}]))
+)
 TWICE = "resource fields should not be set in both rayStartParams and Resources for {} group; please use only one"
 LABELS = "rayStartParams['labels'] is not supported for {} group; please use the top-level Labels field instead"
 V2_FOR_IDLE = (
@@ -105,8 +107,18 @@ def test_head(cluster: RayCluster, message: str | None) -> None:
             None,
             id="S6: the autoscaler needs no bounds",
         ),
-        pytest.param(a_group(min_replicas=-1), {}, "worker group g has negative minReplicas -1", id="S7: minimum"),
-        pytest.param(a_group(max_replicas=-2), {}, "worker group g has negative maxReplicas -2", id="S8: maximum"),
+        pytest.param(
+            a_group(min_replicas=-1),
+            {},
+            "worker group g has negative minReplicas -1",
+            id="S7: minimum",
+        ),
+        pytest.param(
+            a_group(max_replicas=-2),
+            {},
+            "worker group g has negative maxReplicas -2",
+            id="S8: maximum",
+        ),
         pytest.param(
             a_group(min_replicas=5, max_replicas=1),
             {},
@@ -119,7 +131,12 @@ def test_head(cluster: RayCluster, message: str | None) -> None:
             TWICE.format("g"),
             id="S10: resources twice",
         ),
-        pytest.param(a_group(ray_start_params={"labels": "a=b"}), {}, LABELS.format("g"), id="S11: labels as a param"),
+        pytest.param(
+            a_group(ray_start_params={"labels": "a=b"}),
+            {},
+            LABELS.format("g"),
+            id="S11: labels as a param",
+        ),
         pytest.param(
             a_group(labels={"a": "v-"}),
             {},
@@ -132,9 +149,17 @@ def test_head(cluster: RayCluster, message: str | None) -> None:
             "worker group g: idleTimeoutSeconds must be non-negative, got -1",
             id="S13: a negative idle timeout",
         ),
-        pytest.param(a_group(idle_timeout_seconds=0), {}, V2_FOR_IDLE, id="S14: an idle timeout needs autoscaler v2"),
         pytest.param(
-            a_group(idle_timeout_seconds=9), {"autoscaler_options": V2}, None, id="S14: v2 in the options will do"
+            a_group(idle_timeout_seconds=0),
+            {},
+            V2_FOR_IDLE,
+            id="S14: an idle timeout needs autoscaler v2",
+        ),
+        pytest.param(
+            a_group(idle_timeout_seconds=9),
+            {"autoscaler_options": V2},
+            None,
+            id="S14: v2 in the options will do",
         ),
         pytest.param(
             a_group(idle_timeout_seconds=9),
@@ -162,9 +187,17 @@ def test_head(cluster: RayCluster, message: str | None) -> None:
             "worker group g: priority is set, but minimum Ray version is 2.56.0, got 2.55.9",
             id="S15c: a new one",
         ),
-        pytest.param(a_group(priority=7), {"ray_version": "2.56.0"}, V2_FOR_PRIORITY, id="S15d: and autoscaler v2"),
         pytest.param(
-            a_group(priority=7), {"ray_version": "2.56.0", "autoscaler_options": V2}, None, id="S15: all is there"
+            a_group(priority=7),
+            {"ray_version": "2.56.0"},
+            V2_FOR_PRIORITY,
+            id="S15d: and autoscaler v2",
+        ),
+        pytest.param(
+            a_group(priority=7),
+            {"ray_version": "2.56.0", "autoscaler_options": V2},
+            None,
+            id="S15: all is there",
         ),
         pytest.param(a_group(priority=0), {}, None, id="S15: no priority is no wish"),
     ],
@@ -181,7 +214,9 @@ def test_groups_are_checked_one_after_another() -> None:
 
 
 def test_the_head_comes_before_the_groups() -> None:
-    cluster = a_ray_cluster(head=a_head(ray_start_params={"labels": "a=b"}), groups=[a_group(min_replicas=-1)])
+    cluster = a_ray_cluster(
+        head=a_head(ray_start_params={"labels": "a=b"}), groups=[a_group(min_replicas=-1)]
+    )
     assert cluster_rules.spec(cluster, BETA) == LABELS.format("Head")
 
 

@@ -14,7 +14,9 @@ X = {"STORAGE_BACKEND": "X"}
 WHEN = "when history server collector options are enabled"
 
 
-def a_cluster(env: dict[str, str], *, image: str = "collector", head: Json | None = None) -> RayCluster:
+def a_cluster(
+    env: dict[str, str], *, image: str = "collector", head: Json | None = None
+) -> RayCluster:
     entries: list[Json] = [{"name": name, "value": value} for name, value in env.items()]
     options: Json = {"image": image, "env": entries}
     return a_ray_cluster(head=head, history_server_options={"collectorOptions": options})
@@ -40,7 +42,10 @@ def must_be_set(name: str, backend: str) -> str:
             id="S33: no collector",
         ),
         pytest.param(
-            a_cluster({}, image=""), ON, "historyServerOptions.collectorOptions.image must be set", id="S34: no image"
+            a_cluster({}, image=""),
+            ON,
+            "historyServerOptions.collectorOptions.image must be set",
+            id="S34: no image",
         ),
         pytest.param(
             a_cluster(X, head=a_head(template=COLLECTOR)),
@@ -52,7 +57,10 @@ def must_be_set(name: str, backend: str) -> str:
             a_ray_cluster(
                 groups=[a_group("h", template=COLLECTOR)],
                 history_server_options={
-                    "collectorOptions": {"image": "i", "env": [{"name": "STORAGE_BACKEND", "value": "X"}]}
+                    "collectorOptions": {
+                        "image": "i",
+                        "env": [{"name": "STORAGE_BACKEND", "value": "X"}],
+                    }
                 },
             ),
             ON,
@@ -98,10 +106,18 @@ AZURE = "environment variable must be set when STORAGE_BACKEND is AZUREBLOB"
             id="a backend must be named",
         ),
         pytest.param({"STORAGE_BACKEND": "Other"}, None, id="an unknown backend passes"),
-        pytest.param({"STORAGE_BACKEND": "gcs"}, must_be_set("GCS_BUCKET", "GCS"), id="GCS needs a bucket"),
+        pytest.param(
+            {"STORAGE_BACKEND": "gcs"}, must_be_set("GCS_BUCKET", "GCS"), id="GCS needs a bucket"
+        ),
         pytest.param({"STORAGE_BACKEND": "GCS", "GCS_BUCKET": "b"}, None, id="GCS with a bucket"),
-        pytest.param({"STORAGE_BACKEND": "s3"}, must_be_set("S3_REGION", "S3"), id="S3 needs a region"),
-        pytest.param({"STORAGE_BACKEND": "ALIYUNOSS"}, must_be_set("OSS_BUCKET", "ALIYUNOSS"), id="OSS needs a bucket"),
+        pytest.param(
+            {"STORAGE_BACKEND": "s3"}, must_be_set("S3_REGION", "S3"), id="S3 needs a region"
+        ),
+        pytest.param(
+            {"STORAGE_BACKEND": "ALIYUNOSS"},
+            must_be_set("OSS_BUCKET", "ALIYUNOSS"),
+            id="OSS needs a bucket",
+        ),
         pytest.param(
             {"STORAGE_BACKEND": "ALIYUNOSS", "OSS_BUCKET": "b"},
             must_be_set("OSS_ENDPOINT", "ALIYUNOSS"),
@@ -130,7 +146,11 @@ AZURE = "environment variable must be set when STORAGE_BACKEND is AZUREBLOB"
             f"either AZURE_STORAGE_CONNECTION_STRING or AZURE_STORAGE_ACCOUNT_URL {AZURE}",
             id="Azure needs one of them without a mode",
         ),
-        pytest.param({"STORAGE_BACKEND": "AZUREBLOB", "AZURE_STORAGE_ACCOUNT_URL": "u"}, None, id="Azure with one"),
+        pytest.param(
+            {"STORAGE_BACKEND": "AZUREBLOB", "AZURE_STORAGE_ACCOUNT_URL": "u"},
+            None,
+            id="Azure with one",
+        ),
     ],
 )
 def test_backend(env: dict[str, str], message: str | None) -> None:

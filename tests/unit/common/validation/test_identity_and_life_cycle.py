@@ -22,7 +22,9 @@ SUSPENDING_AND_SUSPENDED = (
     [
         pytest.param("c" * 53, None, id="53 characters fit"),
         pytest.param(
-            "c" * 54, "RayCluster name should be no more than 53 characters", id="M1 / case 5: 54 are too many"
+            "c" * 54,
+            "RayCluster name should be no more than 53 characters",
+            id="M1 / case 5: 54 are too many",
         ),
         pytest.param("1abc", DNS_1035, id="M2 / case 6: a name starts with a letter"),
         pytest.param("a.b", DNS_1035, id="M2: a name has no dots"),
@@ -62,7 +64,9 @@ def test_metadata(name: str, message: str | None) -> None:
         ),
     ],
 )
-def test_upgrade_options(strategy: dict[str, str] | None, creator: str, message: str | None) -> None:
+def test_upgrade_options(
+    strategy: dict[str, str] | None, creator: str, message: str | None
+) -> None:
     cluster = a_ray_cluster(labels={labels.ORIGIN_KIND: creator}, upgrade_strategy=strategy)
     assert cluster_rules.upgrade_options(cluster) == message
 
@@ -70,13 +74,18 @@ def test_upgrade_options(strategy: dict[str, str] | None, creator: str, message:
 @pytest.mark.parametrize(
     ("suspending", "suspended", "message"),
     [
-        pytest.param("True", "True", SUSPENDING_AND_SUSPENDED, id="case 16: both at once never happen"),
+        pytest.param(
+            "True", "True", SUSPENDING_AND_SUSPENDED, id="case 16: both at once never happen"
+        ),
         pytest.param("True", "False", None, id="suspending"),
         pytest.param("False", "True", None, id="suspended"),
     ],
 )
 def test_status(suspending: str, suspended: str, message: str | None) -> None:
-    conditions = [_condition("RayClusterSuspending", suspending), _condition("RayClusterSuspended", suspended)]
+    conditions = [
+        _condition("RayClusterSuspending", suspending),
+        _condition("RayClusterSuspended", suspended),
+    ]
     assert cluster_rules.status(a_ray_cluster(status={"conditions": conditions})) == message
 
 

@@ -29,7 +29,9 @@ def test_the_gate_must_be_on() -> None:
         pytest.param({"head": {**INGRESS, **EGRESS}}, None, id="the default mode restricts both"),
         *(
             pytest.param(
-                {"mode": mode, place: rules}, open_in(place, direction, mode), id=f"{direction} of the {place} is open"
+                {"mode": mode, place: rules},
+                open_in(place, direction, mode),
+                id=f"{direction} of the {place} is open",
             )
             for place in ("head", "worker")
             for mode, rules, direction in (

@@ -38,7 +38,9 @@ def test_a_claim_that_cannot_exist_is_refused() -> None:
     cluster = a_ray_cluster(gcs_fault_tolerance_options=options, ray_version="2.55.0")
     gates = frozenset({*BETA, *_rocksdb_gates()})
     problem = cluster_rules.spec(cluster, gates)
-    assert (problem or "").startswith("gcsFaultToleranceOptions.storage.claimName is not the name of a Persistent")
+    assert (problem or "").startswith(
+        "gcsFaultToleranceOptions.storage.claimName is not the name of a Persistent"
+    )
 
 
 def _rocksdb_gates() -> set[Gate]:

@@ -38,7 +38,12 @@ def test_the_gate_must_be_on_even_to_switch_off(options: Json) -> None:
                 f"cannot set {name} environment variable in head Pod {MANAGED} automatically",
                 id=f"{name} on the head",
             )
-            for name in ("RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
+            for name in (
+                "RAY_USE_TLS",
+                "RAY_TLS_SERVER_CERT",
+                "RAY_TLS_SERVER_KEY",
+                "RAY_TLS_CA_CERT",
+            )
         ),
         pytest.param(
             {"head": a_head(template=with_mounts(NAMED))},
@@ -88,5 +93,7 @@ def test_conflicts(spec: Json, message: str | None) -> None:
 
 
 def test_conflicts_do_not_matter_without_tls() -> None:
-    cluster = a_ray_cluster(head=a_head(template=with_env("RAY_USE_TLS")), tls_options={"enabled": False})
+    cluster = a_ray_cluster(
+        head=a_head(template=with_env("RAY_USE_TLS")), tls_options={"enabled": False}
+    )
     assert cluster_rules.spec(cluster, ON) is None

@@ -22,10 +22,14 @@ def written(folder: Path) -> tuple[Written, dict[str, bytes]]:
         path = folder / str(number)
         path.write_bytes(content)
         layers.append(Layer(path=path, digest=f"sha256:{sha256(content).hexdigest()}"))
-    digests = archive.write(folder / "image.tar", NAME, Config(user="7"), layers, architecture="amd64")
+    digests = archive.write(
+        folder / "image.tar", NAME, Config(user="7"), layers, architecture="amd64"
+    )
     with tarfile.open(folder / "image.tar") as tar:
         assert {entry.mtime for entry in tar} == {1_735_689_600}
-        return digests, {entry.name: stream.read() for entry in tar if (stream := tar.extractfile(entry))}
+        return digests, {
+            entry.name: stream.read() for entry in tar if (stream := tar.extractfile(entry))
+        }
 
 
 def blob(files: dict[str, bytes], descriptor: dict[str, Any]) -> bytes:
@@ -46,7 +50,10 @@ def test_every_blob_is_reached_from_the_index_by_its_digest(tmp_path: Path) -> N
     assert (named["digest"], manifest["config"]["digest"]) == (digests.manifest, digests.config)
     assert [blob(files, layer) for layer in manifest["layers"]] == [b"one", b"one", b"two"]
     assert config["rootfs"]["diff_ids"] == [layer["digest"] for layer in manifest["layers"]]
-    assert named["annotations"] == {"io.containerd.image.name": NAME, "org.opencontainers.image.ref.name": "7"}
+    assert named["annotations"] == {
+        "io.containerd.image.name": NAME,
+        "org.opencontainers.image.ref.name": "7",
+    }
 
 
 def test_docker_finds_the_same_image(tmp_path: Path) -> None:
@@ -62,11 +69,16 @@ def test_the_digests_are_read_back(tmp_path: Path) -> None:
     digests, _ = written(tmp_path)
     path = tmp_path / "image.tar"
 
-    assert Written(config=archive.read_id(path), manifest=archive.read_manifest_digest(path)) == digests
+    assert (
+        Written(config=archive.read_id(path), manifest=archive.read_manifest_digest(path))
+        == digests
+    )
 
 
 @pytest.mark.parametrize("names", [("manifest.json",), ()], ids=["an older Docker's", "empty"])
-def test_an_archive_without_an_index_has_no_digest_of_its_own(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_an_archive_without_an_index_has_no_digest_of_its_own(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
     with tarfile.open(tmp_path / "image.tar", "w") as tar:
         for name in names:
             tar.addfile(tarfile.TarInfo(name))

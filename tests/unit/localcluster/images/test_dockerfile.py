@@ -46,7 +46,13 @@ def test_steps_are_resolved_against_the_working_folder() -> None:
     path = stage.config.env["PATH"]
     assert stage.steps == (
         MakeFolder(line=4, path="/srv"),
-        Run(line=6, argv=("/bin/sh", "-c", "one && two"), env={"PATH": path}, user="7:8", workdir="/srv"),
+        Run(
+            line=6,
+            argv=("/bin/sh", "-c", "one && two"),
+            env={"PATH": path},
+            user="7:8",
+            workdir="/srv",
+        ),
         Copy(line=9, origin="a", sources=("/x", "/y"), target="/srv/here/"),
     )
 
@@ -59,21 +65,47 @@ def test_steps_are_resolved_against_the_working_folder() -> None:
         pytest.param("FROM alpine AS a", "line 1: unknown base 'alpine'", id="unknown base"),
         pytest.param("FROM scratch", "line 1: FROM scratch is not supported", id="nameless stage"),
         pytest.param(
-            "FROM scratch AS a\nFROM scratch AS a", "line 2: the stage name 'a' is taken", id="same name twice"
-        ),
-        pytest.param("FROM scratch AS a\n\nVOLUME /x", "line 3: VOLUME is not supported", id="unknown instruction"),
-        pytest.param("FROM scratch AS a\nCOPY --chown=1 a b", "line 2: COPY --chown is not supported", id="flag"),
-        pytest.param("FROM scratch AS a\nCOPY *.py b", "line 2: COPY does not know wildcards", id="wildcard"),
-        pytest.param(
-            "FROM scratch AS a\nCOPY --from=b x y", "line 2: COPY --from=b: no such stage", id="unknown stage"
+            "FROM scratch AS a\nFROM scratch AS a",
+            "line 2: the stage name 'a' is taken",
+            id="same name twice",
         ),
         pytest.param(
-            "FROM scratch AS a\nCMD run me", 'line 2: CMD is not a JSON list; write CMD ["run", "me"]', id="shell form"
+            "FROM scratch AS a\n\nVOLUME /x",
+            "line 3: VOLUME is not supported",
+            id="unknown instruction",
+        ),
+        pytest.param(
+            "FROM scratch AS a\nCOPY --chown=1 a b",
+            "line 2: COPY --chown is not supported",
+            id="flag",
+        ),
+        pytest.param(
+            "FROM scratch AS a\nCOPY *.py b", "line 2: COPY does not know wildcards", id="wildcard"
+        ),
+        pytest.param(
+            "FROM scratch AS a\nCOPY --from=b x y",
+            "line 2: COPY --from=b: no such stage",
+            id="unknown stage",
+        ),
+        pytest.param(
+            "FROM scratch AS a\nCMD run me",
+            'line 2: CMD is not a JSON list; write CMD ["run", "me"]',
+            id="shell form",
         ),
         pytest.param("FROM scratch AS a\nENV A=$B", "line 2: $B is not set", id="unset variable"),
-        pytest.param("FROM scratch AS a\nARG B", "line 2: ARG B has no value", id="argument without a value"),
-        pytest.param("FROM scratch AS a\nRUN x \\", "line 2: the last instruction ends", id="open continuation"),
-        pytest.param("FROM scratch AS a\nENV A='b", 'line 2: "A=\'b": No closing quotation', id="open quotation"),
+        pytest.param(
+            "FROM scratch AS a\nARG B", "line 2: ARG B has no value", id="argument without a value"
+        ),
+        pytest.param(
+            "FROM scratch AS a\nRUN x \\",
+            "line 2: the last instruction ends",
+            id="open continuation",
+        ),
+        pytest.param(
+            "FROM scratch AS a\nENV A='b",
+            'line 2: "A=\'b": No closing quotation',
+            id="open quotation",
+        ),
     ],
 )
 def test_what_is_not_understood_is_refused_with_its_line(text: str, expected: str) -> None:
@@ -96,7 +128,11 @@ def test_compiled_files_never_name_the_time_of_their_source() -> None:
     commands = [line for line in _OWN.read_text().splitlines() if "compileall" in line]
 
     assert commands
-    assert [line for line in commands if " -f " not in line or "--invalidation-mode unchecked-hash" not in line] == []
+    assert [
+        line
+        for line in commands
+        if " -f " not in line or "--invalidation-mode unchecked-hash" not in line
+    ] == []
 
 
 def test_our_own_dockerfile_names_every_image() -> None:

@@ -11,10 +11,20 @@ from localcluster.images import sandbox
     ("sources", "mirror"),
     [
         pytest.param("", "http://deb.debian.org/debian", id="no apt here"),
-        pytest.param("Types: deb\nURIs: http://mirror.test/debian\n", "http://mirror.test/debian", id="deb822"),
-        pytest.param("deb [trusted=yes] https://m.test/debian/ bookworm main", "https://m.test/debian", id="one line"),
         pytest.param(
-            "URIs: http://archive.ubuntu.test/ubuntu\n", "http://deb.debian.org/debian", id="no Debian mirror"
+            "Types: deb\nURIs: http://mirror.test/debian\n",
+            "http://mirror.test/debian",
+            id="deb822",
+        ),
+        pytest.param(
+            "deb [trusted=yes] https://m.test/debian/ bookworm main",
+            "https://m.test/debian",
+            id="one line",
+        ),
+        pytest.param(
+            "URIs: http://archive.ubuntu.test/ubuntu\n",
+            "http://deb.debian.org/debian",
+            id="no Debian mirror",
         ),
     ],
 )
@@ -23,7 +33,9 @@ def test_the_mirror_is_the_mirror_of_apt(sources: str, mirror: str) -> None:
 
 
 def test_security_updates_come_from_the_same_mirror() -> None:
-    assert "deb http://m.test/debian-security bookworm-security main" in sandbox.sources_list("http://m.test/debian")
+    assert "deb http://m.test/debian-security bookworm-security main" in sandbox.sources_list(
+        "http://m.test/debian"
+    )
 
 
 def test_a_snapshot_has_its_security_updates_at_the_same_time() -> None:
@@ -32,11 +44,20 @@ def test_a_snapshot_has_its_security_updates_at_the_same_time() -> None:
     )
 
     assert "deb http://s.test/archive/debian/20261101T000000Z bookworm main" in sources
-    assert "deb http://s.test/archive/debian-security/20261101T000000Z bookworm-security main" in sources
+    assert (
+        "deb http://s.test/archive/debian-security/20261101T000000Z bookworm-security main"
+        in sources
+    )
 
 
 def test_only_what_leads_to_packages_is_passed_on() -> None:
-    given = {"PIP_INDEX_URL": "u", "https_proxy": "p", "PIP_TARGET": "/x", "HOME": "/root", "UV_CACHE_DIR": "/c"}
+    given = {
+        "PIP_INDEX_URL": "u",
+        "https_proxy": "p",
+        "PIP_TARGET": "/x",
+        "HOME": "/root",
+        "UV_CACHE_DIR": "/c",
+    }
 
     passed = sandbox.passed_environment(given, has_bundle=True)
 
@@ -46,4 +67,7 @@ def test_only_what_leads_to_packages_is_passed_on() -> None:
 
 
 def test_folders_of_wheels_that_do_not_exist_are_left_out(tmp_path: Path) -> None:
-    assert sandbox.find_links(f"{tmp_path} /does/not/exist https://w.test/") == (str(tmp_path), "https://w.test/")
+    assert sandbox.find_links(f"{tmp_path} /does/not/exist https://w.test/") == (
+        str(tmp_path),
+        "https://w.test/",
+    )

@@ -36,8 +36,14 @@ def test_a_circle_of_links_is_an_error(tmp_path: Path) -> None:
 
 def test_a_user_is_known_by_number_or_by_the_images_own_names(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
-    (tmp_path / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\nray:x:1000:100::/home/ray:/bin/bash\n")
+    (tmp_path / "etc/passwd").write_text(
+        "root:x:0:0::/:/bin/sh\nray:x:1000:100::/home/ray:/bin/bash\n"
+    )
 
-    assert [inside.identity(tmp_path, user) for user in ("", "5:6", "ray")] == [(0, 0), (5, 6), (1000, 100)]
+    assert [inside.identity(tmp_path, user) for user in ("", "5:6", "ray")] == [
+        (0, 0),
+        (5, 6),
+        (1000, 100),
+    ]
     with pytest.raises(inside.StepError, match="USER nobody: not in the image"):
         inside.identity(tmp_path, "nobody")

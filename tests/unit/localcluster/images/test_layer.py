@@ -35,7 +35,9 @@ def test_a_compiled_file_may_not_hold_the_time_of_its_source(tmp_path: Path) -> 
     source.write_text("")
     compiled = tmp_path / "tree" / "module.pyc"
 
-    py_compile.compile(str(source), str(compiled), invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+    py_compile.compile(
+        str(source), str(compiled), invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
+    )
     archive.write_tar(tmp_path / "tree", tmp_path / "layer.tar")
     py_compile.compile(str(source), str(compiled), invalidation_mode=PycInvalidationMode.TIMESTAMP)
     with pytest.raises(ClusterError, match=r"/module\.pyc holds the time of its source"):

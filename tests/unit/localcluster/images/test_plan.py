@@ -34,12 +34,21 @@ def _keys(text: str = _TEXT, **contents: str) -> dict[str, str]:
     ("target", "present", "order"),
     [
         pytest.param("one", set[str](), ("scratch", "base", "tools", "one"), id="nothing is there"),
-        pytest.param("two", set[str](), ("scratch", "base", "two"), id="what it does not need is not built"),
-        pytest.param("one", {"scratch", "base", "one"}, (), id="tools are not needed once they did their work"),
+        pytest.param(
+            "two", set[str](), ("scratch", "base", "two"), id="what it does not need is not built"
+        ),
+        pytest.param(
+            "one",
+            {"scratch", "base", "one"},
+            (),
+            id="tools are not needed once they did their work",
+        ),
         pytest.param("one", {"scratch", "one"}, ("base",), id="a layer below was lost"),
     ],
 )
-def test_only_missing_layers_are_built(target: str, present: set[str], order: tuple[str, ...]) -> None:
+def test_only_missing_layers_are_built(
+    target: str, present: set[str], order: tuple[str, ...]
+) -> None:
     by_name = {stage.name: stage for stage in _stages()}
 
     assert plan.to_build([by_name[target]], by_name, present) == order
@@ -50,7 +59,12 @@ def test_another_digest_or_snapshot_of_the_base_makes_everything_anew() -> None:
     before = _keys(text.format("1"))
 
     assert before["one"] != _keys(text.format("2"))["one"]
-    assert before["one"] != plan.keys(_stages(text.format("1")), lambda _: "", "http://m.test/20261101T000000Z")["one"]
+    assert (
+        before["one"]
+        != plan.keys(_stages(text.format("1")), lambda _: "", "http://m.test/20261101T000000Z")[
+            "one"
+        ]
+    )
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,12 @@ def checkout(tmp_path: Path) -> Path:
     root = tmp_path / "checkout"
     (root / "deploy/images").mkdir(parents=True)
     (root / "folder").mkdir()
-    files = {"deploy/images/Dockerfile": DOCKERFILE, "tools.lock": "a==1", "other.lock": "b==2", "folder/file": "x"}
+    files = {
+        "deploy/images/Dockerfile": DOCKERFILE,
+        "tools.lock": "a==1",
+        "other.lock": "b==2",
+        "folder/file": "x",
+    }
     for name, text in files.items():
         (root / name).write_text(text)
     git(root, "init", "-q")
@@ -99,7 +104,9 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def git(root: Path, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", *arguments], cwd=root, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def stated(checkout: Path, tmp_path: Path, origin: Origin) -> dict[str, Any]:
@@ -131,7 +138,9 @@ def test_it_names_commit_bases_and_lock_files(checkout: Path, tmp_path: Path) ->
     origin = Origin(builder=OWN_BUILDER, bases={"debian:bookworm-slim": f"sha256:{'3' * 64}"})
     found = stated(checkout, tmp_path, origin)
 
-    assert found["subject"] == [{"name": "registry.invalid/raybus/app", "digest": {"sha256": "2" * 64}}]
+    assert found["subject"] == [
+        {"name": "registry.invalid/raybus/app", "digest": {"sha256": "2" * 64}}
+    ]
     assert found["predicate"]["buildDefinition"]["externalParameters"] == {
         "dockerfile": "deploy/images/Dockerfile",
         "target": "app",
@@ -175,10 +184,14 @@ def test_the_same_image_gives_the_same_bytes(checkout: Path, tmp_path: Path) -> 
 def test_only_a_public_place_of_the_source_is_named(checkout: Path, remote: str, uri: str) -> None:
     git(checkout, "remote", "add", "origin", remote)
 
-    assert release.read_source(checkout) == Source(commit=git(checkout, "rev-parse", "HEAD"), uri=uri)
+    assert release.read_source(checkout) == Source(
+        commit=git(checkout, "rev-parse", "HEAD"), uri=uri
+    )
 
 
-def test_a_checkout_that_differs_from_its_commit_has_no_source(checkout: Path, tmp_path: Path) -> None:
+def test_a_checkout_that_differs_from_its_commit_has_no_source(
+    checkout: Path, tmp_path: Path
+) -> None:
     (checkout / "folder/new").write_text("not committed")
 
     assert release.read_source(checkout) is None

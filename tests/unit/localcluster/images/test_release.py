@@ -24,10 +24,14 @@ def test_it_holds_every_image_that_an_installation_runs() -> None:
 
 def test_it_holds_every_image_that_a_component_runs() -> None:
     components = [
-        path for path in (DEPLOY / "components").iterdir() if "resources" in (path / "kustomization.yaml").read_text()
+        path
+        for path in (DEPLOY / "components").iterdir()
+        if "resources" in (path / "kustomization.yaml").read_text()
     ]
     used = {
-        container["image"] for path in components for container in manifests.containers(manifests.read(path)).values()
+        container["image"]
+        for path in components
+        for container in manifests.containers(manifests.read(path)).values()
     }
 
     assert used == {f"{release.NAMES}/{name}:dev" for name in release.OPTIONAL}
@@ -50,20 +54,26 @@ def test_a_registry_is_a_host_with_a_path(registry: str) -> None:
     release.check_registry(registry)
 
 
-@pytest.mark.parametrize("registry", ["", "https://reg.test/x", "reg.test/x/", "reg.test/x:1", "reg.test/X", "a b"])
+@pytest.mark.parametrize(
+    "registry", ["", "https://reg.test/x", "reg.test/x/", "reg.test/x:1", "reg.test/X", "a b"]
+)
 def test_anything_else_is_refused(registry: str) -> None:
     with pytest.raises(MisuseError, match="write HOST"):
         release.check_registry(registry)
 
 
 def test_the_command_refuses_it_as_misuse(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["release", "--registry", "https://reg.test", "--to", str(tmp_path / "release")])
+    done = CliRunner().invoke(
+        app, ["release", "--registry", "https://reg.test", "--to", str(tmp_path / "release")]
+    )
 
     assert (done.exit_code, (tmp_path / "release").exists()) == (2, False)
     assert "without a scheme" in done.stderr
 
 
-def test_the_command_makes_no_release_of_uncommitted_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_makes_no_release_of_uncommitted_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "deploy/crds").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["release", "--registry", "reg.test"])

@@ -61,12 +61,19 @@ def a_go_program() -> bytes:
     """Return what Go writes into a program: a header of 32 bytes, its version, and the modules between guards."""
     listed = b"g" * 16 + MODULES.encode() + b"g" * 16
     length = bytes([len(listed) & 0x7F | 0x80, len(listed) >> 7])
-    return b"\0" * 64 + b"\xff Go buildinf:" + b"\x08\x02" + b"\0" * 16 + b"\x04go1x" + length + listed
+    return (
+        b"\0" * 64 + b"\xff Go buildinf:" + b"\x08\x02" + b"\0" * 16 + b"\x04go1x" + length + listed
+    )
 
 
 def described(folder: Path) -> tuple[str, dict[str, Any]]:
-    layers = [a_layer(folder / "1", LOWER), a_layer(folder / "2", {**UPPER, "usr/local/bin/server": a_go_program()})]
-    written = archive.write(folder / "image.tar", "example.test/app:7", Config(), layers, architecture="amd64")
+    layers = [
+        a_layer(folder / "1", LOWER),
+        a_layer(folder / "2", {**UPPER, "usr/local/bin/server": a_go_program()}),
+    ]
+    written = archive.write(
+        folder / "image.tar", "example.test/app:7", Config(), layers, architecture="amd64"
+    )
     text = sbom.beside(folder / "image.tar").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     return written.config, msgspec.json.decode(text)
@@ -75,7 +82,9 @@ def described(folder: Path) -> tuple[str, dict[str, Any]]:
 def test_everything_that_is_in_the_image_is_named_with_its_licence(tmp_path: Path) -> None:
     _, found = described(tmp_path)
     assert {each["purl"]: each.get("licenses") for each in found["components"]} == {
-        "pkg:deb/debian/libc6@2.36-9?arch=amd64": [{"license": {"name": each}} for each in ("GPL-2+", "LGPL-2.1+")],
+        "pkg:deb/debian/libc6@2.36-9?arch=amd64": [
+            {"license": {"name": each}} for each in ("GPL-2+", "LGPL-2.1+")
+        ],
         "pkg:deb/debian/login@1%3A4.13?arch=amd64": None,
         "pkg:golang/example.org/new@v1.1.0": None,
         "pkg:golang/example.org/server@v2.1.0": None,

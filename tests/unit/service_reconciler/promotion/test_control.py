@@ -29,7 +29,9 @@ def orders(observed: Observed) -> tuple[Reason | None, Reason | None, bool]:
     [
         pytest.param(an_upgrade(), (None, None, True), id="a stall is reported"),
         pytest.param(
-            an_upgrade(annotations=held(pause="true")), (None, Reason.PAUSE_REQUESTED, False), id="paused, not stalled"
+            an_upgrade(annotations=held(pause="true")),
+            (None, Reason.PAUSE_REQUESTED, False),
+            id="paused, not stalled",
         ),
         pytest.param(
             an_upgrade(annotations=held(on_deadline="Pause")),
@@ -57,7 +59,9 @@ def orders(observed: Observed) -> tuple[Reason | None, Reason | None, bool]:
             id="a promoted upgrade is only reported",
         ),
         pytest.param(
-            an_upgrade(annotations=held(pause="true", promote="true")), (None, None, True), id="promoted, not paused"
+            an_upgrade(annotations=held(pause="true", promote="true")),
+            (None, None, True),
+            id="promoted, not paused",
         ),
         pytest.param(
             an_upgrade(annotations=held(abort="true", promote="true")),
@@ -69,7 +73,9 @@ def orders(observed: Observed) -> tuple[Reason | None, Reason | None, bool]:
             (Reason.ABORT_REQUESTED, None, True),
             id="aborted by number",
         ),
-        pytest.param(an_upgrade(annotations=held(abort="2")), (None, None, True), id="another number"),
+        pytest.param(
+            an_upgrade(annotations=held(abort="2")), (None, None, True), id="another number"
+        ),
         pytest.param(
             an_upgrade(TIMED_OUT, changed=9_999),
             (Reason.PROGRESS_DEADLINE_EXCEEDED, None, False),
@@ -86,7 +92,9 @@ def orders(observed: Observed) -> tuple[Reason | None, Reason | None, bool]:
             id="promoting forgets it",
         ),
         pytest.param(
-            an_upgrade(ASKED, changed=9_999), (None, None, False), id="an abort ends when its annotation is taken away"
+            an_upgrade(ASKED, changed=9_999),
+            (None, None, False),
+            id="an abort ends when its annotation is taken away",
         ),
         pytest.param(
             an_upgrade(annotations=held(abort="true"), active=a_view("green")),
@@ -94,11 +102,17 @@ def orders(observed: Observed) -> tuple[Reason | None, Reason | None, bool]:
             id="the active cluster is all that is asked for",
         ),
         pytest.param(
-            an_upgrade(annotations=held(abort="true", pause="true"), active=None, names=Names(pending="green")),
+            an_upgrade(
+                annotations=held(abort="true", pause="true"),
+                active=None,
+                names=Names(pending="green"),
+            ),
             (None, None, False),
             id="a first start",
         ),
     ],
 )
-def test_what_bears_on_an_upgrade(observed: Observed, expected: tuple[Reason | None, Reason | None, bool]) -> None:
+def test_what_bears_on_an_upgrade(
+    observed: Observed, expected: tuple[Reason | None, Reason | None, bool]
+) -> None:
     assert orders(observed) == expected

@@ -40,7 +40,11 @@ def test_a_cap_before_the_count_can_be_trusted_holds() -> None:
 
 @pytest.mark.parametrize(
     ("ongoing", "text"),
-    [(3, "3 requests in flight"), (1, "1 request in flight"), (None, "an unknown number of requests in flight")],
+    [
+        (3, "3 requests in flight"),
+        (1, "1 request in flight"),
+        (None, "an unknown number of requests in flight"),
+    ],
 )
 def test_requests_in_flight_as_a_text(ongoing: int | None, text: str) -> None:
     assert dangling.in_flight(ongoing) == text
@@ -69,9 +73,22 @@ def test_time_outs(text: str | None, seconds: float, is_odd: bool) -> None:
 
 @pytest.mark.parametrize(
     ("at", "refreshes", "again"),
-    [(-5, 0, 3), (0, 0, 3), (2.9, 0, 3), (3, 1, 10), (10, 2, 30), (29, 2, 30), (30, 3, None), (3600, 3, None)],
+    [
+        (-5, 0, 3),
+        (0, 0, 3),
+        (2.9, 0, 3),
+        (3, 1, 10),
+        (10, 2, 30),
+        (29, 2, 30),
+        (30, 3, None),
+        (3600, 3, None),
+    ],
 )
-def test_the_pods_of_a_draining_cluster_are_changed_again(at: float, refreshes: int, again: float | None) -> None:
+def test_the_pods_of_a_draining_cluster_are_changed_again(
+    at: float, refreshes: int, again: float | None
+) -> None:
     now = SINCE + timedelta(seconds=at)
     assert dangling.refreshes(SINCE, now=now) == refreshes
-    assert dangling.next_refresh(SINCE, now=now) == (None if again is None else SINCE + timedelta(seconds=again))
+    assert dangling.next_refresh(SINCE, now=now) == (
+        None if again is None else SINCE + timedelta(seconds=again)
+    )

@@ -22,7 +22,9 @@ ERRORS = Gate(metric=Metric.ERROR_RATE, max=0.01, min_requests=40)
         pytest.param(0, 300, 400, Outcome.PASS, id="good ones"),
     ],
 )
-def test_no_gate_fails_on_a_part_of_a_warm_up(failed: int, counted: int, wanted: int | None, expected: Outcome) -> None:
+def test_no_gate_fails_on_a_part_of_a_warm_up(
+    failed: int, counted: int, wanted: int | None, expected: Outcome
+) -> None:
     window = Window(active={}, pending={"": Requests(total=counted, errors=failed)})
     warm_up = None if wanted is None else WarmUpProgress(wanted=wanted)
     assert promote.judged(ERRORS, window, warm_up).outcome is expected

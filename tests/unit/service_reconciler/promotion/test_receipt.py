@@ -35,12 +35,17 @@ SO_FAR = SoFar(
 
 def a_cluster(text: str | None) -> RayCluster:
     annotations = {} if text is None else {receipt.SO_FAR: text}
-    body = {"metadata": {"name": "demo-a", "namespace": "default", "annotations": annotations}, "spec": {}}
+    body = {
+        "metadata": {"name": "demo-a", "namespace": "default", "annotations": annotations},
+        "spec": {},
+    }
     return msgspec.json.decode(msgspec.json.encode(body), type=RayCluster)
 
 
 def a_service(last: Receipt | None = None) -> RayService:
-    annotations = {} if last is None else {labels.UPGRADE_RECEIPT: msgspec.json.encode(last).decode()}
+    annotations = (
+        {} if last is None else {labels.UPGRADE_RECEIPT: msgspec.json.encode(last).decode()}
+    )
     return ray_service.decode(a_ray_service(annotations=annotations))
 
 
@@ -71,7 +76,11 @@ def test_the_whole_of_it() -> None:
 def test_what_nobody_knows_is_null() -> None:
     found = made(msgspec.structs.replace(SO_FAR, most=None, least=None))
     assert found is not None
-    assert (found.peak_surge_percent, found.lowest_capacity_percent, found.requests_cut) == (None, None, None)
+    assert (found.peak_surge_percent, found.lowest_capacity_percent, found.requests_cut) == (
+        None,
+        None,
+        None,
+    )
     assert str(found).endswith("peak surge unknown, lowest capacity unknown, requests cut unknown")
 
 

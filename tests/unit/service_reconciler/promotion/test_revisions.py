@@ -40,7 +40,9 @@ class StoredRecords:
                     assert new.metadata.name not in self.held
                     self.held[new.metadata.name] = new
                 case Patch(name=name, patch=patch):
-                    self._renew(self.held[name], patch["revision"], patch["metadata"]["annotations"])
+                    self._renew(
+                        self.held[name], patch["revision"], patch["metadata"]["annotations"]
+                    )
                 case Delete(name=name):
                     del self.held[name]
 
@@ -70,8 +72,14 @@ class StoredRecords:
     [
         pytest.param([(A, None)], ["1 A/v1"], id="a first spec"),
         pytest.param([(A, None), (B, A)], ["1 A/v1", "2 B/v1 after 1"], id="an upgrade"),
-        pytest.param([(A, None), (B, A), (B, A)], ["1 A/v1", "2 B/v1 after 1"], id="the same is not recorded twice"),
-        pytest.param([(A, None), (B, A), (A, B)], ["2 B/v1 after 3", "3 A/v1 after 2"], id="there and back"),
+        pytest.param(
+            [(A, None), (B, A), (B, A)],
+            ["1 A/v1", "2 B/v1 after 1"],
+            id="the same is not recorded twice",
+        ),
+        pytest.param(
+            [(A, None), (B, A), (A, B)], ["2 B/v1 after 3", "3 A/v1 after 2"], id="there and back"
+        ),
         pytest.param(
             [(A, None), (B, A), (C, A)],
             ["1 A/v1", "2 B/v1 after 1", "3 C/v1 after 1"],
@@ -82,20 +90,28 @@ class StoredRecords:
             ["1 A/v1", "2 A/v2 after 1", "3 B/v1 after 2"],
             id="what changed in place is recorded when it is replaced",
         ),
-        pytest.param([(B, A)], ["1 A/v1", "2 B/v1 after 1"], id="a cluster that another operator made"),
+        pytest.param(
+            [(B, A)], ["1 A/v1", "2 B/v1 after 1"], id="a cluster that another operator made"
+        ),
         pytest.param(
             [(A, None), (B, a_spec("A", None))],
             ["1 A/v1", "2 B/v1 after 1"],
             id="a cluster that does not report what it serves is known by its spec",
         ),
-        pytest.param([(B, a_spec("A", None))], ["1 A/?", "2 B/v1 after 1"], id="nobody knows what it serves"),
-        pytest.param([(A, None), (A, None)], ["1 A/v1"], id="the cluster was deleted and is made anew"),
+        pytest.param(
+            [(B, a_spec("A", None))], ["1 A/?", "2 B/v1 after 1"], id="nobody knows what it serves"
+        ),
+        pytest.param(
+            [(A, None), (A, None)], ["1 A/v1"], id="the cluster was deleted and is made anew"
+        ),
         pytest.param(
             [(A, None), (B, A), (C, None)],
             ["1 A/v1", "2 B/v1 after 1", "3 C/v1 after 2"],
             id="changed while the service was suspended",
         ),
-        pytest.param([(A, None), (B, A), (B, None)], ["1 A/v1", "2 B/v1 after 1"], id="resumed as it was"),
+        pytest.param(
+            [(A, None), (B, A), (B, None)], ["1 A/v1", "2 B/v1 after 1"], id="resumed as it was"
+        ),
     ],
 )
 def test_what_is_on_record(wants: list[tuple[Spec, Spec | None]], records: list[str]) -> None:
@@ -118,7 +134,9 @@ def test_each_change_of_the_goal_is_one_write() -> None:
 @pytest.mark.parametrize(
     ("kept", "records"),
     [
-        pytest.param(3, ["1 A/v1", "2 B/v1 after 1", "3 C/v1 after 2", "4 D/v1 after 3"], id="three others"),
+        pytest.param(
+            3, ["1 A/v1", "2 B/v1 after 1", "3 C/v1 after 2", "4 D/v1 after 3"], id="three others"
+        ),
         pytest.param(2, ["2 B/v1", "3 C/v1 after 2", "4 D/v1 after 3"], id="two others"),
         pytest.param(1, ["3 C/v1", "4 D/v1 after 3"], id="one other"),
         pytest.param(0, ["3 C/v1", "4 D/v1 after 3"], id="what served before is kept even so"),

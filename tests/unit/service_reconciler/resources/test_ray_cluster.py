@@ -32,22 +32,42 @@ OTHER: dict[str, Any] = {labels.KUBERAY_VERSION: "v1.5.1", labels.SPEC_HASH: "an
     [
         pytest.param(BASE, {}, Match.FULL, id="the same"),
         pytest.param(
-            a_cluster_config(a_group(replicas=4, minReplicas=2)), {}, Match.FULL, id="the autoscaler's fields"
+            a_cluster_config(a_group(replicas=4, minReplicas=2)),
+            {},
+            Match.FULL,
+            id="the autoscaler's fields",
         ),
-        pytest.param(a_cluster_config(a_group(), a_group("b")), {}, Match.APPENDED, id="a group at the end"),
-        pytest.param(a_cluster_config(a_group("b"), a_group()), {}, Match.DIFFERENT, id="a group in front"),
+        pytest.param(
+            a_cluster_config(a_group(), a_group("b")), {}, Match.APPENDED, id="a group at the end"
+        ),
+        pytest.param(
+            a_cluster_config(a_group("b"), a_group()), {}, Match.DIFFERENT, id="a group in front"
+        ),
         pytest.param(a_cluster_config(image="other"), {}, Match.DIFFERENT, id="another image"),
         pytest.param(
-            a_cluster_config(image="o"), {labels.NUM_WORKER_GROUPS: "x"}, Match.APPENDED, id="no number: KubeRay"
+            a_cluster_config(image="o"),
+            {labels.NUM_WORKER_GROUPS: "x"},
+            Match.APPENDED,
+            id="no number: KubeRay",
         ),
         pytest.param(BASE, OTHER, Match.FULL, id="another version, the same content"),
-        pytest.param(a_cluster_config(image="other"), OTHER, Match.DIFFERENT, id="another version, another image"),
         pytest.param(
-            a_cluster_config(a_group(), a_group("b")), OTHER, Match.APPENDED, id="another version, a group more"
+            a_cluster_config(image="other"),
+            OTHER,
+            Match.DIFFERENT,
+            id="another version, another image",
+        ),
+        pytest.param(
+            a_cluster_config(a_group(), a_group("b")),
+            OTHER,
+            Match.APPENDED,
+            id="another version, a group more",
         ),
     ],
 )
-def test_what_a_cluster_is_to_the_goal(goal: Json, annotations: dict[str, str], expected: Match) -> None:
+def test_what_a_cluster_is_to_the_goal(
+    goal: Json, annotations: dict[str, str], expected: Match
+) -> None:
     assert compare(BASE, goal, **annotations) is expected
 
 
@@ -55,10 +75,20 @@ def test_what_a_cluster_is_to_the_goal(goal: Json, annotations: dict[str, str], 
     ("annotations", "expected"),
     [
         pytest.param({}, False, id="ours"),
-        pytest.param({labels.KUBERAY_VERSION: "nightly"}, False, id="KubeRay's, with the same content"),
-        pytest.param({labels.KUBERAY_VERSION: "v1.5.1"}, False, id="a released KubeRay's, with the same content"),
+        pytest.param(
+            {labels.KUBERAY_VERSION: "nightly"}, False, id="KubeRay's, with the same content"
+        ),
+        pytest.param(
+            {labels.KUBERAY_VERSION: "v1.5.1"},
+            False,
+            id="a released KubeRay's, with the same content",
+        ),
         pytest.param(OTHER, True, id="KubeRay's, of another algorithm"),
-        pytest.param({labels.KUBERAY_VERSION: "v1.5.1", labels.NUM_WORKER_GROUPS: "2"}, True, id="another number"),
+        pytest.param(
+            {labels.KUBERAY_VERSION: "v1.5.1", labels.NUM_WORKER_GROUPS: "2"},
+            True,
+            id="another number",
+        ),
         pytest.param({labels.KUBERAY_VERSION: "raybus-v0.0.9"}, True, id="an older raybus"),
         pytest.param({labels.KUBERAY_VERSION: "old"}, True, id="nobody known"),
     ],

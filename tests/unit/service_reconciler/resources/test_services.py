@@ -18,11 +18,15 @@ def service(**fields: Any) -> RayService:
 
 def head_with(*ports: Json, **fields: Any) -> Json:
     container = {"name": "ray-head", "image": "i", "ports": list(ports)}
-    return a_cluster_config(headGroupSpec={"template": {"spec": {"containers": [container]}}, **fields})
+    return a_cluster_config(
+        headGroupSpec={"template": {"spec": {"containers": [container]}}, **fields}
+    )
 
 
 def build_head(config: Json, *, has_cluster_ip: bool = False) -> Json:
-    return services.head(service(config=config), "demo-abcde", config=config, has_cluster_ip=has_cluster_ip)
+    return services.head(
+        service(config=config), "demo-abcde", config=config, has_cluster_ip=has_cluster_ip
+    )
 
 
 def test_the_head_service_has_rays_five_ports_and_no_address() -> None:
@@ -33,7 +37,9 @@ def test_the_head_service_has_rays_five_ports_and_no_address() -> None:
         "ray.io/node-type": "head",
         "ray.io/identifier": "demo-head",
     }
-    assert [(each["name"], each["port"], each["appProtocol"]) for each in built["spec"]["ports"]] == [
+    assert [
+        (each["name"], each["port"], each["appProtocol"]) for each in built["spec"]["ports"]
+    ] == [
         ("client", 10001, "tcp"),
         ("dashboard", 8265, "tcp"),
         ("gcs-server", 6379, "tcp"),
@@ -50,7 +56,11 @@ def test_the_head_service_has_rays_five_ports_and_no_address() -> None:
     [
         pytest.param(a_cluster_config(), True, id="the switch"),
         pytest.param(head_with(serviceType="NodePort"), False, id="a type of its own"),
-        pytest.param(head_with(headService={"spec": {"externalName": "x"}}), False, id="the user's own Service"),
+        pytest.param(
+            head_with(headService={"spec": {"externalName": "x"}}),
+            False,
+            id="the user's own Service",
+        ),
         pytest.param(head_with(headService={}), False, id="the user's own Service, empty"),
     ],
 )
@@ -68,20 +78,31 @@ def test_an_unnamed_port_is_named_by_its_number() -> None:
     [
         pytest.param([], None, [{"name": "serve", "port": 8000}], id="default"),
         pytest.param(
-            [{"name": "serve-grpc", "containerPort": 9000}, {"name": "serve", "containerPort": 8000}],
+            [
+                {"name": "serve-grpc", "containerPort": 9000},
+                {"name": "serve", "containerPort": 8000},
+            ],
             None,
             [{"name": "serve", "port": 8000}, {"name": "serve-grpc", "port": 9000}],
             id="two",
         ),
         pytest.param(
-            [], [{"name": "serve", "port": 80}, {"name": "x", "port": 1}], [{"name": "serve", "port": 80}], id="user"
+            [],
+            [{"name": "serve", "port": 80}, {"name": "x", "port": 1}],
+            [{"name": "serve", "port": 80}],
+            id="user",
         ),
         pytest.param(
-            [{"name": "x", "containerPort": 1}], [{"name": "y", "port": 2}], [{"name": "y", "port": 2}], id="kept"
+            [{"name": "x", "containerPort": 1}],
+            [{"name": "y", "port": 2}],
+            [{"name": "y", "port": 2}],
+            id="kept",
         ),
     ],
 )
-def test_32_the_serve_services_ports(ports: list[Json], given: list[Json] | None, expected: list[Json]) -> None:
+def test_32_the_serve_services_ports(
+    ports: list[Json], given: list[Json] | None, expected: list[Json]
+) -> None:
     config = head_with(*ports) if ports else a_cluster_config()
     more = {} if given is None else {"serveService": {"spec": {"ports": given}}}
     built = services.serve(service(config=config, **more), "demo-abcde", config=config)

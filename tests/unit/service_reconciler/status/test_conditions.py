@@ -22,24 +22,40 @@ NOW = THEN + timedelta(seconds=30)
 
 
 def a_condition(kind: str, status: str, reason: str, message: str = "m") -> Condition:
-    return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=THEN)
+    return Condition(
+        type=kind, status=status, reason=reason, message=message, last_transition_time=THEN
+    )
 
 
 def an_assessment(
-    before: list[Condition], names: Names, *, endpoints: int = 0, limit: int | None = None, now: datetime = NOW
+    before: list[Condition],
+    names: Names,
+    *,
+    endpoints: int = 0,
+    limit: int | None = None,
+    now: datetime = NOW,
 ) -> Assessment:
     """Return what a reconcile found of a RayService with these conditions; `limit` is its initializing timeout in seconds."""
     annotations = {} if limit is None else {"ray.io/initializing-timeout": str(limit)}
     service = ray_service.decode(a_ray_service(annotations=annotations))
-    service = msgspec.structs.replace(service, status=msgspec.structs.replace(service.status, conditions=before))
+    service = msgspec.structs.replace(
+        service, status=msgspec.structs.replace(service.status, conditions=before)
+    )
     observed = Observed(service=service, config=Config(), names=names, endpoints=endpoints)
     decision = Decision(step=Step.KEEP, names=names, note="")
-    return Assessment(observed=observed, now=now, control=Control(), decision=decision, names=names, problem=None)
+    return Assessment(
+        observed=observed, now=now, control=Control(), decision=decision, names=names, problem=None
+    )
 
 
 def test_only_a_new_status_has_a_new_transition_time() -> None:
-    before = [a_condition("Ready", "False", "Initializing"), a_condition("Suspended", "False", "RayServiceResumed")]
-    same = ConditionUpdate(type=ConditionType.READY, status="False", reason=Reason.ZERO_SERVE_ENDPOINTS, message="n")
+    before = [
+        a_condition("Ready", "False", "Initializing"),
+        a_condition("Suspended", "False", "RayServiceResumed"),
+    ]
+    same = ConditionUpdate(
+        type=ConditionType.READY, status="False", reason=Reason.ZERO_SERVE_ENDPOINTS, message="n"
+    )
     kept = conditions.updated(before, same, generation=3, now=NOW)
     assert [each.type for each in kept] == ["Ready", "Suspended"]
     assert (kept[0].last_transition_time, kept[0].reason, kept[0].observed_generation) == (
@@ -64,7 +80,14 @@ INITIAL = a_condition("Ready", "False", "Initializing", "RayService is initializ
         pytest.param([INITIAL], 0, True, None, ("False", "Initializing"), id="not yet"),
         pytest.param([INITIAL], 0, False, 31, ("False", "Initializing"), id="in time"),
         pytest.param([INITIAL], 0, False, 30, ("False", "InitializingTimeout"), id="out of time"),
-        pytest.param([INITIAL], 1, False, 30, ("True", "NonZeroServeEndpoints"), id="ready in the last moment"),
+        pytest.param(
+            [INITIAL],
+            1,
+            False,
+            30,
+            ("True", "NonZeroServeEndpoints"),
+            id="ready in the last moment",
+        ),
         pytest.param(
             [a_condition("Ready", "True", "NonZeroServeEndpoints")],
             0,
@@ -74,15 +97,29 @@ INITIAL = a_condition("Ready", "False", "Initializing", "RayService is initializ
             id="lost",
         ),
         pytest.param(
-            [a_condition("Ready", "False", "ValidationFailed")], 0, False, 1, ("False", "Initializing"), id="fixed"
+            [a_condition("Ready", "False", "ValidationFailed")],
+            0,
+            False,
+            1,
+            ("False", "Initializing"),
+            id="fixed",
         ),
         pytest.param(
-            [a_condition("Ready", "False", "ValidationFailed")], 0, True, 1, ("False", "ZeroServeEndpoints"), id="idle"
+            [a_condition("Ready", "False", "ValidationFailed")],
+            0,
+            True,
+            1,
+            ("False", "ZeroServeEndpoints"),
+            id="idle",
         ),
     ],
 )
 def test_ready(
-    before: list[Condition], endpoints: int, has_active: bool, limit: int | None, expected: tuple[str, str]
+    before: list[Condition],
+    endpoints: int,
+    has_active: bool,
+    limit: int | None,
+    expected: tuple[str, str],
 ) -> None:
     names = Names(active="a" if has_active else "")
     found = ready(an_assessment(before, names, endpoints=endpoints, limit=limit))
@@ -110,9 +147,17 @@ def test_the_time_to_become_ready_counts_anew_when_the_clock_was_set_back(
     [
         pytest.param([], Names(pending="p"), ("False", "Initializing"), id="new"),
         pytest.param([], Names(active="a"), ("False", "NoPendingCluster"), id="at rest"),
-        pytest.param([], Names(active="a", pending="p"), ("True", "BothActivePendingClustersExist"), id="upgrading"),
         pytest.param(
-            [a_condition("UpgradeInProgress", "False", "Initializing")], Names(pending="p"), None, id="as it is"
+            [],
+            Names(active="a", pending="p"),
+            ("True", "BothActivePendingClustersExist"),
+            id="upgrading",
+        ),
+        pytest.param(
+            [a_condition("UpgradeInProgress", "False", "Initializing")],
+            Names(pending="p"),
+            None,
+            id="as it is",
         ),
         pytest.param(
             [a_condition("UpgradeInProgress", "False", "NoPendingCluster")],
@@ -122,6 +167,8 @@ def test_the_time_to_become_ready_counts_anew_when_the_clock_was_set_back(
         ),
     ],
 )
-def test_upgrade_in_progress(before: list[Condition], names: Names, expected: tuple[str, str] | None) -> None:
+def test_upgrade_in_progress(
+    before: list[Condition], names: Names, expected: tuple[str, str] | None
+) -> None:
     found = upgrade_in_progress(an_assessment(before, names))
     assert (None if found is None else (found.status, found.reason)) == expected

@@ -12,14 +12,18 @@ from service_reconciler.status import room
 def apps(count: int, message: str) -> dict[str, Application]:
     deployments = {"Model": Deployment(status="UNHEALTHY", message=message)}
     failed = Application(status="DEPLOY_FAILED", message=message, deployments=deployments)
-    return {f"app-{number:05}": failed for number in range(count)} | {"aaa": Application(status="RUNNING")}
+    return {f"app-{number:05}": failed for number in range(count)} | {
+        "aaa": Application(status="RUNNING")
+    }
 
 
 def size(found: room.Applications | None) -> int:
     return len(msgspec.json.encode(found))
 
 
-@pytest.mark.parametrize(("count", "length"), [(1, 100), (3, 20_000), (150, 20_000), (500, 300), (5000, 20)])
+@pytest.mark.parametrize(
+    ("count", "length"), [(1, 100), (3, 20_000), (150, 20_000), (500, 300), (5000, 20)]
+)
 def test_what_is_returned_fits_and_names_those_that_fail(count: int, length: int) -> None:
     found = room.fitted(apps(count, "x" * length), 64 * 1024)
     assert found is not None

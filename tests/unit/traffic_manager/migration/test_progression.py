@@ -31,10 +31,16 @@ def judge(weight: int, pending: Sample | None) -> progression.Judgement:
 @pytest.mark.parametrize("weight", [10, 50, 100])
 @pytest.mark.parametrize(
     ("pending", "outcome"),
-    [(a_sample(200), Outcome.PASS), (a_sample(3), Outcome.INCONCLUSIVE), (a_sample(900, 400), Outcome.FAIL)],
+    [
+        (a_sample(200), Outcome.PASS),
+        (a_sample(3), Outcome.INCONCLUSIVE),
+        (a_sample(900, 400), Outcome.FAIL),
+    ],
     ids=["enough requests", "too few requests", "too many errors"],
 )
-def test_each_gate_has_a_result_in_the_policys_order(weight: int, pending: Sample, outcome: Outcome) -> None:
+def test_each_gate_has_a_result_in_the_policys_order(
+    weight: int, pending: Sample, outcome: Outcome
+) -> None:
     found = judge(weight, pending)
     assert [each.gate for each in found.results] == list(POLICY.gates)
     assert [each.outcome for each in found.results] == [outcome, Outcome.INCONCLUSIVE]
@@ -53,7 +59,9 @@ def recent(number: int, total: int, errors: int) -> Window:
 
 
 def judge_with(*found: Window, pending: Sample) -> progression.Judgement:
-    return progression.judge(POLICY, Window(active=a_sample(1000), pending=pending, recent=found), 10)
+    return progression.judge(
+        POLICY, Window(active=a_sample(1000), pending=pending, recent=found), 10
+    )
 
 
 def test_a_window_within_the_step_fails_by_itself_where_the_whole_step_does_not() -> None:
@@ -70,7 +78,9 @@ def test_a_window_within_the_step_passes_nothing() -> None:
 
 def test_later_windows_within_the_step_need_more_evidence() -> None:
     least = {
-        number: next(each for each in range(100) if judge_with(recent(number, 500, each), pending={}).failed)
+        number: next(
+            each for each in range(100) if judge_with(recent(number, 500, each), pending={}).failed
+        )
         for number in (1, 2, 100)
     }
     assert least[1] < least[2] < least[100]
@@ -86,13 +96,18 @@ STRICT = upgrade_policy.read(
     "strict",
     {
         "steps": [{"weight": 10}, {"weight": 100}],
-        "gates": [{"metric": "errorRate", "max": "1%"}, {"metric": "errorRate", "maxIncrease": "0%"}],
+        "gates": [
+            {"metric": "errorRate", "max": "1%"},
+            {"metric": "errorRate", "maxIncrease": "0%"},
+        ],
     },
 )
 """The strictest gates that an equal version is within: at the limit, and without any growth."""
 
 
-def fails_in_a_step(seed: int, *, minutes: int, rate: int, late: float = 0.01, since: int = 0) -> int | None:
+def fails_in_a_step(
+    seed: int, *, minutes: int, rate: int, late: float = 0.01, since: int = 0
+) -> int | None:
     """Return the second in which a step of a version with 1 % errors fails, None where it does not; from a minute on it has other ones."""
     rng = random.Random(seed)
     counts = {"active": [0, 0], "pending": [0, 0]}
@@ -103,14 +118,19 @@ def fails_in_a_step(seed: int, *, minutes: int, rate: int, late: float = 0.01, s
             found[0] += 5 * rate
             found[1] += sum(rng.random() < rates[name] for _ in range(5 * rate))
         since_marks = [
-            {name: a_sample(now[0] - mark[name][0], now[1] - mark[name][1]) for name, now in counts.items()}
+            {
+                name: a_sample(now[0] - mark[name][0], now[1] - mark[name][1])
+                for name, now in counts.items()
+            }
             for mark in marks
         ]
         recent = tuple(
             Window(number=number, active=each["active"], pending=each["pending"])
             for number, each in list(enumerate(since_marks, 1))[-MOST_RECENT:]
         )
-        window = Window(active=a_sample(*counts["active"]), pending=a_sample(*counts["pending"]), recent=recent)
+        window = Window(
+            active=a_sample(*counts["active"]), pending=a_sample(*counts["pending"]), recent=recent
+        )
         if progression.judge(STRICT, window, 10).failed is not None:
             return second
         if second % 60 == 55:
@@ -123,7 +143,9 @@ def fails_in_a_step(seed: int, *, minutes: int, rate: int, late: float = 0.01, s
     [(40, 10), pytest.param(150, 20, marks=pytest.mark.long)],
     ids=["ten minutes", "twenty minutes"],
 )
-def test_of_long_steps_of_an_equal_version_at_most_one_in_a_hundred_fails(steps: int, minutes: int) -> None:
+def test_of_long_steps_of_an_equal_version_at_most_one_in_a_hundred_fails(
+    steps: int, minutes: int
+) -> None:
     found = [fails_in_a_step(seed, minutes=minutes, rate=5) for seed in range(steps)]
     assert sum(each is not None for each in found) <= steps * gates.ALPHA
 

@@ -59,7 +59,9 @@ class Rig:
         self.now += TURN
         self._others()
         decided = step.decide(self.migration, self.policy, now=self.now)
-        assert decided == step.decide(self.migration, self.policy, now=self.now), "a plan made twice is the same plan"
+        assert decided == step.decide(self.migration, self.policy, now=self.now), (
+            "a plan made twice is the same plan"
+        )
         old = self.migration
         if decided.weights is not None:
             self._weigh(decided.weights.active, decided.weights.pending, is_shed=decided.is_shed)
@@ -127,7 +129,9 @@ class Rig:
         def moved(side: Side, weight: int) -> Side:
             most = max(weight, side.weight if is_followed else side.sent or 0)
             was_shed = (is_shed or side.was_shed) if weight < side.weight else False
-            return msgspec.structs.replace(side, weight=weight, moved_at=self.now, sent=most, was_shed=was_shed)
+            return msgspec.structs.replace(
+                side, weight=weight, moved_at=self.now, sent=most, was_shed=was_shed
+            )
 
         self.migration = msgspec.structs.replace(
             self.migration,
@@ -139,7 +143,10 @@ class Rig:
     def _scale(self, active: int, pending: int) -> None:
         self._status = self._slowness.draw()
         replace = msgspec.structs.replace
-        sides = {"active": (self.migration.active, active), "pending": (self.migration.pending, pending)}
+        sides = {
+            "active": (self.migration.active, active),
+            "pending": (self.migration.pending, pending),
+        }
         for name, (held, amount) in sides.items():
             if held.capacity != amount:
                 self._serve[name] = 1 + self._slowness.draw()
@@ -158,23 +165,37 @@ class Rig:
         for side, before in ((m.active, old.active), (m.pending, old.pending)):
             sent = side.weight if self._route == 0 else max(side.weight, side.sent or 0)
             is_enough = side.capacity >= self.policy.needed(sent) or side.sustainable == 0
-            assert is_enough or side.capacity >= before.capacity, f"{side} shrinks below what the Gateway sends"
+            assert is_enough or side.capacity >= before.capacity, (
+                f"{side} shrinks below what the Gateway sends"
+            )
         if not is_hurried(m, self.policy):
-            assert sum(self.capacities) >= min(100 - missing, sum((old.active.capacity, old.pending.capacity)))
-        for name, new, before in (("active", m.active, old.active), ("pending", m.pending, old.pending)):
+            assert sum(self.capacities) >= min(
+                100 - missing, sum((old.active.capacity, old.pending.capacity))
+            )
+        for name, new, before in (
+            ("active", m.active, old.active),
+            ("pending", m.pending, old.pending),
+        ):
             if new.weight > before.weight:
                 most = self.policy.carried(before.proven)
                 assert new.weight <= most, f"{name} gets more than it was seen to carry"
         assert m.active.capacity + m.pending.capacity > 0
         if self.is_bounded and not self.is_pending_dead and not is_hurried(m, self.policy):
-            assert sum(self.capacities) <= 100 + self.policy.surge, f"{self.capacities} exceed the surge"
+            assert sum(self.capacities) <= 100 + self.policy.surge, (
+                f"{self.capacities} exceed the surge"
+            )
         if m.direction is Direction.FORWARD and m.active.capacity == 0:
             assert m.active.weight == 0
 
 
 MOVED = ((0, 100), (0, 100))
 BACK = ((100, 0), (100, 0))
-GRID = [(surge, size) for surge in (1, 7, 20, 30, 50, 60, 100) for size in (1, 5, 7, 20, 100) if size <= surge]
+GRID = [
+    (surge, size)
+    for surge in (1, 7, 20, 30, 50, 60, 100)
+    for size in (1, 5, 7, 20, 100)
+    if size <= surge
+]
 
 
 def a_policy(surge: int, size: int, seconds: int = 1) -> Policy:
@@ -201,7 +222,9 @@ def test_an_upgrade_ends_and_so_does_a_rollback(surge: int, size: int, most: int
 def test_the_user_may_change_their_mind_at_any_moment(
     surge: int, share: float, seconds: int, minds: list[int], seed: int
 ) -> None:
-    rig = Rig(a_policy(surge, max(1, round(surge * share)), seconds), Slowness(random.Random(seed), 5))
+    rig = Rig(
+        a_policy(surge, max(1, round(surge * share)), seconds), Slowness(random.Random(seed), 5)
+    )
     directions = [Direction.BACK, Direction.FORWARD]
     for number, turns in enumerate(minds):
         for _ in range(turns):
@@ -251,7 +274,9 @@ def test_a_rollback_ends_with_options_that_allow_no_step(surge: int, size: int) 
     rig.run(until=BACK, turns=60)
 
 
-@pytest.mark.parametrize(("surge", "size", "missing"), [(0, 20, 20), (0, 5, 50), (0, 1, 1), (20, 5, 20), (5, 5, 30)])
+@pytest.mark.parametrize(
+    ("surge", "size", "missing"), [(0, 20, 20), (0, 5, 50), (0, 1, 1), (20, 5, 20), (5, 5, 30)]
+)
 @pytest.mark.parametrize("most", [0, 6])
 def test_on_a_full_cluster_an_upgrade_ends_where_some_capacity_may_be_missing(
     surge: int, size: int, missing: int, most: int
@@ -265,7 +290,9 @@ def test_on_a_full_cluster_an_upgrade_ends_where_some_capacity_may_be_missing(
 
 @pytest.mark.parametrize("turns", range(0, 150, 6))
 @pytest.mark.parametrize(("surge", "missing"), [(0, 20), (0, 50), (20, 20)])
-def test_on_a_full_cluster_the_user_may_change_their_mind(turns: int, surge: int, missing: int) -> None:
+def test_on_a_full_cluster_the_user_may_change_their_mind(
+    turns: int, surge: int, missing: int
+) -> None:
     policy = msgspec.structs.replace(a_policy(surge, 5), unavailable=missing)
     rig = Rig(policy, Slowness(random.Random(turns), 3), room=100)
     for _ in range(turns):

@@ -19,7 +19,9 @@ PENDING = Side(capacity=40, weight=30, moved_at=LONG_AGO, proven=40, reported=40
 
 def forward(pending: dict[str, Any] | None = None, **fields: Any) -> Migration:
     side = msgspec.structs.replace(PENDING, **(pending or {}))
-    return msgspec.structs.replace(Migration(direction=Direction.FORWARD, active=ACTIVE, pending=side), **fields)
+    return msgspec.structs.replace(
+        Migration(direction=Direction.FORWARD, active=ACTIVE, pending=side), **fields
+    )
 
 
 def back(active: dict[str, Any] | None = None, pending: dict[str, Any] | None = None) -> Migration:
@@ -36,13 +38,29 @@ def back(active: dict[str, Any] | None = None, pending: dict[str, Any] | None = 
         pytest.param(forward(), (65, 35), id="a step"),
         pytest.param(forward({"weight": 38}), (60, 40), id="the capacity caps the step"),
         pytest.param(forward({"proven": 33}), (67, 33), id="what was seen to run caps the step"),
-        pytest.param(forward({"weight": 40}), (70, 40), id="all that the capacity allows is carried"),
+        pytest.param(
+            forward({"weight": 40}), (70, 40), id="all that the capacity allows is carried"
+        ),
         pytest.param(forward({"proven": 0}), (70, 30), id="nothing is proven"),
         pytest.param(forward({"proven": 30}), (70, 30), id="no more than now is proven"),
-        pytest.param(forward({"moved_at": NOW - timedelta(seconds=9)}), (70, 30), id="the interval is not over"),
-        pytest.param(forward({"moved_at": NOW - timedelta(seconds=10)}), (65, 35), id="the interval is over"),
-        pytest.param(forward(gateway_problem="is not Programmed"), (70, 30), id="the Gateway takes no requests"),
-        pytest.param(forward(route_problem="is not accepted yet"), (70, 30), id="the last weights are not in force"),
+        pytest.param(
+            forward({"moved_at": NOW - timedelta(seconds=9)}),
+            (70, 30),
+            id="the interval is not over",
+        ),
+        pytest.param(
+            forward({"moved_at": NOW - timedelta(seconds=10)}), (65, 35), id="the interval is over"
+        ),
+        pytest.param(
+            forward(gateway_problem="is not Programmed"),
+            (70, 30),
+            id="the Gateway takes no requests",
+        ),
+        pytest.param(
+            forward(route_problem="is not accepted yet"),
+            (70, 30),
+            id="the last weights are not in force",
+        ),
         pytest.param(forward(pause="paused"), (70, 30), id="a pause holds the way forward"),
         pytest.param(
             forward({"proven": 0, "sustainable": 0, "ready": 0}, pause="paused"),
@@ -50,7 +68,9 @@ def back(active: dict[str, Any] | None = None, pending: dict[str, Any] | None = 
             id="a sick cluster gives back in a pause too",
         ),
         pytest.param(
-            forward({"proven": 0, "sustainable": 0, "ready": 0}), (80, 20), id="a sick cluster gives back what fits"
+            forward({"proven": 0, "sustainable": 0, "ready": 0}),
+            (80, 20),
+            id="a sick cluster gives back what fits",
         ),
         pytest.param(
             forward({"weight": 0, "proven": 0, "sustainable": 0, "ready": 0}),
@@ -58,12 +78,22 @@ def back(active: dict[str, Any] | None = None, pending: dict[str, Any] | None = 
             id="a sick cluster without traffic gives nothing",
         ),
         pytest.param(back(), (75, 25), id="a step back"),
-        pytest.param(back({"weight": 78}, {"weight": 22}), (80, 20), id="the capacity caps the step back"),
         pytest.param(
-            msgspec.structs.replace(back(), pause="paused"), (75, 25), id="a pause does not close the way back"
+            back({"weight": 78}, {"weight": 22}), (80, 20), id="the capacity caps the step back"
         ),
-        pytest.param(back({"proven": 0}), (70, 30), id="nothing goes to an active cluster that does not run"),
-        pytest.param(back(pending={"is_alive": False}), (80, 20), id="a sick pending cluster loses it at once"),
+        pytest.param(
+            msgspec.structs.replace(back(), pause="paused"),
+            (75, 25),
+            id="a pause does not close the way back",
+        ),
+        pytest.param(
+            back({"proven": 0}), (70, 30), id="nothing goes to an active cluster that does not run"
+        ),
+        pytest.param(
+            back(pending={"is_alive": False}),
+            (80, 20),
+            id="a sick pending cluster loses it at once",
+        ),
     ],
 )
 def test_the_weights_that_should_hold(migration: Migration, expected: tuple[int, int]) -> None:
@@ -72,7 +102,12 @@ def test_the_weights_that_should_hold(migration: Migration, expected: tuple[int,
     assert split.note
 
 
-SICK: dict[str, Any] = {"proven": 0, "sustainable": 0, "ready": 0, "unhealthy_reason": "its head pod is not ready"}
+SICK: dict[str, Any] = {
+    "proven": 0,
+    "sustainable": 0,
+    "ready": 0,
+    "unhealthy_reason": "its head pod is not ready",
+}
 
 
 @pytest.mark.parametrize("direction", list(Direction))
@@ -81,13 +116,31 @@ SICK: dict[str, Any] = {"proven": 0, "sustainable": 0, "ready": 0, "unhealthy_re
     ("active", "pending", "expected"),
     [
         pytest.param(
-            SICK, {"capacity": 100, "proven": 100, "ready": 100}, (0, 100), id="active dies, pending is whole"
+            SICK,
+            {"capacity": 100, "proven": 100, "ready": 100},
+            (0, 100),
+            id="active dies, pending is whole",
         ),
         pytest.param(SICK, {}, (60, 40), id="active dies, pending takes what it can carry"),
         pytest.param({}, SICK, (80, 20), id="pending dies"),
-        pytest.param({"sustainable": 65, "ready": 65}, {}, (65, 35), id="a partly sick one sheds what it cannot carry"),
-        pytest.param({"sustainable": 40, "ready": 40}, {"ready": 33}, (67, 33), id="as far as the other can carry it"),
-        pytest.param({}, {"sustainable": 35, "ready": 35}, None, id="one that carries its share sheds nothing"),
+        pytest.param(
+            {"sustainable": 65, "ready": 65},
+            {},
+            (65, 35),
+            id="a partly sick one sheds what it cannot carry",
+        ),
+        pytest.param(
+            {"sustainable": 40, "ready": 40},
+            {"ready": 33},
+            (67, 33),
+            id="as far as the other can carry it",
+        ),
+        pytest.param(
+            {},
+            {"sustainable": 35, "ready": 35},
+            None,
+            id="one that carries its share sheds nothing",
+        ),
         pytest.param(SICK, SICK, None, id="where neither can carry, all stays"),
     ],
 )
@@ -116,7 +169,9 @@ def test_traffic_without_ready_capacity_stays_with_a_reason() -> None:
     m = Migration(
         direction=Direction.FORWARD,
         active=msgspec.structs.replace(ACTIVE, **SICK),
-        pending=msgspec.structs.replace(PENDING, **{**SICK, "unhealthy_reason": "its dashboard is silent"}),
+        pending=msgspec.structs.replace(
+            PENDING, **{**SICK, "unhealthy_reason": "its dashboard is silent"}
+        ),
     )
     assert weights.stranded(m) == (
         "70 percent of the traffic stay at the active cluster, which cannot carry them (its head pod is not ready), "
@@ -133,28 +188,42 @@ def test_traffic_without_ready_capacity_stays_with_a_reason() -> None:
         pytest.param(NOW - timedelta(seconds=10), 35, id="healthy for an interval"),
     ],
 )
-def test_a_side_that_shed_grows_an_interval_after_it_is_healthy_again(well: datetime | None, expected: int) -> None:
+def test_a_side_that_shed_grows_an_interval_after_it_is_healthy_again(
+    well: datetime | None, expected: int
+) -> None:
     m = forward({"was_shed": True, "healthy_since": well})
     assert weights.decide(m, POLICY, now=NOW).pending == expected
 
 
 def test_a_step_that_time_alone_allows_has_its_time() -> None:
     moved = NOW - timedelta(seconds=4)
-    assert weights.decide(forward({"moved_at": moved}), POLICY, now=NOW).requeue_at == NOW + timedelta(seconds=6)
+    assert weights.decide(
+        forward({"moved_at": moved}), POLICY, now=NOW
+    ).requeue_at == NOW + timedelta(seconds=6)
 
 
 def test_the_reason_names_what_is_missing() -> None:
-    split = weights.decide(forward({"proven": 0, "not_ready_reason": "its head pod is not ready"}), POLICY, now=NOW)
+    split = weights.decide(
+        forward({"proven": 0, "not_ready_reason": "its head pod is not ready"}), POLICY, now=NOW
+    )
     assert split.note == "the pending cluster cannot carry more yet: its head pod is not ready"
 
 
 @pytest.mark.parametrize(
     ("pending", "expected"),
     [
-        pytest.param({"capacity": 80, "weight": 80, "proven": 80}, (15, 85), id="the floor carries the rest"),
-        pytest.param({"capacity": 80, "weight": 70, "proven": 80}, (25, 75), id="first what is proven"),
-        pytest.param({"capacity": 60, "weight": 74, "proven": 60}, (25, 75), id="both lack the same part"),
-        pytest.param({"capacity": 60, "weight": 75, "proven": 60}, (25, 75), id="and no more than that"),
+        pytest.param(
+            {"capacity": 80, "weight": 80, "proven": 80}, (15, 85), id="the floor carries the rest"
+        ),
+        pytest.param(
+            {"capacity": 80, "weight": 70, "proven": 80}, (25, 75), id="first what is proven"
+        ),
+        pytest.param(
+            {"capacity": 60, "weight": 74, "proven": 60}, (25, 75), id="both lack the same part"
+        ),
+        pytest.param(
+            {"capacity": 60, "weight": 75, "proven": 60}, (25, 75), id="and no more than that"
+        ),
     ],
 )
 def test_the_floor_may_carry_everything_where_capacity_may_be_missing(

@@ -17,12 +17,18 @@ def at(seconds: float) -> datetime:
     return SINCE + timedelta(seconds=seconds)
 
 
-def a_result(outcome: Outcome = Outcome.INCONCLUSIVE, requests: int = 0, text: str = "errorRate: text") -> Result:
+def a_result(
+    outcome: Outcome = Outcome.INCONCLUSIVE, requests: int = 0, text: str = "errorRate: text"
+) -> Result:
     value = None if requests == 0 else 0.5
-    return Result(gate=GATE, outcome=outcome, requests=requests, value=value, limit=0.01, route="", text=text)
+    return Result(
+        gate=GATE, outcome=outcome, requests=requests, value=value, limit=0.01, route="", text=text
+    )
 
 
-def a_step(*results: Result, seconds: float = 0, held: Current | None = None, waits: bool = False) -> Current:
+def a_step(
+    *results: Result, seconds: float = 0, held: Current | None = None, waits: bool = False
+) -> Current:
     return gates.updated(held, results, 10, SINCE, waits=waits, now=at(seconds))
 
 
@@ -31,12 +37,19 @@ def a_new_step() -> Current:
 
 
 def is_due(held: Current, *results: Result, seconds: float, waits: bool = False) -> bool:
-    return gates.is_due(held, a_step(*results, seconds=seconds, held=held, waits=waits), now=at(seconds))
+    return gates.is_due(
+        held, a_step(*results, seconds=seconds, held=held, waits=waits), now=at(seconds)
+    )
 
 
 def test_a_new_step_has_the_gates_of_the_last_one_without_figures() -> None:
     (state,) = a_new_step().gates
-    assert (state.gate, state.outcome, state.requests, state.value) == ("errorRate", "Inconclusive", 0, None)
+    assert (state.gate, state.outcome, state.requests, state.value) == (
+        "errorRate",
+        "Inconclusive",
+        0,
+        None,
+    )
 
 
 @pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.FAIL])
@@ -51,7 +64,9 @@ def test_that_a_step_waits_for_a_gate_is_written_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "pause"), [(0, 15), (200, 15), (600, 30), (3600, 180), (100_000, 300)], ids=lambda each: f"{each} s"
+    ("age", "pause"),
+    [(0, 15), (200, 15), (600, 30), (3600, 180), (100_000, 300)],
+    ids=lambda each: f"{each} s",
 )
 def test_figures_are_written_ever_less_often(age: int, pause: int) -> None:
     held = a_step(a_result(requests=1), seconds=age)
@@ -99,13 +114,17 @@ def test_figures_of_a_gate_without_a_verdict_are_replaced() -> None:
 
 def test_another_weight_begins_anew() -> None:
     passed = a_step(a_result(Outcome.PASS, 100), seconds=5)
-    (state,) = gates.updated(passed, [a_result(Outcome.PASS, 1)], 50, at(9), waits=False, now=at(9)).gates
+    (state,) = gates.updated(
+        passed, [a_result(Outcome.PASS, 1)], 50, at(9), waits=False, now=at(9)
+    ).gates
     assert (state.at, state.requests) == (at(9), 1)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 def test_what_no_json_can_hold_is_no_value(value: float) -> None:
-    result = Result(gate=GATE, outcome=Outcome.FAIL, requests=1, value=value, limit=value, route="", text="")
+    result = Result(
+        gate=GATE, outcome=Outcome.FAIL, requests=1, value=value, limit=value, route="", text=""
+    )
     (state,) = a_step(result).gates
     assert (state.value, state.limit) == (None, None)
 
@@ -128,5 +147,12 @@ def test_a_gate_that_an_edit_puts_in_the_place_of_another_passes_for_the_first_t
     held = a_step(a_result(Outcome.PASS, 100))
     assert gates.passed(held, [a_result(Outcome.PASS, 200)]) == []
     other = Gate(metric=Metric.LATENCY, quantile=0.95, max=1.0)
-    edited = Result(gate=other, outcome=Outcome.PASS, requests=200, value=0.5, limit=1.0, text="latencyP95: text")
+    edited = Result(
+        gate=other,
+        outcome=Outcome.PASS,
+        requests=200,
+        value=0.5,
+        limit=1.0,
+        text="latencyP95: text",
+    )
     assert gates.passed(held, [edited]) == ["latencyP95: text"]

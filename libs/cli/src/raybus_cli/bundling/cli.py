@@ -34,7 +34,13 @@ from common.ray import owner
 from common.upgrade import weighted_route
 from common.version import VERSION
 from raybus_cli import session
-from raybus_cli.arguments import ContextOption, KubeconfigOption, NameArgument, NamespaceOption, RaybusNamespaceOption
+from raybus_cli.arguments import (
+    ContextOption,
+    KubeconfigOption,
+    NameArgument,
+    NamespaceOption,
+    RaybusNamespaceOption,
+)
 from raybus_cli.bundling import kept_logs, redact
 from raybus_cli.bundling.kept_logs import KeptLog
 from raybus_cli.doctor import checks, survey
@@ -49,7 +55,9 @@ Files = dict[str, str]
 """Path in the archive to text."""
 
 
-async def collect(kube: KubeClient, namespace: str, name: str, raybus: str, *, now: datetime) -> Files:
+async def collect(
+    kube: KubeClient, namespace: str, name: str, raybus: str, *, now: datetime
+) -> Files:
     """Return the files of the archive; raise `NotFound` when there is no such RayService."""
     service = await reader.service(kube, namespace, name)
     found = _Collector(kube)
@@ -73,7 +81,9 @@ async def collect(kube: KubeClient, namespace: str, name: str, raybus: str, *, n
     facts = await survey.survey(kube, raybus)
     judged = msgspec.to_builtins(checks.all_of(facts, now=now))
     found.files["doctor.yaml"] = yaml.safe_dump(judged, sort_keys=False)
-    found.files["version.txt"] = f"raybus {VERSION}\nKubernetes {facts.server_version}\n{now:%Y-%m-%dT%H:%M:%SZ}\n"
+    found.files["version.txt"] = (
+        f"raybus {VERSION}\nKubernetes {facts.server_version}\n{now:%Y-%m-%dT%H:%M:%SZ}\n"
+    )
     if found.unseen:
         found.files["unseen.txt"] = "\n".join(found.unseen) + "\n"
     return found.files
@@ -91,7 +101,9 @@ def archive(files: Files, folder: str, *, now: datetime) -> bytes:
     return buffer.getvalue()
 
 
-async def _of_ray(found: "_Collector", service: RayService, pods: list[Json], *, now: datetime) -> None:
+async def _of_ray(
+    found: "_Collector", service: RayService, pods: list[Json], *, now: datetime
+) -> None:
     """Keep the logs of Ray's pods, heads first, and their index."""
     meta, status = service.metadata, service.status
     heads_first = sorted(pods, key=lambda pod: _mark(pod, labels.NODE_TYPE) != labels.HEAD)
@@ -109,7 +121,9 @@ async def _of_ray(found: "_Collector", service: RayService, pods: list[Json], *,
             file=file,
         )
         for pod in heads_first[: kept_logs.MOST_PODS]
-        for container, file in (await found.logs(meta.namespace, pod, kept_logs.FOLDER, timestamps=False)).items()
+        for container, file in (
+            await found.logs(meta.namespace, pod, kept_logs.FOLDER, timestamps=False)
+        ).items()
     ]
     index = kept_logs.Index(
         made=now,
@@ -153,32 +167,55 @@ class _Collector:
             return
         self.files[path] = yaml.safe_dump(redact.obj(body), sort_keys=False)
 
-    async def all(self, resource: Resource, namespace: str, path: str, *, selector: str = "") -> list[Json]:
+    async def all(
+        self, resource: Resource, namespace: str, path: str, *, selector: str = ""
+    ) -> list[Json]:
         """Read the objects of a kind; return them."""
         try:
-            body: Body = msgspec.json.decode(await self._kube.list(resource, namespace, label_selector=selector))
+            body: Body = msgspec.json.decode(
+                await self._kube.list(resource, namespace, label_selector=selector)
+            )
         except (errors.Forbidden, errors.NotFound) as problem:
             self.unseen.append(f"{path}: {problem}")
             return []
-        items: list[Json] = [{"kind": resource.kind, **each} for each in cast("list[Json]", body.get("items") or [])]
+        items: list[Json] = [
+            {"kind": resource.kind, **each} for each in cast("list[Json]", body.get("items") or [])
+        ]
         if items:
-            self.files[path] = yaml.safe_dump_all([redact.obj(each) for each in items], sort_keys=False)
+            self.files[path] = yaml.safe_dump_all(
+                [redact.obj(each) for each in items], sort_keys=False
+            )
         return items
 
-    async def logs(self, namespace: str, pod: Json, folder: str, *, timestamps: bool) -> dict[str, str]:
+    async def logs(
+        self, namespace: str, pod: Json, folder: str, *, timestamps: bool
+    ) -> dict[str, str]:
         """Read the end of the log of each container of a pod; return the path of each, by container."""
-        name, containers = str(pod["metadata"]["name"]), [str(each["name"]) for each in pod["spec"]["containers"]]
+        name, containers = (
+            str(pod["metadata"]["name"]),
+            [str(each["name"]) for each in pod["spec"]["containers"]],
+        )
         paths: dict[str, str] = {}
         for container in containers:
-            query = {"container": container, "tailLines": str(LOG_LINES), "limitBytes": str(kept_logs.LARGEST_LOG)}
+            query = {
+                "container": container,
+                "tailLines": str(LOG_LINES),
+                "limitBytes": str(kept_logs.LARGEST_LOG),
+            }
             query |= {"timestamps": "true"} if timestamps else {}
             try:
-                answer = await self._kube.request("GET", POD.path(namespace, name, "log"), query=query)
+                answer = await self._kube.request(
+                    "GET", POD.path(namespace, name, "log"), query=query
+                )
             except errors.RaybusError as problem:
                 self.unseen.append(f"log of {name}, container {container}: {problem}")
                 continue
             lines = answer.decode(errors="replace").splitlines(keepends=True)
-            paths[container] = f"{folder}/{name}.log" if len(containers) == 1 else f"{folder}/{name}.{container}.log"
+            paths[container] = (
+                f"{folder}/{name}.log"
+                if len(containers) == 1
+                else f"{folder}/{name}.{container}.log"
+            )
             self.files[paths[container]] = "".join(redact.text(line) for line in lines)
         return paths
 
@@ -186,7 +223,10 @@ class _Collector:
 def bundle(
     name: NameArgument,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="Path of the archive; default: raybus-bundle-NAME.tar.gz.")
+        Path | None,
+        typer.Option(
+            "--file", "-f", help="Path of the archive; default: raybus-bundle-NAME.tar.gz."
+        ),
     ] = None,
     raybus_namespace: RaybusNamespaceOption = "raybus",
     namespace: NamespaceOption = None,
@@ -214,9 +254,14 @@ def bundle(
     try:
         path.write_bytes(archive(files, folder, now=now))
     except OSError as problem:
-        session.fail(errors.InvalidSpec(f"cannot write {path}: {problem.strerror}; name another file with --file"))
+        session.fail(
+            errors.InvalidSpec(
+                f"cannot write {path}: {problem.strerror}; name another file with --file"
+            )
+        )
     typer.echo(f"{path}: {len(files)} files, without Secrets and values of environment variables")
     if "unseen.txt" in files:
         typer.echo(
-            f"{len(files['unseen.txt'].splitlines())} thing(s) could not be read: see unseen.txt in it", err=True
+            f"{len(files['unseen.txt'].splitlines())} thing(s) could not be read: see unseen.txt in it",
+            err=True,
         )

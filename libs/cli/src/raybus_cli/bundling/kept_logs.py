@@ -70,13 +70,17 @@ def read(path: Path) -> Archive:
     except (gzip.BadGzipFile, tarfile.TarError, EOFError, zlib.error, ValueError) as problem:
         raise errors.InvalidSpec(f"--bundle {path} is no tar.gz: {problem}; {REMEDY}") from problem
     except OSError as problem:
-        raise errors.InvalidSpec(f"cannot read --bundle {path}: {problem.strerror or problem}; {REMEDY}") from problem
+        raise errors.InvalidSpec(
+            f"cannot read --bundle {path}: {problem.strerror or problem}; {REMEDY}"
+        ) from problem
     if INDEX not in texts:
         raise errors.InvalidSpec(f"--bundle {path} has no logs of Ray's pods ({INDEX}); {REMEDY}")
     try:
         index = msgspec.json.decode(texts.pop(INDEX), type=Index)
     except msgspec.MsgspecError as problem:
-        raise errors.InvalidSpec(f"--bundle {path}: {INDEX} cannot be read: {problem}; {REMEDY}") from problem
+        raise errors.InvalidSpec(
+            f"--bundle {path}: {INDEX} cannot be read: {problem}; {REMEDY}"
+        ) from problem
     return Archive(index, texts)
 
 
@@ -86,7 +90,11 @@ def _texts(file: IO[bytes], path: Path) -> dict[str, bytes]:
     with gzip.open(file) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as tar:
         for member in _bounded(tar, path):
             name = member.name.partition("/")[2]
-            content = tar.extractfile(member) if member.isreg() and name.startswith(f"{FOLDER}/") else None
+            content = (
+                tar.extractfile(member)
+                if member.isreg() and name.startswith(f"{FOLDER}/")
+                else None
+            )
             if content is not None:
                 found[name] = content.read()
         unpacked.read(CHUNK)  # raises for an archive without its end, which has no checksum

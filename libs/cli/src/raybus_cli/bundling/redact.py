@@ -14,7 +14,13 @@ REMOVED: Final = "(removed)"
 _SECRET_NAMES: Final = re.compile(
     r"passw|token|secret|credential|api_?-?key|private_?-?key|authorization", re.IGNORECASE
 )
-_REFERENCES: Final = {"secretName", "secretRef", "secretKeyRef", "imagePullSecrets", "automountServiceAccountToken"}
+_REFERENCES: Final = {
+    "secretName",
+    "secretRef",
+    "secretKeyRef",
+    "imagePullSecrets",
+    "automountServiceAccountToken",
+}
 """Names of objects and switches, which hold no secret."""
 _DATA: Final = {"data", "stringData", "binaryData"}
 _ENV_MAPS: Final = {"env_vars"}
@@ -58,7 +64,11 @@ def _items(values: list[object], path: tuple[str, ...]) -> list[object]:
     """Return a list; in a command a flag that means a secret may stand before its value."""
     found: list[object] = []
     for before, each in zip(["", *values], values, strict=False):
-        is_value = isinstance(before, str) and isinstance(each, str) and _FLAG_ALONE.fullmatch(before) is not None
+        is_value = (
+            isinstance(before, str)
+            and isinstance(each, str)
+            and _FLAG_ALONE.fullmatch(before) is not None
+        )
         found.append(REMOVED if is_value else _value(each, path))
     return found
 

@@ -22,8 +22,15 @@ from raybus_cli.show.rollout_status import RolloutState
 RESTARTED: Final = "restarted"
 IMAGES_SET: Final = "image updated"
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the changed spec is served.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the effect without changing anything.")]
-set_ = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False, help="Change one field.")
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show the effect without changing anything.")
+]
+set_ = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help="Change one field.",
+)
 
 
 def restart(
@@ -48,9 +55,18 @@ def restart(
     """
     now = session.now()
     order = Order(
-        target=target, decide=lambda config: edits.restart(config, now=now), must_restart=True, is_dry_run=dry_run
+        target=target,
+        decide=lambda config: edits.restart(config, now=now),
+        must_restart=True,
+        is_dry_run=dry_run,
     )
-    _run(order, session.where(kubeconfig, context, namespace), output, RESTARTED, limit=timeout if wait else None)
+    _run(
+        order,
+        session.where(kubeconfig, context, namespace),
+        output,
+        RESTARTED,
+        limit=timeout if wait else None,
+    )
 
 
 @set_.command("image")
@@ -84,7 +100,9 @@ def image(
         wanted = [edits.parse(each) for each in assignments]
     except errors.InvalidSpec as problem:
         session.fail(problem)
-    order = Order(target=target, decide=lambda config: edits.set_images(config, wanted), is_dry_run=dry_run)
+    order = Order(
+        target=target, decide=lambda config: edits.set_images(config, wanted), is_dry_run=dry_run
+    )
     _run(order, place, output, IMAGES_SET, limit=timeout if wait else None)
 
 
@@ -109,9 +127,12 @@ def _run(order: Order, place: Where, output: Output, done: str, *, limit: float 
     if limit is not None and not order.is_dry_run:
         target, seconds = order.target, limit
         ended = session.run(
-            place, lambda kube: rollout_wait.until_served(kube, place.namespace, target, seconds=seconds)
+            place,
+            lambda kube: rollout_wait.until_served(kube, place.namespace, target, seconds=seconds),
         )
-        printing.message(ended.text, err=ended.course is not RolloutState.DONE or output is not Output.TEXT)
+        printing.message(
+            ended.text, err=ended.course is not RolloutState.DONE or output is not Output.TEXT
+        )
         raise SystemExit(rollout_wait.EXIT_CODES.get(ended.course, 1))
 
 

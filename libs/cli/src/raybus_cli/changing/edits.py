@@ -147,7 +147,9 @@ def set_images(config: Json, assignments: Sequence[Assignment]) -> list[Edit]:
     for each in assignments:
         for place, old in _containers(groups(config), each):
             if given.setdefault(place, each.image) != each.image:
-                raise errors.Rejected(f"{each.target} gets two images, {given[place]} and {each.image}: name one")
+                raise errors.Rejected(
+                    f"{each.target} gets two images, {given[place]} and {each.image}: name one"
+                )
             if old != each.image:
                 wanted[place] = Edit(place=place, value=each.image, old=old, new=each.image)
     if not wanted:
@@ -165,7 +167,9 @@ def _containers(known: list[Group], assignment: Assignment) -> list[tuple[Place,
     found = [
         ((*place, "image"), pod_json.text(body, "image"))
         for group in chosen
-        for name, (place, body) in list(group.containers.items())[: None if assignment.container else 1]
+        for name, (place, body) in list(group.containers.items())[
+            : None if assignment.container else 1
+        ]
         if assignment.container in {"", name}
     ]
     if not found:
@@ -179,7 +183,9 @@ def _containers(known: list[Group], assignment: Assignment) -> list[tuple[Place,
 
 
 def _listed(found: list[str]) -> str:
-    return ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
+    return ", ".join(found[:SHOWN]) + (
+        f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    )
 
 
 def operations(meta: ObjectMeta, root: Place, edits: Sequence[Edit]) -> list[Body]:
@@ -188,7 +194,10 @@ def operations(meta: ObjectMeta, root: Place, edits: Sequence[Edit]) -> list[Bod
         {"op": "test", "path": "/metadata/uid", "value": meta.uid},
         {"op": "test", "path": "/metadata/generation", "value": meta.generation},
     ]
-    return [*tests, *({"op": "add", "path": _pointer((*root, *e.place)), "value": e.value} for e in edits)]
+    return [
+        *tests,
+        *({"op": "add", "path": _pointer((*root, *e.place)), "value": e.value} for e in edits),
+    ]
 
 
 def _pointer(place: Place) -> str:

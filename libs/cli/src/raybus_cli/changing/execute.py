@@ -92,7 +92,9 @@ def check(plan: Plan, target: Target, *, must_restart: bool) -> None:
     if not must_restart or plan.outcome is not PlanOutcome.NOTHING:
         return
     remedy = "" if target.resource is RAY_CLUSTER else f"; see 'raybus explain {target.name}'"
-    raise errors.Rejected(f"a restart would make no new pod now ({why}){remedy}; nothing is changed")
+    raise errors.Rejected(
+        f"a restart would make no new pod now ({why}){remedy}; nothing is changed"
+    )
 
 
 ATTEMPTS: Final = 5
@@ -119,14 +121,18 @@ class _Changed(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
-async def change(kube: KubeClient, namespace: str, order: Order, show: Callable[[Plan], None]) -> Plan:
+async def change(
+    kube: KubeClient, namespace: str, order: Order, show: Callable[[Plan], None]
+) -> Plan:
     """Change the object unless that is a dry run; `show` gets the plan before, again only if it is another by then."""
     shown: Plan | None = None
     resource, name = order.target.resource, order.target.name
     for _ in range(ATTEMPTS):
         read: list[ObjectMeta] = []
         try:
-            planned = await (_service if resource is RAY_SERVICE else _cluster)(kube, namespace, order, read)
+            planned = await (_service if resource is RAY_SERVICE else _cluster)(
+                kube, namespace, order, read
+            )
             if planned.plan != shown:
                 show(planned.plan)
                 shown = planned.plan
@@ -138,20 +144,28 @@ async def change(kube: KubeClient, namespace: str, order: Order, show: Callable[
                 raise
         else:
             return planned.plan
-    raise errors.Conflict(f"the spec of {order.target} changed {ATTEMPTS} times while it was read; nothing is changed")
+    raise errors.Conflict(
+        f"the spec of {order.target} changed {ATTEMPTS} times while it was read; nothing is changed"
+    )
 
 
-async def _service(kube: KubeClient, namespace: str, order: Order, read: list[ObjectMeta]) -> _Planned:
+async def _service(
+    kube: KubeClient, namespace: str, order: Order, read: list[ObjectMeta]
+) -> _Planned:
     snapshot = await reader.read(kube, namespace, order.target.name)
     service = snapshot.service
     read.append(service.metadata)
     actions.expect_ours(service)
     patch = _patch(service.metadata, (CONFIG,), order.decide(service.raw_cluster_config))
     goal = await reader.patch(kube, namespace, order.target.name, patch)
-    return _Planned(plan=plans.build(snapshot, goal, BETA, Sizing(), now=session.now()), patch=patch)
+    return _Planned(
+        plan=plans.build(snapshot, goal, BETA, Sizing(), now=session.now()), patch=patch
+    )
 
 
-async def _cluster(kube: KubeClient, namespace: str, order: Order, read: list[ObjectMeta]) -> _Planned:
+async def _cluster(
+    kube: KubeClient, namespace: str, order: Order, read: list[ObjectMeta]
+) -> _Planned:
     body = await kube.get(RAY_CLUSTER, namespace, order.target.name)
     cluster = msgspec.json.decode(body, type=RayCluster)
     read.append(cluster.metadata)
@@ -166,7 +180,9 @@ def _patch(meta: ObjectMeta, root: Place, edits: Sequence[Edit]) -> Patch:
     return Patch(body=changes.operations(meta, ("spec", *root), edits), content_type=JSON_PATCH)
 
 
-async def _is_another(kube: KubeClient, resource: Resource, namespace: str, was: ObjectMeta) -> bool:
+async def _is_another(
+    kube: KubeClient, resource: Resource, namespace: str, was: ObjectMeta
+) -> bool:
     """Return whether the object has another spec than was read, so that the refusal may be about that."""
     now = msgspec.json.decode(await kube.get(resource, namespace, was.name), type=_Changed).metadata
     return (now.uid, now.generation) != (was.uid, was.generation)

@@ -48,7 +48,9 @@ def pause(service: RayService) -> Action:
         annotations={labels.PAUSE: "true"},
         effect="paused",
         note="" if _is_upgrading(service) else "no upgrade is in progress; the next one waits",
-        is_done=lambda later: conditions.is_true(later.status.conditions, PAUSED) or not _is_upgrading(later),
+        is_done=lambda later: (
+            conditions.is_true(later.status.conditions, PAUSED) or not _is_upgrading(later)
+        ),
     )
 
 
@@ -69,11 +71,15 @@ def resume(service: RayService) -> Action:
     if not is_asked and held is not None and held.status == "True" and held.reason == BY_POLICY:
         return _approval(service)
     if not is_asked:
-        raise errors.Rejected(f"RayService {name} is not paused; see 'raybus get rayservice {name}'")
+        raise errors.Rejected(
+            f"RayService {name} is not paused; see 'raybus get rayservice {name}'"
+        )
     return Action(
         annotations={labels.PAUSE: None},
         effect="resumed",
-        note="" if _is_upgrading(service) else "no upgrade is in progress; the next one does not wait",
+        note=""
+        if _is_upgrading(service)
+        else "no upgrade is in progress; the next one does not wait",
         is_done=lambda later: not conditions.is_true(later.status.conditions, PAUSED),
     )
 
@@ -99,7 +105,9 @@ def promote(service: RayService) -> Action:
             f"the upgrade is aborted, which takes precedence; 'raybus retry {name}' withdraws the abort"
         )
     if aborted is None and not _is_upgrading(service):
-        raise errors.Rejected(f"RayService {name} has no upgrade to promote; see 'raybus get rayservice {name}'")
+        raise errors.Rejected(
+            f"RayService {name} has no upgrade to promote; see 'raybus get rayservice {name}'"
+        )
     active = service.status.active_service_status.ray_cluster_name
     ended = "the pause ends; " if upgrade_controls.of(service).pauses else ""
     annotations = {labels.PROMOTE: str(service.metadata.generation), labels.PAUSE: None}
@@ -108,7 +116,8 @@ def promote(service: RayService) -> Action:
         effect="promoted",
         note=f"{ended}traffic moves as the ready capacity of the new cluster allows",
         is_done=lambda later: (
-            later.status.active_service_status.ray_cluster_name != active and not _is_upgrading(later)
+            later.status.active_service_status.ray_cluster_name != active
+            and not _is_upgrading(later)
         ),
     )
 
@@ -150,12 +159,17 @@ def retry(service: RayService) -> Action:
             f"generation {service.metadata.generation} was aborted by a gate of its UpgradePolicy ('raybus explain {name}'): a corrected "
             f"spec starts a new upgrade, and 'raybus promote {name}' repeats this one without steps and gates"
         )
-    raise errors.Rejected(f"no upgrade of RayService {name} is aborted; see 'raybus get rayservice {name}'")
+    raise errors.Rejected(
+        f"no upgrade of RayService {name} is aborted; see 'raybus get rayservice {name}'"
+    )
 
 
 def _is_upgrading(service: RayService) -> bool:
     status = service.status
-    return bool(status.active_service_status.ray_cluster_name and status.pending_service_status.ray_cluster_name)
+    return bool(
+        status.active_service_status.ray_cluster_name
+        and status.pending_service_status.ray_cluster_name
+    )
 
 
 def _aborted(service: RayService) -> str | None:

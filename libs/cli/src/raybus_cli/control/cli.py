@@ -10,7 +10,13 @@ from common.api.meta import rfc3339
 from common.kube.client import KubeClient
 from common.kube.resources import CONTROLLER_REVISION
 from raybus_cli import printing, session
-from raybus_cli.arguments import ContextOption, KubeconfigOption, NameArgument, NamesArgument, NamespaceOption
+from raybus_cli.arguments import (
+    ContextOption,
+    KubeconfigOption,
+    NameArgument,
+    NamesArgument,
+    NamespaceOption,
+)
 from raybus_cli.control import actions, performing
 from raybus_cli.control import history as histories
 from raybus_cli.control.actions import Action
@@ -22,8 +28,19 @@ from raybus_cli.printing import Column, Output, OutputOption, ResultOption, Tabl
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
 
-COLUMNS: Final = (Column("revision"), Column("cluster"), Column("role", 1), Column("current"), Column("outcome"))
-MORE: Final = (Column("created", 4), Column("applications", 3), Column("ray", 6), Column("spec hash", 5))
+COLUMNS: Final = (
+    Column("revision"),
+    Column("cluster"),
+    Column("role", 1),
+    Column("current"),
+    Column("outcome"),
+)
+MORE: Final = (
+    Column("created", 4),
+    Column("applications", 3),
+    Column("ray", 6),
+    Column("spec hash", 5),
+)
 SHORT_HASH: Final = 10
 
 
@@ -40,7 +57,10 @@ def _verb(write: Write, text: str) -> Callable[..., None]:
         kubeconfig: KubeconfigOption = None,
     ) -> None:
         performing.perform(
-            write, names, session.where(kubeconfig, context, namespace), Reporting(output, wait, timeout)
+            write,
+            names,
+            session.where(kubeconfig, context, namespace),
+            Reporting(output, wait, timeout),
         )
 
     command.__doc__ = text
@@ -115,7 +135,9 @@ def undo(
             help="Revision of 'raybus history'; default: the spec that served before.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the effect without changing anything.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the effect without changing anything.")
+    ] = False,
     output: ResultOption = Output.TEXT,
     wait: WaitOption = False,
     timeout: TimeoutOption = TIMEOUT,
@@ -134,7 +156,11 @@ def undo(
     """
     place = session.where(kubeconfig, context, namespace)
     if to_revision is not None and len(names) > 1:
-        session.fail(errors.InvalidSpec("--to-revision takes one name: each RayService has its own revisions"))
+        session.fail(
+            errors.InvalidSpec(
+                "--to-revision takes one name: each RayService has its own revisions"
+            )
+        )
 
     def show(snapshot: Snapshot, planned: Plan) -> None:
         _report_hidden(snapshot)
@@ -183,7 +209,13 @@ def table(entries: list[histories.Entry], *, wide: bool = False) -> Table:
     image = Column("images" if wide else "image", keeps_end=not wide)
     rows = [
         (
-            *(str(each.number), each.cluster or "-", each.role, "yes" if each.is_current else "", each.outcome or "-"),
+            *(
+                str(each.number),
+                each.cluster or "-",
+                each.role,
+                "yes" if each.is_current else "",
+                each.outcome or "-",
+            ),
             *(_images(each) if wide else each.image, age(each.age_seconds)),
             *(_more(each) if wide else ()),
         )

@@ -63,7 +63,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def build(snapshot: Snapshot, *, now: datetime) -> list[Entry]:
     """Return what is kept, oldest first."""
-    held = [_Held(cluster=cluster, given=given) for cluster in snapshot.clusters for given in _given(snapshot, cluster)]
+    held = [
+        _Held(cluster=cluster, given=given)
+        for cluster in snapshot.clusters
+        for given in _given(snapshot, cluster)
+    ]
     found = [_recorded(snapshot, each, held, now=now) for each in snapshot.goals]
     number = found[-1].number if found else 0
     for each in held:
@@ -86,14 +90,21 @@ class _Held(msgspec.Struct, frozen=True, kw_only=True):
     def runs(self, goal: Goal) -> bool:
         """Return whether this is the content of a recorded spec."""
         stamped = self.cluster.metadata.annotations.get(labels.SPEC_HASH)
-        is_same_cluster = goal.spec_hash in {stamped, spec_hash.service_goal_hash(self.cluster.raw_spec)}
-        return is_same_cluster and (self.given is None or self.given.data.serve_config == goal.serve_config)
+        is_same_cluster = goal.spec_hash in {
+            stamped,
+            spec_hash.service_goal_hash(self.cluster.raw_spec),
+        }
+        return is_same_cluster and (
+            self.given is None or self.given.data.serve_config == goal.serve_config
+        )
 
 
 def _given(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision | None]:
     """Return what a cluster was given, oldest first; of one that does not run the goal, only what it has now."""
     records = [
-        each for each in revision.of(cluster, list(snapshot.revisions)) if each.outcome is not revision.Outcome.REFUSED
+        each
+        for each in revision.of(cluster, list(snapshot.revisions))
+        if each.outcome is not revision.Outcome.REFUSED
     ]
     if not records:
         return [None]
@@ -101,7 +112,9 @@ def _given(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision | 
     return [*reversed(records)] if is_goal else [records[0]]
 
 
-def _recorded(snapshot: Snapshot, record: GoalRevision, held: list[_Held], *, now: datetime) -> Entry:
+def _recorded(
+    snapshot: Snapshot, record: GoalRevision, held: list[_Held], *, now: datetime
+) -> Entry:
     found = [each for each in held if each.runs(record.goal)]
     home = min(found, key=lambda each: _RANKS.index(_role(snapshot, each.name)), default=None)
     name = home.name if home is not None else ""
@@ -164,7 +177,10 @@ def _outcome(snapshot: Snapshot, entry: Entry, entries: list[Entry]) -> str:
     if entry.role == "active" or _was_replaced(entry, entries):
         return Outcome.PROMOTED
     held = receipt_of(snapshot.service)
-    if held is not None and (entry.cluster or _last_cluster(snapshot, held, entries, entry)) == held.new:
+    if (
+        held is not None
+        and (entry.cluster or _last_cluster(snapshot, held, entries, entry)) == held.new
+    ):
         return held.outcome
     return Outcome.ABORTED if entry.is_current and phase.is_aborted(snapshot.service) else ""
 
@@ -187,7 +203,11 @@ def _last_cluster(snapshot: Snapshot, receipt: Receipt, entries: list[Entry], en
         for each in entries
         if not each.cluster and each.replaces in active and not _was_replaced(each, entries)
     ]
-    return receipt.new if failed and entry.number == max(failed) and snapshot.cluster(receipt.new) is None else ""
+    return (
+        receipt.new
+        if failed and entry.number == max(failed) and snapshot.cluster(receipt.new) is None
+        else ""
+    )
 
 
 def _applications(text: str | None) -> frozenset[str]:
@@ -200,7 +220,11 @@ def _applications(text: str | None) -> frozenset[str]:
 def upgrades(snapshot: Snapshot) -> list[str]:
     """Return a sentence about the last upgrade that ended, where its receipt can be read, and one about the upgrade in progress."""
     held = receipt_of(snapshot.service)
-    ended = [] if held is None else [str(held), *(f"  {gate_record.step_text(each)}" for each in held.gated_steps)]
+    ended = (
+        []
+        if held is None
+        else [str(held), *(f"  {gate_record.step_text(each)}" for each in held.gated_steps)]
+    )
     if not snapshot.active or not snapshot.pending:
         return ended
     return [*ended, f"Upgrade from {snapshot.active} to {snapshot.pending}: in progress"]
@@ -241,7 +265,9 @@ def choose(entries: list[Entry], number: int | None, name: str) -> Entry:
     current = next((each for each in entries if each.is_current), None)
     if current is None:
         return next((each for each in reversed(older) if each.role == "active"), older[-1])
-    since = [each for each in older if each.number > current.number and each.cluster == current.cluster]
+    since = [
+        each for each in older if each.number > current.number and each.cluster == current.cluster
+    ]
     if since:  # the Serve config changed more than once on the same cluster
         return since[-1]
     return next((each for each in older if each.number == current.replaces), older[-1])
@@ -251,17 +277,25 @@ def change(service: RayService, entry: Entry) -> Change:
     """Return the patch that restores an earlier spec of a RayService."""
     config = _restored(entry.cluster_config, service.raw_cluster_config)
     if spec_hash.service_goal_hash(config) != entry.spec_hash:
-        raise errors.Invariant(f"the spec of revision {entry.number} cannot be restored as it was; apply your manifest")
-    operations: list[Body] = [{"op": "test", "path": "/metadata/uid", "value": service.metadata.uid}]
+        raise errors.Invariant(
+            f"the spec of revision {entry.number} cannot be restored as it was; apply your manifest"
+        )
+    operations: list[Body] = [
+        {"op": "test", "path": "/metadata/uid", "value": service.metadata.uid}
+    ]
     changed: list[str] = []
     if config != service.raw_cluster_config:
         operations.append({"op": "replace", "path": "/spec/rayClusterConfig", "value": config})
         changed.append("spec.rayClusterConfig")
-    if entry.serve_config is not None and entry.serve_config != service.raw_spec.get("serveConfigV2"):
+    if entry.serve_config is not None and entry.serve_config != service.raw_spec.get(
+        "serveConfigV2"
+    ):
         operations.append({"op": "add", "path": "/spec/serveConfigV2", "value": entry.serve_config})
         changed.append("spec.serveConfigV2")
     if not changed:
-        raise errors.Rejected(f"RayService {service.metadata.name} asks for revision {entry.number} already")
+        raise errors.Rejected(
+            f"RayService {service.metadata.name} asks for revision {entry.number} already"
+        )
     return Change(operations=operations, fields=tuple(changed))
 
 
@@ -292,7 +326,11 @@ def _restored(config: Json, goal: Json) -> Json:
     groups = [_rescaled(each, wanted.get(str(each.get("groupName")))) for each in _groups(config)]
     kept: Json = {"suspend": goal["suspend"]} if "suspend" in goal else {}
     without = {key: value for key, value in config.items() if key != "suspend"}
-    return {**without, **({"workerGroupSpecs": groups} if "workerGroupSpecs" in config else {}), **kept}
+    return {
+        **without,
+        **({"workerGroupSpecs": groups} if "workerGroupSpecs" in config else {}),
+        **kept,
+    }
 
 
 def _rescaled(group: Json, wanted: Json | None) -> Json:

@@ -87,7 +87,9 @@ def by_annotations(decide: Callable[[RayService], Action]) -> Write:
     return write
 
 
-def restoring(number: int | None, *, is_dry_run: bool = False, show: Callable[[Snapshot, Plan], None]) -> Write:
+def restoring(
+    number: int | None, *, is_dry_run: bool = False, show: Callable[[Snapshot, Plan], None]
+) -> Write:
     """Return the verb that restores a revision, by default the spec that served before; `show` gets the plan before it is written."""
 
     async def write(kube: KubeClient, namespace: str, name: str) -> Action:
@@ -100,7 +102,11 @@ def restoring(number: int | None, *, is_dry_run: bool = False, show: Callable[[S
         show(snapshot, planned)
         if planned.outcome is PlanOutcome.REFUSED:
             raise errors.Rejected(f"revision {entry.number} would be rejected; nothing is changed")
-        stored = goal if is_dry_run else ray_service.decode(await kube.patch(RAY_SERVICE, namespace, name, patch))
+        stored = (
+            goal
+            if is_dry_run
+            else ray_service.decode(await kube.patch(RAY_SERVICE, namespace, name, patch))
+        )
         note = history.message(change, entry, planned.outcome, is_done=not is_dry_run)
         return history.action(note, stored.metadata.generation, is_dry_run=is_dry_run)
 
@@ -120,10 +126,19 @@ def perform(write: Write, names: Sequence[str], place: Where, how: Reporting) ->
             continue
         if how.output is Output.TEXT:
             printing.message(_line(name, done[name]))
-    late = session.run(place, partial(_wait, place.namespace, done, how.limit)) if how.wait and done else {}
-    _print([_result(place.namespace, name, action, how, late) for name, action in done.items()], how.output)
+    late = (
+        session.run(place, partial(_wait, place.namespace, done, how.limit))
+        if how.wait and done
+        else {}
+    )
+    _print(
+        [_result(place.namespace, name, action, how, late) for name, action in done.items()],
+        how.output,
+    )
     for name, why in late.items():
-        printing.message(f"error: not within {how.limit:g} s: {why}; see 'raybus explain {name}'", err=True)
+        printing.message(
+            f"error: not within {how.limit:g} s: {why}; see 'raybus explain {name}'", err=True
+        )
     if code or late:
         raise SystemExit(code or TIMED_OUT)
 
@@ -132,12 +147,20 @@ async def _write(write: Write, namespace: str, name: str, kube: KubeClient) -> A
     return await write(kube, namespace, name)
 
 
-async def _wait(namespace: str, done: Mapping[str, Action], limit: float, kube: KubeClient) -> dict[str, str]:
+async def _wait(
+    namespace: str, done: Mapping[str, Action], limit: float, kube: KubeClient
+) -> dict[str, str]:
     """Return what is pending at the end, by name."""
 
     async def read() -> dict[str, str]:
-        services = [(await reader.service(kube, namespace, name), action) for name, action in done.items()]
-        return {each.metadata.name: _pending(each, action) for each, action in services if not action.is_done(each)}
+        services = [
+            (await reader.service(kube, namespace, name), action) for name, action in done.items()
+        ]
+        return {
+            each.metadata.name: _pending(each, action)
+            for each, action in services
+            if not action.is_done(each)
+        }
 
     return await waiting.until(read, lambda left: "; ".join(left.values()), limit=limit)
 
@@ -148,17 +171,23 @@ def _pending(service: RayService, action: Action) -> str:
 
 
 def _line(name: str, action: Action) -> str:
-    return f"rayservice.ray.io/{name} {action.effect}" + (f" ({action.note})" if action.note else "")
+    return f"rayservice.ray.io/{name} {action.effect}" + (
+        f" ({action.note})" if action.note else ""
+    )
 
 
-def _result(namespace: str, name: str, action: Action, how: Reporting, late: Mapping[str, str]) -> Result:
+def _result(
+    namespace: str, name: str, action: Action, how: Reporting, late: Mapping[str, str]
+) -> Result:
     if action.is_dry_run:
         state = ActionState.DRY_RUN
     elif name in late:
         state = ActionState.TIMED_OUT
     else:
         state = ActionState.DONE if how.wait else ActionState.REQUESTED
-    return Result(namespace=namespace, name=name, action=action.effect, note=action.note, state=state)
+    return Result(
+        namespace=namespace, name=name, action=action.effect, note=action.note, state=state
+    )
 
 
 def _print(results: Sequence[Result], output: Output) -> None:

@@ -122,7 +122,9 @@ class Board:
 
     def set_feed(self, event_feed: EventFeed, problem: str = "") -> None:
         """Show whether events arrive, and read anew what they announce."""
-        self.set_sources(msgspec.structs.replace(self.sources, event_feed=event_feed, feed_problem=problem))
+        self.set_sources(
+            msgspec.structs.replace(self.sources, event_feed=event_feed, feed_problem=problem)
+        )
         self.request_read()
 
     async def changed_since(self, since: int) -> int:

@@ -13,7 +13,12 @@ import typer
 
 from common import errors
 from raybus_cli import session, waiting
-from raybus_cli.arguments import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
+from raybus_cli.arguments import (
+    ContextOption,
+    KubeconfigOption,
+    NamespaceOption,
+    RaybusNamespaceOption,
+)
 from raybus_cli.dashboard import server
 from raybus_cli.dashboard.board import Board, EventFeed, Sources
 from raybus_cli.dashboard.history import EventLog, History, Listener, Through
@@ -35,13 +40,25 @@ app.command()(serve)
 @app.callback()
 def dashboard(
     ctx: typer.Context,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes any free one.")] = PORT,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Print the address without opening a browser.")] = False,
-    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")] = False,
-    controls: Annotated[
-        bool, typer.Option("--controls", help="Let the page pause, resume, promote, abort, retry and undo upgrades.")
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes any free one.")
+    ] = PORT,
+    no_open: Annotated[
+        bool, typer.Option("--no-open", help="Print the address without opening a browser.")
     ] = False,
-    logs: Annotated[bool, typer.Option("--logs", help="Let the page show the last lines of logs.")] = False,
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")
+    ] = False,
+    controls: Annotated[
+        bool,
+        typer.Option(
+            "--controls",
+            help="Let the page pause, resume, promote, abort, retry and undo upgrades.",
+        ),
+    ] = False,
+    logs: Annotated[
+        bool, typer.Option("--logs", help="Let the page show the last lines of logs.")
+    ] = False,
     nats: NatsOption = None,
     nats_credentials: NatsCredentialsOption = None,
     raybus_namespace: RaybusNamespaceOption = "raybus",
@@ -70,7 +87,9 @@ def dashboard(
     scope = None if all_namespaces else place.namespace
     try:
         with session.silenced(), listening:
-            run_ = _Run(place, scope, through, has_controls=controls, has_logs=logs, is_opened=not no_open)
+            run_ = _Run(
+                place, scope, through, has_controls=controls, has_logs=logs, is_opened=not no_open
+            )
             asyncio.run(run_.run_until_stopped(listening))
     except BaseExceptionGroup as met:
         _end(session.first(met))
@@ -89,7 +108,12 @@ class _Run:
         has_logs: bool,
         is_opened: bool,
     ) -> None:
-        sources = Sources(context=place.context or "", namespace=scope, has_controls=has_controls, has_logs=has_logs)
+        sources = Sources(
+            context=place.context or "",
+            namespace=scope,
+            has_controls=has_controls,
+            has_logs=has_logs,
+        )
         self._board = Board(sources)
         connect = partial(session.connect, place)
         self._actor = Actor(connect) if has_controls else None
@@ -124,7 +148,9 @@ class _Run:
                 await asyncio.to_thread(webbrowser.open, address)
 
 
-def _through(place: Where, raybus_namespace: str, nats: str | None, credentials: Path | None) -> Through:
+def _through(
+    place: Where, raybus_namespace: str, nats: str | None, credentials: Path | None
+) -> Through:
     """Return the way to NATS; raise `InvalidSpec` naming the option that is wrong."""
     if nats is None and credentials is None:
         return lambda read: run.through(place, raybus_namespace, read)

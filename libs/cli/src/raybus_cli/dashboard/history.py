@@ -76,7 +76,10 @@ class EventLog:
 
     def upgrades(self, key: str) -> list[Timeline]:
         """Return the upgrades of a RayService."""
-        return [timeline.from_events(list(events.values())) for events in self._events.get(key, {}).values()]
+        return [
+            timeline.from_events(list(events.values()))
+            for events in self._events.get(key, {}).values()
+        ]
 
 
 class History:
@@ -104,7 +107,9 @@ class History:
         known = {(each.old, each.new) for each in found}
         if not has_all_events:
             found = [timeline.extended(each, pairs.get((each.old, each.new), [])) for each in found]
-        found += [timeline.from_samples(samples) for pair, samples in pairs.items() if pair not in known]
+        found += [
+            timeline.from_samples(samples) for pair, samples in pairs.items() if pair not in known
+        ]
         return sorted(found, key=lambda each: each.began, reverse=True)[:KEPT]
 
 
@@ -117,7 +122,8 @@ def _sample(service: RayService, last: Sample | None, *, now: datetime) -> Sampl
         snapshot = Snapshot(service=service)
         weights = [tree.weight(snapshot, each.ray_cluster_name) for each in sides]
         parts = [
-            Part(traffic=weight, capacity=each.target_capacity) for weight, each in zip(weights, sides, strict=True)
+            Part(traffic=weight, capacity=each.target_capacity)
+            for weight, each in zip(weights, sides, strict=True)
         ]
         return Sample(at=now, old=old, new=new, parts=(parts[0], parts[1]))
     if last is None or last.over or old not in {last.old, last.new}:
@@ -162,9 +168,15 @@ class Audience(Protocol):
 class Listener:
     """Consumes events until it is cancelled."""
 
-    def __init__(self, through: Through, namespace: str | None, audience: Audience, events: EventLog) -> None:
+    def __init__(
+        self, through: Through, namespace: str | None, audience: Audience, events: EventLog
+    ) -> None:
         self._through = through
-        self._subject = subjects.ALL_EVENTS if namespace is None else subjects.upgrade_event(namespace, EVERY, EVERY)
+        self._subject = (
+            subjects.ALL_EVENTS
+            if namespace is None
+            else subjects.upgrade_event(namespace, EVERY, EVERY)
+        )
         self._audience = audience
         self._events = events
 

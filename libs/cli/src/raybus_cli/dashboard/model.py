@@ -67,7 +67,9 @@ def available(snapshot: Snapshot, *, now: datetime) -> list[Control]:
             found = decide(service)
         except errors.Rejected:
             continue
-        effects[verb] = f"The upgrade is {found.effect}" + (f": {found.note}." if found.note else ".")
+        effects[verb] = f"The upgrade is {found.effect}" + (
+            f": {found.note}." if found.note else "."
+        )
     try:
         entry = history.choose(histories.build(snapshot, now=now), None, service.metadata.name)
         fields = " and ".join(history.change(service, entry).fields)
@@ -184,7 +186,10 @@ def key_of(service: RayService) -> str:
 
 
 def rows(
-    services: Iterable[RayService], pending: Mapping[str, RayCluster] | None = None, *, now: datetime
+    services: Iterable[RayService],
+    pending: Mapping[str, RayCluster] | None = None,
+    *,
+    now: datetime,
 ) -> dict[str, Row]:
     """Return the list; `pending` has the pending clusters that are known, by the keys of their RayServices."""
     found: dict[str, Row] = {}
@@ -195,7 +200,9 @@ def rows(
     return found
 
 
-def detail(snapshot: Snapshot, timelines: Sequence[Timeline], *, now: datetime, problem: str = "") -> Detail:
+def detail(
+    snapshot: Snapshot, timelines: Sequence[Timeline], *, now: datetime, problem: str = ""
+) -> Detail:
     """Return all that is shown of a snapshot."""
     built = tree.build(snapshot, now=now)
     causes = findings.explain(snapshot, now=now).findings
@@ -243,7 +250,11 @@ def _upgrade(held: tree.UpgradeProgress | None) -> RowUpgrade | None:
 def _shares(service: RayService) -> list[Share]:
     snapshot = Snapshot(service=service)
     sides = (("active", snapshot.active), ("pending", snapshot.pending))
-    return [Share(name=name, role=role, weight=tree.weight(snapshot, name)) for role, name in sides if name]
+    return [
+        Share(name=name, role=role, weight=tree.weight(snapshot, name))
+        for role, name in sides
+        if name
+    ]
 
 
 def _cluster(branch: Branch) -> Cluster:
@@ -281,4 +292,6 @@ def _judged(held: Timeline, snapshot: Snapshot) -> Timeline:
 def _receipt(text: str | None) -> Receipt | None:
     """Read the annotation; one with another content is none."""
     found = annotation_record.decode(text or "", Receipt)
-    return None if found is None else msgspec.structs.replace(found, steps=found.gated_steps or UNSET)
+    return (
+        None if found is None else msgspec.structs.replace(found, steps=found.gated_steps or UNSET)
+    )

@@ -42,11 +42,21 @@ class PendingClusters:
 
     async def of(self, kube: KubeClient, services: Sequence[RayService]) -> dict[str, RayCluster]:
         """Return the pending clusters of these RayServices, by the keys of those."""
-        moving = {model.key_of(each): each for each in services if each.status.pending_service_status.ray_cluster_name}
-        self._held = {
-            key: held for key, held in self._held.items() if key in moving and held[0][0] == _moment(moving[key])[0]
+        moving = {
+            model.key_of(each): each
+            for each in services
+            if each.status.pending_service_status.ray_cluster_name
         }
-        due = [key for key, each in moving.items() if key not in self._held or self._held[key][0] != _moment(each)]
+        self._held = {
+            key: held
+            for key, held in self._held.items()
+            if key in moving and held[0][0] == _moment(moving[key])[0]
+        }
+        due = [
+            key
+            for key, each in moving.items()
+            if key not in self._held or self._held[key][0] != _moment(each)
+        ]
         async with asyncio.TaskGroup() as group:
             for key in due[:MOST]:
                 group.create_task(self._read(kube, key, moving[key]))
@@ -56,7 +66,10 @@ class PendingClusters:
         moment = _moment(service)
         try:
             found = await reader.cluster(kube, service.metadata.namespace, moment[0])
-        except (errors.RaybusError, msgspec.MsgspecError):  # the list is shown without the steps of its policy
+        except (
+            errors.RaybusError,
+            msgspec.MsgspecError,
+        ):  # the list is shown without the steps of its policy
             found = None
         self._held[key] = moment, found
 
@@ -120,7 +133,9 @@ class Connection:
 class Poller:
     """Polls until it is cancelled."""
 
-    def __init__(self, connect: Connect, namespace: str | None, board: Board, history: History) -> None:
+    def __init__(
+        self, connect: Connect, namespace: str | None, board: Board, history: History
+    ) -> None:
         self._list = Connection(connect)
         self._details = Connection(connect)
         self._namespace = namespace
@@ -137,7 +152,9 @@ class Poller:
     async def read_list(self) -> None:
         """Read the list once; raise an error of the API server."""
         kube = await self._list.kube()
-        services = msgspec.json.decode(await kube.list(RAY_SERVICE, self._namespace), type=Items[RayService]).items
+        services = msgspec.json.decode(
+            await kube.list(RAY_SERVICE, self._namespace), type=Items[RayService]
+        ).items
         now = session.now()
         for each in services:
             self._history.see(model.key_of(each), each, now=now)
@@ -156,7 +173,9 @@ class Poller:
             except _MISSES as problem:
                 self._set_sources(problem=self._list.describe(problem))
                 await self._list.renew()
-            await self._wait("list", began, EVERY_WITH_EVENTS if self._board.has_all_events else EVERY)
+            await self._wait(
+                "list", began, EVERY_WITH_EVENTS if self._board.has_all_events else EVERY
+            )
 
     async def follow_details(self) -> None:
         """Read the details of what pages have selected, periodically."""
@@ -178,7 +197,9 @@ class Poller:
             timelines = self._history.timelines(key, has_all_events=self._board.has_all_events)
             self._board.show(Detail(key=key, timelines=timelines))
             return
-        except session.Denied as problem:  # nothing of what was read before the right was revoked stays
+        except (
+            session.Denied
+        ) as problem:  # nothing of what was read before the right was revoked stays
             self._last.pop(key, None)
             self._board.show(Detail(key=key, problem=str(problem)))
             return
@@ -195,7 +216,9 @@ class Poller:
             self._history.timelines(key, has_all_events=self._board.has_all_events),
         )
         if snapshot is None:
-            self._board.show(Detail(key=key, problem=problem, row=self._board.rows.get(key), timelines=timelines))
+            self._board.show(
+                Detail(key=key, problem=problem, row=self._board.rows.get(key), timelines=timelines)
+            )
         else:
             self._board.show(model.detail(snapshot, timelines, now=session.now(), problem=problem))
 
@@ -207,7 +230,9 @@ class Poller:
         """Wait before the next read; events may request it earlier, though never without a pause."""
         spent = asyncio.get_running_loop().time() - began
         await asyncio.sleep(max(LULL, spent))
-        await self._board.wait(what, max(UNATTENDED if not self._board.pages else seconds, COST * spent))
+        await self._board.wait(
+            what, max(UNATTENDED if not self._board.pages else seconds, COST * spent)
+        )
 
     def _set_sources(self, *, problem: str) -> None:
         sources = self._board.sources

@@ -85,7 +85,11 @@ def add_files(app: web.Application) -> None:
 
 
 async def send(
-    response: web.StreamResponse, board: Board, feed: Feed, is_over: Callable[[], bool], check: Check
+    response: web.StreamResponse,
+    board: Board,
+    feed: Feed,
+    is_over: Callable[[], bool],
+    check: Check,
 ) -> None:
     """Send the state and its changes until it is over; each time the check comes first."""
     version = -1
@@ -116,7 +120,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 async def answer(connect: Connect, request: web.Request) -> web.Response:
     """Answer a request with the end of the log that its query names."""
     given = request.query
-    wanted = Wanted(service=given.get("service", ""), cluster=given.get("cluster"), pod=given.get("pod"))
+    wanted = Wanted(
+        service=given.get("service", ""), cluster=given.get("cluster"), pod=given.get("pod")
+    )
     body = msgspec.json.encode(await read(connect, wanted))
     return web.Response(body=body, content_type="application/json")
 
@@ -177,18 +183,24 @@ class Actor:
         """Perform a verb, if the RayService that it is decided about is unchanged since the user saw it."""
         namespace, _, name = asked.service.partition("/")
         if asked.verb not in VERBS:
-            return Answer(status=HTTPStatus.BAD_REQUEST, text=f"verb: expected one of {', '.join(VERBS)}")
+            return Answer(
+                status=HTTPStatus.BAD_REQUEST, text=f"verb: expected one of {', '.join(VERBS)}"
+            )
 
         def expect_unchanged(service: RayService) -> None:
             if service.metadata.generation != asked.generation:
-                raise _Outdated(f"{name} was changed meanwhile: see its present state, then decide again")
+                raise _Outdated(
+                    f"{name} was changed meanwhile: see its present state, then decide again"
+                )
 
         def decide(service: RayService) -> Action:
             expect_unchanged(service)
             return ANNOTATING[asked.verb](service)
 
         if asked.verb == UNDO:
-            write = performing.restoring(None, show=lambda snapshot, _plan: expect_unchanged(snapshot.service))
+            write = performing.restoring(
+                None, show=lambda snapshot, _plan: expect_unchanged(snapshot.service)
+            )
         else:
             write = performing.by_annotations(decide)
         try:
@@ -198,7 +210,12 @@ class Actor:
         except session.Denied as problem:
             return Answer(status=HTTPStatus.FORBIDDEN, text=str(problem))
         except errors.RaybusError as problem:
-            return Answer(status=HTTPStatus.UNPROCESSABLE_ENTITY, text=self._connection.describe(problem))
+            return Answer(
+                status=HTTPStatus.UNPROCESSABLE_ENTITY, text=self._connection.describe(problem)
+            )
         finally:
             await self._connection.renew()
-        return Answer(status=HTTPStatus.OK, text=f"{name} {done.effect}" + (f": {done.note}" if done.note else ""))
+        return Answer(
+            status=HTTPStatus.OK,
+            text=f"{name} {done.effect}" + (f": {done.note}" if done.note else ""),
+        )

@@ -50,7 +50,11 @@ def listen(port: int) -> socket.socket:
         found.listen()
     except OSError as problem:
         found.close()
-        why = "is taken" if problem.errno == errno.EADDRINUSE else f"cannot be used ({problem.strerror})"
+        why = (
+            "is taken"
+            if problem.errno == errno.EADDRINUSE
+            else f"cannot be used ({problem.strerror})"
+        )
         raise errors.Terminal(
             f"port {port} of {HOST} {why}: is another dashboard open? --port names another, --port 0 takes any free one"
         ) from problem
@@ -59,7 +63,10 @@ def listen(port: int) -> socket.socket:
 
 @contextlib.asynccontextmanager
 async def serving(
-    listening: socket.socket, board: Board, actor: Actor | None = None, reads_logs: Connect | None = None
+    listening: socket.socket,
+    board: Board,
+    actor: Actor | None = None,
+    reads_logs: Connect | None = None,
 ) -> AsyncGenerator[str]:
     """Serve for the length of a block; yield the page's address, with a token if the page may act, or read logs."""
     port = int(listening.getsockname()[1])
@@ -73,7 +80,9 @@ async def serving(
         app.router.add_post(ACTIONS, pages.act)
     if reads_logs is not None:
         app.router.add_get(LOGS, pages.logs, allow_head=False)
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=FAREWELL_SECONDS)
+    runner = web.AppRunner(
+        app, access_log=None, handler_cancellation=True, shutdown_timeout=FAREWELL_SECONDS
+    )
     await runner.setup()
     try:
         await web.SockSite(runner, listening).start()
@@ -107,7 +116,10 @@ class _Guard:
     def _refusal(self, request: web.Request) -> web.Response | None:
         if request.headers.get("Host", "").lower() not in self._hosts:
             return plain(421, f"the address of this page is http://{min(self._hosts)}/")
-        if request.headers.get("Sec-Fetch-Site", "none") not in self._origins and request.path != "/":
+        if (
+            request.headers.get("Sec-Fetch-Site", "none") not in self._origins
+            and request.path != "/"
+        ):
             return plain(403, "requests of other sites are rejected")
         if self._token is not None and request.path in {ACTIONS, LOGS}:
             return self._refused_by_token(request, self._token)
@@ -115,13 +127,21 @@ class _Guard:
 
     def _refused_by_token(self, request: web.Request, token: str) -> web.Response | None:
         """Reject what the page's own script with its token has not sent: a form of another site has neither."""
-        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")  # a header may hold any bytes
+        given = request.headers.get("Authorization", "").encode(
+            errors="surrogateescape"
+        )  # a header may hold any bytes
         if not secrets.compare_digest(given, f"Bearer {token}".encode()):
-            return plain(401, "the token is missing or wrong: open the address that 'raybus dashboard' printed")
+            return plain(
+                401,
+                "the token is missing or wrong: open the address that 'raybus dashboard' printed",
+            )
         if request.method == "GET":
             return None
         origin = request.headers.get("Origin", "")
-        if origin.removeprefix("http://").lower() not in self._hosts or request.content_type != "application/json":
+        if (
+            origin.removeprefix("http://").lower() not in self._hosts
+            or request.content_type != "application/json"
+        ):
             return plain(403, "actions are accepted from this page alone")
         return None
 
@@ -147,7 +167,9 @@ class _Pages:
         response = web.StreamResponse(headers=EVENT_STREAM)
         await response.prepare(request)
         with self._board.page(chosen), contextlib.suppress(ConnectionError):
-            await responses.send(response, self._board, Feed(self._board, chosen), self._end.is_set, _all_is_shown)
+            await responses.send(
+                response, self._board, Feed(self._board, chosen), self._end.is_set, _all_is_shown
+            )
         return response
 
     async def act(self, request: web.Request) -> web.Response:

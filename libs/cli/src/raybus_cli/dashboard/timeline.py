@@ -140,14 +140,18 @@ def from_events(events: Sequence[Event]) -> Timeline:
         points=list(_points(events)),
         lines=[_line(each) for each in events],
         verdicts=list(_verdicts(events)),
-        receipt=next((each.data.receipt for each in events if isinstance(each.data, Completed)), None),
+        receipt=next(
+            (each.data.receipt for each in events if isinstance(each.data, Completed)), None
+        ),
     )
 
 
 def from_samples(samples: Sequence[Sample]) -> Timeline:
     """Return the timeline of the samples of one upgrade; there is at least one."""
     first = samples[0]
-    bare = Timeline(id=f"seen {first.old} {first.new}", old=first.old, new=first.new, began=first.at)
+    bare = Timeline(
+        id=f"seen {first.old} {first.new}", old=first.old, new=first.new, began=first.at
+    )
     return extended(bare, samples)
 
 
@@ -159,13 +163,22 @@ def extended(timeline: Timeline, samples: Sequence[Sample]) -> Timeline:
     for each in _later(samples, timeline.lines[-1].at) if timeline.lines else samples:
         if not points or (points[-1].old, points[-1].new) != each.parts:
             points.append(Point(at=each.at, old=each.parts[0], new=each.parts[1]))
-            lines.append(Line(at=each.at, kind="seen", text=_sample_text(each), severity=Severity.PLAIN))
+            lines.append(
+                Line(at=each.at, kind="seen", text=_sample_text(each), severity=Severity.PLAIN)
+            )
         if each.over:
             ended, outcome = each.at, each.over
             lines.append(
-                Line(at=each.at, kind="seen", text=f"seen: the upgrade is over ({each.over})", severity=Severity.PLAIN)
+                Line(
+                    at=each.at,
+                    kind="seen",
+                    text=f"seen: the upgrade is over ({each.over})",
+                    severity=Severity.PLAIN,
+                )
             )
-    return msgspec.structs.replace(timeline, points=points, lines=lines, ended=ended, outcome=outcome)
+    return msgspec.structs.replace(
+        timeline, points=points, lines=lines, ended=ended, outcome=outcome
+    )
 
 
 def _later(samples: Sequence[Sample], last_event: datetime) -> list[Sample]:
@@ -190,7 +203,9 @@ def _points(events: Sequence[Event]) -> Iterator[Point]:
 def judged(timeline: Timeline, upgrade: Upgrade | None) -> Timeline:
     """Return a timeline with the verdicts of the traffic record, where no events brought any."""
     current = traffic_record.gates_of(upgrade)
-    past = ((step.weight, each) for step in traffic_record.past_steps(upgrade) for each in step.gates)
+    past = (
+        (step.weight, each) for step in traffic_record.past_steps(upgrade) for each in step.gates
+    )
     known = [(weight, each) for weight, each in past if each.outcome != GateOutcome.INCONCLUSIVE]
     if current is not None:
         known += [(current.weight, each) for each in current.gates if gate_record.is_verdict(each)]
@@ -198,7 +213,11 @@ def judged(timeline: Timeline, upgrade: Upgrade | None) -> Timeline:
         Verdict(at=each.at, weight=weight, gate=each.gate, outcome=each.outcome, text=each.text)
         for weight, each in known
     ]
-    return timeline if timeline.verdicts or not found else msgspec.structs.replace(timeline, verdicts=found)
+    return (
+        timeline
+        if timeline.verdicts or not found
+        else msgspec.structs.replace(timeline, verdicts=found)
+    )
 
 
 def _verdicts(events: Sequence[Event]) -> Iterator[Verdict]:
@@ -206,16 +225,28 @@ def _verdicts(events: Sequence[Event]) -> Iterator[Verdict]:
         data = event.data
         if isinstance(data, GateEvaluated):
             text = untrusted.clipped(data.message, gate_record.LONGEST_TEXT)
-            gate, outcome = (untrusted.clipped(each, gate_record.LONGEST_NAME) for each in (data.gate, data.outcome))
-            yield Verdict(at=event.time, weight=data.traffic_percent, gate=gate, outcome=outcome, text=text)
+            gate, outcome = (
+                untrusted.clipped(each, gate_record.LONGEST_NAME)
+                for each in (data.gate, data.outcome)
+            )
+            yield Verdict(
+                at=event.time, weight=data.traffic_percent, gate=gate, outcome=outcome, text=text
+            )
 
 
-def _parts(data: Data, events: Sequence[Event], before: tuple[Part, Part] | None) -> tuple[Part, Part] | None:
+def _parts(
+    data: Data, events: Sequence[Event], before: tuple[Part, Part] | None
+) -> tuple[Part, Part] | None:
     """Return the parts from an event on; None where it has none."""
     match data:
         case Started(reason=Cause.SPEC_CHANGED):
             first = next(
-                (each.data for each in events if isinstance(each.data, CapacityChanged | TrafficShifted)), None
+                (
+                    each.data
+                    for each in events
+                    if isinstance(each.data, CapacityChanged | TrafficShifted)
+                ),
+                None,
             )
             return _ALL_OLD if first is None else _split(first.before)
         case CapacityChanged(after=after) | TrafficShifted(after=after):
@@ -230,7 +261,9 @@ def _parts(data: Data, events: Sequence[Event], before: tuple[Part, Part] | None
 
 def _moved(before: tuple[Part, Part] | None, *, old: int, new: int) -> tuple[Part, Part]:
     held = before or (Part(), Part())
-    return Part(traffic=old, capacity=held[0].capacity), Part(traffic=new, capacity=held[1].capacity)
+    return Part(traffic=old, capacity=held[0].capacity), Part(
+        traffic=new, capacity=held[1].capacity
+    )
 
 
 def _split(split: Split) -> tuple[Part, Part]:
@@ -260,13 +293,18 @@ def _line(event: Event) -> Line:
     kind = upgrade_events.kind_of(event.type)
     severity = _SEVERITIES.get(kind, Severity.PLAIN)
     if isinstance(event.data, GateEvaluated):
-        severity = next((held for outcome, held in _VERDICTS.items() if outcome == event.data.outcome), severity)
+        severity = next(
+            (held for outcome, held in _VERDICTS.items() if outcome == event.data.outcome), severity
+        )
     return Line(at=event.time, kind=kind, text=rendering.describe(event), severity=severity)
 
 
 def _sample_text(sample: Sample) -> str:
     sides = zip((sample.old, sample.new), sample.parts, strict=True)
-    texts = [f"{name} traffic {_percent(part.traffic)}, capacity {_percent(part.capacity)}" for name, part in sides]
+    texts = [
+        f"{name} traffic {_percent(part.traffic)}, capacity {_percent(part.capacity)}"
+        for name, part in sides
+    ]
     return f"seen: {'; '.join(texts)}"
 
 

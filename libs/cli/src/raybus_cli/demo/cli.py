@@ -29,29 +29,49 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 @app.command()
 def demo(
-    driver: Annotated[str, typer.Option(help="Type of the cluster: auto, built, kind, k3s or kubeconfig.")] = "auto",
+    driver: Annotated[
+        str, typer.Option(help="Type of the cluster: auto, built, kind, k3s or kubeconfig.")
+    ] = "auto",
     name: Annotated[
-        str | None, typer.Option(help="Name of the cluster; default: $RAYBUS_CLUSTER, or that of this checkout.")
+        str | None,
+        typer.Option(
+            help="Name of the cluster; default: $RAYBUS_CLUSTER, or that of this checkout."
+        ),
     ] = None,
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(help="An existing cluster with the images on its node; only with --driver kubeconfig."),
+        typer.Option(
+            help="An existing cluster with the images on its node; only with --driver kubeconfig."
+        ),
     ] = None,
     strategy: Annotated[
-        Strategy, typer.Option(help="Move the traffic at once, or in steps through a Gateway (driver built).")
+        Strategy,
+        typer.Option(
+            help="Move the traffic at once, or in steps through a Gateway (driver built)."
+        ),
     ] = Strategy.BLUE_GREEN,
     gateway: Annotated[
         bool,
-        typer.Option(help="With --keep also add Envoy Gateway, for upgrades in steps (driver built)."),
+        typer.Option(
+            help="With --keep also add Envoy Gateway, for upgrades in steps (driver built)."
+        ),
     ] = True,
     requests: Annotated[int, typer.Option(min=1, help="Least number of short requests.")] = 3000,
     rate: Annotated[
         float,
-        typer.Option(min=1, envvar="RAYBUS_DEMO_RATE", help="Short requests a second; lower it on a slow machine."),
+        typer.Option(
+            min=1,
+            envvar="RAYBUS_DEMO_RATE",
+            help="Short requests a second; lower it on a slow machine.",
+        ),
     ] = Load().rate,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep everything running and print how to inspect it.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep everything running and print how to inspect it.")
+    ] = False,
     output: LinesOption = Output.TEXT,
-    save: Annotated[Path | None, typer.Option(help="Also write the receipt as JSON to this file.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Also write the receipt as JSON to this file.")
+    ] = None,
 ) -> None:
     """Serve a model on a real local cluster, upgrade it under load, and count failed requests.
 
@@ -61,8 +81,13 @@ def demo(
     """
     began = time.monotonic()
     try:
-        plan = DemoOptions(manifests=_manifests(), least_requests=requests, load=Load(rate=rate), strategy=strategy)
-        in_steps, is_kept = strategy is Strategy.INCREMENTAL, keep and driver != DriverName.KUBECONFIG
+        plan = DemoOptions(
+            manifests=_manifests(), least_requests=requests, load=Load(rate=rate), strategy=strategy
+        )
+        in_steps, is_kept = (
+            strategy is Strategy.INCREMENTAL,
+            keep and driver != DriverName.KUBECONFIG,
+        )
         when = demo_cluster.gateway_for(in_steps=in_steps, is_kept=is_kept, wanted=gateway)
         outcome = _run(driver, name, kubeconfig, plan=plan, gateway=when, keep=keep, began=began)
     except errors.RaybusError as problem:
@@ -81,13 +106,18 @@ def demo(
     raise typer.Exit(0 if outcome.ok else 1)
 
 
-def next_steps(name: str | None, kubeconfig: Path | None, *, is_kept: bool, has_gateway: bool = False) -> str:
+def next_steps(
+    name: str | None, kubeconfig: Path | None, *, is_kept: bool, has_gateway: bool = False
+) -> str:
     """Return the commands that a user types next."""
     if not is_kept:
         return "Next: 'raybus demo --keep' leaves the cluster running, for 'raybus get' and 'raybus dashboard'."
     which = f" --name {shlex.quote(name)}" if name else ""
     path = shlex.quote(str(kubeconfig)) if kubeconfig else f"$(raybus cluster kubeconfig{which})"
-    more = ["Upgrade it in steps:", f"  raybus cluster kubectl{which} -- apply -k deploy/demo/incremental-v1"]
+    more = [
+        "Upgrade it in steps:",
+        f"  raybus cluster kubectl{which} -- apply -k deploy/demo/incremental-v1",
+    ]
     removal = [] if kubeconfig else ["Remove it:", f"  raybus cluster down{which}"]
     return "\n".join(
         [
@@ -126,7 +156,9 @@ def _run(
             demo_cluster.remove_cluster(name)
 
 
-async def _perform(plan: DemoOptions, kubectl: Kubectl, cluster: Cluster, began: float, *, is_late: bool) -> Receipt:
+async def _perform(
+    plan: DemoOptions, kubectl: Kubectl, cluster: Cluster, began: float, *, is_late: bool
+) -> Receipt:
     view = View()
     kube = await KubeClient.connect(kubeconfig=kubectl.kubeconfig, user_agent="raybus-demo")
     try:
@@ -146,7 +178,9 @@ async def _perform(plan: DemoOptions, kubectl: Kubectl, cluster: Cluster, began:
                 await scenario.serve()
                 answer = await scenario.first_answer()
                 seconds = round(time.monotonic() - began, 1)
-                typer.echo(f"First answer of the model after {duration(seconds)}: {answer}", err=True)
+                typer.echo(
+                    f"First answer of the model after {duration(seconds)}: {answer}", err=True
+                )
                 if in_steps and late is not None:
                     await scenario.wait_for_gateway(late)
                 receipt = await scenario.upgrade()
@@ -162,7 +196,10 @@ async def _completed(scenario: Scenario, late: LateGateway) -> None:
     try:
         await scenario.wait_for_gateway(late)
     except errors.RaybusError as problem:
-        typer.echo(f"Upgrades in steps need a gateway: {problem}; 'raybus cluster up --gateway' adds one.", err=True)
+        typer.echo(
+            f"Upgrades in steps need a gateway: {problem}; 'raybus cluster up --gateway' adds one.",
+            err=True,
+        )
 
 
 def _manifests() -> Path:

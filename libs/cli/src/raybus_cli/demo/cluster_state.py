@@ -26,7 +26,9 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
 
     async def run(self, *args: str, stdin: str | None = None) -> str:
         """Run one command and return what it printed; raise with its complaint."""
-        done = await processes.run(self._argv(*args), stdin=None if stdin is None else stdin.encode())
+        done = await processes.run(
+            self._argv(*args), stdin=None if stdin is None else stdin.encode()
+        )
         if done.code != 0:
             raise errors.Rejected(f"kubectl {' '.join(args[:4])}: {done.errors.strip()}")
         return done.output
@@ -36,7 +38,9 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
         """Run a command that goes on, such as `logs -f`, and read its lines; it ends with the block."""
         pipe = asyncio.subprocess.PIPE
         null = asyncio.subprocess.DEVNULL
-        process = await asyncio.create_subprocess_exec(*self._argv(*args), stdin=null, stdout=pipe, stderr=null)
+        process = await asyncio.create_subprocess_exec(
+            *self._argv(*args), stdin=null, stdout=pipe, stderr=null
+        )
         stdout = process.stdout
         if stdout is None:
             raise errors.Invariant("kubectl was started without a pipe")
@@ -166,7 +170,9 @@ async def observe(kube: KubeClient) -> ClusterState:
     except errors.NotFound:
         service = None
     try:
-        clusters = msgspec.json.decode(await kube.list(RAY_CLUSTER, NAMESPACE), type=ClusterList).items
+        clusters = msgspec.json.decode(
+            await kube.list(RAY_CLUSTER, NAMESPACE), type=ClusterList
+        ).items
     except errors.NotFound:
         clusters = []
     pods = msgspec.json.decode(await kube.list(POD, NAMESPACE), type=PodList).items
@@ -189,7 +195,9 @@ class Watcher:
         self.state = ClusterState()
         self.answers: list[Answer] = []
 
-    async def wait(self, what: str, holds: Callable[[ClusterState], bool], *, timeout: float) -> None:
+    async def wait(
+        self, what: str, holds: Callable[[ClusterState], bool], *, timeout: float
+    ) -> None:
         """Observe until a condition holds; the error names what did not happen within `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
@@ -199,7 +207,9 @@ class Watcher:
                         return
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            raise errors.Unavailable(f"{what} did not happen within {timeout:.0f} s{self._why()}") from None
+            raise errors.Unavailable(
+                f"{what} did not happen within {timeout:.0f} s{self._why()}"
+            ) from None
 
     async def update(self) -> None:
         """Observe once; an API server that does not answer leaves the last state."""
@@ -225,5 +235,8 @@ class Watcher:
         service = self.state.service
         if service is None:
             return ""
-        conditions = [f"{each.type} {each.status}: {each.message or each.reason}" for each in service.status.conditions]
+        conditions = [
+            f"{each.type} {each.status}: {each.message or each.reason}"
+            for each in service.status.conditions
+        ]
         return "; " + "; ".join(conditions) if conditions else ""

@@ -53,7 +53,9 @@ def gateway_for(*, in_steps: bool, is_kept: bool, wanted: bool) -> Gateway:
     The first answer never waits for it. Raises `InvalidSpec` for an upgrade in steps without one.
     """
     if in_steps and not wanted:
-        raise errors.InvalidSpec("--no-gateway excludes --strategy incremental, which moves the traffic by a Gateway")
+        raise errors.InvalidSpec(
+            "--no-gateway excludes --strategy incremental, which moves the traffic by a Gateway"
+        )
     return Gateway.LATER if wanted and (in_steps or is_kept) else Gateway.NONE
 
 
@@ -74,7 +76,9 @@ def start_cluster(
     return msgspec.json.decode(_raybus(command), type=Cluster, dec_hook=_path)
 
 
-async def prepare(driver: str, *, gateway: bool = False, more_images: Sequence[str] = ()) -> list[Path]:
+async def prepare(
+    driver: str, *, gateway: bool = False, more_images: Sequence[str] = ()
+) -> list[Path]:
     """Build, at the same time, the node's programs and the images that are not in the cache; return the images.
 
     Programs keep the processors busy, images mostly the network and the disk.
@@ -86,7 +90,9 @@ async def prepare(driver: str, *, gateway: bool = False, more_images: Sequence[s
         async with asyncio.TaskGroup() as group:
             if await _builds_programs(driver):
                 group.create_task(binaries.obtain(programs, Settings.from_environment(), progress))
-            images = group.create_task(asyncio.to_thread(builder.ensure, (*wanted, "pause"), progress=progress))
+            images = group.create_task(
+                asyncio.to_thread(builder.ensure, (*wanted, "pause"), progress=progress)
+            )
     except BaseExceptionGroup as met:
         problems = met.subgroup(ClusterError)
         if problems is None:
@@ -117,9 +123,13 @@ def _named(name: str | None) -> list[str]:
 
 def _raybus(command: Sequence[str]) -> bytes:
     """Run one of our own commands; its progress goes to the user, its result is returned."""
-    done = subprocess.run([sys.executable, "-m", "raybus_cli.main", *command], stdout=subprocess.PIPE, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "raybus_cli.main", *command], stdout=subprocess.PIPE, check=False
+    )
     if done.returncode != 0:
-        raise errors.Rejected(f"raybus {' '.join(command[:2])} failed with exit code {done.returncode}")
+        raise errors.Rejected(
+            f"raybus {' '.join(command[:2])} failed with exit code {done.returncode}"
+        )
     return done.stdout
 
 
@@ -147,7 +157,9 @@ class LateGateway:
         end = self._output.seek(0, 2)
         self._output.seek(max(0, end - _TAIL))
         lines = self._output.read().decode(errors="replace").split("\n")
-        return next((shown for line in reversed(lines) if (shown := line.strip(_MARKS))), "starting")
+        return next(
+            (shown for line in reversed(lines) if (shown := line.strip(_MARKS))), "starting"
+        )
 
     @property
     def has_ended(self) -> bool:
@@ -173,7 +185,10 @@ async def adding_gateway(command: Sequence[str]) -> AsyncGenerator[LateGateway]:
     """Run the command while the block runs, at the lowest priority."""
     with tempfile.TemporaryFile() as output:
         process = await asyncio.create_subprocess_exec(
-            *("nice", "-n", "19", *command), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output
+            *("nice", "-n", "19", *command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
         )
         late = LateGateway(process, output)
         try:
@@ -211,7 +226,9 @@ def manifest(text: str, load: Load) -> str:
         if document["kind"] == "Pod":
             given = msgspec.structs.asdict(load)
             arguments = [
-                argument for name, value in given.items() for argument in (f"--{name.replace('_', '-')}", str(value))
+                argument
+                for name, value in given.items()
+                for argument in (f"--{name.replace('_', '-')}", str(value))
             ]
             document["spec"]["containers"][0]["args"] = arguments
     return yaml.safe_dump_all(documents, sort_keys=False)

@@ -12,7 +12,14 @@ import msgspec
 from common import errors, names
 from common.kube.client import KubeClient
 from raybus_cli.demo import demo_cluster, tally
-from raybus_cli.demo.cluster_state import LOAD_POD, NAMESPACE, SERVICE, ClusterState, Kubectl, Watcher
+from raybus_cli.demo.cluster_state import (
+    LOAD_POD,
+    NAMESPACE,
+    SERVICE,
+    ClusterState,
+    Kubectl,
+    Watcher,
+)
 from raybus_cli.demo.demo_cluster import LateGateway, Load
 from raybus_cli.demo.tally import Receipt, StepDuration, Window
 from raybus_cli.demo.view import Frame, View
@@ -73,9 +80,13 @@ class Scenario:
         """Put raybus on the cluster and wait until each of its pods is ready."""
         with self._stepping("install raybus"):
             overlay = self._plan.overlay or self._plan.manifests / "overlays/local"
-            await self._kubectl.run("apply", "--server-side", "-k", str(self._plan.manifests / "crds"))
+            await self._kubectl.run(
+                "apply", "--server-side", "-k", str(self._plan.manifests / "crds")
+            )
             await self._kubectl.run("apply", "-k", str(overlay))
-            await self._watch.wait("raybus getting ready", _raybus_is_ready, timeout=self._plan.timeout)
+            await self._watch.wait(
+                "raybus getting ready", _raybus_is_ready, timeout=self._plan.timeout
+            )
 
     async def serve(self) -> None:
         """Start version 1, without anything of an earlier run."""
@@ -83,7 +94,9 @@ class Scenario:
             if await self._has_namespace():
                 what = ("rayservice,pod", "-n", NAMESPACE, SERVICE, LOAD_POD)
                 await self._kubectl.run("delete", *what, "--ignore-not-found", "--wait=false")
-            await self._watch.wait("an earlier run going away", _is_empty, timeout=self._plan.timeout)
+            await self._watch.wait(
+                "an earlier run going away", _is_empty, timeout=self._plan.timeout
+            )
         with self._stepping("version 1 gets ready"):
             await self._kubectl.run("apply", "-k", str(self._version(1)))
             await self._watch.wait("version 1 getting ready", _serves, timeout=self._plan.timeout)
@@ -91,8 +104,12 @@ class Scenario:
     async def first_answer(self) -> str:
         """Send a request through the API server to the service until it is answered; return the answer."""
         # Where a Gateway will take the requests there is no Service for all clusters, but one for each.
-        selected = SERVICE if self._plan.strategy is Strategy.BLUE_GREEN else self._watch.state.active
-        path = f"/api/v1/namespaces/{NAMESPACE}/services/{names.serve_service(selected)}:8000/proxy/"
+        selected = (
+            SERVICE if self._plan.strategy is Strategy.BLUE_GREEN else self._watch.state.active
+        )
+        path = (
+            f"/api/v1/namespaces/{NAMESPACE}/services/{names.serve_service(selected)}:8000/proxy/"
+        )
         problem = ""
         with self._stepping("first answer"):
             for _ in range(ANSWER_ATTEMPTS):
@@ -141,14 +158,20 @@ class Scenario:
 
     async def _upgrade_under_load(self, old: str) -> None:
         with self._stepping("load on version 1"):
-            await self._watch.wait("the first answer", lambda _: bool(self._watch.answers), timeout=60)
+            await self._watch.wait(
+                "the first answer", lambda _: bool(self._watch.answers), timeout=60
+            )
             await self._watch.rest(self._plan.before_seconds)
         with self._stepping("version 2 gets ready, traffic moves"):
             self._window = Window(began=time.time())  # noqa: TID251  (compared with the load's own wall clock)
             await self._kubectl.run("apply", "-k", str(self._version(2)))
-            await self._watch.wait("version 2 taking over", lambda w: _has_moved(w, old), timeout=self._plan.timeout)
+            await self._watch.wait(
+                "version 2 taking over", lambda w: _has_moved(w, old), timeout=self._plan.timeout
+            )
         with self._stepping("the old cluster goes"):
-            await self._watch.wait("the old cluster going", lambda w: _is_gone(w, old), timeout=self._plan.timeout)
+            await self._watch.wait(
+                "the old cluster going", lambda w: _is_gone(w, old), timeout=self._plan.timeout
+            )
             self._window = msgspec.structs.replace(self._window, ended=time.time())  # noqa: TID251  (as above)
         with self._stepping("load on version 2"):
             await self._watch.rest(self._plan.after_seconds)
@@ -158,7 +181,9 @@ class Scenario:
     async def _start_load(self) -> None:
         with self._stepping("start the load"):
             text = await self._kubectl.run("kustomize", str(self._plan.manifests / "demo/load"))
-            await self._kubectl.run("apply", "-f", "-", stdin=demo_cluster.manifest(text, await self._load()))
+            await self._kubectl.run(
+                "apply", "-f", "-", stdin=demo_cluster.manifest(text, await self._load())
+            )
             await self._watch.wait("the load starting", _load_runs, timeout=120)
 
     async def _expect_a_gateway(self) -> None:
@@ -178,17 +203,25 @@ class Scenario:
             return self._plan.load
         where = ("gateway", f"{SERVICE}-gateway", "-n", NAMESPACE)
         await self._kubectl.run("wait", *where, "--for=condition=Programmed", "--timeout=60s")
-        address = await self._kubectl.run("get", *where, "-o", "jsonpath={.status.addresses[0].value}")
+        address = await self._kubectl.run(
+            "get", *where, "-o", "jsonpath={.status.addresses[0].value}"
+        )
         return msgspec.structs.replace(self._plan.load, url=f"http://{address}/", retry="none")
 
     def _version(self, number: int) -> Path:
         return self._plan.manifests / FOLDERS[self._plan.strategy][number - 1]
 
     async def _stop_load(self) -> None:
-        await self._kubectl.run("delete", "pod", "-n", NAMESPACE, LOAD_POD, "--wait=false", "--ignore-not-found")
+        await self._kubectl.run(
+            "delete", "pod", "-n", NAMESPACE, LOAD_POD, "--wait=false", "--ignore-not-found"
+        )
 
     async def _has_namespace(self) -> bool:
-        return bool(await self._kubectl.run("get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name"))
+        return bool(
+            await self._kubectl.run(
+                "get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name"
+            )
+        )
 
     @contextmanager
     def _stepping(self, name: str) -> Generator[None]:
@@ -223,7 +256,10 @@ def _is_empty(state: ClusterState) -> bool:
 
 def _serves(state: ClusterState) -> bool:
     return (
-        state.service is not None and state.service.is_ready and not state.service.is_upgrading and bool(state.active)
+        state.service is not None
+        and state.service.is_ready
+        and not state.service.is_upgrading
+        and bool(state.active)
     )
 
 
@@ -236,4 +272,6 @@ def _has_moved(state: ClusterState, old: str) -> bool:
 
 
 def _is_gone(state: ClusterState, old: str) -> bool:
-    return old not in state.clusters and not any(pod.metadata.labels.get("ray.io/cluster") == old for pod in state.pods)
+    return old not in state.clusters and not any(
+        pod.metadata.labels.get("ray.io/cluster") == old for pod in state.pods
+    )

@@ -90,14 +90,17 @@ def count(answers: Sequence[Answer], window: Window) -> Figures:
         by_answer=dict(sorted(Counter(_describe(answer) for answer in answers).items())),
         phases=[_phase(name, answers, window) for name in PHASES],
         failures=[
-            f"{_describe(each)} after {each.seconds:.1f} s ({each.error or each.status})" for each in failures[:5]
+            f"{_describe(each)} after {each.seconds:.1f} s ({each.error or each.status})"
+            for each in failures[:5]
         ],
     )
 
 
 def share(answers: Sequence[Answer], *, since: float) -> dict[str, float]:
     """Return the share of each version among the answers to requests that started since a moment, 0 … 1."""
-    recent = Counter(each.version for each in answers if each.at >= since and each.version is not None)
+    recent = Counter(
+        each.version for each in answers if each.at >= since and each.version is not None
+    )
     total = sum(recent.values())
     return {version: number / total for version, number in sorted(recent.items())} if total else {}
 
@@ -169,7 +172,9 @@ def _steps(receipt: Receipt) -> Table:
 
 
 def _answers(receipt: Receipt) -> Table:
-    table = Table("answer", "requests", title="Requests by version and status", title_justify="left")
+    table = Table(
+        "answer", "requests", title="Requests by version and status", title_justify="left"
+    )
     table.columns[1].justify = "right"
     for answer, number in receipt.traffic.by_answer.items():
         table.add_row(answer, str(number))

@@ -63,9 +63,13 @@ class View:
 def line(frame: Frame) -> str:
     """Return a frame as one plain line."""
     share = (
-        ", ".join(f"version {version} {100 * part:.0f} %" for version, part in frame.share.items()) or "no answers yet"
+        ", ".join(f"version {version} {100 * part:.0f} %" for version, part in frame.share.items())
+        or "no answers yet"
     )
-    clusters = ", ".join(f"{name} {frame.state.role(name)}" for name in frame.state.clusters) or "no cluster"
+    clusters = (
+        ", ".join(f"{name} {frame.state.role(name)}" for name in frame.state.clusters)
+        or "no cluster"
+    )
     return (
         f"{frame.elapsed:6.1f} s  {frame.step}: {share}; "
         f"{frame.figures.requests} requests, {frame.figures.failed} failed; {clusters}"
@@ -96,7 +100,9 @@ def _pods(frame: Frame) -> Table:
     table = Table("cluster", "role", "pod", "state")
     for pod in frame.state.pods:
         cluster = pod.metadata.labels.get("ray.io/cluster", "")
-        table.add_row(cluster, frame.state.role(cluster), pod.metadata.name, cluster_state.pod_state(pod))
+        table.add_row(
+            cluster, frame.state.role(cluster), pod.metadata.name, cluster_state.pod_state(pod)
+        )
     for pod in frame.state.raybus:
         table.add_row("", "raybus", pod.metadata.name, cluster_state.pod_state(pod))
     return table

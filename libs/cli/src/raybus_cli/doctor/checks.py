@@ -25,7 +25,9 @@ STALE: Final = timedelta(seconds=60)
 """A Lease that was not renewed for so long has no holder, however far clocks are apart."""
 SHOWN: Final = 10
 """RayServices with a fault that have a check of their own."""
-INSTALL: Final = "install raybus: 'kubectl apply -k deploy/overlays/production'; is --raybus-namespace right?"
+INSTALL: Final = (
+    "install raybus: 'kubectl apply -k deploy/overlays/production'; is --raybus-namespace right?"
+)
 
 
 def all_of(facts: Facts, *, now: datetime) -> list[Check]:
@@ -47,7 +49,9 @@ def all_of(facts: Facts, *, now: datetime) -> list[Check]:
 def _services(facts: Facts) -> Iterator[Check]:
     if facts.deployments is None:
         yield Check(
-            name="services", state=CheckState.UNKNOWN, text=f"you may not read Deployments in {facts.namespace}"
+            name="services",
+            state=CheckState.UNKNOWN,
+            text=f"you may not read Deployments in {facts.namespace}",
         )
         return
     held = {each.metadata.name: each for each in facts.deployments}
@@ -74,9 +78,18 @@ def _workload(found: Workload, name: str, namespace: str) -> Check:
     if ready < wanted:
         remedy = f"see 'kubectl -n {namespace} get pods -l app.kubernetes.io/name={name}'"
         return Check(name=name, state=CheckState.WARNING, text=text, remedy=remedy)
-    if tag.removeprefix("v")[:1].isdigit() and tag.removeprefix("v") != VERSION and name in SERVICES:
+    if (
+        tag.removeprefix("v")[:1].isdigit()
+        and tag.removeprefix("v") != VERSION
+        and name in SERVICES
+    ):
         text = f"{text}; this command line is {VERSION}"
-        return Check(name=name, state=CheckState.WARNING, text=text, remedy="use the command line of that version")
+        return Check(
+            name=name,
+            state=CheckState.WARNING,
+            text=text,
+            remedy="use the command line of that version",
+        )
     return Check(name=name, state=CheckState.OK, text=text)
 
 
@@ -88,26 +101,46 @@ def _image(template: Json) -> str:
 
 def _nats(facts: Facts) -> Check:
     if facts.stateful_sets is None:
-        return Check(name="nats", state=CheckState.UNKNOWN, text=f"you may not read StatefulSets in {facts.namespace}")
+        return Check(
+            name="nats",
+            state=CheckState.UNKNOWN,
+            text=f"you may not read StatefulSets in {facts.namespace}",
+        )
     found = next((each for each in facts.stateful_sets if each.metadata.name == "nats"), None)
     if found is None:
         text = f"there is no StatefulSet nats in namespace {facts.namespace}; raybus may use another NATS"
-        return Check(name="nats", state=CheckState.WARNING, text=text, remedy="see RAYBUS_NATS_URL of the services")
+        return Check(
+            name="nats",
+            state=CheckState.WARNING,
+            text=text,
+            remedy="see RAYBUS_NATS_URL of the services",
+        )
     return _workload(found, "nats", facts.namespace)
 
 
 def _leader(facts: Facts, *, now: datetime) -> Check:
     if facts.leases is None:
-        return Check(name="leader", state=CheckState.UNKNOWN, text=f"you may not read Leases in {facts.namespace}")
+        return Check(
+            name="leader",
+            state=CheckState.UNKNOWN,
+            text=f"you may not read Leases in {facts.namespace}",
+        )
     found = next((each for each in facts.leases if each.metadata.name == LEADER), None)
     remedy = f"see 'kubectl -n {facts.namespace} logs deploy/watcher'"
     if found is None or not found.spec.holder_identity:
-        return Check(name="leader", state=CheckState.FAILED, text=f"the Lease {LEADER} has no holder", remedy=remedy)
+        return Check(
+            name="leader",
+            state=CheckState.FAILED,
+            text=f"the Lease {LEADER} has no holder",
+            remedy=remedy,
+        )
     renewed = found.spec.renew_time
     if renewed is None or now - renewed > STALE:
         text = f"{found.spec.holder_identity} has not renewed the Lease {LEADER} since {renewed or 'ever'}"
         return Check(name="leader", state=CheckState.FAILED, text=text, remedy=remedy)
-    return Check(name="leader", state=CheckState.OK, text=f"{found.spec.holder_identity} publishes the state")
+    return Check(
+        name="leader", state=CheckState.OK, text=f"{found.spec.holder_identity} publishes the state"
+    )
 
 
 def _partitions(facts: Facts, *, now: datetime) -> Iterator[Check]:
@@ -125,7 +158,12 @@ def _partitions(facts: Facts, *, now: datetime) -> Iterator[Check]:
         remedy = f"see 'kubectl -n {facts.namespace} logs deploy/{service}'; a hand-over takes some seconds"
         text = f"{len(set(held))} of {PARTITIONS} held by {replicas} replica(s)"
         if twice:
-            yield Check(name=name, state=CheckState.FAILED, text=f"{text}; {twice} held twice", remedy=remedy)
+            yield Check(
+                name=name,
+                state=CheckState.FAILED,
+                text=f"{text}; {twice} held twice",
+                remedy=remedy,
+            )
         elif missing:
             yield Check(name=name, state=CheckState.FAILED, text=text, remedy=remedy)
         else:
@@ -143,7 +181,9 @@ def _certificate(facts: Facts, *, now: datetime) -> Check:
         return Check(name=name, state=CheckState.FAILED, text="cannot be read", remedy=remedy)
     text = f"good until {end:%Y-%m-%d}"
     if end <= now:
-        return Check(name=name, state=CheckState.FAILED, text=f"ended on {end:%Y-%m-%d}", remedy=remedy)
+        return Check(
+            name=name, state=CheckState.FAILED, text=f"ended on {end:%Y-%m-%d}", remedy=remedy
+        )
     if end - now < SOON:
         return Check(name=name, state=CheckState.WARNING, text=text, remedy=remedy)
     return Check(name=name, state=CheckState.OK, text=text)
@@ -152,12 +192,19 @@ def _certificate(facts: Facts, *, now: datetime) -> Check:
 def _ray_services(facts: Facts) -> Iterator[Check]:
     """Yield the number of RayServices in each phase, and one check for each that has a fault."""
     if facts.ray_services is None:
-        yield Check(name="RayServices", state=CheckState.UNKNOWN, text="you may not read RayServices of all namespaces")
+        yield Check(
+            name="RayServices",
+            state=CheckState.UNKNOWN,
+            text="you may not read RayServices of all namespaces",
+        )
         return
     ours = [each for each in facts.ray_services if each.manager == labels.MANAGED_BY_US]
     current = [(each.metadata, phases.of(each)) for each in ours]
     counts = Counter(each.phase for _, each in current)
-    text = ", ".join(f"{number} {phase}" for phase, number in sorted(counts.items())) or "there is none"
+    text = (
+        ", ".join(f"{number} {phase}" for phase, number in sorted(counts.items()))
+        or "there is none"
+    )
     yield Check(name="RayServices", state=CheckState.OK, text=text)
     wrong = [(meta, each) for meta, each in current if phases.tone(each.phase) is Tone.BAD]
     for meta, each in wrong[:SHOWN]:
@@ -169,4 +216,9 @@ def _ray_services(facts: Facts) -> Iterator[Check]:
         )
     if wrong[SHOWN:]:
         text = f"{len(wrong[SHOWN:])} more have a fault"
-        yield Check(name="other RayServices", state=CheckState.WARNING, text=text, remedy="'raybus list -A' shows all")
+        yield Check(
+            name="other RayServices",
+            state=CheckState.WARNING,
+            text=text,
+            remedy="'raybus list -A' shows all",
+        )

@@ -40,7 +40,9 @@ def draw(found: Sequence[Check], *, is_ascii: bool = False) -> RenderableType:
     """Return the report, in ASCII for an output that cannot show more."""
     shown = list(_lines(found, is_ascii=is_ascii))
     if is_ascii:
-        shown = [Text(line.plain.encode("ascii", "replace").decode(), spans=line.spans) for line in shown]
+        shown = [
+            Text(line.plain.encode("ascii", "replace").decode(), spans=line.spans) for line in shown
+        ]
     return Group(*shown)
 
 
@@ -57,8 +59,13 @@ def _lines(found: Sequence[Check], *, is_ascii: bool) -> Iterator[Text]:
                 yield Text(f"  {arrow} see {each.hint}")
         yield Text()
     counts = Counter(each.state for each in found)
-    worst = next((state for state in MARKS if counts[state] and state is not CheckState.UNKNOWN), CheckState.UNKNOWN)
-    numbers = ", ".join(f"{counts[state]} {mark.noun}" for state, mark in MARKS.items() if counts[state])
+    worst = next(
+        (state for state in MARKS if counts[state] and state is not CheckState.UNKNOWN),
+        CheckState.UNKNOWN,
+    )
+    numbers = ", ".join(
+        f"{counts[state]} {mark.noun}" for state, mark in MARKS.items() if counts[state]
+    )
     yield Text.assemble("Result ", _mark(worst, is_ascii=is_ascii), f" {numbers}")
 
 
@@ -69,11 +76,16 @@ def _mark(state: CheckState, *, is_ascii: bool) -> tuple[str, str]:
 
 def doctor(
     raybus_namespace: RaybusNamespaceOption = "raybus",
-    pre: Annotated[bool, typer.Option("--pre", help="Check a cluster before an installation.")] = False,
+    pre: Annotated[
+        bool, typer.Option("--pre", help="Check a cluster before an installation.")
+    ] = False,
     wait: Annotated[
         float,
         typer.Option(
-            "--wait", parser=waiting.seconds, metavar="DURATION", help="Check again until no check fails: 5m, 90s."
+            "--wait",
+            parser=waiting.seconds,
+            metavar="DURATION",
+            help="Check again until no check fails: 5m, 90s.",
         ),
     ] = 0,
     output: ReportOption = Output.TEXT,
@@ -94,7 +106,9 @@ def doctor(
     async def work(kube: KubeClient) -> list[Check]:
         async def read() -> list[Check]:
             if pre:
-                return prerequisites.before_installation(await survey.prerequisites(kube, raybus_namespace))
+                return prerequisites.before_installation(
+                    await survey.prerequisites(kube, raybus_namespace)
+                )
             return checks.all_of(await survey.survey(kube, raybus_namespace), now=session.now())
 
         return await waiting.until(read, _pending, limit=wait)

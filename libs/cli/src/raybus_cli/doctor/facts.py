@@ -75,7 +75,9 @@ class StorageClass(ApiStruct, frozen=True, kw_only=True):
     @property
     def is_default(self) -> bool:
         """Return whether volumes without a class get this one."""
-        return self.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
+        return (
+            self.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
+        )
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):

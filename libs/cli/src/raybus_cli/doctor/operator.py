@@ -60,7 +60,11 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def namespaces(self) -> frozenset[str]:
         """Return the namespaces that it watches; empty for all, and where a configuration file has them."""
-        given = self.flags.get("watch-namespace") or self.environment.get("RAYBUS_WATCH_NAMESPACES") or ""
+        given = (
+            self.flags.get("watch-namespace")
+            or self.environment.get("RAYBUS_WATCH_NAMESPACES")
+            or ""
+        )
         return frozenset(filter(None, map(str.strip, given.split(","))))
 
     @property
@@ -76,22 +80,33 @@ def kuberay(deployments: Iterable[Workload]) -> list[Workload]:
 
 def raybus(deployments: Iterable[Workload], namespace: str) -> list[Workload]:
     """Return the services of raybus that are installed in a namespace."""
-    return [each for each in deployments if each.metadata.namespace == namespace and each.metadata.name in RAYBUS]
+    return [
+        each
+        for each in deployments
+        if each.metadata.namespace == namespace and each.metadata.name in RAYBUS
+    ]
 
 
 def sources(found: Workload) -> list[str]:
     """Return the ConfigMaps from which a Deployment's container has its environment."""
-    held = (cast("Json", each.get("configMapRef") or {}) for each in _items(_container(found), "envFrom"))
+    held = (
+        cast("Json", each.get("configMapRef") or {})
+        for each in _items(_container(found), "envFrom")
+    )
     return [str(each["name"]) for each in held if "name" in each]
 
 
-def of(found: Workload, more: Mapping[str, str] | None = None, *, file_variable: str = OPERATOR_FILE) -> Operator:
+def of(
+    found: Workload, more: Mapping[str, str] | None = None, *, file_variable: str = OPERATOR_FILE
+) -> Operator:
     """Read a Deployment; `more` are the variables that ConfigMaps give to its container."""
     container = _container(found)
     image = str(container.get("image") or "")
     flags = parse_flags(_texts(container, "args") + _texts(container, "command")[1:])
     own = {
-        str(each["name"]): str(each.get("value") or "") for each in _items(container, "env") if "valueFrom" not in each
+        str(each["name"]): str(each.get("value") or "")
+        for each in _items(container, "env")
+        if "valueFrom" not in each
     }
     environment = {**(more or {}), **own}
     path = flags.get("config") or environment.get(file_variable, "")
@@ -148,12 +163,22 @@ def _mounted(found: Workload, container: Json, path: str) -> Mounted | None:
     """Return the ConfigMap and the key behind a path in a container."""
     for mount in _items(container, "volumeMounts"):
         root, part = str(mount.get("mountPath", "")).rstrip("/"), str(mount.get("subPath") or "")
-        key = part if path == root and part else path.removeprefix(f"{root}/") if path.startswith(f"{root}/") else ""
-        named = (each for each in _items(_pod(found), "volumes") if each.get("name") == mount.get("name"))
+        key = (
+            part
+            if path == root and part
+            else path.removeprefix(f"{root}/")
+            if path.startswith(f"{root}/")
+            else ""
+        )
+        named = (
+            each for each in _items(_pod(found), "volumes") if each.get("name") == mount.get("name")
+        )
         volume: Json | None = next(named, None)
         source = cast("Mapping[str, object]", (volume or {}).get("configMap") or {})
         if key and source.get("name"):
-            renamed = {str(each["path"]): str(each["key"]) for each in _items(dict(source), "items")}
+            renamed = {
+                str(each["path"]): str(each["key"]) for each in _items(dict(source), "items")
+            }
             return Mounted(str(source["name"]), renamed.get(key, key))
     return None
 

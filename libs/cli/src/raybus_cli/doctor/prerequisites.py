@@ -13,7 +13,9 @@ from raybus_cli.doctor.facts import Facts, Watching
 OLDEST: Final = (1, 27)
 """The oldest minor version of Kubernetes that raybus is tried with."""
 APPLY: Final = "apply them: 'kubectl apply --server-side -k deploy/crds'"
-APPLY_POLICIES: Final = f"apply it: 'kubectl apply --server-side -f deploy/crds/{upgrade_policy.FILE}'"
+APPLY_POLICIES: Final = (
+    f"apply it: 'kubectl apply --server-side -f deploy/crds/{upgrade_policy.FILE}'"
+)
 
 
 def before_installation(facts: Facts) -> list[Check]:
@@ -37,7 +39,10 @@ def server(facts: Facts) -> Check:
     if (int(parts[0]), int(parts[1])) < OLDEST:
         wanted = ".".join(map(str, OLDEST))
         return Check(
-            name=name, state=CheckState.WARNING, text=f"{text} is older than {wanted}", remedy="upgrade the cluster"
+            name=name,
+            state=CheckState.WARNING,
+            text=f"{text} is older than {wanted}",
+            remedy="upgrade the cluster",
         )
     return Check(name=name, state=CheckState.OK, text=text)
 
@@ -50,11 +55,17 @@ def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
     for name, want in ours.items():
         title = f"CRD {name}"
         if facts.definitions is None:
-            yield Check(name=title, state=CheckState.UNKNOWN, text="you may not read CustomResourceDefinitions")
+            yield Check(
+                name=title,
+                state=CheckState.UNKNOWN,
+                text="you may not read CustomResourceDefinitions",
+            )
             continue
         have = facts.definitions.get(name)
         if have is None and not is_installed:
-            yield Check(name=title, state=CheckState.OK, text="absent, so deploy/crds can be applied")
+            yield Check(
+                name=title, state=CheckState.OK, text="absent, so deploy/crds can be applied"
+            )
             continue
         if have is None and name == optional:
             text = "is not installed; RayServices have no upgrade policies"
@@ -76,7 +87,9 @@ def _fields(definition: Json) -> set[str]:
     """Return the fields of the spec of the version that is stored, down to worker groups, by path."""
     versions = cast("list[Json]", definition["spec"]["versions"])
     stored = next((each for each in versions if each.get("storage")), None)
-    schema: Json = {} if stored is None else stored["schema"]["openAPIV3Schema"]["properties"].get("spec", {})
+    schema: Json = (
+        {} if stored is None else stored["schema"]["openAPIV3Schema"]["properties"].get("spec", {})
+    )
     return set(_paths(schema, "spec", depth=4))
 
 
@@ -92,22 +105,35 @@ def gateways(facts: Facts) -> Check:
     """Check the Gateway API, and the classes that RayServices name."""
     name, needed = "Gateway API", ", ".join(sorted(facts.asked_classes))
     if facts.gateway_versions is None:
-        return Check(name=name, state=CheckState.UNKNOWN, text="the API server does not list its groups")
+        return Check(
+            name=name, state=CheckState.UNKNOWN, text="the API server does not list its groups"
+        )
     if not facts.gateway_versions:
         text = "is not installed; upgrades in steps need it"
         state = CheckState.FAILED if needed else CheckState.WARNING
         return Check(
-            name=name, state=state, text=text, remedy="install it and a controller for it, such as Envoy Gateway"
+            name=name,
+            state=state,
+            text=text,
+            remedy="install it and a controller for it, such as Envoy Gateway",
         )
     accepted = {
         each.metadata.name
         for each in facts.gateway_classes or []
-        if any((condition.type, condition.status) == ("Accepted", "True") for condition in each.status.conditions)
+        if any(
+            (condition.type, condition.status) == ("Accepted", "True")
+            for condition in each.status.conditions
+        )
     }
     missing = sorted(facts.asked_classes - accepted)
     if missing and facts.gateway_classes is not None:
         text = f"no controller has accepted GatewayClass {missing[0]}, which a RayService names"
-        return Check(name=name, state=CheckState.FAILED, text=text, remedy="install a controller that serves it")
+        return Check(
+            name=name,
+            state=CheckState.FAILED,
+            text=text,
+            remedy="install a controller that serves it",
+        )
     served = f"{', '.join(facts.gateway_versions)}; accepted classes: {', '.join(sorted(accepted)) or 'none'}"
     return Check(name=name, state=CheckState.OK, text=served)
 
@@ -116,13 +142,19 @@ def kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
     """Check that KubeRay's operator does not watch the namespaces of raybus."""
     name = "KubeRay"
     if facts.kuberay is None:
-        return Check(name=name, state=CheckState.UNKNOWN, text="you may not read Deployments of all namespaces")
+        return Check(
+            name=name,
+            state=CheckState.UNKNOWN,
+            text="you may not read Deployments of all namespaces",
+        )
     if not facts.kuberay:
         text = "does not run beside raybus" if is_installed else "does not run"
         return Check(name=name, state=CheckState.OK, text=text)
     shared = [each for each in facts.kuberay if not _is_apart(each, facts.watch_namespaces)]
     if not shared:
-        text = f"{_running(facts.kuberay)}; raybus watches {', '.join(sorted(facts.watch_namespaces))}"
+        text = (
+            f"{_running(facts.kuberay)}; raybus watches {', '.join(sorted(facts.watch_namespaces))}"
+        )
         return Check(name=name, state=CheckState.OK, text=text)
     remedy = (
         "two operators on the same objects overwrite each other unless they share the leader Lease: scale one to 0, "
@@ -139,7 +171,10 @@ def _is_apart(found: Watching, ours: frozenset[str]) -> bool:
 
 
 def _running(found: list[Watching]) -> str:
-    scopes = (f" and watches {', '.join(sorted(each.namespaces))}" if each.namespaces else "" for each in found)
+    scopes = (
+        f" and watches {', '.join(sorted(each.namespaces))}" if each.namespaces else ""
+        for each in found
+    )
     return f"runs in {', '.join(f'{each.place}{scope}' for each, scope in zip(found, scopes, strict=True))}"
 
 
@@ -150,8 +185,17 @@ def rights(facts: Facts) -> Iterator[Check]:
         name = "your rights" if subject == "you" else f"rights of {subject}"
         lacking = [f"{each.verb} {each.resource}" for each in own if each.is_allowed is False]
         if lacking:
-            remedy = "request them" if subject == "you" else "apply the Roles and bindings of deploy/ again"
-            yield Check(name=name, state=CheckState.FAILED, text=f"lacking: {', '.join(lacking)}", remedy=remedy)
+            remedy = (
+                "request them"
+                if subject == "you"
+                else "apply the Roles and bindings of deploy/ again"
+            )
+            yield Check(
+                name=name,
+                state=CheckState.FAILED,
+                text=f"lacking: {', '.join(lacking)}",
+                remedy=remedy,
+            )
         elif any(each.is_allowed is None for each in own):
             yield Check(name=name, state=CheckState.UNKNOWN, text="you may not ask for them")
         else:
@@ -161,7 +205,9 @@ def rights(facts: Facts) -> Iterator[Check]:
 def _policies(facts: Facts) -> Check:
     name = "admission policies"
     if facts.has_admission_policies is None:
-        return Check(name=name, state=CheckState.UNKNOWN, text="the API server does not list its resources")
+        return Check(
+            name=name, state=CheckState.UNKNOWN, text="the API server does not list its resources"
+        )
     if not facts.has_admission_policies:
         text = "ValidatingAdmissionPolicy v1 is not served"
         remedy = "upgrade Kubernetes to 1.30, or remove rights/own-namespace from the overlay and do not use deploy/admission"

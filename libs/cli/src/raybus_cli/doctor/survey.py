@@ -15,13 +15,27 @@ from common.kube.client import Kube, KubeClient
 from common.kube.resources import CONFIG_MAP, LEASE, RAY_SERVICE, Resource
 from common.ray import serve_writer
 from raybus_cli.doctor import operator as operators
-from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, StorageClass, Watching, Workload
+from raybus_cli.doctor.facts import (
+    Facts,
+    GatewayClass,
+    Lease,
+    Right,
+    StorageClass,
+    Watching,
+    Workload,
+)
 
 T = TypeVar("T")
 DEPLOYMENT: Final = Resource(group="apps", kind="Deployment", plural="deployments")
 STATEFUL_SET: Final = Resource(group="apps", kind="StatefulSet", plural="statefulsets")
-GATEWAY_CLASS: Final = Resource(group="gateway.networking.k8s.io", kind="GatewayClass", plural="gatewayclasses")
-CRD: Final = Resource(group="apiextensions.k8s.io", kind="CustomResourceDefinition", plural="customresourcedefinitions")
+GATEWAY_CLASS: Final = Resource(
+    group="gateway.networking.k8s.io", kind="GatewayClass", plural="gatewayclasses"
+)
+CRD: Final = Resource(
+    group="apiextensions.k8s.io",
+    kind="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+)
 REVIEWS: Final = "/apis/authorization.k8s.io/v1"
 DEFINITIONS: Final = ("rayclusters.ray.io", "rayservices.ray.io", "upgradepolicies.raybus.io")
 _YOURS: Final = (
@@ -42,7 +56,9 @@ OF_SERVICES: Final = (
 )
 
 
-STORAGE_CLASS: Final = Resource(group="storage.k8s.io", kind="StorageClass", plural="storageclasses")
+STORAGE_CLASS: Final = Resource(
+    group="storage.k8s.io", kind="StorageClass", plural="storageclasses"
+)
 POLICIES: Final = "/apis/admissionregistration.k8s.io/v1"
 POLICY: Final = "validatingadmissionpolicies"
 TO_INSTALL: Final = (
@@ -95,7 +111,10 @@ async def survey(kube: KubeClient, namespace: str) -> Facts:
 
 async def prerequisites(kube: KubeClient, namespace: str) -> Facts:
     """Return the facts of a cluster before an installation in a namespace."""
-    inside = [await _right(kube, "you", None, "create", *each, namespace=namespace) for each in TO_INSTALL_INSIDE]
+    inside = [
+        await _right(kube, "you", None, "create", *each, namespace=namespace)
+        for each in TO_INSTALL_INSIDE
+    ]
     return Facts(
         namespace=namespace,
         server_version=await _version(kube),
@@ -104,7 +123,10 @@ async def prerequisites(kube: KubeClient, namespace: str) -> Facts:
         gateway_classes=await _all(kube, GATEWAY_CLASS, GatewayClass, None),
         asked_classes=_asked_classes(await _all(kube, RAY_SERVICE, RayService, None)),
         kuberay=await _kuberay(kube),
-        rights=[*[await _right(kube, "you", None, "create", *each) for each in TO_INSTALL], *inside],
+        rights=[
+            *[await _right(kube, "you", None, "create", *each) for each in TO_INSTALL],
+            *inside,
+        ],
         has_admission_policies=await _has_policies(kube),
         storage_classes=await _all(kube, STORAGE_CLASS, StorageClass, None),
     )
@@ -127,7 +149,9 @@ async def _definitions(kube: KubeClient) -> dict[str, dict[str, Any] | None] | N
     return found
 
 
-async def _all(kube: KubeClient, resource: Resource, view: type[T], namespace: str | None) -> list[T] | None:
+async def _all(
+    kube: KubeClient, resource: Resource, view: type[T], namespace: str | None
+) -> list[T] | None:
     body = await _unless_hidden(kube.list(resource, namespace))
     return None if body is None else msgspec.json.decode(body, type=Items[view]).items
 
@@ -141,7 +165,9 @@ def _certificates(servers: bytes | None) -> list[bytes] | None:
 
 async def _gateway_versions(kube: KubeClient) -> list[str] | None:
     try:
-        answer: Json = msgspec.json.decode(await kube.request("GET", f"/apis/{GATEWAY_CLASS.group}"))
+        answer: Json = msgspec.json.decode(
+            await kube.request("GET", f"/apis/{GATEWAY_CLASS.group}")
+        )
     except errors.NotFound:
         return []
     except errors.Forbidden:
@@ -199,7 +225,14 @@ async def _rights(kube: KubeClient, namespace: str) -> list[Right]:
 
 
 async def _right(
-    kube: KubeClient, subject: str, user: str | None, verb: str, group: str, resource: str, *, namespace: str = ""
+    kube: KubeClient,
+    subject: str,
+    user: str | None,
+    verb: str,
+    group: str,
+    resource: str,
+    *,
+    namespace: str = "",
 ) -> Right:
     """Ask the API server for a right, in one namespace or in the whole cluster."""
     attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}

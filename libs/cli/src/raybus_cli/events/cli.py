@@ -10,7 +10,12 @@ import typer
 from common import errors
 from common.clock import SystemClock
 from raybus_cli import printing, session
-from raybus_cli.arguments import ContextOption, KubeconfigOption, NamespaceOption, RaybusNamespaceOption
+from raybus_cli.arguments import (
+    ContextOption,
+    KubeconfigOption,
+    NamespaceOption,
+    RaybusNamespaceOption,
+)
 from raybus_cli.events import connection, run, show
 from raybus_cli.events.connection import NatsCredentialsOption, NatsOption
 from raybus_cli.events.run import Way
@@ -36,7 +41,9 @@ def events(
     since: Annotated[
         str | None, typer.Option(help="Start at this age (10m, 2d) or time (2026-01-31T10:00:00Z).")
     ] = None,
-    replay: Annotated[str | None, typer.Option(metavar="ID", help="Start with the event of this id.")] = None,
+    replay: Annotated[
+        str | None, typer.Option(metavar="ID", help="Start with the event of this id.")
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -99,7 +106,9 @@ async def _expect(place: Where, service: Service) -> None:
     """Raise `NotFound` for a RayService that does not exist, unless the user may not read it."""
     try:
         with contextlib.suppress(errors.Forbidden):
-            await session.connected(place, lambda kube: reader.service(kube, service.namespace, service.name))
+            await session.connected(
+                place, lambda kube: reader.service(kube, service.namespace, service.name)
+            )
     except errors.NotFound as problem:
         raise errors.NotFound(f"no events, and {session.line(problem)}") from problem
 

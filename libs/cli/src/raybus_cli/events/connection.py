@@ -40,7 +40,9 @@ ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (read from a configuration, not li
 NatsOption = Annotated[
     str | None,
     typer.Option(
-        "--nats", envvar="RAYBUS_NATS_URL", help="Address of a NATS server; default: that of the credentials."
+        "--nats",
+        envvar="RAYBUS_NATS_URL",
+        help="Address of a NATS server; default: that of the credentials.",
     ),
 ]
 NatsCredentialsOption = Annotated[
@@ -77,7 +79,9 @@ def _checked(url: str) -> str:
 
 def _credentials(folder: Path) -> tuple[Path, Path]:
     if not folder.is_dir():
-        raise errors.InvalidSpec(f"--nats-credentials {folder}: no such folder; name one that holds the seed of {USER}")
+        raise errors.InvalidSpec(
+            f"--nats-credentials {folder}: no such folder; name one that holds the seed of {USER}"
+        )
     places = (folder / "users" / f"{USER}.seed", folder / "seed")
     seed = next((place for place in places if place.is_file()), None)
     if seed is None:
@@ -153,7 +157,9 @@ class Forwarding:
 
 
 @contextlib.asynccontextmanager
-async def key(place: Where, namespace: str, forwarding: Forwarding) -> AsyncGenerator[tuple[Settings, Keys]]:
+async def key(
+    place: Where, namespace: str, forwarding: Forwarding
+) -> AsyncGenerator[tuple[Settings, Keys]]:
     """Yield how to connect through the forwarded port: with a key that is registered as long as the block lasts.
 
     The caller's own rights decide: to read and change the ConfigMap `nats-keys-subscriber`.
@@ -166,7 +172,12 @@ async def key(place: Where, namespace: str, forwarding: Forwarding) -> AsyncGene
         namespace=namespace,
         identity=f"{ENTRY}{now}-{token_hex(4)}",
     )
-    client = partial(KubeClient.connect, kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context)
+    client = partial(
+        KubeClient.connect,
+        kubeconfig=place.kubeconfig,
+        user_agent=USER_AGENT,
+        context=place.context,
+    )
     registration = Registration(settings, client)
     try:
         if old := [name for name in await registration.entries() if _is_left_behind(name, now)]:

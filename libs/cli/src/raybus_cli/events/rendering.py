@@ -35,13 +35,17 @@ def line(subject: str, payload: bytes) -> str:
         event = upgrade_events.decode(payload)
     except msgspec.DecodeError as problem:
         return _plain(f"{'(no time)':20}  {subject}  is no upgrade event: {problem}")
-    return _plain(f"{event.time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}  {service(event.source)}  {describe(event)}")
+    return _plain(
+        f"{event.time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}  {service(event.source)}  {describe(event)}"
+    )
 
 
 def describe(event: CloudEvent[Data]) -> str:
     """Return the description of an event, without time and RayService."""
     kind = upgrade_events.kind_of(event.type)
-    return _plain(sentence(event.data) if kind in upgrade_events.KINDS else f"{kind}: {_both(event.data)}")
+    return _plain(
+        sentence(event.data) if kind in upgrade_events.KINDS else f"{kind}: {_both(event.data)}"
+    )
 
 
 @singledispatch
@@ -130,7 +134,11 @@ def _(data: Failed) -> str:
 
 
 def _both(data: Data) -> str:
-    return f"{data.upgrade.old} → {data.upgrade.new}" if data.upgrade.old else f"first cluster {data.upgrade.new}"
+    return (
+        f"{data.upgrade.old} → {data.upgrade.new}"
+        if data.upgrade.old
+        else f"first cluster {data.upgrade.new}"
+    )
 
 
 def _change(upgrade: Upgrade, old: tuple[int, int], new: tuple[int, int]) -> str:

@@ -78,7 +78,9 @@ class Reader:
         name = f"{self._bus.current.inbox.rpartition('.')[2]}-{self._count}"
         source = Source(stream=EVENTS_STREAM, filter=self._subject, name=name, begin=self._begin)
         items: _Items = asyncio.Queue()
-        async with consume(self._bus, source, take=items.put_nowait, read=lambda: items.put_nowait(None)) as reading:
+        async with consume(
+            self._bus, source, take=items.put_nowait, read=lambda: items.put_nowait(None)
+        ) as reading:
             return await self._consume(reading, items, taker)
 
     async def _consume(self, reading: Reading, items: _Items, taker: Taker) -> str | None:
@@ -131,7 +133,10 @@ Read = Callable[[Way], Awaitable[None]]
 async def through(place: Where, namespace: str, read: Read) -> None:
     """Read from the NATS of a cluster."""
     forwarding = Forwarding(place, namespace)
-    async with connection.key(place, namespace, forwarding) as (settings, keys), asyncio.TaskGroup() as group:
+    async with (
+        connection.key(place, namespace, forwarding) as (settings, keys),
+        asyncio.TaskGroup() as group,
+    ):
         keeping = group.create_task(forwarding.keep())
         try:
             await read(Way(settings, FORWARD_SECONDS, keys))
@@ -146,7 +151,9 @@ async def show(way: Way, options: Options, write: Write, report: Report) -> int:
     """Show what is wanted, and return how many events; raise `NotFound` when there is no stream, or not the event to begin with."""
     shown = Show(options, write)
     async with reached(way) as reach:
-        await reach.read(options.subject, _begin(options), shown, is_patient=options.follow, report=report)
+        await reach.read(
+            options.subject, _begin(options), shown, is_patient=options.follow, report=report
+        )
     if shown.is_start_missing:
         raise errors.NotFound(
             f"no event with the id {options.replay!r} is stored"
@@ -162,7 +169,9 @@ class Reach:
         self._bus = bus
         self._settings = settings
 
-    async def read(self, subject: str, begin: Begin, taker: Taker, *, is_patient: bool, report: Report) -> None:
+    async def read(
+        self, subject: str, begin: Begin, taker: Taker, *, is_patient: bool, report: Report
+    ) -> None:
         """Hand events on until no more are wanted; raise `NotFound` when there is no stream."""
         try:
             await Reader(self._bus, subject, begin).run(taker, is_patient=is_patient, report=report)

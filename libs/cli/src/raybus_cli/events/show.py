@@ -60,7 +60,9 @@ def check_service(text: str | None, own: str = "") -> Service | None:
     if not slash and own:
         namespace, name = own, text
     if not (slash or own) or not NAME.fullmatch(namespace) or not NAME.fullmatch(name):
-        raise errors.InvalidSpec(f"{text!r} names no RayService: expected NAMESPACE/RAYSERVICE, such as default/chat")
+        raise errors.InvalidSpec(
+            f"{text!r} names no RayService: expected NAMESPACE/RAYSERVICE, such as default/chat"
+        )
     return Service(namespace, name)
 
 
@@ -81,7 +83,9 @@ def check_since(text: str | None, *, now: datetime) -> datetime | None:
             f"--since {text!r} is no time: expected how long ago (90s, 10m, 1h30m, 2d) or when (2026-01-31T10:00:00Z)"
         )
     if moment > now:
-        raise errors.InvalidSpec(f"--since {text!r} lies in the future; it is {now:%Y-%m-%dT%H:%M:%SZ} now")
+        raise errors.InvalidSpec(
+            f"--since {text!r} lies in the future; it is {now:%Y-%m-%dT%H:%M:%SZ} now"
+        )
     return moment
 
 
@@ -100,7 +104,9 @@ def _moment(text: str, *, now: datetime) -> datetime | None:
 def check_replay(text: str | None) -> str | None:
     """Return the id of an event."""
     if text is not None and not text.strip():
-        raise errors.InvalidSpec("--replay '': expected the id of an event; 'raybus events -o json' shows them")
+        raise errors.InvalidSpec(
+            "--replay '': expected the id of an event; 'raybus events -o json' shows them"
+        )
     return text
 
 
@@ -150,7 +156,11 @@ class Show:
             if identity.id != self._waits_for:
                 return True
             self._waits_for = None
-        line = _one_line(event.payload) if self._options.as_json else rendering.line(event.subject, event.payload)
+        line = (
+            _one_line(event.payload)
+            if self._options.as_json
+            else rendering.line(event.subject, event.payload)
+        )
         if self._is_held_back:
             self._last.append(line)
             return True

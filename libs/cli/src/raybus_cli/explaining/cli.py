@@ -78,14 +78,20 @@ def draw(found: Explanation, *, wide: bool = False) -> RenderableType:
     if not found.findings:
         calm = found.phase is Phase.READY
         lines.append(
-            Text("No blocking issues." if calm else "No blocking issues found; the RayService may still be starting.")
+            Text(
+                "No blocking issues."
+                if calm
+                else "No blocking issues found; the RayService may still be starting."
+            )
         )
     for number, each in enumerate(found.findings, start=1):
         lines.append(Text(f"{number}. {each.message}", style="bold"))
         shown = each.evidence if wide else each.evidence[:EVIDENCE]
         lines += [_indented(Text(line, style="dim")) for line in shown]
         if len(shown) < len(each.evidence):
-            lines.append(Text(f"   … and {len(each.evidence) - len(shown)} more: -o wide", style="dim"))
+            lines.append(
+                Text(f"   … and {len(each.evidence) - len(shown)} more: -o wide", style="dim")
+            )
         lines += [
             _indented(Text(f"→ {each.remedy}")),
             printing.command(f"   $ {each.command}"),
@@ -94,7 +100,12 @@ def draw(found: Explanation, *, wide: bool = False) -> RenderableType:
         lines += [Text(f"   {line}", style="dim") for line in each.detail.splitlines() if wide]
     if found.gates is not None:
         since = found.gates.since.astimezone(UTC)
-        lines.append(Text(f"Gates at {found.gates.weight} percent, since {since:%Y-%m-%dT%H:%M:%SZ}:", style="bold"))
+        lines.append(
+            Text(
+                f"Gates at {found.gates.weight} percent, since {since:%Y-%m-%dT%H:%M:%SZ}:",
+                style="bold",
+            )
+        )
         lines += [_indented(each) for each in gates.drawn(found.gates).split("\n")]
     if found.policy_edit is not None:
         lines.append(Text(found.policy_edit))

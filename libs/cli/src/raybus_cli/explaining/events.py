@@ -52,7 +52,13 @@ def with_events(snapshot: Snapshot, causes: list[Cause], *, now: datetime) -> li
         if not at:
             pod = event.regarding.name if event.regarding.kind == "Pod" else ""
             what = f"{event.reason}: {note}" if pod else f"{where}: {event.reason}: {note}"
-            new = Cause(rank=Rank.EVENT, code=code, what=what, pod=pod, remedy=remedies.event(snapshot, code))
+            new = Cause(
+                rank=Rank.EVENT,
+                code=code,
+                what=what,
+                pod=pod,
+                remedy=remedies.event(snapshot, code),
+            )
             more.setdefault((event.reason, note, pod), new)
     return [*found, *list(more.values())[:MOST]]
 
@@ -64,7 +70,12 @@ def code_of(event: Event) -> Code:
     if event.reason == Code.PODS_NOT_STARTING:
         return phase.of_text(event.note) or Code.PODS_NOT_STARTING
     known = {str(each): each for each in Code}
-    return _CODES.get(event.reason) or known.get(event.reason) or phase.of_text(event.note) or Code.WARNING
+    return (
+        _CODES.get(event.reason)
+        or known.get(event.reason)
+        or phase.of_text(event.note)
+        or Code.WARNING
+    )
 
 
 def is_contradicted(snapshot: Snapshot, event: Event) -> bool:
@@ -87,7 +98,9 @@ def _is_past_for_serve(snapshot: Snapshot, code: Code) -> bool:
             return details is not None
         case Code.SERVE_CONFIG_REFUSED if cluster is not None:
             given = observing.given(snapshot, cluster)
-            return given is not None and given.serve_config == snapshot.service.raw_spec.get("serveConfigV2")
+            return given is not None and given.serve_config == snapshot.service.raw_spec.get(
+                "serveConfigV2"
+            )
         case Code.APPLICATION_NOT_RUNNING if details is not None:
             states = [each.status for each in details.named().values()]
             return bool(states) and all(each == AppState.RUNNING for each in states)
@@ -115,15 +128,27 @@ def _is_past(pod: Pod, code: Code) -> bool:
 
 def _current(snapshot: Snapshot, *, now: datetime) -> Iterator[Event]:
     """Yield the Warnings about the present state, newest first, a repeated one once."""
-    stays = {pod.metadata.name for name in (snapshot.active, snapshot.pending) for pod in snapshot.pods_of(name)}
+    stays = {
+        pod.metadata.name
+        for name in (snapshot.active, snapshot.pending)
+        for pod in snapshot.pods_of(name)
+    }
     others = {pod.metadata.name for pod in snapshot.pods} - stays
     began = _began(snapshot)
     seen: set[tuple[str, str, str]] = set()
     for event in reversed(snapshot.events):
         key = (event.regarding.name, event.reason, event.note)
-        is_old = event.at is None or now - event.at > FRESH or (began is not None and event.at < began)
+        is_old = (
+            event.at is None or now - event.at > FRESH or (began is not None and event.at < began)
+        )
         is_elsewhere = event.regarding.kind == "Pod" and event.regarding.name in others
-        if event.type != "Warning" or is_old or is_elsewhere or key in seen or is_contradicted(snapshot, event):
+        if (
+            event.type != "Warning"
+            or is_old
+            or is_elsewhere
+            or key in seen
+            or is_contradicted(snapshot, event)
+        ):
             continue
         seen.add(key)
         yield event
@@ -134,7 +159,11 @@ def _is_evidence(event: Event, code: Code, cause: Cause) -> bool:
         return True
     if event.regarding.kind != "Pod":
         named = _POD.search(event.note)
-        return cause.code is code and code is not Code.WARNING and (named is None or named[1] in {cause.pod, ""})
+        return (
+            cause.code is code
+            and code is not Code.WARNING
+            and (named is None or named[1] in {cause.pod, ""})
+        )
     starts = {Code.IMAGE_PULL_FAILED, Code.PODS_NOT_STARTING, Code.OUT_OF_MEMORY}
     is_alike = cause.code is code or (cause.code in starts and code in starts)
     return cause.pod == event.regarding.name and is_alike
@@ -150,4 +179,8 @@ def _began(snapshot: Snapshot) -> datetime | None:
     if pending is not None:
         return pending.metadata.creation_timestamp
     upgrading = conditions.find(snapshot.service.status.conditions, "UpgradeInProgress")
-    return upgrading.last_transition_time if upgrading is not None and upgrading.status == "False" else None
+    return (
+        upgrading.last_transition_time
+        if upgrading is not None and upgrading.status == "False"
+        else None
+    )

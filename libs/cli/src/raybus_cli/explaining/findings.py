@@ -95,7 +95,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def explain(
-    snapshot: Snapshot, *, now: datetime, offered: Set[str] | None = None, policy: Stored | None = None
+    snapshot: Snapshot,
+    *,
+    now: datetime,
+    offered: Set[str] | None = None,
+    policy: Stored | None = None,
 ) -> Explanation:
     """Return the blocking issues of a RayService; `offered` has the resources of the nodes, `policy` that of its upgrade as it is now, None where they were not read."""
     current, observed = phase.of(snapshot.service), observing.observe(snapshot)
@@ -113,7 +117,10 @@ def explain(
         name=meta.name,
         phase=current.phase,
         message=current.message,
-        findings=[remedies.finding(same, remedies.command(snapshot, same[0])) for same in remedies.merged(found)],
+        findings=[
+            remedies.finding(same, remedies.command(snapshot, same[0]))
+            for same in remedies.merged(found)
+        ],
         gates=gates.of(snapshot),
         policy_edit=None if policy is None else _edit(snapshot, policy),
         unseen=list(snapshot.unseen),
@@ -131,13 +138,18 @@ def _edit(snapshot: Snapshot, stored: Stored) -> str | None:
     held, pending = followed(snapshot), snapshot.cluster(snapshot.pending)
     if held is None or pending is None or not upgrade_policy.is_edited(held, stored):
         return None
-    policy, accepted = upgrade_policy.of_cluster(pending), conditions.find(stored.status.conditions, "Accepted")
+    policy, accepted = (
+        upgrade_policy.of_cluster(pending),
+        conditions.find(stored.status.conditions, "Accepted"),
+    )
     upgrade = traffic_record.upgrade_of(snapshot.record, snapshot.active, snapshot.pending)
     is_back = any(conditions.is_true(snapshot.service.status.conditions, each) for each in _OVER)
     if policy is None or not policy.applies_edits_at_once:
         when = "this applies to the next upgrade, for this one began with applyEdits: NextUpgrade"
     elif is_back or (upgrade is not None and upgrade.failed):
-        when = "this applies to the next upgrade, for this one failed a gate, is aborted or rolls back"
+        when = (
+            "this applies to the next upgrade, for this one failed a gate, is aborted or rolls back"
+        )
     elif accepted is not None and accepted.status == "False":
         when = f"this is not followed: {accepted.message}"
     else:
@@ -156,20 +168,27 @@ def of_new_cluster(snapshot: Snapshot, *, now: datetime) -> list[Finding]:
 def lacks_resources(snapshot: Snapshot) -> bool:
     """Return whether a pod waits for a resource, so that the nodes' resources matter."""
     placed = (pod.condition("PodScheduled") for pod in snapshot.pods)
-    return any(each is not None and each.status == "False" and "Insufficient " in each.message for each in placed)
+    return any(
+        each is not None and each.status == "False" and "Insufficient " in each.message
+        for each in placed
+    )
 
 
 def _of_the_spec(observed: Observed) -> Iterator[Cause]:
     if observed.violation is not None:
         remedy = remedies.of(Code.INVALID_SPEC, observed.service.metadata.name)
-        yield Cause(rank=Rank.SPEC, code=Code.INVALID_SPEC, what=observed.violation.message, remedy=remedy)
+        yield Cause(
+            rank=Rank.SPEC, code=Code.INVALID_SPEC, what=observed.violation.message, remedy=remedy
+        )
 
 
 def _of_requests(snapshot: Snapshot) -> Iterator[Cause]:
     """Yield what a user, or a deadline, has requested."""
     name, current = snapshot.service.metadata.name, phase.of(snapshot.service)
     if (code := remedies.BY_PHASE.get(current.phase)) is not None:
-        yield Cause(rank=Rank.REQUESTED, code=code, what=current.message, remedy=remedies.of(code, name))
+        yield Cause(
+            rank=Rank.REQUESTED, code=code, what=current.message, remedy=remedies.of(code, name)
+        )
     for code in _CONTROLS:
         held = conditions.find(snapshot.service.status.conditions, code)
         if held is not None and held.status == "True":
@@ -182,7 +201,12 @@ def _of_unmanaged(snapshot: Snapshot, *, now: datetime) -> Iterator[Cause]:
     owner, name = service.manager, service.metadata.name
     if owner != labels.MANAGED_BY_US:
         text = f"spec.managedBy is {owner}, so raybus does not manage the RayService"
-        yield Cause(rank=Rank.UNMANAGED, code=Code.MANAGED_BY, what=text, remedy=remedies.of(Code.MANAGED_BY, name))
+        yield Cause(
+            rank=Rank.UNMANAGED,
+            code=Code.MANAGED_BY,
+            what=text,
+            remedy=remedies.of(Code.MANAGED_BY, name),
+        )
         return
     remedy = remedies.of(Code.NOT_RECONCILED, name)
     born = service.metadata.creation_timestamp
@@ -192,9 +216,13 @@ def _of_unmanaged(snapshot: Snapshot, *, now: datetime) -> Iterator[Cause]:
         yield Cause(rank=Rank.UNMANAGED, code=Code.NOT_RECONCILED, what=text, remedy=remedy)
     for cluster in snapshot.clusters:
         meta = cluster.metadata
-        is_old = meta.creation_timestamp is not None and now - meta.creation_timestamp >= UNSEEN_AFTER
+        is_old = (
+            meta.creation_timestamp is not None and now - meta.creation_timestamp >= UNSEEN_AFTER
+        )
         if is_old and not cluster.status.conditions and not snapshot.pods_of(meta.name):
-            text = f"RayCluster {meta.name} has neither pods nor a status: it has not been reconciled"
+            text = (
+                f"RayCluster {meta.name} has neither pods nor a status: it has not been reconciled"
+            )
             yield Cause(rank=Rank.UNMANAGED, code=Code.NOT_RECONCILED, what=text, remedy=remedy)
 
 
@@ -205,11 +233,17 @@ def _of_serve_config(snapshot: Snapshot) -> Iterator[Cause]:
         code, name = Code.SERVE_CONFIG_REFUSED, snapshot.service.metadata.name
         text = f"Ray Serve refuses spec.serveConfigV2: {'; '.join(fields)}"
         yield Cause(
-            rank=Rank.SERVE, code=code, what=text, origin="Ray refused the Serve config", remedy=remedies.of(code, name)
+            rank=Rank.SERVE,
+            code=code,
+            what=text,
+            origin="Ray refused the Serve config",
+            remedy=remedies.of(code, name),
         )
 
 
-def _of_clusters(snapshot: Snapshot, observed: Observed, offered: Set[str] | None, *, now: datetime) -> Iterator[Cause]:
+def _of_clusters(
+    snapshot: Snapshot, observed: Observed, offered: Set[str] | None, *, now: datetime
+) -> Iterator[Cause]:
     """Yield the issues of the cluster that is to serve next, by each of its pods, and of the Gateway.
 
     Where the status names applications of it that fail, with all of their messages, the dashboard adds nothing about them.
@@ -220,10 +254,14 @@ def _of_clusters(snapshot: Snapshot, observed: Observed, offered: Set[str] | Non
         else observed.pending or observed.active
     )
     pods = view.pods if view is not None else ()
-    is_named = view is not None and any(cluster == view.name for cluster, _, _ in _failing(snapshot))
+    is_named = view is not None and any(
+        cluster == view.name for cluster, _, _ in _failing(snapshot)
+    )
     for pod in pods or (None,):
         problem = problems.of_cluster(observed, _with_pod(view, pod), now=now)
-        if problem is not None and not (is_named and problem.event is EventReason.APPLICATION_NOT_RUNNING):
+        if problem is not None and not (
+            is_named and problem.event is EventReason.APPLICATION_NOT_RUNNING
+        ):
             yield _cause(snapshot, problem, view, pod, offered)
     for pod in pods:
         yield from _of_ends(pod)
@@ -239,7 +277,11 @@ def _with_pod(view: ClusterView | None, pod: Pod | None) -> ClusterView | None:
 
 
 def _cause(
-    snapshot: Snapshot, problem: ServiceProblem, view: ClusterView | None, pod: Pod | None, offered: Set[str] | None
+    snapshot: Snapshot,
+    problem: ServiceProblem,
+    view: ClusterView | None,
+    pod: Pod | None,
+    offered: Set[str] | None,
 ) -> Cause:
     """Return a problem of a cluster or of one of its pods as a cause."""
     code = Code(problem.code if problem.code in _SURE else problem.event)
@@ -249,7 +291,9 @@ def _cause(
         what = what.removeprefix(f"pod {name}").lstrip(": ")
         pull = observing.of(pod, snapshot.events) if code is Code.IMAGE_PULL_FAILED else None
         what, pulled = (what, "") if pull is None else (str(pull), pull.image)
-        container = next((each.name for each in pod.status.container_statuses if each.restart_count), "")
+        container = next(
+            (each.name for each in pod.status.container_statuses if each.restart_count), ""
+        )
     is_capacity = code is Code.INSUFFICIENT_CAPACITY
     service = snapshot.service.metadata.name
     return Cause(
@@ -261,7 +305,9 @@ def _cause(
         cluster=view.name if view is not None else "",
         container=container,
         origin=problem.message,
-        remedy=remedies.capacity(snapshot, what, offered) if is_capacity else remedies.of(code, service),
+        remedy=remedies.capacity(snapshot, what, offered)
+        if is_capacity
+        else remedies.of(code, service),
     )
 
 
@@ -328,7 +374,10 @@ def _with_stall(snapshot: Snapshot, found: list[Cause]) -> list[Cause]:
     at = [each for each in found if each.code == held.reason or each.is_named_in(held.message)]
     if at:
         return [
-            msgspec.structs.replace(each, evidence=(*each.evidence, line)) if each is at[0] else each for each in found
+            msgspec.structs.replace(each, evidence=(*each.evidence, line))
+            if each is at[0]
+            else each
+            for each in found
         ]
     known = {str(each): each for each in Code}
     remedy = remedies.of(Code.STALLED, snapshot.service.metadata.name)

@@ -106,7 +106,9 @@ GATE: Final = "GateFailed"
 LOGS: Final = "see the log of the container's last run"
 _DESCRIBE: Final = "see 'kubectl describe' of that object"
 _ROOM: Final = "add nodes, or request less: smaller pods, fewer replicas, other selectors"
-_SURGE: Final = "add nodes, or request less: a smaller maxSurgePercent, smaller pods, other selectors"
+_SURGE: Final = (
+    "add nodes, or request less: a smaller maxSurgePercent, smaller pods, other selectors"
+)
 _INSUFFICIENT: Final = re.compile(r"Insufficient ([A-Za-z0-9./_-]*[A-Za-z0-9])")
 
 BY_PHASE: Final = {
@@ -146,9 +148,18 @@ _BY_CODE: Final = {
     Code.STALLED: "correct the cause, or 'raybus abort {name}'; 'raybus promote {name}' skips the steps",
 }
 _BY_REASON: Final = {
-    (Code.PAUSED, DEADLINE): "correct the cause, then 'raybus promote {name}', or set raybus.io/on-deadline to Wait",
-    (Code.ABORTED, DEADLINE): "correct the cause and edit the spec, or 'raybus promote {name}' to retry the same one",
-    (Code.PAUSED, GATE): "'raybus abort {name}' rolls back, 'raybus promote {name}' continues without gates",
+    (
+        Code.PAUSED,
+        DEADLINE,
+    ): "correct the cause, then 'raybus promote {name}', or set raybus.io/on-deadline to Wait",
+    (
+        Code.ABORTED,
+        DEADLINE,
+    ): "correct the cause and edit the spec, or 'raybus promote {name}' to retry the same one",
+    (
+        Code.PAUSED,
+        GATE,
+    ): "'raybus abort {name}' rolls back, 'raybus promote {name}' continues without gates",
     (
         Code.ABORTED,
         GATE,
@@ -218,7 +229,9 @@ def of(code: Code, name: str, *, reason: str = "") -> str:
 def capacity(snapshot: Snapshot, message: str, offered: Set[str] | None) -> str:
     """Return the remedy for a pod without a node; `offered` has the resources of all nodes, None where they are unknown."""
     missing = [
-        each for each in dict.fromkeys(_INSUFFICIENT.findall(message)) if offered is not None and each not in offered
+        each
+        for each in dict.fromkeys(_INSUFFICIENT.findall(message))
+        if offered is not None and each not in offered
     ]
     if missing:
         names = ", ".join(missing)
@@ -229,7 +242,9 @@ def capacity(snapshot: Snapshot, message: str, offered: Set[str] | None) -> str:
 def event(snapshot: Snapshot, code: Code) -> str:
     """Return the remedy for a Warning that is a cause of its own."""
     return (
-        capacity(snapshot, "", None) if code is Code.INSUFFICIENT_CAPACITY else of(code, snapshot.service.metadata.name)
+        capacity(snapshot, "", None)
+        if code is Code.INSUFFICIENT_CAPACITY
+        else of(code, snapshot.service.metadata.name)
     )
 
 
@@ -241,7 +256,9 @@ def command(snapshot: Snapshot, cause: Cause) -> str:
         template = _COMMANDS[cause.code]
     if cause.container and cause.code is Code.PODS_NOT_STARTING:
         template = _PREVIOUS
-    verb = next((each for each in ("abort", "promote", "status") if f"raybus {each}" in cause.remedy), "")
+    verb = next(
+        (each for each in ("abort", "promote", "status") if f"raybus {each}" in cause.remedy), ""
+    )
     if cause.code in {Code.PAUSED, Code.ABORTED} and verb:
         template = f"raybus {verb} {{name}} -n {{namespace}}"
     fields = {

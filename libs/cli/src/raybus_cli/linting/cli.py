@@ -16,7 +16,9 @@ def lint(
     file: FilenameOption = None,
     kustomize: KustomizeOption = None,
     recursive: RecursiveOption = False,
-    gates: Annotated[str, typer.Option("--feature-gates", help="Feature gates of raybus: Name=true,Other=false.")] = "",
+    gates: Annotated[
+        str, typer.Option("--feature-gates", help="Feature gates of raybus: Name=true,Other=false.")
+    ] = "",
     no_advice: Annotated[bool, typer.Option("--no-advice", help="Errors only.")] = False,
     output: ReportOption = Output.TEXT,
 ) -> None:
@@ -36,9 +38,13 @@ def lint(
     known = [each for each in documents if each.kind in linting.KINDS]
     if not known:
         session.fail(
-            errors.InvalidSpec(f"there is no RayService and no RayCluster in {', '.join(file or [str(kustomize)])}")
+            errors.InvalidSpec(
+                f"there is no RayService and no RayCluster in {', '.join(file or [str(kustomize)])}"
+            )
         )
-    found = [each for document in known for each in linting.lint(document, enabled, beside=documents)]
+    found = [
+        each for document in known for each in linting.lint(document, enabled, beside=documents)
+    ]
     shown = [each for each in found if each.level is Level.ERROR or not no_advice]
     if output in {Output.JSON, Output.YAML}:
         printing.data(shown, output)
@@ -46,7 +52,10 @@ def lint(
         for each in shown:
             printing.message(line(each))
         wrong = sum(each.level is Level.ERROR for each in shown)
-        printing.message(f"{len(known)} object(s), {wrong} error(s), {len(shown) - wrong} piece(s) of advice", err=True)
+        printing.message(
+            f"{len(known)} object(s), {wrong} error(s), {len(shown) - wrong} piece(s) of advice",
+            err=True,
+        )
     raise SystemExit(1 if any(each.level is Level.ERROR for each in found) else 0)
 
 

@@ -42,7 +42,12 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "object": (dict,),
     "array": (list,),
 }
-_TYPE_NAMES: Final = {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
+_TYPE_NAMES: Final = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+}
 _COLLECTION_NAMES: Final = {"object": "a mapping", "array": "a list"}
 OPAQUE: Final = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING: Final = "x-kubernetes-int-or-string"
@@ -73,7 +78,10 @@ def _check(value: object, schema: Json, place: Place) -> Iterator[Problem]:
             yield place, "is missing"
         return
     if kind and not _is_a(value, kind):
-        yield place, f"must be {_TYPE_NAMES.get(kind) or _COLLECTION_NAMES.get(kind, kind)}, not {_shown(value)}"
+        yield (
+            place,
+            f"must be {_TYPE_NAMES.get(kind) or _COLLECTION_NAMES.get(kind, kind)}, not {_shown(value)}",
+        )
         return
     yield from _limits(value, schema, place)
     if isinstance(value, dict):
@@ -117,7 +125,13 @@ def _is_a(value: object, kind: str) -> bool:
 
 
 def _shown(value: object) -> str:
-    return "a mapping" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)
+    return (
+        "a mapping"
+        if isinstance(value, dict)
+        else "a list"
+        if isinstance(value, list)
+        else repr(value)
+    )
 
 
 _PATH: Final = re.compile(r"[Ss]pec(?:\.[A-Za-z][A-Za-z0-9]*)+")
@@ -128,7 +142,11 @@ _FIELD: Final = re.compile(r"\b[a-z]+(?:[A-Z][A-Za-z0-9]*)+\b")
 def rule_problems(document: Document, gates: Gates) -> list[Problem]:
     """Return the rules that a manifest violates; the services stop at the first one, and so does each list of rules here."""
     body: Json = {**document.body, "spec": document.body.get("spec") or {}}
-    found = _service_problems(body, gates) if document.kind == ray_service.KIND else _cluster_problems(body, gates)
+    found = (
+        _service_problems(body, gates)
+        if document.kind == ray_service.KIND
+        else _cluster_problems(body, gates)
+    )
     return [(_place(document, text), text) for text in found]
 
 
@@ -141,10 +159,17 @@ def route_problems(document: Document, beside: Sequence[Document]) -> Iterator[P
         return
     name = weighted_route.name_of(service)
     for each in beside:
-        if each.kind == HTTP_ROUTE.kind and each.name == name and each.namespace == document.namespace:
+        if (
+            each.kind == HTTP_ROUTE.kind
+            and each.name == name
+            and each.namespace == document.namespace
+        ):
             route = msgspec.json.decode(msgspec.json.encode(each.body), type=HttpRoute)
             if (why := weighted_route.refusal(service, route)) is not None:
-                yield ("metadata", "annotations", labels.HTTP_ROUTE), f"HTTPRoute {name} {why.message}"
+                yield (
+                    ("metadata", "annotations", labels.HTTP_ROUTE),
+                    f"HTTPRoute {name} {why.message}",
+                )
 
 
 def _service_problems(body: Json, gates: Gates) -> Iterator[str]:
@@ -185,7 +210,9 @@ def _place(document: Document, text: str) -> Place:
     for field in _FIELD.findall(text):
         places = [each for each in document.lines if each and each[-1] == field]
         if places:
-            return max(places, key=lambda each: (_is_in_named_group(document, each, text), -len(each)))
+            return max(
+                places, key=lambda each: (_is_in_named_group(document, each, text), -len(each))
+            )
     return ("spec",)
 
 
@@ -216,7 +243,10 @@ def advice(document: Document) -> list[Problem]:
 def _service_advice(spec: Json, config: Json) -> Iterator[Problem]:
     head = ("spec", "rayClusterConfig", "headGroupSpec")
     if not ports.of_serve(config) and "serveService" not in spec:
-        yield (*head, "template", "spec", "containers"), "no port named serve: clients could not reach the applications"
+        yield (
+            (*head, "template", "spec", "containers"),
+            "no port named serve: clients could not reach the applications",
+        )
     if not str(spec.get("serveConfigV2") or "").strip():
         yield ("spec", "serveConfigV2"), "is empty: there is nothing to serve"
     group: Json = config.get("headGroupSpec") or {}
@@ -246,20 +276,26 @@ def _step_advice(spec: Json) -> Iterator[Problem]:
         options.get("intervalSeconds"),
     )
     place = ("spec", "upgradeStrategy", "clusterUpgradeOptions")
-    if not isinstance(surge, int) or not isinstance(step, int) or not isinstance(interval, int) or step <= 0:
+    if (
+        not isinstance(surge, int)
+        or not isinstance(step, int)
+        or not isinstance(interval, int)
+        or step <= 0
+    ):
         return
     rollout = steps.simulate(Policy(surge=surge, step=step, interval=timedelta(seconds=interval)))
     if not rollout.is_finished:
         yield place, f"with maxSurgePercent {surge} no upgrade ever ends"
         return
     if surge % step:
-        text = (
-            f"{surge} is no multiple of stepSizePercent {step}: {len(rollout.weights)} moves, some smaller than a step"
-        )
+        text = f"{surge} is no multiple of stepSizePercent {step}: {len(rollout.weights)} moves, some smaller than a step"
         yield (*place, "maxSurgePercent"), text
     if rollout.length >= LONG:
         took = picture.length(round(rollout.length.total_seconds()))
-        yield (*place, "intervalSeconds"), f"an upgrade moves its traffic for {took}; 'raybus plan' tries other values"
+        yield (
+            (*place, "intervalSeconds"),
+            f"an upgrade moves its traffic for {took}; 'raybus plan' tries other values",
+        )
 
 
 def _cluster_advice(config: Json, place: Place) -> Iterator[Problem]:
@@ -281,21 +317,28 @@ def _container_advice(container: Json, version: str, place: Place) -> Iterator[P
         yield (*place, "image"), f"{image} may be another image tomorrow: use a version"
     held = _VERSION.match(tag)
     if held is not None and version and not _is_same(held.group(), version):
-        yield (*place, "image"), f"the image is Ray {held.group()} by its tag, but rayVersion is {version}"
+        yield (
+            (*place, "image"),
+            f"the image is Ray {held.group()} by its tag, but rayVersion is {version}",
+        )
     resources: Json = container.get("resources") or {}
     if not resources.get("requests") and not resources.get("limits"):
-        text = (
-            "no resources: Ray counts all CPUs of the node as its own, and scheduler and autoscaler cannot correct that"
-        )
+        text = "no resources: Ray counts all CPUs of the node as its own, and scheduler and autoscaler cannot correct that"
         yield (*place, "resources"), text
 
 
 def _scale_advice(group: Json, place: Place) -> Iterator[Problem]:
     replicas, least, most = (group.get(key) for key in ("replicas", "minReplicas", "maxReplicas"))
     if isinstance(replicas, int) and isinstance(least, int) and replicas < least:
-        yield (*place, "replicas"), f"{replicas} is less than minReplicas {least}, which takes precedence"
+        yield (
+            (*place, "replicas"),
+            f"{replicas} is less than minReplicas {least}, which takes precedence",
+        )
     if isinstance(replicas, int) and isinstance(most, int) and replicas > most:
-        yield (*place, "replicas"), f"{replicas} is more than maxReplicas {most}, which takes precedence"
+        yield (
+            (*place, "replicas"),
+            f"{replicas} is more than maxReplicas {most}, which takes precedence",
+        )
 
 
 def _groups(config: Json, place: Place) -> Iterator[tuple[Json, Place]]:
@@ -331,11 +374,16 @@ def lint(document: Document, gates: Gates, *, beside: Sequence[Document] = ()) -
     if not wrong and document.kind == KINDS[0]:
         text = str(document.body["spec"].get("serveConfigV2") or "")
         place = ("spec", "serveConfigV2")
-        found += [_finding(document, level, (*place, *below), why) for level, below, why in serve_schema.problems(text)]
+        found += [
+            _finding(document, level, (*place, *below), why)
+            for level, below, why in serve_schema.problems(text)
+        ]
     if not wrong:
         found += [_finding(document, Level.ADVICE, place, text) for place, text in advice(document)]
     return sorted(found, key=lambda each: each.line)
 
 
 def _finding(document: Document, level: Level, place: Place, text: str) -> Finding:
-    return Finding(file=document.file, line=document.line(place), level=level, field=path(place), text=text)
+    return Finding(
+        file=document.file, line=document.line(place), level=level, field=path(place), text=text
+    )

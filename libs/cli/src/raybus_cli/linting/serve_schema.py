@@ -76,7 +76,15 @@ _CONFIG: Final = {
 }
 _HTTP: Final = {
     **dict.fromkeys(
-        ("host", "root_path", "ssl_keyfile", "ssl_certfile", "ssl_keyfile_password", "ssl_ca_certs"), _TEXT
+        (
+            "host",
+            "root_path",
+            "ssl_keyfile",
+            "ssl_certfile",
+            "ssl_keyfile_password",
+            "ssl_ca_certs",
+        ),
+        _TEXT,
     ),
     "port": _WHOLE,
     "request_timeout_s": _NUMBER,
@@ -168,7 +176,11 @@ def refused_fields(text: str) -> list[str]:
 def _top(config: Json) -> Iterator[Verdict]:
     proxies = config.get("proxy_location")
     if isinstance(proxies, str) and proxies not in _PROXIES:
-        yield Level.ERROR, ("proxy_location",), f"Unsupported value: {proxies!r}; supported: {', '.join(_PROXIES)}"
+        yield (
+            Level.ERROR,
+            ("proxy_location",),
+            f"Unsupported value: {proxies!r}; supported: {', '.join(_PROXIES)}",
+        )
     capacity = config.get("target_capacity")
     if isinstance(capacity, int | float) and not 0 <= capacity <= 100:
         yield Level.ADVICE, ("target_capacity",), f"Invalid value: {capacity}: Serve takes 0 to 100"
@@ -181,13 +193,19 @@ def _application(application: Json, place: Place) -> Iterator[Verdict]:
     yield from _fields(application, _APPLICATION, place)
     for key in ("host", "port"):
         if key in application:
-            yield Level.ADVICE, (*place, key), f"Serve refuses it in an application; set http_options.{key}"
+            yield (
+                Level.ADVICE,
+                (*place, key),
+                f"Serve refuses it in an application; set http_options.{key}",
+            )
     if application.get("name") == "":
         yield Level.ERROR, (*place, "name"), REQUIRED
     imported, prefix = application.get("import_path"), application.get("route_prefix")
     if isinstance(imported, str) and (why := _import_path(imported)):
         yield Level.ERROR, (*place, "import_path"), f"Invalid value: {imported!r}: {why}"
-    if isinstance(prefix, str) and (why := _route_prefix(prefix)):  # the config is accepted, and the application fails
+    if isinstance(prefix, str) and (
+        why := _route_prefix(prefix)
+    ):  # the config is accepted, and the application fails
         yield Level.ADVICE, (*place, "route_prefix"), f"Invalid value: {prefix!r}: {why}"
     for at, each in enumerate(_items(application.get("deployments"))):
         below = (*place, "deployments", at)
@@ -204,17 +222,36 @@ def _deployment(deployment: Json, place: Place) -> Iterator[Verdict]:
         count = _number(replicas)
         if count is None or not count.is_integer():
             level = Level.ERROR if count is None else Level.ADVICE
-            yield level, (*place, "num_replicas"), f"Invalid value: {replicas!r}: must be a whole number or auto"
+            yield (
+                level,
+                (*place, "num_replicas"),
+                f"Invalid value: {replicas!r}: must be a whole number or auto",
+            )
         elif count < 1:
-            yield Level.ERROR, (*place, "num_replicas"), f"Invalid value: {replicas!r}: must be at least 1"
+            yield (
+                Level.ERROR,
+                (*place, "num_replicas"),
+                f"Invalid value: {replicas!r}: must be at least 1",
+            )
         elif scaling is not None:
-            yield Level.ERROR, (*place, "num_replicas"), "Forbidden: autoscaling_config is set; remove one of the two"
+            yield (
+                Level.ERROR,
+                (*place, "num_replicas"),
+                "Forbidden: autoscaling_config is set; remove one of the two",
+            )
     queued = deployment.get("max_queued_requests")
     if isinstance(queued, int) and queued < 1 and queued != _NO_LIMIT:
         why = f"must be at least 1, or {_NO_LIMIT} for no limit"
         yield Level.ERROR, (*place, "max_queued_requests"), f"Invalid value: {queued}: {why}"
-    if deployment.get("max_replicas_per_node") is not None and deployment.get("placement_group_bundles") is not None:
-        yield Level.ERROR, (*place, "max_replicas_per_node"), "Forbidden: placement_group_bundles is set; remove one"
+    if (
+        deployment.get("max_replicas_per_node") is not None
+        and deployment.get("placement_group_bundles") is not None
+    ):
+        yield (
+            Level.ERROR,
+            (*place, "max_replicas_per_node"),
+            "Forbidden: placement_group_bundles is set; remove one",
+        )
     options = deployment.get("ray_actor_options")
     if isinstance(options, dict):
         yield from _fields(cast("Json", options), _ACTOR, (*place, "ray_actor_options"))
@@ -305,7 +342,9 @@ def _items(value: object) -> list[object]:
 
 
 def _mappings(value: object) -> list[tuple[int, Json]]:
-    return [(at, cast("Json", each)) for at, each in enumerate(_items(value)) if isinstance(each, dict)]
+    return [
+        (at, cast("Json", each)) for at, each in enumerate(_items(value)) if isinstance(each, dict)
+    ]
 
 
 def _not_a_mapping(value: object, place: Place) -> Verdict:
@@ -315,4 +354,10 @@ def _not_a_mapping(value: object, place: Place) -> Verdict:
 
 
 def _shown(value: object) -> str:
-    return Kind.MAPPING if isinstance(value, dict) else Kind.LIST if isinstance(value, list) else repr(value)
+    return (
+        Kind.MAPPING
+        if isinstance(value, dict)
+        else Kind.LIST
+        if isinstance(value, list)
+        else repr(value)
+    )

@@ -36,7 +36,9 @@ def check(choice: Choice, extent: Extent) -> None:
         "--deployment": choice.deployment is not None,
     }
     if wrong := [name for name, is_given in needing.items() if is_given]:
-        raise errors.InvalidSpec(f"{' and '.join(wrong)} cannot be used with --bundle, which has the end of each log")
+        raise errors.InvalidSpec(
+            f"{' and '.join(wrong)} cannot be used with --bundle, which has the end of each log"
+        )
 
 
 def select(archive: Archive, target: Target, choice: Choice) -> list[KeptLog]:
@@ -46,17 +48,25 @@ def select(archive: Archive, target: Target, choice: Choice) -> list[KeptLog]:
     known = list(dict.fromkeys(each.cluster for each in index.logs))
     if target.resource is RAY_SERVICE:
         if target.name != index.service:
-            raise errors.Rejected(f"the bundle is of RayService {index.service}, not of {target.name}")
+            raise errors.Rejected(
+                f"the bundle is of RayService {index.service}, not of {target.name}"
+            )
         cluster = selection.cluster(_service(index), choice.cluster, known)
     elif cluster not in known:
-        raise errors.Rejected(f"the bundle has no logs of RayCluster {cluster}; it has {', '.join(known) or 'none'}")
+        raise errors.Rejected(
+            f"the bundle has no logs of RayCluster {cluster}; it has {', '.join(known) or 'none'}"
+        )
     pods = selection.pods(_pods(index, cluster), choice, cluster, target)
     names = [each.source for each in selection.logs(index.namespace, pods, choice, Extent())]
-    by_source = {Source(each.pod, each.container): each for each in index.logs if each.cluster == cluster}
+    by_source = {
+        Source(each.pod, each.container): each for each in index.logs if each.cluster == cluster
+    }
     return [by_source[each] for each in names if each in by_source]
 
 
-def rendered(archive: Archive, found: list[KeptLog], form: Form, tail: int | None) -> Iterator[bytes]:
+def rendered(
+    archive: Archive, found: list[KeptLog], form: Form, tail: int | None
+) -> Iterator[bytes]:
     """Yield the lines of some logs, as they are printed; a log that is named and missing has none."""
     for each in found:
         splitter = Splitter()
@@ -79,7 +89,10 @@ def _pods(index: Index, cluster: str) -> list[Pod]:
     for each in index.logs:
         if each.cluster == cluster:
             marks = {labels.NODE_TYPE: each.node_type, labels.GROUP: each.group}
-            empty: Json = {"metadata": {"name": each.pod, "labels": marks}, "spec": {"containers": []}}
+            empty: Json = {
+                "metadata": {"name": each.pod, "labels": marks},
+                "spec": {"containers": []},
+            }
             found.setdefault(each.pod, empty)["spec"]["containers"].append({"name": each.container})
     return msgspec.convert([*found.values()], list[Pod])
 
@@ -88,24 +101,53 @@ def logs(
     target: TargetArgument,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", metavar="active|pending|NAME", help="Cluster of the RayService; default: active."),
+        typer.Option(
+            "--cluster",
+            metavar="active|pending|NAME",
+            help="Cluster of the RayService; default: active.",
+        ),
     ] = None,
     head: Annotated[bool, typer.Option("--head", help="The head pod; the default.")] = False,
     workers: Annotated[bool, typer.Option("--workers", help="All worker pods.")] = False,
-    group: Annotated[str | None, typer.Option("--group", help="The pods of a worker group.")] = None,
-    pod: Annotated[str | None, typer.Option("--pod", help="One pod; with --app its replicas only.")] = None,
-    container: Annotated[str | None, typer.Option("--container", "-c", help="Default: the Ray container.")] = None,
-    every: Annotated[bool, typer.Option("--all", help=f"All pods, at most {selection.MOST}.")] = False,
-    app: Annotated[str | None, typer.Option("--app", help="The replicas of a Serve application.")] = None,
-    deployment: Annotated[str | None, typer.Option("--deployment", help="The replicas of a Serve deployment.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
-    since: Annotated[str | None, typer.Option("--since", help="Start at this age: 10m, 90s.")] = None,
-    tail: Annotated[int | None, typer.Option("--tail", help="Last lines of each log; default: all.", min=0)] = None,
-    previous: Annotated[bool, typer.Option("--previous", "-p", help="The log before the last restart.")] = False,
-    bundle: Annotated[
-        Path | None, typer.Option("--bundle", help="Read from an archive of 'raybus bundle', without a cluster.")
+    group: Annotated[
+        str | None, typer.Option("--group", help="The pods of a worker group.")
     ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Keep colors and escapes; not on a terminal.")] = False,
+    pod: Annotated[
+        str | None, typer.Option("--pod", help="One pod; with --app its replicas only.")
+    ] = None,
+    container: Annotated[
+        str | None, typer.Option("--container", "-c", help="Default: the Ray container.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help=f"All pods, at most {selection.MOST}.")
+    ] = False,
+    app: Annotated[
+        str | None, typer.Option("--app", help="The replicas of a Serve application.")
+    ] = None,
+    deployment: Annotated[
+        str | None, typer.Option("--deployment", help="The replicas of a Serve deployment.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C.")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Start at this age: 10m, 90s.")
+    ] = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", help="Last lines of each log; default: all.", min=0)
+    ] = None,
+    previous: Annotated[
+        bool, typer.Option("--previous", "-p", help="The log before the last restart.")
+    ] = False,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle", help="Read from an archive of 'raybus bundle', without a cluster."
+        ),
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Keep colors and escapes; not on a terminal.")
+    ] = False,
     output: LinesOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
@@ -146,20 +188,34 @@ def logs(
 
     async def work(kube: KubeClient) -> int:
         found = await finding.find(kube, place.namespace, target, choice, extent, report=_report)
-        form = Form(is_prefixed=len(found.logs) > 1 or every, is_raw=raw, is_json=output is Output.JSON)
-        reading = Reader(kube, place.namespace, form, is_following=follow, report=_report, headers=found.headers)
+        form = Form(
+            is_prefixed=len(found.logs) > 1 or every, is_raw=raw, is_json=output is Output.JSON
+        )
+        reading = Reader(
+            kube, place.namespace, form, is_following=follow, report=_report, headers=found.headers
+        )
         return await reading.copy(found.logs, _write)
 
     raise SystemExit(1 if session.run(place, work) else 0)
 
 
 def _print_bundled(
-    archive: Archive, target: Target, choice: Choice, tail: int | None, *, is_raw: bool, output: Output
+    archive: Archive,
+    target: Target,
+    choice: Choice,
+    tail: int | None,
+    *,
+    is_raw: bool,
+    output: Output,
 ) -> None:
     found = select(archive, target, choice)
     index = archive.index
-    _report(f"from a bundle that was made {rfc3339(index.made)}, with the last {index.lines} lines of each log")
-    form = Form(is_prefixed=len(found) > 1 or choice.every, is_raw=is_raw, is_json=output is Output.JSON)
+    _report(
+        f"from a bundle that was made {rfc3339(index.made)}, with the last {index.lines} lines of each log"
+    )
+    form = Form(
+        is_prefixed=len(found) > 1 or choice.every, is_raw=is_raw, is_json=output is Output.JSON
+    )
     for chunk in rendered(archive, found, form, tail):
         _write(chunk)
 

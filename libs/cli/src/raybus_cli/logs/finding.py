@@ -26,7 +26,9 @@ from raybus_cli.reading.kinds import Target
 ELSEWHERE = "its logs went with its pods; --bundle FILE reads those that 'raybus bundle' kept"
 
 
-def gone_problem(cluster: str, services: Iterable[RayService], instead: str = "") -> errors.Rejected | None:
+def gone_problem(
+    cluster: str, services: Iterable[RayService], instead: str = ""
+) -> errors.Rejected | None:
     """Return the problem of a cluster that an upgrade left behind; None where no receipt names it."""
     for each in services:
         if (receipt := receipt_of(each)) is not None and (why := _why_gone(cluster, receipt)):
@@ -57,7 +59,13 @@ class Found(msgspec.Struct, frozen=True):
 
 
 async def find(
-    kube: KubeClient, namespace: str, target: Target, choice: Choice, extent: Extent, *, report: Report
+    kube: KubeClient,
+    namespace: str,
+    target: Target,
+    choice: Choice,
+    extent: Extent,
+    *,
+    report: Report,
 ) -> Found:
     """Return the wanted logs; raise `Rejected` when there is none, or when there are too many."""
     name = target.name
@@ -72,12 +80,21 @@ async def find(
     return Found(selection.logs(namespace, pods, choice, extent))
 
 
-async def _cluster_of(kube: KubeClient, namespace: str, target: Target, choice: Choice, report: Report) -> str:
+async def _cluster_of(
+    kube: KubeClient, namespace: str, target: Target, choice: Choice, report: Report
+) -> str:
     service, known = await reader.service(kube, namespace, target.name), list[str]()
     if choice.cluster not in {None, selection.ACTIVE, selection.PENDING}:
-        body = await kube.list(RAY_CLUSTER, namespace, label_selector=label_selector(owner.marks(target.name)))
-        known = [each.metadata.name for each in msgspec.json.decode(body, type=Items[RayCluster]).items]
-        if choice.cluster not in known and (problem := gone_problem(choice.cluster or "", [service])) is not None:
+        body = await kube.list(
+            RAY_CLUSTER, namespace, label_selector=label_selector(owner.marks(target.name))
+        )
+        known = [
+            each.metadata.name for each in msgspec.json.decode(body, type=Items[RayCluster]).items
+        ]
+        if (
+            choice.cluster not in known
+            and (problem := gone_problem(choice.cluster or "", [service])) is not None
+        ):
             raise problem
     name = selection.cluster(service, choice.cluster, known)
     if choice.cluster is None and name != service.status.active_service_status.ray_cluster_name:
@@ -96,11 +113,15 @@ async def _there(kube: KubeClient, namespace: str, name: str) -> RayCluster:
         raise gone_problem(name, services) or problem from problem
 
 
-async def _of_serve(kube: KubeClient, namespace: str, cluster: RayCluster, choice: Choice, extent: Extent) -> Found:
+async def _of_serve(
+    kube: KubeClient, namespace: str, cluster: RayCluster, choice: Choice, extent: Extent
+) -> Found:
     head = await session.reach(kube, cluster)
     service, path = head.name, SERVICE.proxy(namespace, head.name, replicas.PORT, APPLICATIONS)
     try:
-        body = await kube.request("GET", path, query=DECLARATIVE, headers=head.headers, most=LARGEST_STATUS)
+        body = await kube.request(
+            "GET", path, query=DECLARATIVE, headers=head.headers, most=LARGEST_STATUS
+        )
     except errors.Unauthenticated as problem:
         text = f"the dashboard at {service} refuses the request: {problem}; {remedy(cluster)}"
         raise errors.Unauthenticated(text) from problem
@@ -108,5 +129,7 @@ async def _of_serve(kube: KubeClient, namespace: str, cluster: RayCluster, choic
         raise errors.Rejected(
             f"the dashboard at {service} cannot be reached through the API server: {problem}; is the head ready? Its log: --head"
         ) from problem
-    logs = selection.bounded(replicas.logs(replicas.decode(body), namespace, service, choice, extent))
+    logs = selection.bounded(
+        replicas.logs(replicas.decode(body), namespace, service, choice, extent)
+    )
     return Found(logs, head.headers)

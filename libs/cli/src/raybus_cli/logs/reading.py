@@ -58,7 +58,10 @@ class Reader:
             group.create_task(_write(self._queue, write))
             try:
                 failed = await self._read_all(found)
-            except (errors.RaybusError, ExceptionGroup) as problem:  # the lines before it are still written
+            except (
+                errors.RaybusError,
+                ExceptionGroup,
+            ) as problem:  # the lines before it are still written
                 met = problem
             await self._queue.put(None)
         if met is not None:
@@ -89,10 +92,14 @@ class Reader:
 
     async def _stream(self, log: Log) -> None:
         if not log.is_placed:
-            raise errors.Rejected(f"pod {log.source.pod} has no node yet, and so no log; see why with 'raybus explain'")
+            raise errors.Rejected(
+                f"pod {log.source.pod} has no node yet, and so no log; see why with 'raybus explain'"
+            )
         splitter = Splitter()
         most, headers = (LARGEST_REFUSAL, self._headers) if log.is_of_ray else (None, None)
-        async with self._kube.stream(log.path, query=log.query, headers=headers, most=most) as content:
+        async with self._kube.stream(
+            log.path, query=log.query, headers=headers, most=most
+        ) as content:
             async for chunk in content.iter_any():
                 await self._pass_on(log, self._without_token(splitter.feed(chunk)))
         await self._pass_on(log, self._without_token(splitter.end()))
@@ -107,10 +114,14 @@ class Reader:
         failure = next((each for each in found if log.is_of_ray and each.startswith(FAILED)), None)
         whole = found if failure is None else found[: found.index(failure)]
         if whole:
-            await self._queue.put(b"".join(selection.render(log.source, each, self._form) for each in whole))
+            await self._queue.put(
+                b"".join(selection.render(log.source, each, self._form) for each in whole)
+            )
         if failure is not None:
             text = clipped(failure.decode(errors="replace"), LONGEST_REASON)
-            raise errors.Rejected(f"Ray cannot read {log.source}: {text}; its node may be gone, see 'raybus explain'")
+            raise errors.Rejected(
+                f"Ray cannot read {log.source}: {text}; its node may be gone, see 'raybus explain'"
+            )
 
     async def _report_end(self, log: Log) -> None:
         """Report why a followed log has ended: its pod is gone, or its container."""
@@ -189,4 +200,10 @@ async def read(kube: KubeClient, log: Log, *, seconds: float = SECONDS) -> Tail:
     if is_cut:
         kept = kept[-MOST:].partition(b"\n")[2]
     text = untrusted.plain(kept.decode(errors="replace"))
-    return Tail(pod=log.source.pod, container=log.source.container, text=text, is_cut=is_cut, is_late=is_late)
+    return Tail(
+        pod=log.source.pod,
+        container=log.source.container,
+        text=text,
+        is_cut=is_cut,
+        is_late=is_late,
+    )

@@ -58,19 +58,27 @@ def decode(body: bytes) -> Details:
     try:
         return msgspec.json.decode(body, type=Details)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise errors.Unavailable(f"the dashboard's answer is not Serve status: {problem}") from problem
+        raise errors.Unavailable(
+            f"the dashboard's answer is not Serve status: {problem}"
+        ) from problem
 
 
-def logs(details: Details, namespace: str, service: str, choice: Choice, extent: Extent) -> list[Log]:
+def logs(
+    details: Details, namespace: str, service: str, choice: Choice, extent: Extent
+) -> list[Log]:
     """Return the logs of the wanted replicas; raise `Rejected` when there is none."""
     known = {name or DEFAULT_APP: each for name, each in details.applications.items()}
     if choice.app is not None and choice.app not in known:
-        raise errors.Rejected(f"Serve has no application {choice.app!r}; applications: {', '.join(known) or 'none'}")
+        raise errors.Rejected(
+            f"Serve has no application {choice.app!r}; applications: {', '.join(known) or 'none'}"
+        )
     apps = [each for name, each in known.items() if choice.app in {None, name}]
     deployments = {name: each for app in apps for name, each in app.deployments.items()}
     if choice.deployment is not None and choice.deployment not in deployments:
         there = ", ".join(deployments) or "none"
-        raise errors.Rejected(f"Serve has no deployment {choice.deployment!r}; deployments: {there}")
+        raise errors.Rejected(
+            f"Serve has no deployment {choice.deployment!r}; deployments: {there}"
+        )
     path = SERVICE.proxy(namespace, service, PORT, STREAM if extent.follow else FILES)
     found = [
         Log(source=source, path=path, query=_query(node, file, extent), is_of_ray=True)

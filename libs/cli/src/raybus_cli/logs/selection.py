@@ -77,10 +77,14 @@ def render(source: Source, line: bytes, form: Form) -> bytes:
     """Return the output of a line, with its end."""
     if form.is_json:
         text = line.decode(errors="replace")
-        found = Document(_plain(source.pod), _plain(source.container), text if form.is_raw else _plain(text))
+        found = Document(
+            _plain(source.pod), _plain(source.container), text if form.is_raw else _plain(text)
+        )
         return msgspec.json.encode(found) + b"\n"
     prefix = f"[{_plain(str(source))}] ".encode() if form.is_prefixed else b""
-    return prefix + (line if form.is_raw else _plain(line.decode(errors="replace")).encode()) + b"\n"
+    return (
+        prefix + (line if form.is_raw else _plain(line.decode(errors="replace")).encode()) + b"\n"
+    )
 
 
 def _plain(text: str) -> str:
@@ -148,7 +152,9 @@ def check(choice: Choice, extent: Extent, target: Target) -> None:
     if len(chosen) > 1:
         raise errors.InvalidSpec(f"{' and '.join(chosen)} exclude one another: choose one")
     if choice.cluster is not None and target.resource is not RAY_SERVICE:
-        raise errors.InvalidSpec(f"--cluster selects a cluster of a RayService; {target} is one already")
+        raise errors.InvalidSpec(
+            f"--cluster selects a cluster of a RayService; {target} is one already"
+        )
     if not choice.is_of_serve:
         return
     others = {
@@ -167,7 +173,9 @@ def check(choice: Choice, extent: Extent, target: Target) -> None:
 def check_raw(raw: bool, *, is_terminal: bool) -> None:
     """Raise `InvalidSpec` for raw lines on a terminal, which they could control."""
     if raw and is_terminal:
-        raise errors.InvalidSpec("--raw would pass the escapes of a log to this terminal: write it to a file or a pipe")
+        raise errors.InvalidSpec(
+            "--raw would pass the escapes of a log to this terminal: write it to a file or a pipe"
+        )
 
 
 def since(text: str | None) -> timedelta | None:
@@ -176,14 +184,19 @@ def since(text: str | None) -> timedelta | None:
         return None
     length = durations.parse_or_seconds(text)
     if length is None or length <= timedelta(0):
-        raise errors.InvalidSpec(f"--since {text!r} is no duration; write for example 10m, 90s or 2h")
+        raise errors.InvalidSpec(
+            f"--since {text!r} is no duration; write for example 10m, 90s or 2h"
+        )
     return length
 
 
 def cluster(service: RayService, asked: str | None, known: Sequence[str] = ()) -> str:
     """Return the name of the wanted cluster; `known` are those of the RayService, needed for a name."""
     name, status = service.metadata.name, service.status
-    active, pending = status.active_service_status.ray_cluster_name, status.pending_service_status.ray_cluster_name
+    active, pending = (
+        status.active_service_status.ray_cluster_name,
+        status.pending_service_status.ray_cluster_name,
+    )
     if asked is None:
         found = active or pending
     elif asked in {ACTIVE, PENDING}:
@@ -195,7 +208,9 @@ def cluster(service: RayService, asked: str | None, known: Sequence[str] = ()) -
     if found:
         return found
     if asked == PENDING and active:
-        raise errors.Rejected(f"RayService {name} has no pending cluster, because no upgrade is in progress")
+        raise errors.Rejected(
+            f"RayService {name} has no pending cluster, because no upgrade is in progress"
+        )
     raise errors.Rejected(
         f"RayService {name} has no {asked or ACTIVE} cluster yet; see why with 'raybus explain {name}'"
     )
@@ -229,7 +244,9 @@ def pods(found: Sequence[Pod], choice: Choice, of: str, target: Target) -> list[
 
 def gone(pod: str, of: str, target: Target) -> errors.Rejected:
     """Return the refusal for a pod that does not exist, or not any more."""
-    return errors.Rejected(f"RayCluster {of} has no pod {pod}: if it is gone, so is its log; {_remedy(target)}")
+    return errors.Rejected(
+        f"RayCluster {of} has no pod {pod}: if it is gone, so is its log; {_remedy(target)}"
+    )
 
 
 def _remedy(target: Target) -> str:
@@ -245,7 +262,9 @@ def logs(namespace: str, chosen: Sequence[Pod], choice: Choice, extent: Extent) 
     """Return the log of one container of each pod: the wanted one, else the Ray container."""
     query = {
         "follow": "true" if extent.follow else "",
-        "sinceSeconds": "" if extent.since is None else str(math.ceil(extent.since.total_seconds())),
+        "sinceSeconds": ""
+        if extent.since is None
+        else str(math.ceil(extent.since.total_seconds())),
         "tailLines": "" if extent.tail is None else str(extent.tail),
         "previous": "true" if extent.previous else "",
     }
@@ -256,10 +275,14 @@ def logs(namespace: str, chosen: Sequence[Pod], choice: Choice, extent: Extent) 
             continue
         asked = {"container": container, **{key: value for key, value in query.items() if value}}
         path, is_placed = POD.path(namespace, name, "log"), bool(pod.spec.node_name)
-        found.append(Log(source=Source(name, container), path=path, query=asked, is_placed=is_placed))
+        found.append(
+            Log(source=Source(name, container), path=path, query=asked, is_placed=is_placed)
+        )
     if not found:
         there = list(dict.fromkeys(name for pod in chosen for name in _containers(pod)))
-        raise errors.Rejected(f"no container is named {choice.container!r}; containers: {_listed(there)}")
+        raise errors.Rejected(
+            f"no container is named {choice.container!r}; containers: {_listed(there)}"
+        )
     return found
 
 
@@ -285,7 +308,10 @@ def _container(pod: Pod, choice: Choice) -> str | None:
 
 def _containers(pod: Pod) -> list[str]:
     """Return the containers of a pod, the Ray container first; init containers once they have a status."""
-    return [*(each.name for each in pod.spec.containers), *(each.name for each in pod.status.init_container_statuses)]
+    return [
+        *(each.name for each in pod.spec.containers),
+        *(each.name for each in pod.status.init_container_statuses),
+    ]
 
 
 def _kind(pod: Pod) -> str:
@@ -301,4 +327,6 @@ def _there(known: Sequence[str]) -> str:
 
 
 def _listed(found: Sequence[str]) -> str:
-    return ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
+    return ", ".join(found[:SHOWN]) + (
+        f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    )

@@ -28,7 +28,9 @@ from raybus_cli.migrating.switches import Configuration
 
 _OVER: Final = frozenset({"Complete", "Failed"})
 _GROUP: Final = "ray.io"
-_TAKEN_OVER: Final = frozenset({"rayclusters", "rayservices", "*", "rayclusters/*", "rayservices/*"})
+_TAKEN_OVER: Final = frozenset(
+    {"rayclusters", "rayservices", "*", "rayclusters/*", "rayservices/*"}
+)
 _KEEP: Final = "raybus runs no jobs: let them end before KubeRay stops, or run them elsewhere"
 
 
@@ -41,7 +43,9 @@ def operators(found: Installation, *, now: datetime) -> Iterator[Finding]:
         )
         return
     if not found.kuberay:
-        yield findings.note("no KubeRay operator is installed; its own configuration cannot be compared")
+        yield findings.note(
+            "no KubeRay operator is installed; its own configuration cannot be compared"
+        )
     if len(found.kuberay) > 1:
         names = ", ".join(each.place for each in found.kuberay)
         yield findings.note(
@@ -53,19 +57,25 @@ def operators(found: Installation, *, now: datetime) -> Iterator[Finding]:
         yield _both(running[0], watcher, found.leases or [], now=now)
 
 
-def _both(kuberay: Operator, watcher: Operator, leases: Iterable[Lease], *, now: datetime) -> Finding:
+def _both(
+    kuberay: Operator, watcher: Operator, leases: Iterable[Lease], *, now: datetime
+) -> Finding:
     """Return the finding that both run: only a note where no namespace is common, or they share the Lease."""
     if kuberay.namespaces and watcher.namespaces and not kuberay.namespaces & watcher.namespaces:
         return findings.note(
             f"KubeRay and raybus both run, in namespaces of their own: KubeRay in {', '.join(sorted(kuberay.namespaces))}, "
             f"raybus in {', '.join(sorted(watcher.namespaces))}"
         )
-    named = (watcher.environment.get(name) for name in ("RAYBUS_LEASE_NAMESPACE", "RAYBUS_NAMESPACE"))
+    named = (
+        watcher.environment.get(name) for name in ("RAYBUS_LEASE_NAMESPACE", "RAYBUS_NAMESPACE")
+    )
     place = next((each for each in named if each), watcher.namespace)
     elects = kuberay.flags.get("enable-leader-election", "true") != "false"
     theirs = kuberay.flags.get("leader-election-namespace") or kuberay.namespace
     if elects and place == theirs:
-        holder = next((each.spec.holder_identity for each in leases if _is_held(each, theirs, now=now)), None)
+        holder = next(
+            (each.spec.holder_identity for each in leases if _is_held(each, theirs, now=now)), None
+        )
         return findings.note(
             f"KubeRay and raybus both run and share the Lease {theirs}/ray-operator-leader, held by {holder or 'no process'}: "
             "only its holder works"
@@ -96,11 +106,14 @@ def webhooks(around: Surroundings) -> Iterator[Finding]:
     """Yield the webhooks that would reject every change once KubeRay's operator, which answers them, is gone."""
     if around.webhooks is None:
         yield findings.unread(
-            "webhook configurations may not be listed", "request 'list' on them, or check them yourself"
+            "webhook configurations may not be listed",
+            "request 'list' on them, or check them yourself",
         )
         return
     for kind, each in around.webhooks:
-        held = [hook for hook in each.webhooks if _is_kuberays(hook) and hook.failure_policy != "Ignore"]
+        held = [
+            hook for hook in each.webhooks if _is_kuberays(hook) and hook.failure_policy != "Ignore"
+        ]
         if held:
             yield findings.change(
                 f"{kind} {each.metadata.name} sends changes to KubeRay's operator: without it they are rejected",
@@ -133,8 +146,14 @@ def _job(kind: str, job: Job, *, is_over: bool) -> Subject:
     if job.spec.managed_by not in {None, "", labels.MANAGED_BY_US}:
         found = findings.note("belongs to neither operator: spec.managedBy names another one")
     elif is_over:
-        state = "is suspended" if kind == "RayCronJob" else f"is over ({job.status.job_deployment_status})"
-        found = findings.note(f"{state}; raybus does not change it, and does not delete it after its time to live")
+        state = (
+            "is suspended"
+            if kind == "RayCronJob"
+            else f"is over ({job.status.job_deployment_status})"
+        )
+        found = findings.note(
+            f"{state}; raybus does not change it, and does not delete it after its time to live"
+        )
     else:
         state = job.status.job_deployment_status or "not begun"
         found = findings.unsupported(f"no controller would run it ({state})", _KEEP)
@@ -178,7 +197,9 @@ async def check(
         *(findings.unread(each) for each in dict.fromkeys(survey.unread)),
     ]
     through = dashboard or ProxiedDashboard(kube, seconds=DASHBOARD_SECONDS)
-    progress(f"checking {state.count(RayService)} RayServices and {state.count(RayCluster)} RayClusters")
+    progress(
+        f"checking {state.count(RayService)} RayServices and {state.count(RayCluster)} RayClusters"
+    )
     objects = [
         *await _services(kube, state, configuration, through, clock),
         *await _clusters(kube, state, configuration, clock),
@@ -196,7 +217,9 @@ async def check(
     )
 
 
-async def _configured(kube: KubeClient, installed: Installation) -> tuple[Configuration, dict[str, str], list[Finding]]:
+async def _configured(
+    kube: KubeClient, installed: Installation
+) -> tuple[Configuration, dict[str, str], list[Finding]]:
     """Return the configuration of raybus here: as it is installed, else that of KubeRay."""
     served = await settings.served(kube)
 
@@ -205,7 +228,9 @@ async def _configured(kube: KubeClient, installed: Installation) -> tuple[Config
         return msgspec.structs.replace(found, clusters=settings.adapt(found.clusters, served))
 
     theirs = installed.kuberay[0] if installed.kuberay else None
-    environment, found = switches.translated(theirs, installed.kuberay_file) if theirs is not None else ({}, [])
+    environment, found = (
+        switches.translated(theirs, installed.kuberay_file) if theirs is not None else ({}, [])
+    )
     wanted = adapted(environment, installed.kuberay_file)
     if not installed.raybus:
         return wanted, environment, found
@@ -216,7 +241,9 @@ async def _configured(kube: KubeClient, installed: Installation) -> tuple[Config
     if theirs is not None:
         text = "raybus is configured differently from KubeRay: "
         remedy = "set the variables that 'migrate check -o yaml' names under environment, on all services"
-        found += [findings.change(text + each, remedy) for each in switches.differences(wanted, held)]
+        found += [
+            findings.change(text + each, remedy) for each in switches.differences(wanted, held)
+        ]
     return held, environment, found
 
 
@@ -230,12 +257,18 @@ async def _services(
     kube: KubeClient, state: Cache, configuration: Configuration, dashboard: Dashboard, clock: Clock
 ) -> list[Subject]:
     observers = services.observers(kube, dashboard, state, configuration.services, clock)
-    return await _each(state.all(RayService), lambda each: services.judge(each, observers, now=clock.now()))
+    return await _each(
+        state.all(RayService), lambda each: services.judge(each, observers, now=clock.now())
+    )
 
 
-async def _clusters(kube: KubeClient, state: Cache, configuration: Configuration, clock: Clock) -> list[Subject]:
+async def _clusters(
+    kube: KubeClient, state: Cache, configuration: Configuration, clock: Clock
+) -> list[Subject]:
     reads = Observer(kube, state, configuration.clusters)
-    return await _each(state.all(RayCluster), lambda each: clusters.judge(each, reads, now=clock.now()))
+    return await _each(
+        state.all(RayCluster), lambda each: clusters.judge(each, reads, now=clock.now())
+    )
 
 
 async def _each(objects: Iterable[T], judge: Callable[[T], Awaitable[Subject]]) -> list[Subject]:
@@ -254,5 +287,9 @@ async def _each(objects: Iterable[T], judge: Callable[[T], Awaitable[Subject]]) 
 
 def _summary(found: Operator) -> OperatorSummary:
     return OperatorSummary(
-        namespace=found.namespace, name=found.name, version=found.version, replicas=found.replicas, ready=found.ready
+        namespace=found.namespace,
+        name=found.name,
+        version=found.version,
+        replicas=found.replicas,
+        ready=found.ready,
     )

@@ -29,10 +29,14 @@ def migrate() -> None:
 @app.command()
 def check(
     raybus_namespace: Annotated[
-        str, typer.Option("--raybus-namespace", help="The namespace of raybus, existing or planned.")
+        str,
+        typer.Option("--raybus-namespace", help="The namespace of raybus, existing or planned."),
     ] = "raybus",
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Check one namespace; default: all that KubeRay watches.")
+        str | None,
+        typer.Option(
+            "--namespace", "-n", help="Check one namespace; default: all that KubeRay watches."
+        ),
     ] = None,
     output: ReportOption = Output.TEXT,
     context: ContextOption = None,

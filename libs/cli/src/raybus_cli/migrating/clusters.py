@@ -18,14 +18,18 @@ from common.runtime.key import Key
 from raybus_cli.migrating import findings
 from raybus_cli.migrating.findings import Finding, Subject
 
-RECONCILED: Final = "see the cause with 'kubectl describe'; if the settings are the same, send a 'raybus bundle'"
+RECONCILED: Final = (
+    "see the cause with 'kubectl describe'; if the settings are the same, send a 'raybus bundle'"
+)
 UNRECONCILED: Final = "KubeRay has not finished with it: wait until it is ready, and check again"
 
 
 async def judge(cluster: RayCluster, reads: Observer, *, now: datetime) -> Subject:
     """Return what taking over a RayCluster would change."""
     meta = cluster.metadata
-    return findings.subject(ray_cluster.KIND, meta.namespace, meta.name, await _findings(cluster, reads, now=now))
+    return findings.subject(
+        ray_cluster.KIND, meta.namespace, meta.name, await _findings(cluster, reads, now=now)
+    )
 
 
 async def _findings(cluster: RayCluster, reads: Observer, *, now: datetime) -> list[Finding]:
@@ -34,7 +38,12 @@ async def _findings(cluster: RayCluster, reads: Observer, *, now: datetime) -> l
     if refusal is not None and not refusal.actions:
         return [findings.note("belongs to neither operator: spec.managedBy names another one")]
     if refusal is not None:
-        reported = (each.event.note for step in refusal.actions for each in step.actions if isinstance(each, EmitEvent))
+        reported = (
+            each.event.note
+            for step in refusal.actions
+            for each in step.actions
+            if isinstance(each, EmitEvent)
+        )
         return _refused(next(reported))
     observed = await reads.observe(Key(meta.namespace, meta.name), now=now)
     if observed is None:
@@ -45,7 +54,11 @@ async def _findings(cluster: RayCluster, reads: Observer, *, now: datetime) -> l
 
 
 def _refused(note: str) -> list[Finding]:
-    return [findings.note(f"is rejected, as by KubeRay: {note}", "its pods are not changed until it is corrected")]
+    return [
+        findings.note(
+            f"is rejected, as by KubeRay: {note}", "its pods are not changed until it is corrected"
+        )
+    ]
 
 
 def _status(observed: Observed, plan: ClusterPlan) -> list[Finding]:
@@ -61,7 +74,8 @@ def _status(observed: Observed, plan: ClusterPlan) -> list[Finding]:
     if old.state != new.state:
         return [
             findings.change(
-                f"the status would change: {fields}; state {old.state or 'none'} becomes {new.state}", UNRECONCILED
+                f"the status would change: {fields}; state {old.state or 'none'} becomes {new.state}",
+                UNRECONCILED,
             )
         ]
     return [findings.note(f"the status is brought up to date: {fields}")]

@@ -19,7 +19,16 @@ from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, POD, SERVICE
 from common.ray import serve_config, serve_status
 from common.ray.serve_status import DEFAULT_APP, ServeDetails
 from common.ray.submit import Submit
-from common.runtime.actions import Action, Annotate, EmitEvent, Event, Patch, Refuse, SetFinalizers, UpdateStatus
+from common.runtime.actions import (
+    Action,
+    Annotate,
+    EmitEvent,
+    Event,
+    Patch,
+    Refuse,
+    SetFinalizers,
+    UpdateStatus,
+)
 from service_reconciler.actions import Publish
 from traffic_manager.actions import MoveCapacity
 
@@ -154,7 +163,12 @@ def _of_service_action(action: Action, context: ActionContext) -> Iterator[Findi
         case SetFinalizers(finalizers=finalizers, spec=None):
             yield note(f"the RayService gets the finalizers {', '.join(finalizers)}")
         case Patch(resource=resource, name=name, patch=patch):
-            yield _of_change(f"{resource.kind} {name}", patch, is_step=moves and resource in _STEPS, remedy=remedy)
+            yield _of_change(
+                f"{resource.kind} {name}",
+                patch,
+                is_step=moves and resource in _STEPS,
+                remedy=remedy,
+            )
         case Submit() if context.is_held(action):
             yield note(
                 f"RayCluster {action.cluster.metadata.name} gets its present Serve config once more, so that it is recorded; "
@@ -211,7 +225,9 @@ def differing(old: msgspec.Struct, new: msgspec.Struct) -> list[str]:
         if isinstance(was, dict) and isinstance(becomes, dict):
             inner = cast("tuple[Json, Json]", (was, becomes))
             found += [
-                f"{name}.{key}" for key in sorted({*inner[0], *inner[1]}) if inner[0].get(key) != inner[1].get(key)
+                f"{name}.{key}"
+                for key in sorted({*inner[0], *inner[1]})
+                if inner[0].get(key) != inner[1].get(key)
             ]
         else:
             found.append(name)
@@ -232,9 +248,14 @@ def has(details: ServeDetails | None, action: Submit) -> bool:
         wanted = serve_config.to_json(action.given.serve_config)
     except errors.InvalidSpec:
         return False
-    apps = {str(each.get("name") or DEFAULT_APP): each for each in cast("list[Json]", wanted.get("applications") or [])}
+    apps = {
+        str(each.get("name") or DEFAULT_APP): each
+        for each in cast("list[Json]", wanted.get("applications") or [])
+    }
     held = details.named()
-    return apps.keys() == held.keys() and all(_within(apps[name], held[name].deployed_app_config) for name in apps)
+    return apps.keys() == held.keys() and all(
+        _within(apps[name], held[name].deployed_app_config) for name in apps
+    )
 
 
 def _within(wanted: Any, held: Any) -> bool:
@@ -246,7 +267,12 @@ def _within(wanted: Any, held: Any) -> bool:
                 _within(each, cast("Json", held).get(key)) for key, each in fields.items()
             )
         case list():
-            items, others = cast("list[Any]", wanted), cast("list[Any]", held if isinstance(held, list) else [])
-            return len(items) == len(others) and all(_within(*pair) for pair in zip(items, others, strict=True))
+            items, others = (
+                cast("list[Any]", wanted),
+                cast("list[Any]", held if isinstance(held, list) else []),
+            )
+            return len(items) == len(others) and all(
+                _within(*pair) for pair in zip(items, others, strict=True)
+            )
         case _:
             return bool(wanted == held)

@@ -66,10 +66,19 @@ def verdict(found: list[Finding], objects: list[Subject]) -> Verdict:
             return Verdict.NOT_READY
 
 
-CODES: Final = {Verdict.READY: READY_CODE, Verdict.NOT_READY: NOT_READY_CODE, Verdict.UNREAD: UNREAD_CODE}
+CODES: Final = {
+    Verdict.READY: READY_CODE,
+    Verdict.NOT_READY: NOT_READY_CODE,
+    Verdict.UNREAD: UNREAD_CODE,
+}
 
 
-_STYLES = {Level.NOTE: "", Level.UNREAD: "yellow", Level.UNSUPPORTED: "bold red", Level.CHANGE: "bold red"}
+_STYLES = {
+    Level.NOTE: "",
+    Level.UNREAD: "yellow",
+    Level.UNSUPPORTED: "bold red",
+    Level.CHANGE: "bold red",
+}
 _SENTENCES = {
     Verdict.READY: "ready: taking over would change nothing",
     Verdict.NOT_READY: "not ready: see the lines marked 'change' or 'unsupported'",
@@ -103,7 +112,10 @@ def draw(report: Report, *, wide: bool) -> RenderableType:
 
 
 def _operators(found: list[OperatorSummary]) -> str:
-    texts = [f"{each.namespace}/{each.name} {each.version}, {each.ready} of {each.replicas} ready" for each in found]
+    texts = [
+        f"{each.namespace}/{each.name} {each.version}, {each.ready} of {each.replicas} ready"
+        for each in found
+    ]
     return "; ".join(texts) or "not installed"
 
 
@@ -115,7 +127,12 @@ class _Objects(msgspec.Struct, frozen=True):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         del console
-        columns = (Column("kind"), Column("name", keeps_end=True), Column("would change"), Column("", 1))
+        columns = (
+            Column("kind"),
+            Column("name", keeps_end=True),
+            Column("would change"),
+            Column("", 1),
+        )
         rows: list[list[str]] = []
         for each in self.report.objects:
             hidden = len(each.findings) - len(self._shown(each))

@@ -31,9 +31,7 @@ from traffic_manager import plan as traffic_plan
 from traffic_manager.observe import Observer as TrafficObserver
 
 RECONCILED: Final = "see 'raybus explain'; if the settings are the same, send a 'raybus bundle'"
-UNRECONCILED: Final = (
-    "KubeRay has not reconciled its spec yet: wait until status.observedGeneration is that of the spec, and check again"
-)
+UNRECONCILED: Final = "KubeRay has not reconciled its spec yet: wait until status.observedGeneration is that of the spec, and check again"
 
 
 class Observers(msgspec.Struct, frozen=True):
@@ -43,9 +41,14 @@ class Observers(msgspec.Struct, frozen=True):
     traffic: TrafficObserver
 
 
-def observers(kube: Kube, dashboard: Dashboard, cache: Cache, config: Config, clock: Clock) -> Observers:
+def observers(
+    kube: Kube, dashboard: Dashboard, cache: Cache, config: Config, clock: Clock
+) -> Observers:
     """Return both, over what was read."""
-    silent, unasked = Background(idle=True), NoOutbound(permits=True)  # no request of a warm-up, and no metrics
+    silent, unasked = (
+        Background(idle=True),
+        NoOutbound(permits=True),
+    )  # no request of a warm-up, and no metrics
     sources = Sources(kube, dashboard, cache, clock, background=silent, outbound=unasked)
     return Observers(service=ServiceObserver(sources, config), traffic=TrafficObserver(sources))
 
@@ -82,7 +85,9 @@ async def judge(service: RayService, observers: Observers, *, now: datetime) -> 
 
 def _details(seen: Observed, cluster: str) -> ServeDetails | None:
     """Return the state that a cluster's Serve reports."""
-    views = (each for each in (seen.active, seen.pending) if each is not None and each.name == cluster)
+    views = (
+        each for each in (seen.active, seen.pending) if each is not None and each.name == cluster
+    )
     return next((each.serve.details for each in views), None)
 
 
@@ -98,14 +103,19 @@ def _upgrade_note(seen: Observed) -> list[Finding]:
         if name in shares
     ]
     return [
-        findings.note(f"an upgrade is in progress from {active} to {pending}{': ' if parts else ''}{'; '.join(parts)}")
+        findings.note(
+            f"an upgrade is in progress from {active} to {pending}{': ' if parts else ''}{'; '.join(parts)}"
+        )
     ]
 
 
 def _silent(*views: ClusterView | None) -> list[Finding]:
     remedy = "you need 'get' on services/proxy, and the API server must reach the head; without an answer the config is unknown"
     return [
-        findings.unread(f"Serve of RayCluster {view.name} does not report its state: {view.serve.problem}", remedy)
+        findings.unread(
+            f"Serve of RayCluster {view.name} does not report its state: {view.serve.problem}",
+            remedy,
+        )
         for view in views
         if view is not None and view.serve.problem
     ]
@@ -116,12 +126,17 @@ def _spec(seen: Observed) -> list[Finding]:
     view = seen.pending or seen.active
     if view is None or not seen.names.active:
         return []
-    held, goal = view.cluster.metadata.annotations.get(labels.SPEC_HASH, ""), ray_cluster.goal_hash(seen.service)
+    held, goal = (
+        view.cluster.metadata.annotations.get(labels.SPEC_HASH, ""),
+        ray_cluster.goal_hash(seen.service),
+    )
     if held == goal:
         return []
     same = seen.match(view)
     return [
-        findings.note(f"the spec hash of RayCluster {view.name} is not that of the spec; by its content it is {same}")
+        findings.note(
+            f"the spec hash of RayCluster {view.name} is not that of the spec; by its content it is {same}"
+        )
     ]
 
 
@@ -131,7 +146,10 @@ def _status(seen: Observed, written: Iterable[RayServiceStatus]) -> list[Finding
     for new in written:
         fields = findings.differing(compute.essence(old), compute.essence(new))
         names = [
-            (each.active_service_status.ray_cluster_name, each.pending_service_status.ray_cluster_name)
+            (
+                each.active_service_status.ray_cluster_name,
+                each.pending_service_status.ray_cluster_name,
+            )
             for each in (old, new)
         ]
         text = f"the status is updated: {', '.join(fields)}"
@@ -141,6 +159,9 @@ def _status(seen: Observed, written: Iterable[RayServiceStatus]) -> list[Finding
             found.append(findings.note(f"the upgrade continues: {names[0][1]} is promoted"))
         else:
             found.append(
-                findings.change(f"the status would name other clusters: {names[0]} becomes {names[1]}", RECONCILED)
+                findings.change(
+                    f"the status would name other clusters: {names[0]} becomes {names[1]}",
+                    RECONCILED,
+                )
             )
     return found

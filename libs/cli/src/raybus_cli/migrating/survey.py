@@ -45,7 +45,9 @@ _WEBHOOKS: Final = "admissionregistration.k8s.io"
 VALIDATING: Final = Resource(
     group=_WEBHOOKS, kind="ValidatingWebhookConfiguration", plural="validatingwebhookconfigurations"
 )
-MUTATING: Final = Resource(group=_WEBHOOKS, kind="MutatingWebhookConfiguration", plural="mutatingwebhookconfigurations")
+MUTATING: Final = Resource(
+    group=_WEBHOOKS, kind="MutatingWebhookConfiguration", plural="mutatingwebhookconfigurations"
+)
 
 
 class JobStatus(ApiStruct, frozen=True, kw_only=True):
@@ -140,12 +142,15 @@ class Survey:
         """Read the installation of both operators."""
         deployments = await self._all(DEPLOYMENT, Workload)
         kuberay = (
-            None if deployments is None else [await self._operator(each) for each in operators.kuberay(deployments)]
+            None
+            if deployments is None
+            else [await self._operator(each) for each in operators.kuberay(deployments)]
         )
         if deployments is None:
             deployments = await self._all(DEPLOYMENT, Workload, (raybus_namespace,)) or []
         ours = {
-            each.metadata.name: await self._operator(each) for each in operators.raybus(deployments, raybus_namespace)
+            each.metadata.name: await self._operator(each)
+            for each in operators.raybus(deployments, raybus_namespace)
         }
         decider = ours.get("cluster-reconciler")
         places = {raybus_namespace, *(each.namespace for each in kuberay or [])}
@@ -172,7 +177,9 @@ class Survey:
         for resource in (VALIDATING, MUTATING):
             found = await self._all(resource, WebhookConfiguration)
             webhooks = (
-                None if found is None or webhooks is None else [*webhooks, *((resource.kind, each) for each in found)]
+                None
+                if found is None or webhooks is None
+                else [*webhooks, *((resource.kind, each) for each in found)]
             )
         return Surroundings(
             jobs=await self._all(RAY_JOB, Job, scope),

@@ -93,7 +93,9 @@ def variables_read() -> frozenset[str]:
 def translated(operator: Operator, file_text: str | None) -> tuple[dict[str, str], list[Finding]]:
     """Return the environment that gives raybus the same configuration, and the settings without a counterpart."""
     known, found = variables_read(), list[Finding]()
-    wanted = {name: value for name, value in operator.environment.items() if name in known and value}
+    wanted = {
+        name: value for name, value in operator.environment.items() if name in known and value
+    }
     gates, strange = _gates(operator.flags.get("feature-gates", ""))
     found += strange
     if gates:
@@ -105,12 +107,15 @@ def translated(operator: Operator, file_text: str | None) -> tuple[dict[str, str
         wanted[NAMESPACES] = namespaces
     if file is None and (scheduler := _scheduler(flags)):
         wanted[cluster_settings.BATCH_SCHEDULER] = scheduler
-    through_proxy = flags.get("use-kubernetes-proxy") == "true" if file is None else file.use_kubernetes_proxy
+    through_proxy = (
+        flags.get("use-kubernetes-proxy") == "true" if file is None else file.use_kubernetes_proxy
+    )
     if through_proxy:
         wanted[PROXY] = "true"
     found += [
         findings.unsupported(
-            f"the feature gate {gate} is on, and raybus does not do that yet", "see docs/kuberay-map.md"
+            f"the feature gate {gate} is on, and raybus does not do that yet",
+            "see docs/kuberay-map.md",
         )
         for gate in sorted(_NOT_YET & feature_gates.resolve(gates))
     ]
@@ -172,7 +177,9 @@ def _known_places(environment: Mapping[str, str]) -> Mapping[str, str]:
     if isinstance(environment, _Noting):
         return environment
     return {
-        name: value for name, value in environment.items() if not name.endswith(("_FILE", "_KUBECONFIG", "_TRACES"))
+        name: value
+        for name, value in environment.items()
+        if not name.endswith(("_FILE", "_KUBECONFIG", "_TRACES"))
     }
 
 
@@ -183,7 +190,11 @@ def _gates(text: str) -> tuple[dict[str, bool], list[Finding]]:
         try:
             named |= feature_gates.parse(part)
         except errors.InvalidSpec:
-            found.append(findings.unsupported(f"the feature gate {part} is not known here", "see whether you use it"))
+            found.append(
+                findings.unsupported(
+                    f"the feature gate {part} is not known here", "see whether you use it"
+                )
+            )
     return named, found
 
 
@@ -193,7 +204,11 @@ def _scheduler(flags: Mapping[str, str]) -> str:
 
 
 def _file(text: str | None, operator: Operator) -> cluster_settings.OperatorFile | None:
-    return None if text is None else cluster_settings.parse(text, path=operator.flags.get("config", "--config"))
+    return (
+        None
+        if text is None
+        else cluster_settings.parse(text, path=operator.flags.get("config", "--config"))
+    )
 
 
 def _other(name: str) -> str:

@@ -35,7 +35,9 @@ async def read(kube: KubeClient, service: RayService) -> PolicyPlan | None:
     """Return what the policy of a RayService means; None where it follows none, or the caller may not read it."""
     name = service.metadata.annotations.get(labels.UPGRADE_POLICY, "")
     if name and (why := illegal_name(UPGRADE_POLICY, name)) is not None:
-        return PolicyPlan(name=name, problem=f"{labels.UPGRADE_POLICY} is not the name of an UpgradePolicy: {why}")
+        return PolicyPlan(
+            name=name, problem=f"{labels.UPGRADE_POLICY} is not the name of an UpgradePolicy: {why}"
+        )
     try:
         body = await kube.list(UPGRADE_POLICY, service.metadata.namespace)
         found = msgspec.json.decode(body, type=Items[Stored]).items
@@ -53,13 +55,24 @@ def plan(
     surge: Annotated[
         int | None, typer.Option("--max-surge", help="Try another maxSurgePercent.", min=0, max=100)
     ] = None,
-    step: Annotated[int | None, typer.Option("--step", help="Try another stepSizePercent.", min=0, max=100)] = None,
-    interval: Annotated[int | None, typer.Option("--interval", help="Try another intervalSeconds.", min=1)] = None,
+    step: Annotated[
+        int | None, typer.Option("--step", help="Try another stepSizePercent.", min=0, max=100)
+    ] = None,
+    interval: Annotated[
+        int | None, typer.Option("--interval", help="Try another intervalSeconds.", min=1)
+    ] = None,
     unavailable: Annotated[
         int | None,
-        typer.Option("--max-unavailable", help="Try another raybus.io/max-unavailable-percent.", min=0, max=99),
+        typer.Option(
+            "--max-unavailable",
+            help="Try another raybus.io/max-unavailable-percent.",
+            min=0,
+            max=99,
+        ),
     ] = None,
-    gates: Annotated[str, typer.Option("--feature-gates", help="Feature gates of raybus: Name=true,Other=false.")] = "",
+    gates: Annotated[
+        str, typer.Option("--feature-gates", help="Feature gates of raybus: Name=true,Other=false.")
+    ] = "",
     output: ReportOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
@@ -78,17 +91,22 @@ def plan(
     try:
         enabled = feature_gates.resolve(feature_gates.parse(gates))
         wanted = [
-            each for each in manifests.read_all(file, kustomize, recursive=recursive) if each.kind == ray_service.KIND
+            each
+            for each in manifests.read_all(file, kustomize, recursive=recursive)
+            if each.kind == ray_service.KIND
         ]
     except errors.InvalidSpec as problem:
         session.fail(problem)
     if not wanted:
-        session.fail(errors.InvalidSpec(f"there is no RayService in {', '.join(file or [str(kustomize)])}"))
+        session.fail(
+            errors.InvalidSpec(f"there is no RayService in {', '.join(file or [str(kustomize)])}")
+        )
     sizing = Sizing(surge=surge, step=step, interval=interval, unavailable=unavailable)
 
     async def work(kube: KubeClient) -> list[Plan]:
         return [
-            await _plan(kube, each, namespace or each.namespace or place.namespace, enabled, sizing) for each in wanted
+            await _plan(kube, each, namespace or each.namespace or place.namespace, enabled, sizing)
+            for each in wanted
         ]
 
     found = session.run(place, work)
@@ -100,13 +118,17 @@ def plan(
     raise SystemExit(1 if any(each.outcome is PlanOutcome.REFUSED for each in found) else 0)
 
 
-async def _plan(kube: KubeClient, document: Document, namespace: str, gates: Gates, sizing: Sizing) -> Plan:
+async def _plan(
+    kube: KubeClient, document: Document, namespace: str, gates: Gates, sizing: Sizing
+) -> Plan:
     try:
         snapshot = await reader.read(kube, namespace, document.name)
     except errors.NotFound as problem:
         if session.is_not_served(problem):
             raise
-        goal = await reader.create(kube, namespace, {**document.body, "metadata": _meta(document, namespace)})
+        goal = await reader.create(
+            kube, namespace, {**document.body, "metadata": _meta(document, namespace)}
+        )
         quotas = await reader.quotas(kube, namespace)
         return plans.created(goal, gates, Snapshot(service=goal, quotas=quotas), now=session.now())
     stored: Body = msgspec.json.decode(await kube.get(RAY_SERVICE, namespace, document.name))

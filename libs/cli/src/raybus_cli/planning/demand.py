@@ -32,7 +32,9 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     at_most: Amounts
 
 
-def of(cluster: RayCluster, percent: int = WHOLE, *, sizes: Mapping[str, int] | None = None) -> Amounts:
+def of(
+    cluster: RayCluster, percent: int = WHOLE, *, sizes: Mapping[str, int] | None = None
+) -> Amounts:
     """Return the request of a cluster with this much capacity; `sizes` are replicas by group in place of those written."""
     count = _count(percent, sizes or {})
     pods = 1 + sum(traits.hosts(group) * count(group) for group in traits.active_groups(cluster))
@@ -60,7 +62,8 @@ def at_once(old: RayCluster, new: RayCluster) -> Peak:
 def in_steps(old: RayCluster, new: RayCluster, rollout: Rollout, sizes: Mapping[str, int]) -> Peak:
     """Return the peak of an upgrade in steps."""
     moments = [
-        added(of(old, each.active_capacity), of(new, each.pending_capacity, sizes=sizes)) for each in rollout.moments
+        added(of(old, each.active_capacity), of(new, each.pending_capacity, sizes=sizes))
+        for each in rollout.moments
     ]
     names = sorted({name for each in moments for name in each})
     expected = {name: _largest([each[name] for each in moments if name in each]) for name in names}
@@ -78,7 +81,10 @@ def added(first: Amounts, second: Amounts) -> Amounts:
 def _count(percent: int, sizes: Mapping[str, int]) -> Callable[[WorkerGroupSpec], int]:
     def count(group: WorkerGroupSpec) -> int:
         written = sizes.get(group.group_name, group.replicas)
-        wanted, (least, _) = traits.replicas(msgspec.structs.replace(group, replicas=written)), traits.limits(group)
+        wanted, (least, _) = (
+            traits.replicas(msgspec.structs.replace(group, replicas=written)),
+            traits.limits(group),
+        )
         return min(wanted, max(least, -(-wanted * percent // WHOLE)))
 
     return count

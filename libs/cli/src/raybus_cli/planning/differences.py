@@ -42,7 +42,10 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 _SETTINGS: Final = {
     "serveConfigV2": (Effect.IN_PLACE, "sent to Serve; with a new cluster to that one only"),
-    "upgradeStrategy": (Effect.NOTHING, "applies to the next upgrade, and to the next step of a current one"),
+    "upgradeStrategy": (
+        Effect.NOTHING,
+        "applies to the next upgrade, and to the next step of a current one",
+    ),
     "rayClusterDeletionDelaySeconds": (Effect.NOTHING, "how long an old cluster is kept"),
     "serveService": (Effect.IN_PLACE, "the Serve Service is changed"),
     "excludeHeadPodFromServeSvc": (Effect.IN_PLACE, "the head pod's label is changed"),
@@ -57,7 +60,9 @@ def between(old: Json, new: Json) -> list[Difference]:
         effect, note = _effect(old, place, after)
         field = path(("spec", *_named(place, old, new)))
         was, becomes = _differing_lines(before, after)
-        found.append(Difference(field=field, effect=effect, old=_shown(was), new=_shown(becomes), note=note))
+        found.append(
+            Difference(field=field, effect=effect, old=_shown(was), new=_shown(becomes), note=note)
+        )
     return found
 
 
@@ -66,7 +71,10 @@ def _differing_lines(before: object, after: object) -> tuple[object, object]:
     if not isinstance(before, str) or not isinstance(after, str):
         return before, after
     old, new = before.splitlines(), after.splitlines()
-    gone, come = [each for each in old if each not in new], [each for each in new if each not in old]
+    gone, come = (
+        [each for each in old if each not in new],
+        [each for each in new if each not in old],
+    )
     if not (len(old) > 1 and len(new) > 1) or not (gone or come):
         return before, after
     return "\n".join(gone) or MISSING, "\n".join(come) or MISSING
@@ -80,7 +88,9 @@ def _effect(old: Json, place: Place, after: object) -> tuple[Effect, str]:
     if spec_hash.service_goal_hash(alone) == spec_hash.service_goal_hash(before):
         return Effect.NOTHING, "a running cluster keeps its value; a new one starts with this one"
     count = len(cast("list[Any]", before.get(GROUPS) or []))
-    if spec_hash.service_goal_hash(alone, worker_groups=count) == spec_hash.service_goal_hash(before):
+    if spec_hash.service_goal_hash(alone, worker_groups=count) == spec_hash.service_goal_hash(
+        before
+    ):
         return Effect.IN_PLACE, "a worker group is added to the running cluster"
     return Effect.NEW_CLUSTER, ""
 
@@ -92,12 +102,16 @@ def _leaves(old: object, new: object, place: Place) -> list[tuple[Place, object,
         before, after = cast("Json", old), cast("Json", new)
         keys = [*before, *(key for key in after if key not in before)]
         return [
-            leaf for key in keys for leaf in _leaves(before.get(key, MISSING), after.get(key, MISSING), (*place, key))
+            leaf
+            for key in keys
+            for leaf in _leaves(before.get(key, MISSING), after.get(key, MISSING), (*place, key))
         ]
     if isinstance(old, list) and isinstance(new, list):
         first, second = cast("list[object]", old), cast("list[object]", new)
         both = min(len(first), len(second))
-        leaves = [leaf for at in range(both) for leaf in _leaves(first[at], second[at], (*place, at))]
+        leaves = [
+            leaf for at in range(both) for leaf in _leaves(first[at], second[at], (*place, at))
+        ]
         leaves += [((*place, at), first[at], MISSING) for at in range(both, len(first))]
         return leaves + [((*place, at), MISSING, second[at]) for at in range(both, len(second))]
     return [(place, old, new)]

@@ -56,16 +56,26 @@ def _costs(plan: Plan) -> Table:
         ["traffic moves", *([""] * is_now), *(_traffic(each) for each in plan.ways)],
         ["capacity", *([f"{WHOLE} %"] * is_now), *(_capacity(each) for each in plan.ways)],
         *(
-            [name, *([plan.now.get(name, "0")] * is_now), *(_amount(each, name) for each in plan.ways)]
+            [
+                name,
+                *([plan.now.get(name, "0")] * is_now),
+                *(_amount(each, name) for each in plan.ways),
+            ]
             for name in names
         ),
     ]
-    columns = [Column(each) for each in ("", *(["now"] * is_now), *(each.strategy for each in plan.ways))]
+    columns = [
+        Column(each) for each in ("", *(["now"] * is_now), *(each.strategy for each in plan.ways))
+    ]
     return Table(tuple(columns), rows)
 
 
 def _capacity(way: Way) -> str:
-    return f"{way.peak_percent} %" if way.lowest_percent == WHOLE else f"{way.lowest_percent} to {way.peak_percent} %"
+    return (
+        f"{way.peak_percent} %"
+        if way.lowest_percent == WHOLE
+        else f"{way.lowest_percent} to {way.peak_percent} %"
+    )
 
 
 def _amount(way: Way, name: str) -> str:
@@ -89,7 +99,11 @@ def _sentences(plan: Plan) -> list[str]:
     if plan.outcome is PlanOutcome.CREATED:
         return found
     known = plan.preparing_seconds
-    before = f"{length(known)} at the last upgrade" if known is not None else "unknown before the first upgrade"
+    before = (
+        f"{length(known)} at the last upgrade"
+        if known is not None
+        else "unknown before the first upgrade"
+    )
     found.append(f"Before the traffic moves, the new cluster has to be ready ({before}).")
     found.append(f"The old cluster is kept for {length(plan.kept_seconds)} afterwards.")
     return found

@@ -72,7 +72,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The UpgradePolicy that the upgrade follows."""
 
 
-def build(snapshot: Snapshot, goal: RayService, gates: Gates, sizing: Sizing, *, now: datetime) -> Plan:
+def build(
+    snapshot: Snapshot, goal: RayService, gates: Gates, sizing: Sizing, *, now: datetime
+) -> Plan:
     """Return the effect of the spec of `goal` on the RayService of a snapshot."""
     found = predict.predict(snapshot, goal, gates, now=now)
     meta, active = snapshot.service.metadata, snapshot.cluster(snapshot.active)
@@ -100,7 +102,11 @@ def created(goal: RayService, gates: Gates, snapshot: Snapshot, *, now: datetime
     found = predict.predict(snapshot, goal, gates, now=now)
     meta = goal.metadata
     outcome = PlanOutcome.CREATED if found.outcome is not PlanOutcome.REFUSED else found.outcome
-    wanted = demand.of(demand.cluster_of(goal.raw_cluster_config)) if outcome is PlanOutcome.CREATED else {}
+    wanted = (
+        demand.of(demand.cluster_of(goal.raw_cluster_config))
+        if outcome is PlanOutcome.CREATED
+        else {}
+    )
     way = Way(
         strategy="first cluster",
         is_chosen=True,
@@ -116,7 +122,9 @@ def created(goal: RayService, gates: Gates, snapshot: Snapshot, *, now: datetime
     return Plan(namespace=meta.namespace, name=meta.name, outcome=outcome, notes=notes, ways=ways)
 
 
-def _ways(snapshot: Snapshot, old: RayCluster, goal: RayService, gates: Gates, sizing: Sizing) -> list[Way]:
+def _ways(
+    snapshot: Snapshot, old: RayCluster, goal: RayService, gates: Gates, sizing: Sizing
+) -> list[Way]:
     new, now = demand.cluster_of(goal.raw_cluster_config), demand.of(old)
     is_steps = steps.policy(goal, gates) is not None
     peak = demand.at_once(old, new)
@@ -153,9 +161,18 @@ def _ways(snapshot: Snapshot, old: RayCluster, goal: RayService, gates: Gates, s
 
 def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
     """Return the options of an upgrade in steps: those to try, else those of the manifest."""
-    tried = {"maxSurgePercent": sizing.surge, "stepSizePercent": sizing.step, "intervalSeconds": sizing.interval}
-    given = {**goal.raw_upgrade_options, **{name: value for name, value in tried.items() if value is not None}}
-    unavailable = upgrade_controls.of(goal).unavailable if sizing.unavailable is None else sizing.unavailable
+    tried = {
+        "maxSurgePercent": sizing.surge,
+        "stepSizePercent": sizing.step,
+        "intervalSeconds": sizing.interval,
+    }
+    given = {
+        **goal.raw_upgrade_options,
+        **{name: value for name, value in tried.items() if value is not None},
+    }
+    unavailable = (
+        upgrade_controls.of(goal).unavailable if sizing.unavailable is None else sizing.unavailable
+    )
     return upgrade_controls.policy_of(given, unavailable=unavailable)
 
 

@@ -43,7 +43,9 @@ def chosen(name: str, policies: list[Stored], *, in_steps: bool = True) -> Polic
     if name:
         found = [each for each in policies if each.metadata.name == name]
         if not found:
-            return PolicyPlan(name=name, problem="it does not exist; create it, or remove the annotation")
+            return PolicyPlan(
+                name=name, problem="it does not exist; create it, or remove the annotation"
+            )
         return of(found[0], in_steps=in_steps)
     defaults = [each for each in policies if each.is_default]
     if len(defaults) > 1:
@@ -61,7 +63,11 @@ def of(stored: Stored, *, in_steps: bool = True) -> PolicyPlan:
     return PolicyPlan(
         name=found.name,
         steps=[
-            StepPlan(weight=each.weight, hold_seconds=round(each.hold.total_seconds()), is_pause=each.pauses)
+            StepPlan(
+                weight=each.weight,
+                hold_seconds=round(each.hold.total_seconds()),
+                is_pause=each.pauses,
+            )
             for each in found.steps
         ],
         gates=[gate(each, found) for each in found.gates],
@@ -98,7 +104,11 @@ def unused(found: UpgradePolicy) -> dict[str, str]:
         **({"spec.steps": "steps"} if found.steps else {}),
         **measured,
         **({"spec.mirror": "mirror"} if found.mirror is not None else {}),
-        **({"spec.preview.header": "preview.header"} if found.preview.header_name is not None else {}),
+        **(
+            {"spec.preview.header": "preview.header"}
+            if found.preview.header_name is not None
+            else {}
+        ),
     }
 
 
@@ -106,8 +116,16 @@ def lines(plan: PolicyPlan) -> list[str]:
     """Return the policy as text."""
     if plan.problem is not None:
         return [f"UpgradePolicy {plan.name}: the upgrade waits: {plan.problem}"]
-    unused = [f"  does not apply, all traffic moves at once: {', '.join(plan.unused)}"] if plan.unused else []
-    return [f"UpgradePolicy {plan.name}: {plan.summary}", *(f"  {each}" for each in plan.gates), *unused]
+    unused = (
+        [f"  does not apply, all traffic moves at once: {', '.join(plan.unused)}"]
+        if plan.unused
+        else []
+    )
+    return [
+        f"UpgradePolicy {plan.name}: {plan.summary}",
+        *(f"  {each}" for each in plan.gates),
+        *unused,
+    ]
 
 
 def summary(found: UpgradePolicy) -> str:
@@ -115,7 +133,10 @@ def summary(found: UpgradePolicy) -> str:
     pauses = sum(each.pauses for each in found.steps)
     if not found.auto_promote and not (found.steps and found.steps[-1].pauses):
         pauses += 1  # before the promotion
-    waits = [duration(shortest(found)), *([f"{pauses} pause{'s' if pauses > 1 else ''}"] if pauses else [])]
+    waits = [
+        duration(shortest(found)),
+        *([f"{pauses} pause{'s' if pauses > 1 else ''}"] if pauses else []),
+    ]
     edits = "; edits apply at once" if found.applies_edits_at_once else ""
     return f"{steps(found)}; {gates(found)}; at least {' and '.join(waits)}{edits}"
 
@@ -125,9 +146,19 @@ def power(found: UpgradePolicy) -> list[str]:
     lines = list[str]()
     for each in found.gates:
         counts = (each.min_requests, 10 * each.min_requests) if isinstance(each, Gate) else ()
-        rates = [(count, lowest_found(each, count, steps=found.stages)) for count in counts if isinstance(each, Gate)]
-        texts = [f"{100 * rate:.2g} % errors in {count:,} requests" for count, rate in rates if rate is not None]
-        lines += [f"{each.title} finds {', '.join(texts)}, with a probability of 90 %"] if texts else []
+        rates = [
+            (count, lowest_found(each, count, steps=found.stages))
+            for count in counts
+            if isinstance(each, Gate)
+        ]
+        texts = [
+            f"{100 * rate:.2g} % errors in {count:,} requests"
+            for count, rate in rates
+            if rate is not None
+        ]
+        lines += (
+            [f"{each.title} finds {', '.join(texts)}, with a probability of 90 %"] if texts else []
+        )
     return lines
 
 
@@ -152,4 +183,10 @@ def duration(length: timedelta) -> str:
     """Return a duration as a part of a sentence."""
     seconds = round(length.total_seconds())
     minutes, rest = divmod(seconds, 60)
-    return f"{minutes} min {rest} s" if minutes and rest else f"{minutes} min" if minutes else f"{rest} s"
+    return (
+        f"{minutes} min {rest} s"
+        if minutes and rest
+        else f"{minutes} min"
+        if minutes
+        else f"{rest} s"
+    )

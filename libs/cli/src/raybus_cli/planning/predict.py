@@ -24,7 +24,9 @@ from service_reconciler.promotion import control, rollback
 from service_reconciler.reasons import ConditionType
 from service_reconciler.status.conditions import is_timed_out
 
-TIMED_OUT: Final = "the service did not become ready in time; only suspending and resuming it starts it again"
+TIMED_OUT: Final = (
+    "the service did not become ready in time; only suspending and resuming it starts it again"
+)
 
 
 class PlanOutcome(StrEnum):
@@ -80,7 +82,12 @@ def _of_suspension(old: list[Condition], new: list[Condition]) -> Prediction | N
 
 
 def _of_clusters(
-    observed: Observed, present: RayService, plan: Plan[Action], status: RayServiceStatus, *, now: datetime
+    observed: Observed,
+    present: RayService,
+    plan: Plan[Action],
+    status: RayServiceStatus,
+    *,
+    now: datetime,
 ) -> Prediction:
     """Return the effect of a plan that neither suspends nor rejects."""
     old, why = observed.names, rollback.decide(observed, control.decide(observed, now=now)).note
@@ -92,13 +99,21 @@ def _of_clusters(
         return _prediction(PlanOutcome.NEW_CLUSTER, why, *abandoned)
     if old.pending and new == Names(active=old.pending):
         found = _predict(_promoted(observed, status), present, now=now)
-        return found if found.outcome is not PlanOutcome.NOTHING else _prediction(PlanOutcome.NOTHING, why)
+        return (
+            found
+            if found.outcome is not PlanOutcome.NOTHING
+            else _prediction(PlanOutcome.NOTHING, why)
+        )
     is_dropped = bool(old.pending and not new.pending)
     if is_dropped or is_true(status.conditions, ConditionType.ROLLBACK_IN_PROGRESS):
         return _prediction(PlanOutcome.ROLLED_BACK, why)
     view = observed.pending if new.pending else observed.active
     changes = [*_growth(plan), *_sent(observed, present, plan, view)]
-    return _prediction(PlanOutcome.IN_PLACE, *changes) if changes else _prediction(PlanOutcome.NOTHING, why)
+    return (
+        _prediction(PlanOutcome.IN_PLACE, *changes)
+        if changes
+        else _prediction(PlanOutcome.NOTHING, why)
+    )
 
 
 def _prediction(outcome: PlanOutcome, *notes: str) -> Prediction:
@@ -115,11 +130,15 @@ def _promoted(observed: Observed, status: RayServiceStatus) -> Observed:
     """Return what the next reconcile observes after a promotion."""
     service = msgspec.structs.replace(observed.service, status=status)
     names = Names(active=observed.names.pending)
-    return msgspec.structs.replace(observed, service=service, names=names, active=observed.pending, pending=None)
+    return msgspec.structs.replace(
+        observed, service=service, names=names, active=observed.pending, pending=None
+    )
 
 
 def _growth(plan: Plan[Action]) -> list[str]:
-    grown = (each for each in plan.actions if isinstance(each, Patch) and each.resource is RAY_CLUSTER)
+    grown = (
+        each for each in plan.actions if isinstance(each, Patch) and each.resource is RAY_CLUSTER
+    )
     return [
         f"worker groups are added to RayCluster {each.name}; no running pod is changed"
         for each in grown
@@ -127,22 +146,32 @@ def _growth(plan: Plan[Action]) -> list[str]:
     ]
 
 
-def _sent(observed: Observed, present: RayService, plan: Plan[Action], view: ClusterView | None) -> list[str]:
+def _sent(
+    observed: Observed, present: RayService, plan: Plan[Action], view: ClusterView | None
+) -> list[str]:
     """Return that a cluster gets another Serve config: now, or later if its dashboard does not answer or traffic-manager sends it."""
     if view is None:
         return []
     service, was = observed.service, present.serve_config if view.given is None else view.given
     configs = {
-        each.given.serve_config for each in plan.actions if isinstance(each, Submit) and each.cluster == view.cluster
+        each.given.serve_config
+        for each in plan.actions
+        if isinstance(each, Submit) and each.cluster == view.cluster
     }
     is_now = head_is_ready(view.cluster) and view.serve.details is not None
     if not is_now or serve_writer.is_recorded(service):
         configs = _later(service.serve_config, _status(observed, plan))
     if not configs - {was}:
         return []
-    return [f"the Serve config is sent to RayCluster {view.name}; Serve replaces the changed applications"]
+    return [
+        f"the Serve config is sent to RayCluster {view.name}; Serve replaces the changed applications"
+    ]
 
 
 def _later(goal: str, status: RayServiceStatus) -> set[str]:
     is_aborted = is_true(status.conditions, ConditionType.UPGRADE_ABORTED)
-    return set() if is_aborted or serve_config.is_empty(goal) or serve_config.read(goal).problem else {goal}
+    return (
+        set()
+        if is_aborted or serve_config.is_empty(goal) or serve_config.read(goal).problem
+        else {goal}
+    )

@@ -71,12 +71,16 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def most(self) -> int:
         """Return the most capacity that both have together, in percent."""
-        return max((each.active_capacity + each.pending_capacity for each in self.moments), default=WHOLE)
+        return max(
+            (each.active_capacity + each.pending_capacity for each in self.moments), default=WHOLE
+        )
 
     @property
     def least(self) -> int:
         """Return the least capacity that both have together, in percent."""
-        return min((each.active_capacity + each.pending_capacity for each in self.moments), default=WHOLE)
+        return min(
+            (each.active_capacity + each.pending_capacity for each in self.moments), default=WHOLE
+        )
 
 
 def simulate(policy: Policy) -> Rollout:
@@ -92,7 +96,9 @@ def simulate(policy: Policy) -> Rollout:
             held = _migration(old.capacity, new.capacity, chosen.weights.pending, now, now)
         elif chosen.capacities is not None:
             moved = held.pending.moved_at
-            held = _migration(chosen.capacities.active, chosen.capacities.pending, new.weight, moved, now)
+            held = _migration(
+                chosen.capacities.active, chosen.capacities.pending, new.weight, moved, now
+            )
         elif chosen.requeue_at is not None and chosen.requeue_at > now:
             now = chosen.requeue_at
             continue
@@ -109,7 +115,9 @@ def simulate(policy: Policy) -> Rollout:
     return Rollout(moments=tuple(moments), is_finished=False)
 
 
-def _migration(old: int, new: int, weight: int, moved_at: datetime | None, changed_at: datetime | None) -> Migration:
+def _migration(
+    old: int, new: int, weight: int, moved_at: datetime | None, changed_at: datetime | None
+) -> Migration:
     return Migration(
         direction=Direction.FORWARD,
         active=Side(capacity=old, weight=WHOLE - weight, proven=old, reported=old),

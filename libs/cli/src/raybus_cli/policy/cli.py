@@ -39,7 +39,9 @@ def policy() -> None:
 def lint(
     file: Annotated[
         list[str],
-        typer.Argument(help="Manifest, or a directory of manifests; - for standard input.", metavar="FILE..."),
+        typer.Argument(
+            help="Manifest, or a directory of manifests; - for standard input.", metavar="FILE..."
+        ),
     ],
     output: ReportOption = Output.TEXT,
 ) -> None:
@@ -60,7 +62,11 @@ def lint(
         session.fail(errors.InvalidSpec(f"there is no UpgradePolicy in {', '.join(file)}"))
     services = [each for each in given if each.kind == RAY_SERVICE.kind]
     wrong = {id(document): trial.findings(document) for document in documents}
-    found = [each for document in documents for each in wrong[id(document)] or trial.advice(document, services)]
+    found = [
+        each
+        for document in documents
+        for each in wrong[id(document)] or trial.advice(document, services)
+    ]
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
     else:
@@ -76,8 +82,13 @@ def lint(
 
 @app.command("try")
 def try_(
-    given: Annotated[str, typer.Argument(help="Name of an UpgradePolicy, or a file with one.", metavar="NAME|FILE")],
-    service: Annotated[str, typer.Option("--service", help="RayService with the requests.", metavar="NAME")],
+    given: Annotated[
+        str,
+        typer.Argument(help="Name of an UpgradePolicy, or a file with one.", metavar="NAME|FILE"),
+    ],
+    service: Annotated[
+        str, typer.Option("--service", help="RayService with the requests.", metavar="NAME")
+    ],
     output: ReportOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
@@ -95,7 +106,9 @@ def try_(
     place = session.where(kubeconfig, context, namespace)
 
     async def work(kube: KubeClient) -> Trial:
-        chosen = _of_file(given) if _is_file(given) else await _of_cluster(kube, place.namespace, given)
+        chosen = (
+            _of_file(given) if _is_file(given) else await _of_cluster(kube, place.namespace, given)
+        )
         return await _try(kube, place.namespace, service.removeprefix("rayservice/"), chosen)
 
     found = session.run(place, work)
@@ -110,17 +123,25 @@ def try_(
 
 
 def _is_file(given: str) -> bool:
-    return given == manifests.STDIN or Path(given).suffix in manifests.SUFFIXES or Path(given).is_file()
+    return (
+        given == manifests.STDIN
+        or Path(given).suffix in manifests.SUFFIXES
+        or Path(given).is_file()
+    )
 
 
 def _of_file(given: str) -> UpgradePolicy:
     documents = [each for each in manifests.read(given) if each.kind == UPGRADE_POLICY.kind]
     if len(documents) != 1:
-        raise errors.InvalidSpec(f"{given} has {len(documents)} UpgradePolicies; name a file with one")
+        raise errors.InvalidSpec(
+            f"{given} has {len(documents)} UpgradePolicies; name a file with one"
+        )
     try:
         return trial.policy(documents[0])
     except PolicyError as problem:
-        raise errors.InvalidSpec(f"{given}: {problem}; 'raybus policy lint {given}' lists the lines") from problem
+        raise errors.InvalidSpec(
+            f"{given}: {problem}; 'raybus policy lint {given}' lists the lines"
+        ) from problem
 
 
 async def _of_cluster(kube: KubeClient, namespace: str, name: str) -> UpgradePolicy:
@@ -140,7 +161,10 @@ async def _of_cluster(kube: KubeClient, namespace: str, name: str) -> UpgradePol
 
 async def _try(kube: KubeClient, namespace: str, name: str, chosen: UpgradePolicy) -> Trial:
     status = (await reader.service(kube, namespace, name)).status
-    active, pending = status.active_service_status.ray_cluster_name, status.pending_service_status.ray_cluster_name
+    active, pending = (
+        status.active_service_status.ray_cluster_name,
+        status.pending_service_status.ray_cluster_name,
+    )
     if not active:
         raise errors.Rejected(f"RayService {namespace}/{name} has no active cluster yet")
     known = await trial.measure(kube, namespace, active)

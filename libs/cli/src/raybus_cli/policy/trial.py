@@ -116,7 +116,9 @@ def evaluate(
     )
 
 
-def _evaluated(gate: AnyGate, active: Measured, pending: Measured, answers: Mapping[PrometheusGate, Result]) -> Result:
+def _evaluated(
+    gate: AnyGate, active: Measured, pending: Measured, answers: Mapping[PrometheusGate, Result]
+) -> Result:
     if isinstance(gate, PrometheusGate):
         return answers[gate]
     if isinstance(gate, WebhookGate):
@@ -133,12 +135,18 @@ def lines(trial: Trial) -> list[str]:
         else f"RayCluster {trial.pending} with {trial.active}"
     )
     head = f"UpgradePolicy {trial.policy} compares {compared}"
-    return [head, *(f"  {each.outcome}: {each.text}" for each in trial.gates), *([] if trial.gates else ["  no gates"])]
+    return [
+        head,
+        *(f"  {each.outcome}: {each.text}" for each in trial.gates),
+        *([] if trial.gates else ["  no gates"]),
+    ]
 
 
 async def results(policy: UpgradePolicy, step: Step) -> Mapping[PrometheusGate, Result]:
     """Return the outcome of each query."""
-    return {each: await _result(each, step) for each in policy.gates if isinstance(each, PrometheusGate)}
+    return {
+        each: await _result(each, step) for each in policy.gates if isinstance(each, PrometheusGate)
+    }
 
 
 async def _result(gate: PrometheusGate, step: Step) -> Result:
@@ -146,7 +154,9 @@ async def _result(gate: PrometheusGate, step: Step) -> Result:
         async with reached_within(Targets.of(urlsplit(gate.url))) as server:
             answer = await server.send(request_of(step, gate))
     except errors.Unavailable as problem:
-        return gates.unanswered(gate, f"{problem}; that is from this machine, raybus asks from its pods")
+        return gates.unanswered(
+            gate, f"{problem}; that is from this machine, raybus asks from its pods"
+        )
     try:
         readings = prometheus.after(Readings(), gate, prometheus.read(answer), now=0)
     except errors.Unavailable as problem:
@@ -162,7 +172,9 @@ SECONDS: Final = 10.0
 async def measure(kube: KubeClient, namespace: str, cluster: str) -> Measured:
     """Return what the pods of a cluster report; raise `Rejected` where none of them does."""
     body = await kube.list(POD, namespace, label_selector=label_selector({labels.CLUSTER: cluster}))
-    pods = sorted(msgspec.json.decode(body, type=Items[Pod]).items, key=lambda each: each.metadata.name)
+    pods = sorted(
+        msgspec.json.decode(body, type=Items[Pod]).items, key=lambda each: each.metadata.name
+    )
     gate, found, unread = asyncio.Semaphore(AT_ONCE), list[Sample](), list[Unread]()
 
     async def ask(pod: Pod) -> None:
@@ -213,14 +225,22 @@ def findings(document: Document) -> list[Finding]:
             field, _, text = each.partition(": ")
             found.append((field, text))
     return [
-        Finding(file=document.file, line=document.line(_place(field)), level=Level.ERROR, field=field, text=text)
+        Finding(
+            file=document.file,
+            line=document.line(_place(field)),
+            level=Level.ERROR,
+            field=field,
+            text=text,
+        )
         for field, text in found
     ]
 
 
 def advice(document: Document, services: Iterable[Document]) -> list[Finding]:
     """Return what of a valid policy does not apply to the RayServices of these that follow it: all their traffic moves at once."""
-    followers = [each.name for each in services if _follows(each, document) and not _moves_in_steps(each)]
+    followers = [
+        each.name for each in services if _follows(each, document) and not _moves_in_steps(each)
+    ]
     if not followers:
         return []
     why = f"does not apply to RayService {', '.join(sorted(followers))}: all traffic moves at once"

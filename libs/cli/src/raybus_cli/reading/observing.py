@@ -26,11 +26,18 @@ FRESH_NAME: Final = "new"
 """Stands for the name that the service would generate."""
 
 
-def observe(snapshot: Snapshot, gates: Gates = BETA, *, service: RayService | None = None) -> Observed:
+def observe(
+    snapshot: Snapshot, gates: Gates = BETA, *, service: RayService | None = None
+) -> Observed:
     """Return what service-reconciler would observe; `service` replaces the present one, for a prediction."""
     goal = service or snapshot.service
-    serve, head = _named(snapshot, services.serve_name(goal)), _named(snapshot, naming.head_service(goal.metadata.name))
-    names = seen.names_of(goal, snapshot.clusters, services.selected(serve) or services.selected(head))
+    serve, head = (
+        _named(snapshot, services.serve_name(goal)),
+        _named(snapshot, naming.head_service(goal.metadata.name)),
+    )
+    names = seen.names_of(
+        goal, snapshot.clusters, services.selected(serve) or services.selected(head)
+    )
     return Observed(
         service=goal,
         config=Config(gates=gates),
@@ -161,6 +168,9 @@ def _reported(pod: Pod, image: str, events: Iterable[Event]) -> str:
     notes = [
         each.note
         for each in events
-        if each.reason == "Failed" and each.regarding.name == pod.metadata.name and image and f'"{image}"' in each.note
+        if each.reason == "Failed"
+        and each.regarding.name == pod.metadata.name
+        and image
+        and f'"{image}"' in each.note
     ]
     return _answer(notes[-1]) if notes else ""

@@ -66,7 +66,9 @@ async def cluster(kube: KubeClient, namespace: str, name: str) -> RayCluster:
     return await _object(kube, RAY_CLUSTER, RayCluster, namespace, name)
 
 
-async def _object(kube: KubeClient, resource: Resource, view: type[T], namespace: str, name: str) -> T:
+async def _object(
+    kube: KubeClient, resource: Resource, view: type[T], namespace: str, name: str
+) -> T:
     try:
         body = await kube.get(resource, namespace, name)
     except errors.NotFound as problem:
@@ -81,7 +83,9 @@ async def read_cluster(kube: KubeClient, namespace: str, name: str) -> ClusterSn
     found = await cluster(kube, namespace, name)
     reader, origin = _Reader(kube, namespace), snapshots.origin(found)
     parent = (
-        await reader.one(RAY_SERVICE, RayService, origin) if origin and not illegal_name(RAY_SERVICE, origin) else None
+        await reader.one(RAY_SERVICE, RayService, origin)
+        if origin and not illegal_name(RAY_SERVICE, origin)
+        else None
     )
     pods = await reader.of_clusters(POD, Pod, [found])
     objects = {(RAY_CLUSTER.kind, name), *((POD.kind, each.metadata.name) for each in pods)}
@@ -94,7 +98,9 @@ async def read_cluster(kube: KubeClient, namespace: str, name: str) -> ClusterSn
     )
 
 
-async def listed(kube: KubeClient, resource: Resource, view: type[T], scope: str | None, selector: str) -> list[T]:
+async def listed(
+    kube: KubeClient, resource: Resource, view: type[T], scope: str | None, selector: str
+) -> list[T]:
     """Read the objects of a kind in a namespace, or in all; raise `InvalidSpec` for a selector that the API server refuses."""
     try:
         body = await kube.list(resource, scope, label_selector=selector)
@@ -124,18 +130,27 @@ async def _read(kube: KubeClient, namespace: str, name: str) -> Snapshot:
     found = await service(kube, namespace, name)
     reader = _Reader(kube, namespace)
     clusters = await reader.all(RAY_CLUSTER, RayCluster, owner.marks(name))
-    clusters = sorted(clusters, key=lambda each: (str(each.metadata.creation_timestamp or ""), each.metadata.name))
+    clusters = sorted(
+        clusters, key=lambda each: (str(each.metadata.creation_timestamp or ""), each.metadata.name)
+    )
     async with asyncio.TaskGroup() as group:
         pods = group.create_task(reader.of_clusters(POD, Pod, clusters))
         revisions = group.create_task(reader.of_clusters(CONTROLLER_REVISION, Revision, clusters))
-        goals = group.create_task(reader.all(CONTROLLER_REVISION, GoalRevision, goal_revision.marks(name)))
+        goals = group.create_task(
+            reader.all(CONTROLLER_REVISION, GoalRevision, goal_revision.marks(name))
+        )
         services = group.create_task(reader.all(SERVICE, Service, owner.marks(name)))
-        route = group.create_task(reader.route(found, HTTP_ROUTE, HttpRoute, weighted_route.name_of(found)))
+        route = group.create_task(
+            reader.route(found, HTTP_ROUTE, HttpRoute, weighted_route.name_of(found))
+        )
         grpc = group.create_task(reader.route(found, GRPC_ROUTE, GrpcRoute, names.grpc_route(name)))
         limits = group.create_task(reader.all(QUOTA, Quota, {}))
         serve = group.create_task(reader.serve(clusters))
     gateways = await reader.gateways(found, route.result())
-    objects = {(RAY_SERVICE.kind, name), *((RAY_CLUSTER.kind, each.metadata.name) for each in clusters)}
+    objects = {
+        (RAY_SERVICE.kind, name),
+        *((RAY_CLUSTER.kind, each.metadata.name) for each in clusters),
+    }
     objects |= {(POD.kind, each.metadata.name) for each in pods.result()}
     return Snapshot(
         service=found,
@@ -165,7 +180,9 @@ async def offered(kube: KubeClient) -> frozenset[str] | None:
         nodes = msgspec.json.decode(await kube.list(NODE, None), type=Items[_Node]).items
     except errors.Forbidden:
         return None
-    return frozenset(name for each in nodes for name, amount in each.status.allocatable.items() if amount != "0")
+    return frozenset(
+        name for each in nodes for name, amount in each.status.allocatable.items() if amount != "0"
+    )
 
 
 class _Reader:
@@ -186,16 +203,22 @@ class _Reader:
 
         return await self._unless_hidden(resource, ask) or []
 
-    async def of_clusters(self, resource: Resource, view: type[T], clusters: list[RayCluster]) -> list[T]:
+    async def of_clusters(
+        self, resource: Resource, view: type[T], clusters: list[RayCluster]
+    ) -> list[T]:
         """Read the objects of a kind that belong to some clusters."""
         found: list[T] = []
         for each in clusters:
             name = each.metadata.name
-            marks = revision.marks(name) if resource is CONTROLLER_REVISION else {labels.CLUSTER: name}
+            marks = (
+                revision.marks(name) if resource is CONTROLLER_REVISION else {labels.CLUSTER: name}
+            )
             found += await self.all(resource, view, marks)
         return found
 
-    async def one(self, resource: Resource, view: type[T], name: str, *, namespace: str | None = None) -> T | None:
+    async def one(
+        self, resource: Resource, view: type[T], name: str, *, namespace: str | None = None
+    ) -> T | None:
         """Read one object; None when there is none."""
 
         async def ask() -> T | None:
@@ -209,9 +232,15 @@ class _Reader:
 
         return await self._unless_hidden(resource, ask)
 
-    async def route(self, service: RayService, resource: Resource, view: type[T], name: str) -> T | None:
+    async def route(
+        self, service: RayService, resource: Resource, view: type[T], name: str
+    ) -> T | None:
         """Read a route of a RayService; without steps the Gateway API is not needed."""
-        return await self.one(resource, view, name) if serve_writer.is_incremental(service, BETA) else None
+        return (
+            await self.one(resource, view, name)
+            if serve_writer.is_incremental(service, BETA)
+            else None
+        )
 
     async def gateways(
         self, service: RayService, route: HttpRoute | None
@@ -227,7 +256,9 @@ class _Reader:
         """Read the Events about some objects, oldest first."""
 
         async def ask() -> list[Event]:
-            return msgspec.json.decode(await self._kube.list(EVENT, self._namespace), type=Items[Event]).items
+            return msgspec.json.decode(
+                await self._kube.list(EVENT, self._namespace), type=Items[Event]
+            ).items
 
         found = await self._unless_hidden(EVENT, ask) or []
         about = [each for each in found if (each.regarding.kind, each.regarding.name) in objects]
@@ -241,7 +272,9 @@ class _Reader:
         async def ask(cluster: RayCluster) -> None:
             try:
                 head = await session.reach(self._kube, cluster)
-                answer = await through.request(head, dashboard.STATUS, most=dashboard.LARGEST_STATUS)
+                answer = await through.request(
+                    head, dashboard.STATUS, most=dashboard.LARGEST_STATUS
+                )
                 found[cluster.metadata.name] = serve_status.decode(answer)
             except errors.RaybusError as problem:
                 self.unseen.add(f"Serve of {cluster.metadata.name}: {problem}")
@@ -267,7 +300,9 @@ _DRY_RUN: Final = {"dryRun": "All"}
 
 async def create(kube: KubeClient, namespace: str, body: Body) -> RayService:
     """Return a RayService as it would be created."""
-    return ray_service.decode(await kube.request("POST", RAY_SERVICE.path(namespace), query=_DRY_RUN, body=body))
+    return ray_service.decode(
+        await kube.request("POST", RAY_SERVICE.path(namespace), query=_DRY_RUN, body=body)
+    )
 
 
 async def replace(kube: KubeClient, namespace: str, body: Body) -> RayService:
@@ -281,7 +316,9 @@ async def patch(kube: KubeClient, namespace: str, name: str, change: Patch) -> R
     return ray_service.decode(await send(kube, RAY_SERVICE, namespace, name, change))
 
 
-async def send(kube: KubeClient, resource: Resource, namespace: str, name: str, change: Patch) -> bytes:
+async def send(
+    kube: KubeClient, resource: Resource, namespace: str, name: str, change: Patch
+) -> bytes:
     """Return an object as it would be after a patch."""
     path, headers = resource.path(namespace, name), {"Content-Type": change.content_type}
     return await kube.request("PATCH", path, query=_DRY_RUN, body=change.body, headers=headers)

@@ -50,7 +50,12 @@ class Event(ApiStruct, frozen=True, kw_only=True):
     def at(self) -> datetime | None:
         """Return its last time."""
         last = self.series.last_observed_time if self.series is not None else None
-        return last or self.deprecated_last_timestamp or self.event_time or self.metadata.creation_timestamp
+        return (
+            last
+            or self.deprecated_last_timestamp
+            or self.event_time
+            or self.metadata.creation_timestamp
+        )
 
 
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,4 +137,6 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 def origin(cluster: RayCluster) -> str:
     """Return the name of the RayService that a cluster belongs to; empty when it belongs to none."""
     marks = cluster.metadata.labels
-    return marks.get(labels.ORIGIN_NAME, "") if marks.get(labels.ORIGIN_KIND) == "RayService" else ""
+    return (
+        marks.get(labels.ORIGIN_NAME, "") if marks.get(labels.ORIGIN_KIND) == "RayService" else ""
+    )

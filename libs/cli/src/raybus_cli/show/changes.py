@@ -155,7 +155,11 @@ class Changes:
             self._is_away = False
         if not (target.is_optional and isinstance(problem, (errors.Forbidden, errors.NotFound))):
             self.failed(problem)
-        elif isinstance(problem, errors.Forbidden) and "cannot watch" in str(problem) and target not in self._noted:
+        elif (
+            isinstance(problem, errors.Forbidden)
+            and "cannot watch" in str(problem)
+            and target not in self._noted
+        ):
             self._noted.add(target)
             printing.message(f"changes of {target.resource.plural} show late: {problem}", err=True)
 

@@ -10,7 +10,13 @@ import typer
 from common import durations, errors
 from common.kube.client import KubeClient
 from raybus_cli import printing, session
-from raybus_cli.arguments import ContextOption, KubeconfigOption, NameArgument, NamespaceOption, TargetsArgument
+from raybus_cli.arguments import (
+    ContextOption,
+    KubeconfigOption,
+    NameArgument,
+    NamespaceOption,
+    TargetsArgument,
+)
 from raybus_cli.kubeconfig import Where
 from raybus_cli.printing import Output, OutputOption
 from raybus_cli.reading import kinds
@@ -38,7 +44,9 @@ def parse(arguments: Sequence[str], *, all_namespaces: bool = False, selector: s
     if not objects:
         return Targets(tables=_kinds(arguments[0]))
     if all_namespaces:
-        raise errors.InvalidSpec("a name and -A exclude each other: name the namespace with -n, or omit the name")
+        raise errors.InvalidSpec(
+            "a name and -A exclude each other: name the namespace with -n, or omit the name"
+        )
     if selector:
         raise errors.InvalidSpec("a name and -l exclude each other: omit the name, or the selector")
     return Targets(objects=tuple(dict.fromkeys(objects)))
@@ -49,7 +57,9 @@ def _slashed(arguments: Sequence[str]) -> list[Target]:
     for text in arguments:
         kind, slash, name = text.partition("/")
         if not slash or not name:
-            raise errors.InvalidSpec(f"{text!r} is not KIND/NAME; write 'rayservice/NAME', or 'rayservice NAME NAME'")
+            raise errors.InvalidSpec(
+                f"{text!r} is not KIND/NAME; write 'rayservice/NAME', or 'rayservice NAME NAME'"
+            )
         found += [Target(each, name) for each in _kinds(kind)]
     return found
 
@@ -57,14 +67,20 @@ def _slashed(arguments: Sequence[str]) -> list[Target]:
 def _named(arguments: Sequence[str]) -> list[Target]:
     first, *names = arguments
     if slashed := next((each for each in names if "/" in each), None):
-        raise errors.InvalidSpec(f"{slashed!r} names its kind already: omit {first!r}, or the part before the slash")
+        raise errors.InvalidSpec(
+            f"{slashed!r} names its kind already: omit {first!r}, or the part before the slash"
+        )
     return [Target(kind, name) for kind in _kinds(first) for name in names]
 
 
 def _kinds(text: str) -> tuple[Kind, ...]:
     """Return the kinds of a list such as `rayservices,rayclusters`."""
     return tuple(
-        dict.fromkeys(kind for part in text.split(",") for kind in ([*KINDS] if part == ALL else [_kind(part)]))
+        dict.fromkeys(
+            kind
+            for part in text.split(",")
+            for kind in ([*KINDS] if part == ALL else [_kind(part)])
+        )
     )
 
 
@@ -77,10 +93,17 @@ def _kind(text: str) -> Kind:
     return found
 
 
-WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch for changes until interrupted.")]
-AllNamespacesOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")]
+WatchOption = Annotated[
+    bool, typer.Option("--watch", "-w", help="Watch for changes until interrupted.")
+]
+AllNamespacesOption = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="Show all namespaces.")
+]
 SelectorOption = Annotated[
-    str, typer.Option("--selector", "-l", help="Show objects with these labels: app=demo, 'tier in (a,b)'.")
+    str,
+    typer.Option(
+        "--selector", "-l", help="Show objects with these labels: app=demo, 'tier in (a,b)'."
+    ),
 ]
 
 
@@ -109,7 +132,12 @@ def get(
     place = session.where(kubeconfig, context, namespace)
     if asked.tables:
         scope = None if all_namespaces else place.namespace
-        _show_tables(Tables(asked.tables, scope, selector, wide=output is Output.WIDE), place, output, watch=watch)
+        _show_tables(
+            Tables(asked.tables, scope, selector, wide=output is Output.WIDE),
+            place,
+            output,
+            watch=watch,
+        )
         return
     if watch:
         trees = Trees(place.namespace, asked.objects, wide=output is Output.WIDE)
@@ -135,12 +163,16 @@ def list_(
     """
     place = session.where(kubeconfig, context, namespace)
     scope = None if all_namespaces else place.namespace
-    _show_tables(Tables(KINDS, scope, selector, wide=output is Output.WIDE), place, output, watch=watch)
+    _show_tables(
+        Tables(KINDS, scope, selector, wide=output is Output.WIDE), place, output, watch=watch
+    )
 
 
 def status(
     name: NameArgument,
-    timeout: Annotated[str, typer.Option("--timeout", help="Longest wait: 10m, 90s; 0 checks once.")] = "10m",
+    timeout: Annotated[
+        str, typer.Option("--timeout", help="Longest wait: 10m, 90s; 0 checks once.")
+    ] = "10m",
     output: OutputOption = Output.TEXT,
     namespace: NamespaceOption = None,
     context: ContextOption = None,
@@ -156,10 +188,16 @@ def status(
     """
     length = durations.parse_or_seconds(timeout)
     if length is None or length.total_seconds() < 0:
-        session.fail(errors.InvalidSpec(f"--timeout {timeout!r} is no duration; write for example 10m, 90s or 0"))
+        session.fail(
+            errors.InvalidSpec(
+                f"--timeout {timeout!r} is no duration; write for example 10m, 90s or 0"
+            )
+        )
     place = session.where(kubeconfig, context, namespace)
     seconds = length.total_seconds()
-    found = session.run(place, lambda kube: rollout_wait.until_over(kube, place.namespace, name, seconds=seconds))
+    found = session.run(
+        place, lambda kube: rollout_wait.until_over(kube, place.namespace, name, seconds=seconds)
+    )
     if output in {Output.JSON, Output.YAML}:
         printing.data(found, output)
     elif output is Output.NAME:

@@ -23,7 +23,13 @@ from raybus_cli.show import phase, picture, tree
 from raybus_cli.show.tree import seconds_since
 
 _NAMESPACE: Final = (Column("namespace"),)
-_SERVICE: Final = (Column("name"), Column("phase"), Column("endpoints", 2), Column("traffic", 1), Column("age", 3))
+_SERVICE: Final = (
+    Column("name"),
+    Column("phase"),
+    Column("endpoints", 2),
+    Column("traffic", 1),
+    Column("age", 3),
+)
 _SERVICE_WIDE: Final = (
     Column("strategy", 8),
     Column("capacity", 7),
@@ -45,7 +51,9 @@ _CLUSTER: Final = (
 _CLUSTER_WIDE: Final = (Column("head pod ip", 9), Column("reason", 8))
 
 
-class ServiceRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", tag="RayService"):
+class ServiceRow(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", tag="RayService"
+):
     """A RayService."""
 
     namespace: str
@@ -62,7 +70,9 @@ class ServiceRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_
     reason: str
 
 
-class ClusterRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", tag="RayCluster"):
+class ClusterRow(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", tag="RayCluster"
+):
     """A RayCluster; the columns are those of `kubectl get`."""
 
     namespace: str
@@ -87,11 +97,16 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     clusters: list[ClusterRow] = []
 
 
-def build(services: Iterable[RayService], clusters: Iterable[RayCluster], *, now: datetime) -> Listing:
+def build(
+    services: Iterable[RayService], clusters: Iterable[RayCluster], *, now: datetime
+) -> Listing:
     """Return the rows by namespace and name, RayServices that need an action first."""
     return Listing(
         services=[_service(each, now=now) for each in sorted(services, key=phase.order)],
-        clusters=[_cluster(each, now=now) for each in sorted(clusters, key=lambda each: _place(each.metadata))],
+        clusters=[
+            _cluster(each, now=now)
+            for each in sorted(clusters, key=lambda each: _place(each.metadata))
+        ],
     )
 
 
@@ -101,11 +116,17 @@ def service_table(rows: Sequence[ServiceRow], *, wide: bool, all_namespaces: boo
         (
             *([each.namespace] if all_namespaces else []),
             *(each.name, each.phase, str(each.endpoints), each.traffic, age(each.age_seconds)),
-            *((each.strategy, each.capacity, each.active or "-", each.pending or "-", each.reason) if wide else ()),
+            *(
+                (each.strategy, each.capacity, each.active or "-", each.pending or "-", each.reason)
+                if wide
+                else ()
+            ),
         )
         for each in rows
     ]
-    return Table((*_NAMESPACE[: int(all_namespaces)], *_SERVICE, *(_SERVICE_WIDE if wide else ())), lines)
+    return Table(
+        (*_NAMESPACE[: int(all_namespaces)], *_SERVICE, *(_SERVICE_WIDE if wide else ())), lines
+    )
 
 
 def cluster_table(rows: Sequence[ClusterRow], *, wide: bool, all_namespaces: bool) -> Table:
@@ -113,13 +134,22 @@ def cluster_table(rows: Sequence[ClusterRow], *, wide: bool, all_namespaces: boo
     lines = [
         (
             *([each.namespace] if all_namespaces else []),
-            *(each.name, str(each.desired_workers), str(each.available_workers), each.cpus, each.memory, each.gpus),
+            *(
+                each.name,
+                str(each.desired_workers),
+                str(each.available_workers),
+                each.cpus,
+                each.memory,
+                each.gpus,
+            ),
             *(each.status or "-", each.service or "-", age(each.age_seconds)),
             *((each.head_pod_ip or "-", each.reason or "-") if wide else ()),
         )
         for each in rows
     ]
-    return Table((*_NAMESPACE[: int(all_namespaces)], *_CLUSTER, *(_CLUSTER_WIDE if wide else ())), lines)
+    return Table(
+        (*_NAMESPACE[: int(all_namespaces)], *_CLUSTER, *(_CLUSTER_WIDE if wide else ())), lines
+    )
 
 
 def _service(service: RayService, *, now: datetime) -> ServiceRow:
@@ -133,7 +163,9 @@ def _service(service: RayService, *, now: datetime) -> ServiceRow:
         name=meta.name,
         phase=current.phase,
         endpoints=status.num_serve_endpoints,
-        traffic=_pair(active.traffic_routed_percent, pending.traffic_routed_percent) if is_moving else at_once,
+        traffic=_pair(active.traffic_routed_percent, pending.traffic_routed_percent)
+        if is_moving
+        else at_once,
         age_seconds=seconds_since(meta.creation_timestamp, now),
         strategy=steps.strategy(service),
         capacity=_pair(active.target_capacity, pending.target_capacity) if is_moving else "-",
@@ -217,24 +249,40 @@ def of_trees(found: Sequence[Snapshot | ClusterSnapshot], *, now: datetime, wide
             kind, state = kinds.CLUSTER, tree.build_cluster(each, now=_NO_CLOCK)
         pictures += [Text(), drawn] if pictures else [drawn]
         items.append(
-            Item(kind=kind, namespace=shown.namespace, name=shown.name, line=line, document=shown, state=state)
+            Item(
+                kind=kind,
+                namespace=shown.namespace,
+                name=shown.name,
+                line=line,
+                document=shown,
+                state=state,
+            )
         )
     documents = [each.document for each in items]
     document = documents[0] if len(documents) == 1 else {"items": documents}
     return Frame(picture=Group(*pictures) if pictures else None, document=document, items=items)
 
 
-def of_listing(found: Listing, *, wide: bool, all_namespaces: bool, before: Sequence[Item] = ()) -> Frame:
+def of_listing(
+    found: Listing, *, wide: bool, all_namespaces: bool, before: Sequence[Item] = ()
+) -> Frame:
     """Return tables of all objects; one that was there `before` and is gone is an item once more, as deleted."""
     services = service_table(found.services, wide=wide, all_namespaces=all_namespaces)
     clusters = cluster_table(found.clusters, wide=wide, all_namespaces=all_namespaces)
-    items = [*_items(kinds.SERVICE, found.services, services), *_items(kinds.CLUSTER, found.clusters, clusters)]
+    items = [
+        *_items(kinds.SERVICE, found.services, services),
+        *_items(kinds.CLUSTER, found.clusters, clusters),
+    ]
     shown: list[RenderableType] = [each for each in (services, clusters) if each.rows]
     if len(shown) > 1:
         shown.insert(1, Text())
     there = {(each.kind, each.namespace, each.name) for each in items}
     gone = [each for each in before if (each.kind, each.namespace, each.name) not in there]
-    items += [_deleted(each, wide=wide, all_namespaces=all_namespaces) for each in gone if each.state is not None]
+    items += [
+        _deleted(each, wide=wide, all_namespaces=all_namespaces)
+        for each in gone
+        if each.state is not None
+    ]
     return Frame(picture=Group(*shown) if shown else None, document=found, items=items)
 
 

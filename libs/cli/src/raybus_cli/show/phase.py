@@ -74,7 +74,10 @@ _BY_TEXT: Final = (
     (re.compile(r"^RayCluster \S+ does not have the Serve config"), Code.SERVE_CONFIG_REFUSED),
     (re.compile(r"^RayCluster \S+(?: is suspended|: )"), Code.CLUSTER_NOT_RUNNING),
     (re.compile(r"^spec\.serveConfigV2 is empty"), Code.EMPTY_SERVE_CONFIG),
-    (re.compile(r"^(spec\.serveConfigV2 |Ray refused |the Serve config could )"), Code.SERVE_CONFIG_REFUSED),
+    (
+        re.compile(r"^(spec\.serveConfigV2 |Ray refused |the Serve config could )"),
+        Code.SERVE_CONFIG_REFUSED,
+    ),
     (re.compile(r"^application .* is (DEPLOY_FAILED|UNHEALTHY)"), Code.APPLICATION_NOT_RUNNING),
     (re.compile(r"port named serve"), Code.NO_SERVE_PORT),
     (
@@ -91,9 +94,13 @@ _BY_TEXT: Final = (
     (re.compile(r"^waiting: HTTPRoute "), Code.ROUTE_NOT_READY),
     (re.compile(r"^HTTPRoute .* replaced spec\.rules"), Code.ROUTE_OVERWRITTEN),
 )
-_REFUSAL: Final = re.compile(r"(Ray refused the Serve config|the Serve config could not be sent): (.*)", re.DOTALL)
+_REFUSAL: Final = re.compile(
+    r"(Ray refused the Serve config|the Serve config could not be sent): (.*)", re.DOTALL
+)
 _LOCATIONS: Final = (
-    re.compile(r"'loc': \(([^)]*)\), 'msg': (?P<quote>['\"])(?P<why>.*?)(?P=quote), 'type': '(?P<kind>[\w.]+)'"),
+    re.compile(
+        r"'loc': \(([^)]*)\), 'msg': (?P<quote>['\"])(?P<why>.*?)(?P=quote), 'type': '(?P<kind>[\w.]+)'"
+    ),
     re.compile(r"^(\w+(?: -> \w+)+)\n\s+(?P<why>.+?) \(type=(?P<kind>[\w.]+)", re.MULTILINE),
     re.compile(r"^(\w+(?:\.\w+)+)\n\s+(?P<why>.+?) \[type=(?P<kind>\w+)", re.MULTILINE),
 )
@@ -110,7 +117,9 @@ def by_field(message: str, config: str) -> str:
     found = _REFUSAL.search(message)
     if found is None:
         return message
-    fields = _located(found[2]) or (serve_schema.refused_fields(config) if found[1].startswith("Ray") else [])
+    fields = _located(found[2]) or (
+        serve_schema.refused_fields(config) if found[1].startswith("Ray") else []
+    )
     return f"{message[: found.start()]}{found[1]}: {'; '.join(fields)}" if fields else message
 
 
@@ -162,7 +171,14 @@ class CurrentPhase(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-_BAD: Final = {Phase.INVALID, Phase.TIMED_OUT, Phase.STALLED, Phase.ABORTED, Phase.NOT_READY, Phase.DEGRADED}
+_BAD: Final = {
+    Phase.INVALID,
+    Phase.TIMED_OUT,
+    Phase.STALLED,
+    Phase.ABORTED,
+    Phase.NOT_READY,
+    Phase.DEGRADED,
+}
 _BY_CONDITION: Final = (
     ("Suspended", Phase.SUSPENDED),
     ("Suspending", Phase.SUSPENDING),
@@ -205,14 +221,19 @@ def of(service: RayService) -> CurrentPhase:
         return CurrentPhase(phase=Phase.DELETING, message="its clusters are deleted first")
     ready = conditions.find(held, "Ready")
     if ready is not None and ready.status != "True" and ready.reason in _NEVER_SERVES:
-        return CurrentPhase(phase=_NOT_READY[ready.reason], reason=ready.reason, message=ready.message)
+        return CurrentPhase(
+            phase=_NOT_READY[ready.reason], reason=ready.reason, message=ready.message
+        )
     for kind, phase in _BY_CONDITION:
         found = conditions.find(held, kind)
         if found is not None and found.status == "True":
-            return _caused(service, found, Phase.ROLLING_BACK if found.reason == _EARLIER_GATE else phase)
+            return _caused(
+                service, found, Phase.ROLLING_BACK if found.reason == _EARLIER_GATE else phase
+            )
     if ready is None:
         return CurrentPhase(
-            phase=Phase.STARTING, message="no service of raybus has reconciled it yet: see 'raybus doctor'"
+            phase=Phase.STARTING,
+            message="no service of raybus has reconciled it yet: see 'raybus doctor'",
         )
     return _caused(service, ready, _NOT_READY.get(ready.reason, Phase.NOT_READY))
 
@@ -224,7 +245,9 @@ def _caused(service: RayService, held: Condition, phase: Phase) -> CurrentPhase:
     if cause is None:
         return CurrentPhase(phase=phase, reason=held.reason, message=message)
     reason = of_text(cause) or held.reason
-    return CurrentPhase(phase=Phase.DEGRADED if phase is Phase.STARTING else phase, reason=reason, message=cause)
+    return CurrentPhase(
+        phase=Phase.DEGRADED if phase is Phase.STARTING else phase, reason=reason, message=cause
+    )
 
 
 def order(service: RayService) -> tuple[bool, str, str]:

@@ -12,7 +12,15 @@ from rich.tree import Tree as Drawn
 from raybus_cli.printing import FittingLine, age
 from raybus_cli.show import gates, phase
 from raybus_cli.show.phase import Code, Tone
-from raybus_cli.show.tree import Branch, ClusterTree, GroupBranch, LastEvent, PodLine, Tree, UpgradeProgress
+from raybus_cli.show.tree import (
+    Branch,
+    ClusterTree,
+    GroupBranch,
+    LastEvent,
+    PodLine,
+    Tree,
+    UpgradeProgress,
+)
 
 BAR: Final = 20
 _STYLES: Final = {Tone.GOOD: "bold green", Tone.BUSY: "bold yellow", Tone.BAD: "bold red"}
@@ -32,11 +40,16 @@ def draw(tree: Tree, *, wide: bool = False) -> RenderableType:
         ("Status", status),
         ("Strategy", Text(tree.strategy)),
         ("Endpoints", Text(str(tree.endpoints))),
-        ("Images", images((image, each.role) for each in tree.clusters for image in each.images.values())),
+        (
+            "Images",
+            images((image, each.role) for each in tree.clusters for image in each.images.values()),
+        ),
         ("Message", Text(tree.message, style="" if tone is Tone.GOOD else "yellow")),
     ]
     if tree.upgrade is not None:
-        head.append((_course(tree.upgrade).capitalize(), Text(progress(tree.upgrade), style="cyan")))
+        head.append(
+            (_course(tree.upgrade).capitalize(), Text(progress(tree.upgrade), style="cyan"))
+        )
         if (held := tree.upgrade.gates) is not None:
             head.append((f"Gates at {held.weight} %", gates.drawn(held)))
     clusters = [_branch(each, wide=wide) for each in tree.clusters] or [Text("No RayCluster.")]
@@ -67,7 +80,9 @@ def end(event: LastEvent | None, unseen: Iterable[str], *, wide: bool) -> list[R
     """Return what is shown below a tree."""
     lines: list[RenderableType] = []
     if event is not None:
-        text = f"Last event {age(event.age_seconds)} ago: {event.reason}: {event.note} ({event.about})"
+        text = (
+            f"Last event {age(event.age_seconds)} ago: {event.reason}: {event.note} ({event.about})"
+        )
         lines.append(Text(text, style="yellow" if event.type == "Warning" else ""))
     return lines + [Text(f"Not readable: {each}", style="dim") for each in unseen if wide]
 
@@ -91,7 +106,11 @@ def progress(upgrade: UpgradeProgress, *, with_time: bool = True) -> str:
         return "all traffic moves at once"
     text = f"step {upgrade.step} of {upgrade.steps}"
     if with_time and upgrade.next_step_seconds is not None:
-        text += f", next step in {upgrade.next_step_seconds} s" if upgrade.next_step_seconds else ", next step is due"
+        text += (
+            f", next step in {upgrade.next_step_seconds} s"
+            if upgrade.next_step_seconds
+            else ", next step is due"
+        )
     return text
 
 
@@ -125,15 +144,23 @@ def _branch(branch: Branch, *, wide: bool) -> Drawn:
     weight = "" if branch.weight is None else f"{branch.weight:3d} %"
     capacity = ""
     if branch.target_capacity is not None or branch.ready_capacity is not None:
-        capacity = f"  capacity {_percent(branch.ready_capacity)} of {_percent(branch.target_capacity)}"
+        capacity = (
+            f"  capacity {_percent(branch.ready_capacity)} of {_percent(branch.target_capacity)}"
+        )
     pods = f"  pods {branch.ready_pods}/{len(branch.pods)}"
     note = Text(f"  {branch.note}" if branch.note else "", style="yellow")
     drawn_weight, plain_weight = (
-        (f"  {bar(branch.weight)} {weight}", f"  {weight.strip()}") if branch.weight is not None else ("", "")
+        (f"  {bar(branch.weight)} {weight}", f"  {weight.strip()}")
+        if branch.weight is not None
+        else ("", "")
     )
     forms = tuple(
         Text.assemble(role, shown, note)
-        for shown in (f"{drawn_weight}{capacity}{pods}", f"{plain_weight}{capacity}{pods}", f"{plain_weight}{pods}")
+        for shown in (
+            f"{drawn_weight}{capacity}{pods}",
+            f"{plain_weight}{capacity}{pods}",
+            f"{plain_weight}{pods}",
+        )
     )
     drawn = Drawn(FittingLine(Text(branch.name, style="bold"), forms))
     for name, status in sorted(branch.applications.items()):
@@ -154,7 +181,12 @@ def draw_cluster(tree: ClusterTree, *, wide: bool = False) -> RenderableType:
     head = [
         ("Name", Text(tree.name, style="bold")),
         ("Namespace", Text(tree.namespace)),
-        ("Status", Text(tree.status or "-", style="bold green" if tree.status == "ready" else "bold yellow")),
+        (
+            "Status",
+            Text(
+                tree.status or "-", style="bold green" if tree.status == "ready" else "bold yellow"
+            ),
+        ),
         ("RayService", Text(f"{tree.service}{role}" if tree.service else "-")),
         ("Ray version", Text(tree.ray_version or "-")),
         ("Images", images((each.image, each.name) for each in tree.groups)),
@@ -164,7 +196,11 @@ def draw_cluster(tree: ClusterTree, *, wide: bool = False) -> RenderableType:
     drawn = Drawn(FittingLine(Text(tree.name, style="bold")))
     for each in tree.groups:
         drawn.add(_group(each, wide=wide))
-    lines: list[RenderableType] = [labelled(head), drawn, *end(tree.last_event, tree.unseen, wide=wide)]
+    lines: list[RenderableType] = [
+        labelled(head),
+        drawn,
+        *end(tree.last_event, tree.unseen, wide=wide),
+    ]
     return Group(*lines)
 
 
@@ -172,13 +208,19 @@ def cluster_line(tree: ClusterTree) -> str:
     """Return the tree as one plain line, for `-w` where there is no terminal."""
     groups = [f"{each.name} {_count(each)}" for each in tree.groups]
     return "; ".join(
-        [f"{tree.namespace}/{tree.name} {tree.status or '-'}", *groups, *([tree.message] * bool(tree.message))]
+        [
+            f"{tree.namespace}/{tree.name} {tree.status or '-'}",
+            *groups,
+            *([tree.message] * bool(tree.message)),
+        ]
     )
 
 
 def _group(group: GroupBranch, *, wide: bool) -> Drawn:
     count = f"  pods {_count(group)}"
-    forms = (Text(f"{count}  {group.image}"), Text(count)) if wide and group.image else (Text(count),)
+    forms = (
+        (Text(f"{count}  {group.image}"), Text(count)) if wide and group.image else (Text(count),)
+    )
     drawn = Drawn(FittingLine(Text(group.name), forms))
     for pod in group.pods:
         drawn.add(pod_row(pod, wide=wide, with_group=False))

@@ -53,13 +53,13 @@ def of(snapshot: Snapshot, *, now: datetime) -> RolloutStatus:
         course = RolloutState.DONE if current.phase is Phase.SUSPENDED else RolloutState.GOING_ON
         return RolloutStatus(course=course, text=f"{where} {current.phase}, as its spec asks")
     if current.phase is not Phase.READY:
-        return RolloutStatus(course=RolloutState.GOING_ON, text=f"{current.phase}: {current.message}")
+        return RolloutStatus(
+            course=RolloutState.GOING_ON, text=f"{current.phase}: {current.message}"
+        )
     if (why := _unserved(snapshot)) is not None:
         return RolloutStatus(course=RolloutState.GOING_ON, text=why)
     count = service.status.num_serve_endpoints
-    text = (
-        f"{where} Ready: {count} endpoint{'' if count == 1 else 's'}, RayCluster {snapshot.active or 'unknown'} serves"
-    )
+    text = f"{where} Ready: {count} endpoint{'' if count == 1 else 's'}, RayCluster {snapshot.active or 'unknown'} serves"
     return RolloutStatus(course=RolloutState.DONE, text=text)
 
 
@@ -105,7 +105,8 @@ def _has_goal(snapshot: Snapshot, cluster: RayCluster) -> bool:
     given = observing.given(snapshot, cluster)
     is_recorded = bool(observing.records(snapshot, cluster))
     return not is_recorded or (
-        given is not None and given.serve_config == snapshot.service.raw_spec.get("serveConfigV2", "")
+        given is not None
+        and given.serve_config == snapshot.service.raw_spec.get("serveConfigV2", "")
     )
 
 

@@ -22,7 +22,9 @@ EXIT_CODES: Final = {RolloutState.DONE: 0, RolloutState.TIMED_OUT: 3}
 """Of the end of a rollout; any other is 1."""
 
 
-async def until_over(kube: KubeClient, namespace: str, name: str, *, seconds: float) -> RolloutStatus:
+async def until_over(
+    kube: KubeClient, namespace: str, name: str, *, seconds: float
+) -> RolloutStatus:
     """Read until a rollout is over or time is up; print each change, and a reminder now and then."""
     loop = asyncio.get_running_loop()
     began, reported, reported_at = loop.time(), "", 0.0
@@ -36,26 +38,36 @@ async def until_over(kube: KubeClient, namespace: str, name: str, *, seconds: fl
         except (errors.Forbidden, errors.NotFound) as problem:
             if loop.time() > away_until:
                 raise
-            found = RolloutStatus(course=RolloutState.GOING_ON, text=f"the API server is not ready yet: {problem}")
+            found = RolloutStatus(
+                course=RolloutState.GOING_ON, text=f"the API server is not ready yet: {problem}"
+            )
         spent = loop.time() - began
         if found.course is not RolloutState.GOING_ON:
             return found
         if spent >= seconds:
-            return RolloutStatus(course=RolloutState.TIMED_OUT, text=f"not within {seconds:g} s: {found.text}")
+            return RolloutStatus(
+                course=RolloutState.TIMED_OUT, text=f"not within {seconds:g} s: {found.text}"
+            )
         if found.text != reported or spent - reported_at >= REMIND_EVERY:
             printing.message(f"{spent:6.0f} s  {found.text}", err=True)
             reported, reported_at = found.text, spent
         await asyncio.sleep(min(POLL_SECONDS, max(0.0, seconds - spent)))
 
 
-async def until_served(kube: KubeClient, namespace: str, target: Target, *, seconds: float) -> RolloutStatus:
+async def until_served(
+    kube: KubeClient, namespace: str, target: Target, *, seconds: float
+) -> RolloutStatus:
     """Return the end of the rollout, or what is pending after some seconds."""
     if target.resource is RAY_SERVICE:
         return await until_over(kube, namespace, target.name, seconds=seconds)
-    found = await waiting.until(lambda: reader.cluster(kube, namespace, target.name), pending, limit=seconds)
+    found = await waiting.until(
+        lambda: reader.cluster(kube, namespace, target.name), pending, limit=seconds
+    )
     if why := pending(found):
         return RolloutStatus(course=RolloutState.TIMED_OUT, text=f"not within {seconds:g} s: {why}")
-    return RolloutStatus(course=RolloutState.DONE, text=f"RayCluster {namespace}/{target.name} is ready")
+    return RolloutStatus(
+        course=RolloutState.DONE, text=f"RayCluster {namespace}/{target.name} is ready"
+    )
 
 
 def pending(cluster: RayCluster) -> str:

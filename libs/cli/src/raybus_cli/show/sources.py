@@ -65,7 +65,9 @@ class Tables:
 
     resync = float("inf")
 
-    def __init__(self, shown: tuple[Kind, ...], scope: str | None, selector: str, *, wide: bool) -> None:
+    def __init__(
+        self, shown: tuple[Kind, ...], scope: str | None, selector: str, *, wide: bool
+    ) -> None:
         self._shown = shown
         self._scope = scope
         self._selector = selector
@@ -79,9 +81,13 @@ class Tables:
         services: list[RayService] = []
         clusters: list[RayCluster] = []
         if kinds.SERVICE in self._shown:
-            services = await reader.listed(kube, RAY_SERVICE, RayService, self._scope, self._selector)
+            services = await reader.listed(
+                kube, RAY_SERVICE, RayService, self._scope, self._selector
+            )
         if kinds.CLUSTER in self._shown:
-            clusters = await reader.listed(kube, RAY_CLUSTER, RayCluster, self._scope, self._selector)
+            clusters = await reader.listed(
+                kube, RAY_CLUSTER, RayCluster, self._scope, self._selector
+            )
         return self._of(services, clusters, now=now)
 
     async def refresh(self, kube: KubeClient) -> None:
@@ -110,7 +116,11 @@ class Tables:
         """Return what is printed when there is no object."""
         what = " and ".join(f"no {each.resource.kind}" for each in self._shown)
         labelled = f" with labels {self._selector}" if self._selector else ""
-        where = f"in namespace {self._scope}; -A shows all namespaces" if self._scope else "in any namespace"
+        where = (
+            f"in namespace {self._scope}; -A shows all namespaces"
+            if self._scope
+            else "in any namespace"
+        )
         return f"N{what[1:]}{labelled} {where}."
 
     def problem(self, problem: errors.RaybusError) -> errors.RaybusError:
@@ -120,9 +130,13 @@ class Tables:
     def _target(self, resource: Resource) -> Target:
         return Target(resource=resource, namespace=self._scope, selector=self._selector)
 
-    def _of(self, services: Iterable[RayService], clusters: Iterable[RayCluster], *, now: datetime) -> Frame:
+    def _of(
+        self, services: Iterable[RayService], clusters: Iterable[RayCluster], *, now: datetime
+    ) -> Frame:
         found = frame.build(services, clusters, now=now)
-        made = frame.of_listing(found, wide=self._wide, all_namespaces=self._scope is None, before=self._before)
+        made = frame.of_listing(
+            found, wide=self._wide, all_namespaces=self._scope is None, before=self._before
+        )
         self._before = made.items
         return made
 
@@ -154,7 +168,10 @@ class Trees:
         signals = {target: self._sinks.get(target) or Signal(changed) for target in wanted}
         self._events = self._events or EventSignal(changed)
         self._events.objects = frozenset(each for found in self._found for each in _shown(found))
-        self._sinks = {**signals, Target(resource=EVENT, namespace=self._namespace, is_optional=True): self._events}
+        self._sinks = {
+            **signals,
+            Target(resource=EVENT, namespace=self._namespace, is_optional=True): self._events,
+        }
         return self._sinks
 
     def frame(self, now: datetime) -> Frame | None:
@@ -180,14 +197,20 @@ def targets(found: Snapshot | ClusterSnapshot) -> list[Target]:
     made = [Target(resource=resource, namespace=namespace, fields=f"metadata.name={name}")]
     clusters = found.clusters if isinstance(found, Snapshot) else (found.cluster,)
     pods = (label_selector({labels.CLUSTER: each.metadata.name}) for each in clusters)
-    made += [Target(resource=POD, namespace=namespace, selector=each, is_optional=True) for each in pods]
+    made += [
+        Target(resource=POD, namespace=namespace, selector=each, is_optional=True) for each in pods
+    ]
     if isinstance(found, ClusterSnapshot):
         return made
     selector = label_selector(owner.marks(name))
-    made.append(Target(resource=RAY_CLUSTER, namespace=namespace, selector=selector, is_optional=True))
+    made.append(
+        Target(resource=RAY_CLUSTER, namespace=namespace, selector=selector, is_optional=True)
+    )
     if serve_writer.is_incremental(found.service, BETA):
         route = f"metadata.name={weighted_route.name_of(found.service)}"
-        made.append(Target(resource=HTTP_ROUTE, namespace=namespace, fields=route, is_optional=True))
+        made.append(
+            Target(resource=HTTP_ROUTE, namespace=namespace, fields=route, is_optional=True)
+        )
     return made
 
 

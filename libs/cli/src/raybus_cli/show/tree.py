@@ -28,7 +28,9 @@ from raybus_cli.show.phase import Phase
 def images_of(config: Json) -> dict[str, str]:
     """Return the image of Ray's container by the name of its group, of groups with one name that of the first; `head` is the head's."""
     groups = [(labels.HEAD, _object(config.get("headGroupSpec")))]
-    groups += [(str(each.get("groupName", "")), each) for each in _objects(config.get("workerGroupSpecs"))]
+    groups += [
+        (str(each.get("groupName", "")), each) for each in _objects(config.get("workerGroupSpecs"))
+    ]
     found: dict[str, str] = {}
     for name, group in groups:
         found.setdefault(name, _image(group))
@@ -45,7 +47,9 @@ def _object(value: object) -> Json:
 
 
 def _objects(value: object) -> list[Json]:
-    return [_object(each) for each in cast("list[object]", value)] if isinstance(value, list) else []
+    return (
+        [_object(each) for each in cast("list[object]", value)] if isinstance(value, list) else []
+    )
 
 
 class PodLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -144,7 +148,11 @@ def pod_state(pod: Pod) -> str:
         return "Terminating"
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         state = status.state
-        if state.waiting is not None and state.waiting.reason not in {"", "PodInitializing", "ContainerCreating"}:
+        if state.waiting is not None and state.waiting.reason not in {
+            "",
+            "PodInitializing",
+            "ContainerCreating",
+        }:
             return state.waiting.reason
     if pod.is_running_and_ready:
         return "Ready"
@@ -170,7 +178,11 @@ def role(service: RayService, cluster: str) -> str:
     """Return what a cluster is to its RayService."""
     if cluster == service.status.active_service_status.ray_cluster_name:
         return "active"
-    return "pending" if cluster == service.status.pending_service_status.ray_cluster_name else "leaving"
+    return (
+        "pending"
+        if cluster == service.status.pending_service_status.ray_cluster_name
+        else "leaving"
+    )
 
 
 def pod_line(pod: Pod, *, now: datetime) -> PodLine:
@@ -230,7 +242,9 @@ def _upgrade(snapshot: Snapshot, *, now: datetime) -> UpgradeProgress | None:
     )
 
 
-def _steps(snapshot: Snapshot, options: Policy, weight: int, *, is_back: bool) -> tuple[tuple[int, ...], timedelta]:
+def _steps(
+    snapshot: Snapshot, options: Policy, weight: int, *, is_back: bool
+) -> tuple[tuple[int, ...], timedelta]:
     """Return the weights of an upgrade and how long the present one lasts: by its UpgradePolicy, else by the options of the RayService."""
     held = upgrade_policy.of_upgrade(snapshot.active, snapshot.cluster(snapshot.pending))
     if is_back or held is None or not held.steps:
@@ -250,7 +264,9 @@ def _branch(snapshot: Snapshot, cluster: RayCluster, *, now: datetime) -> Branch
         name=name,
         role=role(snapshot.service, name),
         weight=weight(snapshot, name),
-        target_capacity=share.capacity if share is not None else (status.target_capacity if status else None),
+        target_capacity=share.capacity
+        if share is not None
+        else (status.target_capacity if status else None),
         ready_capacity=_ready_capacity(details),
         ready_pods=sum(pod.is_running_and_ready for pod in pods),
         pods=[pod_line(pod, now=now) for pod in pods],
@@ -261,7 +277,10 @@ def _branch(snapshot: Snapshot, cluster: RayCluster, *, now: datetime) -> Branch
 
 
 def _status_of(snapshot: Snapshot, name: str) -> ClusterServiceStatus | None:
-    held = (snapshot.service.status.active_service_status, snapshot.service.status.pending_service_status)
+    held = (
+        snapshot.service.status.active_service_status,
+        snapshot.service.status.pending_service_status,
+    )
     return next((each for each in held if each.ray_cluster_name == name), None)
 
 
@@ -282,7 +301,11 @@ def _note(cluster: RayCluster, *, now: datetime) -> str:
 
 
 DELETING: Final = "deleting"
-_WANTED: Final = (("ReplicaFailure", False), ("HeadPodReady", True), ("RayClusterProvisioned", True))
+_WANTED: Final = (
+    ("ReplicaFailure", False),
+    ("HeadPodReady", True),
+    ("RayClusterProvisioned", True),
+)
 """The conditions that have a message for the user while they differ from this, most important first."""
 
 
@@ -344,7 +367,9 @@ def _message(cluster: RayCluster) -> str:
 
 
 def _groups(snapshot: ClusterSnapshot, *, now: datetime) -> list[GroupBranch]:
-    workers = {each.group_name: traits.target(each) for each in traits.named_groups(snapshot.cluster)}
+    workers = {
+        each.group_name: traits.target(each) for each in traits.named_groups(snapshot.cluster)
+    }
     desired = {labels.HEAD: 1, **workers}
     if snapshot.cluster.spec.suspend:
         desired = dict.fromkeys(desired, 0)

@@ -34,4 +34,8 @@ def version(
     if output is not Output.TEXT:
         printing.data(found, output)
     else:
-        printing.message(found.version if short else f"raybus {VERSION} (Python {found.python}, {found.platform})")
+        printing.message(
+            found.version
+            if short
+            else f"raybus {VERSION} (Python {found.python}, {found.platform})"
+        )

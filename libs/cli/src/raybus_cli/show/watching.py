@@ -44,7 +44,9 @@ async def _show(kube: KubeClient, source: Source, output: Output, changes: Chang
         with Live(console=console, auto_refresh=False) as live:
             async with aclosing(_frames(kube, source, changes, redraw=REDRAW_SECONDS)) as frames:
                 async for frame in frames:
-                    live.update(frame.picture or Text("No resources found.", style="dim"), refresh=True)
+                    live.update(
+                        frame.picture or Text("No resources found.", style="dim"), refresh=True
+                    )
     lines = _Lines(output)
     async with aclosing(_frames(kube, source, changes, redraw=float("inf"))) as frames:
         async for frame in frames:
@@ -75,7 +77,9 @@ class _Lines:
             printing.message(text)
 
 
-async def _frames(kube: KubeClient, source: Source, changes: Changes, *, redraw: float) -> AsyncGenerator[Frame]:
+async def _frames(
+    kube: KubeClient, source: Source, changes: Changes, *, redraw: float
+) -> AsyncGenerator[Frame]:
     """Yield a frame after each change, after `redraw` seconds, and after a read that no change led to."""
     loop = asyncio.get_running_loop()
     due = loop.time()
@@ -83,7 +87,9 @@ async def _frames(kube: KubeClient, source: Source, changes: Changes, *, redraw:
         began = loop.time()
         if changes.happened.is_set() or began >= due:
             changes.happened.clear()
-            due = began + (source.resync if await _refreshed(kube, source, changes) else RETRY_SECONDS)
+            due = began + (
+                source.resync if await _refreshed(kube, source, changes) else RETRY_SECONDS
+            )
         if (frame := source.frame(session.now())) is not None:
             yield frame
         await asyncio.sleep(max(LULL_SECONDS, loop.time() - began))

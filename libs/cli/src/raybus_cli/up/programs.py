@@ -61,7 +61,9 @@ def check_kubeconfig(path: Path) -> str:
     except MisuseError as problem:
         raise errors.InvalidSpec(f"--kubeconfig: {problem}") from problem
     except UnicodeDecodeError as problem:
-        raise errors.InvalidSpec(f"--kubeconfig: {path} is not YAML; name another file") from problem
+        raise errors.InvalidSpec(
+            f"--kubeconfig: {path} is not YAML; name another file"
+        ) from problem
 
 
 def check_nats(url: str | None) -> str | None:
@@ -178,10 +180,14 @@ class Child:
             started = loop.time()
             code = await (await self._start()).wait()
             if code == MISCONFIGURED:
-                raise errors.InvalidSpec(f"{self.program.name} rejects its settings; see {self._where()}")
+                raise errors.InvalidSpec(
+                    f"{self.program.name} rejects its settings; see {self._where()}"
+                )
             failures = 0 if loop.time() - started > GOOD_LIFE else failures + 1
             wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, 10))
-            self._report(f"{self.program.name} {_how(code)}; it restarts in {wait:.1f} s ({self._where()})")
+            self._report(
+                f"{self.program.name} {_how(code)}; it restarts in {wait:.1f} s ({self._where()})"
+            )
             await asyncio.sleep(wait)
 
     def send(self, number: signal.Signals) -> None:
@@ -196,7 +202,11 @@ class Child:
 
     async def _start(self) -> asyncio.subprocess.Process:
         with contextlib.ExitStack() as stack:
-            log = sys.stderr if self.program.log is None else stack.enter_context(self.program.log.open("ab"))
+            log = (
+                sys.stderr
+                if self.program.log is None
+                else stack.enter_context(self.program.log.open("ab"))
+            )
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     *bound(self.program.argv),
@@ -208,7 +218,9 @@ class Child:
                     start_new_session=True,
                 )
             except OSError as problem:
-                raise errors.InvalidSpec(f"cannot start {self.program.argv[0]}: {problem.strerror}") from problem
+                raise errors.InvalidSpec(
+                    f"cannot start {self.program.argv[0]}: {problem.strerror}"
+                ) from problem
         return self._process
 
     def _where(self) -> str:
@@ -254,11 +266,17 @@ class BusAccess(msgspec.Struct, frozen=True, kw_only=True):
 
 NATS_GO: Final = {"GOGC": "20"}
 """A fifth of Go's default: less memory between two collections. The images have the same."""
-MALLOC: Final = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_MMAP_THRESHOLD_": "65536"}
+MALLOC: Final = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+}
 """Has glibc return the memory of long messages and lists to the system; 2 KiB less growth for each pod, all processes together."""
 
 
-def nats_server(binary: Path, folder: Path, *, environment: Mapping[str, str], log_dir: Path | None) -> Program:
+def nats_server(
+    binary: Path, folder: Path, *, environment: Mapping[str, str], log_dir: Path | None
+) -> Program:
     """Return the NATS server that reads its configuration from `folder`."""
     return Program(
         name=NATS,
@@ -276,7 +294,10 @@ def provisioner(bus: BusAccess, *, environment: Mapping[str, str], options: Opti
     return Program(
         name=PROVISIONER,
         argv=argv,
-        environment=MALLOC | _inherited(environment) | _bus(bus, KEEPER) | {"RAYBUS_LOG_LEVEL": options.log_level},
+        environment=MALLOC
+        | _inherited(environment)
+        | _bus(bus, KEEPER)
+        | {"RAYBUS_LOG_LEVEL": options.log_level},
         log=_log(options.log_dir, PROVISIONER),
     )
 
@@ -306,7 +327,9 @@ def replicas(options: Options, ports: Sequence[int], *, run: str) -> list[Replic
     ]
 
 
-def service(replica: Replica, bus: BusAccess, *, environment: Mapping[str, str], options: Options) -> Program:
+def service(
+    replica: Replica, bus: BusAccess, *, environment: Mapping[str, str], options: Options
+) -> Program:
     """Return one replica of the four services."""
     settings = {
         "RAYBUS_IDENTITY": replica.identity,

@@ -98,7 +98,9 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
 
     def condition(self, kind: str) -> PodCondition | None:
         """Return the condition of a type."""
-        return next((condition for condition in self.status.conditions if condition.type == kind), None)
+        return next(
+            (condition for condition in self.status.conditions if condition.type == kind), None
+        )
 
     @property
     def is_running_and_ready(self) -> bool:

@@ -146,11 +146,17 @@ def route_problem(route: Route) -> RoutingProblem | None:
     if not wanted:
         return Problem(RoutingCode.NO_PARENT, "names no Gateway in spec.parentRefs")
     for parent in wanted:
-        held = [each for each in route.status.parents if _place(each.parent_ref, meta) == _place(parent, meta)]
+        held = [
+            each
+            for each in route.status.parents
+            if _place(each.parent_ref, meta) == _place(parent, meta)
+        ]
         if not held:
             return Problem(RoutingCode.NOT_ACCEPTED, "is not accepted yet", transient=True)
         for each in held:
-            if problem := _problem(each.conditions, "Accepted", "ResolvedRefs", generation=meta.generation):
+            if problem := _problem(
+                each.conditions, "Accepted", "ResolvedRefs", generation=meta.generation
+            ):
                 return problem
     return None
 
@@ -170,7 +176,9 @@ def _place(parent: ParentRef, meta: ObjectMeta) -> tuple[str, str, str | None, i
     return parent.namespace or meta.namespace, parent.name, parent.section_name, parent.port
 
 
-def _problem(conditions: tuple[Condition, ...], *wanted: str, generation: int) -> RoutingProblem | None:
+def _problem(
+    conditions: tuple[Condition, ...], *wanted: str, generation: int
+) -> RoutingProblem | None:
     held = {each.type: each for each in conditions}
     for kind in wanted:
         code, found = RoutingCode(f"Not{kind}"), held.get(kind)

@@ -47,12 +47,21 @@ _SHAPES: Final[dict[str, Any]] = {
     "json": msgspec.Raw,
 }
 _WRITTEN: Final = {**_SHAPES, "quantity": _Quantity, "time": _Time, "json": Any}
-_ZEROS: Final = {"string": "", "bool": False, "int32": 0, "int64": 0, "quantity": _Quantity("0"), "intOrString": 0}
+_ZEROS: Final = {
+    "string": "",
+    "bool": False,
+    "int32": 0,
+    "int64": 0,
+    "quantity": _Quantity("0"),
+    "intOrString": 0,
+}
 
 
 def encode(go_type: str, value: Json) -> str:
     """Write a value of a Go struct; `msgspec.ValidationError` names the field that does not fit its type."""
-    typed: Any = msgspec.convert(_plain(value), _view(go_type, is_written=True), dec_hook=_canonical)
+    typed: Any = msgspec.convert(
+        _plain(value), _view(go_type, is_written=True), dec_hook=_canonical
+    )
     return escaped(msgspec.json.encode(typed, enc_hook=str, order="deterministic").decode())
 
 
@@ -98,7 +107,11 @@ def _view(go_type: str, *, is_written: bool) -> Any:
     fields, is_ours = list[tuple[str, Any, Any]](), go_type.startswith(go_types.PREFIX)
     for number, field in enumerate(go_types.fields_of(go_type)):
         view = _view(field.type, is_written=is_written)
-        is_required = not is_ours and (field.required or (field.keep and not field.optional)) and not field.default
+        is_required = (
+            not is_ours
+            and (field.required or (field.keep and not field.optional))
+            and not field.default
+        )
         default = _zero(field, view) if is_written else {} if is_required else {"default": None}
         kind = Optional[view] if default else view  # noqa: UP045  (see above)
         fields.append((f"field_{number}", kind, msgspec.field(name=field.name, **default)))
@@ -119,11 +132,17 @@ def _zero(field: GoField, view: Any) -> dict[str, Any]:
 def _plain(value: object) -> object:
     """Return data without what Go passes over: null, and the fraction .0 of a whole number."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in cast("Json", value).items() if each is not None}
+        return {
+            name: _plain(each) for name, each in cast("Json", value).items() if each is not None
+        }
     if isinstance(value, list):
         return [_plain(each) for each in cast("list[object]", value)]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _canonical(kind: type, value: Any) -> str:
-    return _Time(rfc3339(datetime.fromisoformat(value))) if kind is _Time else _Quantity(str(quantity.parse(value)))
+    return (
+        _Time(rfc3339(datetime.fromisoformat(value)))
+        if kind is _Time
+        else _Quantity(str(quantity.parse(value)))
+    )

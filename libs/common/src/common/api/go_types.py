@@ -68,7 +68,10 @@ class GoSchema(msgspec.Struct, frozen=True, kw_only=True):
 def known() -> dict[str, GoType]:
     """Return every Go type by name: Kubernetes', from the data file, and ours."""
     found = msgspec.json.decode(SCHEMA_FILE.read_bytes(), type=GoSchema).types
-    for root in (ray_service.RayServiceSpec, ray_service.RayServiceStatus):  # they hold those of RayClusters
+    for root in (
+        ray_service.RayServiceSpec,
+        ray_service.RayServiceStatus,
+    ):  # they hold those of RayClusters
         _add(root, found)
     return found
 
@@ -77,7 +80,9 @@ def known() -> dict[str, GoType]:
 def fields_of(go_type: str) -> tuple[GoField, ...]:
     """Return the fields of a struct as they appear: those of embedded structs stand in their place."""
     fields = known()[go_type].fields
-    return tuple(each for field in fields for each in ([field] if field.name else fields_of(field.type)))
+    return tuple(
+        each for field in fields for each in ([field] if field.name else fields_of(field.type))
+    )
 
 
 def _add(struct: type[msgspec.Struct], found: dict[str, GoType]) -> str:
@@ -85,7 +90,9 @@ def _add(struct: type[msgspec.Struct], found: dict[str, GoType]) -> str:
     if name not in found:
         hints = get_type_hints(struct, include_extras=True)
         fields = msgspec.structs.fields(struct)
-        found[name] = GoType(fields=[_field(field.encode_name, hints[field.name], found) for field in fields])
+        found[name] = GoType(
+            fields=[_field(field.encode_name, hints[field.name], found) for field in fields]
+        )
     return name
 
 

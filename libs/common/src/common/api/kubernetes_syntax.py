@@ -9,9 +9,7 @@ _SUBDOMAIN: Final = rf"{_DNS_1123}(\.{_DNS_1123})*"
 _KEY: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE: Final = f"({_KEY})?"
 
-_KEY_CHARACTERS: Final = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
-)
+_KEY_CHARACTERS: Final = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 
 
 def dns_1035_problems(name: str) -> list[str]:
@@ -41,7 +39,9 @@ def label_key_problems(key: str) -> list[str]:
     if "/" in prefix:
         rule = _mismatch("", _KEY, f"a valid label key {_KEY_CHARACTERS}", *examples)[0]
         return [f"{rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
-    domain = (dns_1123_subdomain_problems(prefix) if prefix else ["must be non-empty"]) if slash else []
+    domain = (
+        (dns_1123_subdomain_problems(prefix) if prefix else ["must be non-empty"]) if slash else []
+    )
     size = ["must be non-empty"] if not name else _too_long(name, 63)
     own = (*size, *_mismatch(name, _KEY, _KEY_CHARACTERS, *examples))
     return [*(f"prefix part {each}" for each in domain), *(f"name part {each}" for each in own)]

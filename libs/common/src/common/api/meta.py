@@ -89,7 +89,9 @@ class Condition(ApiStruct, frozen=True, kw_only=True):
     message: str
 
 
-Conditions: TypeAlias = Annotated[list[Annotated[Condition, Api(go="meta/v1.Condition")]], Api(keys=("type",))]
+Conditions: TypeAlias = Annotated[
+    list[Annotated[Condition, Api(go="meta/v1.Condition")]], Api(keys=("type",))
+]
 
 
 def whole_seconds(moment: datetime) -> datetime:

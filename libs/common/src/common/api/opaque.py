@@ -38,7 +38,11 @@ PodTemplate: TypeAlias = Annotated[Json, Api(go="core/v1.PodTemplateSpec")]
 ServiceTemplate: TypeAlias = Annotated[Json, Api(go="core/v1.Service")]
 ResourceRequirements: TypeAlias = Annotated[Json, Api(go="core/v1.ResourceRequirements")]
 EnvVar: TypeAlias = Annotated[Json, Api(go="core/v1.EnvVar")]
-NetworkPolicyIngressRule: TypeAlias = Annotated[Json, Api(go="networking/v1.NetworkPolicyIngressRule")]
-NetworkPolicyEgressRule: TypeAlias = Annotated[Json, Api(go="networking/v1.NetworkPolicyEgressRule")]
+NetworkPolicyIngressRule: TypeAlias = Annotated[
+    Json, Api(go="networking/v1.NetworkPolicyIngressRule")
+]
+NetworkPolicyEgressRule: TypeAlias = Annotated[
+    Json, Api(go="networking/v1.NetworkPolicyEgressRule")
+]
 QuantityText: TypeAlias = Annotated[str | int | float, Api(go="quantity")]
 """A quantity as users write it, a bare number included; `common.quantity.parse` reads it."""

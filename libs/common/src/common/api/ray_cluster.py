@@ -51,7 +51,9 @@ class AutoscalerOptions(ApiStruct, frozen=True, kw_only=True):
     image_pull_policy: str | None = None
     security_context: Annotated[Json, Api(go="core/v1.SecurityContext")] | None = None
     idle_timeout_seconds: int | None = None
-    upscaling_mode: Annotated[str | None, Api(enum=("Default", "Aggressive", "Conservative"))] = None
+    upscaling_mode: Annotated[str | None, Api(enum=("Default", "Aggressive", "Conservative"))] = (
+        None
+    )
     version: Annotated[str | None, Api(enum=("v1", "v2"))] = None
     env: list[opaque.EnvVar] | None = None
     env_from: list[Annotated[Json, Api(go="core/v1.EnvFromSource")]] | None = None
@@ -83,7 +85,10 @@ class GcsFaultToleranceOptions(ApiStruct, frozen=True, kw_only=True):
 
     backend: Annotated[
         str,
-        Api(enum=("redis", "rocksdb"), cel=(("self == oldSelf", "gcsFaultToleranceOptions.backend is immutable"),)),
+        Api(
+            enum=("redis", "rocksdb"),
+            cel=(("self == oldSelf", "gcsFaultToleranceOptions.backend is immutable"),),
+        ),
     ] = ""
     redis_username: RedisCredential | None = None
     redis_password: RedisCredential | None = None
@@ -128,10 +133,14 @@ PolicyRules: TypeAlias = NetworkPolicyRules | WorkerGroupNetworkPolicyRules | No
 class NetworkPolicyConfig(ApiStruct, frozen=True, kw_only=True):
     """Traffic rules for the pods of a cluster."""
 
-    mode: Annotated[str | None, Api(enum=("DenyAll", "DenyAllIngress", "DenyAllEgress"), default="DenyAll")] = None
+    mode: Annotated[
+        str | None, Api(enum=("DenyAll", "DenyAllIngress", "DenyAllEgress"), default="DenyAll")
+    ] = None
     head: NetworkPolicyRules | None = None
     worker: NetworkPolicyRules | None = None
-    worker_groups: Annotated[list[WorkerGroupNetworkPolicyRules] | None, Api(keys=("groupName",))] = None
+    worker_groups: Annotated[
+        list[WorkerGroupNetworkPolicyRules] | None, Api(keys=("groupName",))
+    ] = None
 
 
 class TlsOptions(ApiStruct, frozen=True, kw_only=True):
@@ -152,7 +161,9 @@ class IngressOptions(ApiStruct, frozen=True, kw_only=True):
 class HeadGroupSpec(ApiStruct, frozen=True, kw_only=True):
     """The head pod."""
 
-    template: Annotated[opaque.PodTemplate, Api(keep=True)] = msgspec.field(default_factory=dict[str, Any])
+    template: Annotated[opaque.PodTemplate, Api(keep=True)] = msgspec.field(
+        default_factory=dict[str, Any]
+    )
     head_service: opaque.ServiceTemplate | None = None
     enable_ingress: bool | None = None
     ingress_options: IngressOptions | None = None
@@ -181,7 +192,9 @@ class WorkerGroupSpec(ApiStruct, frozen=True, kw_only=True):
     resources: dict[str, str] | None = None
     labels: dict[str, str] | None = None
     ray_start_params: Annotated[dict[str, str] | None, Api(keep=True, optional=True)] = None
-    template: Annotated[opaque.PodTemplate, Api(keep=True)] = msgspec.field(default_factory=dict[str, Any])
+    template: Annotated[opaque.PodTemplate, Api(keep=True)] = msgspec.field(
+        default_factory=dict[str, Any]
+    )
     scale_strategy: ScaleStrategy = ScaleStrategy()
     num_of_hosts: Annotated[int, Api(default=1)] = 0
 
@@ -263,4 +276,6 @@ class RayCluster(RayObject, frozen=True, kw_only=True, rename="camel", dict=True
 
 def decode(obj: bytes | str | Mapping[str, Any]) -> RayCluster:
     """Read a RayCluster from JSON text or from plain data."""
-    return msgspec.json.decode(obj if isinstance(obj, bytes | str) else msgspec.json.encode(obj), type=RayCluster)
+    return msgspec.json.decode(
+        obj if isinstance(obj, bytes | str) else msgspec.json.encode(obj), type=RayCluster
+    )

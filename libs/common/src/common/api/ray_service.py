@@ -60,7 +60,9 @@ class ServeDeploymentStatus(ApiStruct, frozen=True, kw_only=True):
 class AppStatus(ApiStruct, frozen=True, kw_only=True):
     """The status of an application of Ray Serve."""
 
-    deployments: dict[str, ServeDeploymentStatus] | None = msgspec.field(default=None, name="serveDeploymentStatuses")
+    deployments: dict[str, ServeDeploymentStatus] | None = msgspec.field(
+        default=None, name="serveDeploymentStatuses"
+    )
     status: str = ""
     message: str = ""
 
@@ -68,7 +70,9 @@ class AppStatus(ApiStruct, frozen=True, kw_only=True):
 class ClusterServiceStatus(ApiStruct, frozen=True, kw_only=True):
     """One of the two clusters of a service; `rayClusterStatus` is written even when empty."""
 
-    applications: dict[str, AppStatus] | None = msgspec.field(default=None, name="applicationStatuses")
+    applications: dict[str, AppStatus] | None = msgspec.field(
+        default=None, name="applicationStatuses"
+    )
     target_capacity: int | None = None
     traffic_routed_percent: int | None = None
     last_traffic_migrated_time: Time | None = None
@@ -82,8 +86,12 @@ class RayServiceStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []  # noqa: RUF012 - msgspec copies it
     last_update_time: Time | None = None
     service_status: str = ""
-    active_service_status: ClusterServiceStatus = msgspec.field(default_factory=ClusterServiceStatus)
-    pending_service_status: ClusterServiceStatus = msgspec.field(default_factory=ClusterServiceStatus)
+    active_service_status: ClusterServiceStatus = msgspec.field(
+        default_factory=ClusterServiceStatus
+    )
+    pending_service_status: ClusterServiceStatus = msgspec.field(
+        default_factory=ClusterServiceStatus
+    )
     num_serve_endpoints: int = 0
     observed_generation: Int64 = 0
 
@@ -133,4 +141,6 @@ class RayService(RayObject, frozen=True, kw_only=True, rename="camel", dict=True
 
 def decode(obj: bytes | str | Mapping[str, Any]) -> RayService:
     """Read a RayService from JSON text or from plain data."""
-    return msgspec.json.decode(obj if isinstance(obj, bytes | str) else msgspec.json.encode(obj), type=RayService)
+    return msgspec.json.decode(
+        obj if isinstance(obj, bytes | str) else msgspec.json.encode(obj), type=RayService
+    )

@@ -56,7 +56,11 @@ class FileKeys:
         self._settings = settings
         self._urls = itertools.cycle(settings.nats_url.split(","))
         file = settings.nats_seed_file
-        own = f"the key in RAYBUS_NATS_SEED_FILE={file}" if file is not None else "a client without a key"
+        own = (
+            f"the key in RAYBUS_NATS_SEED_FILE={file}"
+            if file is not None
+            else "a client without a key"
+        )
         self.refused = (
             f"the server does not know {own}; it reads its users from the configuration that"
             " `python -m nats_admin.provision credentials` writes"
@@ -87,13 +91,23 @@ class FileKeys:
                     f"RAYBUS_NATS_SEED_FILE={file}: holds no NKEY seed; `python -m nats_admin.provision credentials` makes one"
                 ) from problem
         if (file := self._settings.nats_ca_file) is None:
-            return Access(url=url, seed=seed, tls=ssl.create_default_context() if url.startswith("tls:") else None)
+            return Access(
+                url=url,
+                seed=seed,
+                tls=ssl.create_default_context() if url.startswith("tls:") else None,
+            )
         try:
-            return Access(url=url, seed=seed, tls=ssl.create_default_context(cadata=file.read_text()))
+            return Access(
+                url=url, seed=seed, tls=ssl.create_default_context(cadata=file.read_text())
+            )
         except (ssl.SSLError, ValueError) as problem:
-            raise errors.InvalidSpec(f"RAYBUS_NATS_CA_FILE={file}: no certificate in it ({problem})") from problem
+            raise errors.InvalidSpec(
+                f"RAYBUS_NATS_CA_FILE={file}: no certificate in it ({problem})"
+            ) from problem
         except OSError as problem:
-            raise errors.InvalidSpec(f"RAYBUS_NATS_CA_FILE={file}: cannot be read: {problem.strerror}") from problem
+            raise errors.InvalidSpec(
+                f"RAYBUS_NATS_CA_FILE={file}: cannot be read: {problem.strerror}"
+            ) from problem
 
 
 class MadeKey:
@@ -113,7 +127,11 @@ class MadeKey:
 
     async def next(self) -> Access:
         authorities = await self.announce()
-        return Access(url=next(self._urls), seed=self._seed, tls=ssl.create_default_context(cadata=authorities))
+        return Access(
+            url=next(self._urls),
+            seed=self._seed,
+            tls=ssl.create_default_context(cadata=authorities),
+        )
 
     async def announce(self) -> str:
         """Have the servers learn the public key before a connection; return their certificates, PEM."""
@@ -141,9 +159,13 @@ class Registration(MadeKey):
     ) -> None:
         super().__init__(settings)
         agent = f"raybus-{settings.service}"
-        self._connect = connect or partial(KubeClient.connect, kubeconfig=settings.kubeconfig, user_agent=agent)
+        self._connect = connect or partial(
+            KubeClient.connect, kubeconfig=settings.kubeconfig, user_agent=agent
+        )
         self._namespace = settings.namespace
-        self._name = nkeys.KEYS_PREFIX + (settings.service if named_subscriber is None else nkeys.NAMED)
+        self._name = nkeys.KEYS_PREFIX + (
+            settings.service if named_subscriber is None else nkeys.NAMED
+        )
         self._entry = ".".join(filter(None, (named_subscriber, identity_of(settings))))
         self._kube: KubeClient | None = None
         self._trusted = ""
@@ -157,7 +179,11 @@ class Registration(MadeKey):
             async with asyncio.timeout(API_SECONDS):
                 if (await self._read(self._name)).get(self._entry) != self.public:
                     await self._patch({self._entry: self.public})
-                    log.info("the public key for NATS is registered", config_map=self._name, entry=self._entry)
+                    log.info(
+                        "the public key for NATS is registered",
+                        config_map=self._name,
+                        entry=self._entry,
+                    )
                 servers = await self._read(nkeys.SERVERS)
         except errors.NotFound:
             raise
@@ -191,7 +217,9 @@ class Registration(MadeKey):
     async def _read(self, name: str) -> dict[str, str]:
         kube = await self._client()
         try:
-            return msgspec.json.decode(await kube.get(CONFIG_MAP, self._namespace, name), type=Data).data
+            return msgspec.json.decode(
+                await kube.get(CONFIG_MAP, self._namespace, name), type=Data
+            ).data
         except errors.NotFound:
             raise errors.NotFound(
                 f"namespace {self._namespace} has no ConfigMap {name}: is raybus installed there? Apply deploy/ again"

@@ -118,13 +118,17 @@ class Reading:
             self._take(Stored(message.subject, int(stream_seq), headers, message.data))
         except Exception as problem:  # noqa: BLE001  (whatever it was, the reader's state is now unknown: it must start over)
             is_meant = isinstance(problem, Broken)
-            self.abort(str(problem) if is_meant else f"{message.subject} could not be taken: {problem!r}")
+            self.abort(
+                str(problem) if is_meant else f"{message.subject} could not be taken: {problem!r}"
+            )
         if pending == "0":
             self.finish()
 
 
 @contextlib.asynccontextmanager
-async def consume(bus: Bus, source: Source, *, take: Take, read: Callable[[], None]) -> AsyncGenerator[Reading]:
+async def consume(
+    bus: Bus, source: Source, *, take: Take, read: Callable[[], None]
+) -> AsyncGenerator[Reading]:
     """Follow a part of a stream as long as the block lasts; `read` is called once when all earlier messages have been taken."""
     session = await bus.session()
     reading = Reading(session, take, read)

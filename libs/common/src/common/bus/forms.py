@@ -37,7 +37,9 @@ FIRST_KINDS: Final[tuple[str, ...]] = (
     "Service",
 )
 """Kinds that a watcher publishes if its marker does not list its forms."""
-FORMS: Final[dict[str, Form]] = dict.fromkeys((*FIRST_KINDS, "Gone", "Quarantined", "Synced"), FIRST)
+FORMS: Final[dict[str, Form]] = dict.fromkeys(
+    (*FIRST_KINDS, "Gone", "Quarantined", "Synced"), FIRST
+)
 """Forms that this build writes, by kind of object, and of the messages without a state. Other kinds are neither published nor read."""
 LEAST_MINOR: Final[dict[str, int]] = {}
 """The lowest minor that decisions accept, if it is lower than that of this build: what was added since is optional, and absent
@@ -76,7 +78,10 @@ def refusal(kind: str, text: str) -> str | None:
 def refusal_of_marker(listed: Mapping[str, str], kinds: Iterable[str]) -> str | None:
     """Return why this build does not read what a watcher publishes of some kinds, by the forms that its marker lists."""
     forms = listed or dict.fromkeys(FIRST_KINDS, str(FIRST))
-    return next((why for kind in sorted(kinds) if (why := refusal(kind, forms.get(kind, "not published")))), None)
+    return next(
+        (why for kind in sorted(kinds) if (why := refusal(kind, forms.get(kind, "not published")))),
+        None,
+    )
 
 
 @lru_cache(maxsize=256)

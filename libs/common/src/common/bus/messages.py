@@ -137,7 +137,13 @@ def encode(message: Message) -> Wire:
             moved = "deleted" if to is None else f"moved {to.partition} {to.tree}"
             headers = {KIND: kind, VERSION: version, GONE: moved, TTL: TOMBSTONE_TTL, TRACE: trace}
         case Quarantined(kind=kind, version=version, uid=uid, body=body, why=why):
-            headers = {KIND: QUARANTINED, QUARANTINED_KIND: kind, VERSION: version, UID: uid, FORM: message.form}
+            headers = {
+                KIND: QUARANTINED,
+                QUARANTINED_KIND: kind,
+                VERSION: version,
+                UID: uid,
+                FORM: message.form,
+            }
             headers[TRACE] = trace
             payload = msgspec.json.encode(Withheld(why, msgspec.Raw(body)))
     return Wire(headers=headers, payload=payload)
@@ -151,15 +157,32 @@ def decode(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
     where = subjects.parse_state(subject)
     if where is None:
         raise Undecodable(f"{subject} is no subject of an object")
-    namespace, name, uid, version = where.namespace, where.name, headers.get(UID, ""), _needed(headers, VERSION)
+    namespace, name, uid, version = (
+        where.namespace,
+        where.name,
+        headers.get(UID, ""),
+        _needed(headers, VERSION),
+    )
     if (gone := headers.get(GONE)) is not None:
-        return Gone(kind=kind, namespace=namespace, name=name, version=version, moved_to=_destination(gone))
+        return Gone(
+            kind=kind, namespace=namespace, name=name, version=version, moved_to=_destination(gone)
+        )
     if kind != QUARANTINED:
         form, body = headers.get(FORM, ""), _body(headers, payload)
-        return State(kind=kind, namespace=namespace, name=name, version=version, uid=uid, form=form, body=body)
+        return State(
+            kind=kind,
+            namespace=namespace,
+            name=name,
+            version=version,
+            uid=uid,
+            form=form,
+            body=body,
+        )
     withheld = _decoded(payload, Withheld, "the reason of a quarantine")
     kind, body, why = _needed(headers, QUARANTINED_KIND), bytes(withheld.object), withheld.why
-    return Quarantined(kind=kind, namespace=namespace, name=name, version=version, uid=uid, body=body, why=why)
+    return Quarantined(
+        kind=kind, namespace=namespace, name=name, version=version, uid=uid, body=body, why=why
+    )
 
 
 def kind_of(headers: Mapping[str, str]) -> str:
@@ -203,7 +226,9 @@ def _destination(gone: str) -> Place | None:
         case ["moved", partition, (Tree.SERVICE | Tree.CLUSTER) as tree] if partition.isdecimal():
             return Place(int(partition), Tree(tree))
         case _:
-            raise Undecodable(f"{GONE}: {gone!r} is neither `deleted` nor `moved <partition> <tree>`")
+            raise Undecodable(
+                f"{GONE}: {gone!r} is neither `deleted` nor `moved <partition> <tree>`"
+            )
 
 
 def _body(headers: Mapping[str, str], payload: bytes) -> bytes:

@@ -90,7 +90,13 @@ class Bus:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 session = await self._connect()
-        except (nats_errors.Error, errors.RaybusError, OSError, TimeoutError, ssl.SSLError) as problem:
+        except (
+            nats_errors.Error,
+            errors.RaybusError,
+            OSError,
+            TimeoutError,
+            ssl.SSLError,
+        ) as problem:
             self._note(self._last_error or problem)
             _stop_if_cancelled()
             return False
@@ -128,7 +134,13 @@ class Bus:
         self._may_publish = check
 
     def publish(
-        self, subject: str, payload: bytes, headers: Mapping[str, str], *, expected: int | None, message_id: str
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str],
+        *,
+        expected: int | None,
+        message_id: str,
     ) -> Awaitable[int]:
         """Store a message, if `expected` is still the subject's last sequence (0: none); else `Conflict`. Return its sequence.
 
@@ -139,7 +151,9 @@ class Bus:
         sent = {**headers, "Nats-Msg-Id": message_id}
         if expected is not None:
             sent["Nats-Expected-Last-Subject-Sequence"] = str(expected)
-        return self.current.request(subject, payload, sent, read=lambda answer: _decoded(subject, answer, _PubAck).seq)
+        return self.current.request(
+            subject, payload, sent, read=lambda answer: _decoded(subject, answer, _PubAck).seq
+        )
 
     def stream(self, name: str) -> Awaitable[StreamInfo]:
         """Describe a stream; `NotFound` when it does not exist."""
@@ -153,7 +167,9 @@ class Bus:
             if status_of(answer) == "404":
                 return None
             if "Nats-Sequence" not in headers:
-                raise errors.Unavailable(f"{subject} cannot be read: {headers.get('Description', 'no sequence')}")
+                raise errors.Unavailable(
+                    f"{subject} cannot be read: {headers.get('Description', 'no sequence')}"
+                )
             return Stored(subject, int(headers["Nats-Sequence"]), headers, answer.data)
 
         return self.current.request(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", read=read)
@@ -162,13 +178,17 @@ class Bus:
         """Ask the JetStream API."""
         payload = b"" if body is None else msgspec.json.encode(body)
         return self.current.request(
-            f"$JS.API.{subject}", payload, read=lambda answer: _decoded(subject, answer, answer_type)
+            f"$JS.API.{subject}",
+            payload,
+            read=lambda answer: _decoded(subject, answer, answer_type),
         )
 
     async def _connect(self) -> Session:
         found = await self.keys.next()
         client = Client()
-        session = Session(client, inbox=f"_INBOX_{self._settings.service}.{client._nuid.next().decode()}")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  (the library's own source of unique names)
+        # the library's own source of unique names
+        unique = client._nuid.next().decode()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        session = Session(client, inbox=f"_INBOX_{self._settings.service}.{unique}")
 
         async def on_closed() -> None:
             session.end(LOST)
@@ -206,7 +226,11 @@ class Bus:
         """Refuse a server that talks in the clear when TLS was asked for; note until when certificates are valid."""
         # The library does not show the TLS side of a connection.
         writer = getattr(client._transport, "_io_writer", None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        peer = None if writer is None else cast("asyncio.StreamWriter", writer).get_extra_info("ssl_object")
+        peer = (
+            None
+            if writer is None
+            else cast("asyncio.StreamWriter", writer).get_extra_info("ssl_object")
+        )
         if found.tls is not None and peer is None:
             raise nats_errors.Error(
                 "the server does not offer TLS, which RAYBUS_NATS_URL or RAYBUS_NATS_CA_FILE asks for"
@@ -216,7 +240,9 @@ class Bus:
             metrics.BUS_CERTIFICATE_END.labels(certificate).set(end.timestamp())
             if end - now < EXPIRY_WARNING:
                 log.warning(
-                    "a certificate of NATS ends soon", certificate=certificate, ends=end.isoformat(timespec="seconds")
+                    "a certificate of NATS ends soon",
+                    certificate=certificate,
+                    ends=end.isoformat(timespec="seconds"),
                 )
 
     async def _on_error(self, problem: Exception) -> None:
@@ -228,11 +254,15 @@ class Bus:
         log.warning("NATS reports an error", error=text)
         if (refused := NOT_ALLOWED.search(text.lower())) is not None:
             subject = refused.group(1)
-            self._session.forbidden(subject, f"the NATS user {self._settings.service} may not publish to {subject}")
+            self._session.forbidden(
+                subject, f"the NATS user {self._settings.service} may not publish to {subject}"
+            )
 
     def _note(self, problem: BaseException) -> None:
         url = self._settings.nats_url
-        if isinstance(problem, BrokenPipeError | ConnectionResetError) and "Violation" in (self.problem or ""):
+        if isinstance(problem, BrokenPipeError | ConnectionResetError) and "Violation" in (
+            self.problem or ""
+        ):
             return  # the connection closed before the reason arrived; it is known already
         if isinstance(problem, errors.RaybusError):
             reason = text = str(problem)
@@ -242,7 +272,9 @@ class Bus:
         if text != self.problem:
             # A server learns a key that was registered just now within a second.
             is_expected = self._settings.nats_register_key and access.is_refusal(problem)
-            (log.info if is_expected else log.warning)("NATS is not reachable", url=url, reason=reason)
+            (log.info if is_expected else log.warning)(
+                "NATS is not reachable", url=url, reason=reason
+            )
         self.problem = text
 
 
@@ -277,5 +309,7 @@ def _decoded(subject: str, answer: Incoming, answer_type: type[T]) -> T:
         if refusal.error is None:
             return msgspec.json.decode(answer.data, type=answer_type)
     except msgspec.DecodeError as problem:
-        raise errors.Unavailable(f"NATS answered {subject} with something unreadable: {problem}") from problem
+        raise errors.Unavailable(
+            f"NATS answered {subject} with something unreadable: {problem}"
+        ) from problem
     raise refusals.meaning(subject, refusal.error)

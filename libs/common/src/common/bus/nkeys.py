@@ -15,7 +15,9 @@ from nacl.signing import SigningKey
 
 SEED_PREFIX: Final = 18 << 3
 USER_PREFIX: Final = 20 << 3
-_CERTIFICATE: Final = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_CERTIFICATE: Final = re.compile(
+    "-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
+)
 
 KEYS_PREFIX: Final = "nats-keys-"
 """The name of a user follows."""
@@ -30,7 +32,10 @@ LONGEST: Final = 8_192
 
 def new_seed() -> str:
     """Return the secret of a new user."""
-    return _text(bytes([SEED_PREFIX | USER_PREFIX >> 5, (USER_PREFIX & 31) << 3]) + bytes(SigningKey.generate()))
+    return _text(
+        bytes([SEED_PREFIX | USER_PREFIX >> 5, (USER_PREFIX & 31) << 3])
+        + bytes(SigningKey.generate())
+    )
 
 
 def public_key(seed: str) -> str:
@@ -53,10 +58,15 @@ def trusted(servers: Mapping[str, str]) -> tuple[str, list[str]]:
     ignored: list[str] = []
     for name, text in sorted(servers.items()):
         if len(text) > LONGEST or len(found) >= MOST:
-            ignored.append(f"ConfigMap {SERVERS}, entry {name}, is too long, or beyond {MOST} certificates")
+            ignored.append(
+                f"ConfigMap {SERVERS}, entry {name}, is too long, or beyond {MOST} certificates"
+            )
             continue
         try:
-            blocks = [ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(each)) for each in _CERTIFICATE.findall(text)]
+            blocks = [
+                ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(each))
+                for each in _CERTIFICATE.findall(text)
+            ]
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="".join(blocks))
             found += blocks
         except (ssl.SSLError, ValueError) as problem:

@@ -52,7 +52,9 @@ def meaning(subject: str, failure: Failure) -> errors.RaybusError:
     """Return the error that a refusal is to us."""
     number = failure.err_code or failure.code
     remedy = REMEDIES.get(number)
-    text = f"NATS refused {subject}: {failure.description} ({number})" + (f"; {remedy}" if remedy else "")
+    text = f"NATS refused {subject}: {failure.description} ({number})" + (
+        f"; {remedy}" if remedy else ""
+    )
     if number in WRONG_LAST_SEQUENCE:
         return errors.Conflict(text)
     if number in {NO_STREAM, NO_CONSUMER}:

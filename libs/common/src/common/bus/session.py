@@ -50,7 +50,12 @@ class Session:
         await self._subscribe(f"{self.inbox}.answer.*", take)
 
     async def request(
-        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, read: Callable[[Msg], T]
+        self,
+        subject: str,
+        payload: bytes,
+        headers: dict[str, str] | None = None,
+        *,
+        read: Callable[[Msg], T],
     ) -> T:
         """Send a request and return what `read` makes of its answer; `Unavailable` when there is none, or the connection ends."""
         token = str(next(self._tokens))
@@ -59,22 +64,32 @@ class Session:
         try:
             if self.lost is not None:
                 raise errors.Unavailable(self.lost)
-            await self.client.publish(subject, payload, reply=f"{self.inbox}.answer.{token}", headers=headers)
+            await self.client.publish(
+                subject, payload, reply=f"{self.inbox}.answer.{token}", headers=headers
+            )
             async with asyncio.timeout(REQUEST_SECONDS):
                 message = await answer
         except TimeoutError:  # a publish that is never answered: most often the disk
             hint = "" if subject.startswith("$") else FULL_DISK
-            raise errors.Unavailable(f"NATS did not answer {subject} within {REQUEST_SECONDS:g} s{hint}") from None
+            raise errors.Unavailable(
+                f"NATS did not answer {subject} within {REQUEST_SECONDS:g} s{hint}"
+            ) from None
         except nats_errors.MaxPayloadError as problem:
-            raise errors.Rejected(f"{subject}: {len(payload)} bytes are more than the server takes") from problem
+            raise errors.Rejected(
+                f"{subject}: {len(payload)} bytes are more than the server takes"
+            ) from problem
         except (nats_errors.Error, OSError) as problem:
-            raise errors.Unavailable(f"NATS cannot be asked: {errors.text_of(problem)}") from problem
+            raise errors.Unavailable(
+                f"NATS cannot be asked: {errors.text_of(problem)}"
+            ) from problem
         finally:
             self._waiting.pop(token, None)
             if answer.done() and not answer.cancelled():
                 answer.exception()  # retrieved, so that asyncio does not report it when we were cancelled meanwhile
         if status_of(message) == "503":
-            raise errors.Unavailable(f"no responders for {subject}: the stream is missing or JetStream is off")
+            raise errors.Unavailable(
+                f"no responders for {subject}: the stream is missing or JetStream is off"
+            )
         return read(message)
 
     async def publish(self, subject: str, payload: bytes = b"", *, reply: str = "") -> None:
@@ -84,7 +99,9 @@ class Session:
         try:
             await self.client.publish(subject, payload, reply=reply)
         except (nats_errors.Error, OSError) as problem:
-            raise errors.Unavailable(f"NATS cannot be reached: {errors.text_of(problem)}") from problem
+            raise errors.Unavailable(
+                f"NATS cannot be reached: {errors.text_of(problem)}"
+            ) from problem
 
     async def listen(self, subject: str, handler: Handler) -> Callable[[], Awaitable[None]]:
         """Subscribe; return how to end that."""
@@ -92,7 +109,9 @@ class Session:
             async with asyncio.timeout(REQUEST_SECONDS):
                 subscription = await self._subscribe(subject, handler)
         except (nats_errors.Error, TimeoutError) as problem:
-            raise errors.Unavailable(f"NATS cannot be listened to: {errors.text_of(problem)}") from problem
+            raise errors.Unavailable(
+                f"NATS cannot be listened to: {errors.text_of(problem)}"
+            ) from problem
 
         async def end() -> None:
             if self.lost is None:

@@ -74,9 +74,13 @@ class StateFeed:
     async def check_forms(self) -> None:
         """Follow one marker until cancelled, so that a replica knows whether it reads the stream before it acquires a partition."""
         while True:
-            source = Source(stream=subjects.STATE_STREAM, filter=subjects.synced(0), name=next(self._names))
+            source = Source(
+                stream=subjects.STATE_STREAM, filter=subjects.synced(0), name=next(self._names)
+            )
             with contextlib.suppress(errors.Retryable):
-                async with consume(self._bus, source, take=self._check_form, read=self.forms_checked.set) as reading:
+                async with consume(
+                    self._bus, source, take=self._check_form, read=self.forms_checked.set
+                ) as reading:
                     await reading.until_broken()
             await asyncio.sleep(CHECK_SECONDS)
 
@@ -101,7 +105,9 @@ class StateFeed:
                 listener.loading(why)
                 load = _Load(self, partition, listener, None if load is None else load.history)
                 subject = subjects.partition_filter(partition, self.tree)
-                source = Source(stream=subjects.STATE_STREAM, filter=subject, name=next(self._names))
+                source = Source(
+                    stream=subjects.STATE_STREAM, filter=subject, name=next(self._names)
+                )
                 try:
                     why = await load.run(self._bus, source)
                 except errors.Retryable as problem:
@@ -123,7 +129,9 @@ class StateFeed:
 class _Load:
     """One load: hands messages on, reports when it is complete, and ends when the epoch changes."""
 
-    def __init__(self, state: StateFeed, partition: int, listener: Listener, history: str | None) -> None:
+    def __init__(
+        self, state: StateFeed, partition: int, listener: Listener, history: str | None
+    ) -> None:
         self._state = state
         self._partition = partition
         self._listener = listener
@@ -205,7 +213,9 @@ class _Load:
     def _marked(self, subject: str, marker: Synced) -> None:
         if self._is_suspended:
             raise Broken("the watcher confirms the state again")
-        self._stale_at = asyncio.get_running_loop().time() + MISSED * marker.renewed if marker.renewed else None
+        self._stale_at = (
+            asyncio.get_running_loop().time() + MISSED * marker.renewed if marker.renewed else None
+        )
         if self.history not in {None, marker.history}:
             self.history = marker.history
             why = "versions began again at a lower one: the API server's store was restored from a backup"
@@ -225,7 +235,12 @@ class _Load:
 
     def _advance(self) -> None:
         """Report the complete state to the listener once, as soon as nothing is missing."""
-        if self._is_read and self._marker is not None and not self._unreadable and not self.is_synced:
+        if (
+            self._is_read
+            and self._marker is not None
+            and not self._unreadable
+            and not self.is_synced
+        ):
             self.is_synced = True
             self.history = self._marker.history
             self._listener.synced(self._marker.version)
@@ -237,6 +252,9 @@ def _decode(stored: Stored, kinds: Set[str]) -> Message:
     if (why := forms.refusal(kind, stored.headers.get(messages.FORM, ""))) is not None:
         raise messages.Undecodable(why)
     message = messages.decode(stored.subject, stored.headers, stored.payload)
-    if isinstance(message, Synced) and (why := forms.refusal_of_marker(message.forms, kinds)) is not None:
+    if (
+        isinstance(message, Synced)
+        and (why := forms.refusal_of_marker(message.forms, kinds)) is not None
+    ):
         raise messages.Undecodable(why)
     return message

@@ -18,7 +18,14 @@ SECOND: Final = 1_000_000_000
 DUPLICATE_WINDOW: Final = 120 * SECOND
 UNLIMITED: Final[Config] = {"max_bytes": -1, "max_msgs": -1, "max_age": 0}
 """A limit would let the server drop an object's last state, and its readers take that object for deleted."""
-ESSENTIAL: Final = ("subjects", "max_msgs_per_subject", "sealed", "allow_direct", "allow_msg_ttl", *UNLIMITED)
+ESSENTIAL: Final = (
+    "subjects",
+    "max_msgs_per_subject",
+    "sealed",
+    "allow_direct",
+    "allow_msg_ttl",
+    *UNLIMITED,
+)
 """Unless these are as they must be, the state stream cannot do its work; the others are a matter of safety or speed."""
 
 
@@ -40,8 +47,17 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 def state(*, replicas: int = 1) -> Config:
     """Return the configuration of the state stream."""
-    last_values: Config = {"max_msgs_per_subject": 1, "allow_msg_ttl": True, "duplicate_window": DUPLICATE_WINDOW}
-    return on_disk(subjects.STATE_STREAM, replicas) | {"subjects": [subjects.ALL_STATE]} | last_values | UNLIMITED
+    last_values: Config = {
+        "max_msgs_per_subject": 1,
+        "allow_msg_ttl": True,
+        "duplicate_window": DUPLICATE_WINDOW,
+    }
+    return (
+        on_disk(subjects.STATE_STREAM, replicas)
+        | {"subjects": [subjects.ALL_STATE]}
+        | last_values
+        | UNLIMITED
+    )
 
 
 def on_disk(name: str, replicas: int) -> Config:

@@ -86,10 +86,18 @@ def state(place: Place, kind: str, namespace: str, name: str) -> str:
 def parse_state(subject: str) -> StateSubject | None:
     """Read the subject of an object's state; None for any other subject."""
     match subject.split("."):
-        case ["ray", "state", partition, (Tree.SERVICE | Tree.CLUSTER) as tree, kind, namespace, name] if (
-            partition.isdecimal()
-        ):
-            return StateSubject(Place(int(partition), Tree(tree)), kind, _name(namespace), _name(name))
+        case [
+            "ray",
+            "state",
+            partition,
+            (Tree.SERVICE | Tree.CLUSTER) as tree,
+            kind,
+            namespace,
+            name,
+        ] if partition.isdecimal():
+            return StateSubject(
+                Place(int(partition), Tree(tree)), kind, _name(namespace), _name(name)
+            )
         case _:
             return None
 

@@ -7,7 +7,13 @@ Python operators (ADR 3). Every refused request becomes one of `common.errors`.
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -35,7 +41,9 @@ Operations = list[Body]
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
-METADATA: Final = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"}
+METADATA: Final = {
+    "Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+}
 """Headers of a request with an answer of which at most the metadata is read: the API server encodes no more."""
 UNCHECKED: Final = {"fieldValidation": "Ignore"}
 """Query of a write of what we build or copy ourselves: the API server does not check for unknown and repeated fields, of which it would only warn."""
@@ -79,7 +87,12 @@ class Kube(Protocol):
         return self.request("GET", resource.path(namespace, name))
 
     def list(
-        self, resource: Resource, namespace: str | None, *, label_selector: str = "", limit: int | None = None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        label_selector: str = "",
+        limit: int | None = None,
     ) -> Awaitable[bytes]:
         """Read a whole collection consistently, or with a limit so many of it."""
         query = {"labelSelector": label_selector} if label_selector else {}
@@ -89,18 +102,32 @@ class Kube(Protocol):
     def create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:
         """Create; `AlreadyExists` when the name is taken. The answer for an Event or a pod has its metadata alone."""
         headers = METADATA if resource in {EVENT, POD} else None
-        return self.request("POST", resource.path(namespace), query=UNCHECKED, body=body, headers=headers)
+        return self.request(
+            "POST", resource.path(namespace), query=UNCHECKED, body=body, headers=headers
+        )
 
     def replace(
-        self, resource: Resource, namespace: str | None, body: Body, *, subresource: str | None = None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Body,
+        *,
+        subresource: str | None = None,
     ) -> Awaitable[bytes]:
         """Replace the object named in the body; with a resourceVersion in it, `Conflict` when that is old."""
         name = cast("str", body["metadata"]["name"])
-        return self.request("PUT", resource.path(namespace, name, subresource), query=UNCHECKED, body=body)
+        return self.request(
+            "PUT", resource.path(namespace, name, subresource), query=UNCHECKED, body=body
+        )
 
-    def patch(self, resource: Resource, namespace: str | None, name: str, patch: Patch) -> Awaitable[bytes]:
+    def patch(
+        self, resource: Resource, namespace: str | None, name: str, patch: Patch
+    ) -> Awaitable[bytes]:
         """Change some fields."""
-        path, headers = resource.path(namespace, name, patch.subresource), {"Content-Type": patch.content_type}
+        path, headers = (
+            resource.path(namespace, name, patch.subresource),
+            {"Content-Type": patch.content_type},
+        )
         return self.request("PATCH", path, query=UNCHECKED, body=patch.body, headers=headers)
 
     def delete(
@@ -113,15 +140,23 @@ class Kube(Protocol):
         version: str | None = None,
     ) -> Awaitable[bytes]:
         """Delete in the background; `Conflict` when the object has another uid, or another version, by now."""
-        options: Body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        options: Body = {
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "propagationPolicy": "Background",
+        }
         wanted = (("uid", uid), ("resourceVersion", version))
         if preconditions := {name: value for name, value in wanted if value is not None}:
             options["preconditions"] = preconditions
         return self.request("DELETE", resource.path(namespace, name), body=options)
 
-    def delete_collection(self, resource: Resource, namespace: str, *, label_selector: str) -> Awaitable[bytes]:
+    def delete_collection(
+        self, resource: Resource, namespace: str, *, label_selector: str
+    ) -> Awaitable[bytes]:
         """Delete all that a selector matches in one request."""
-        return self.request("DELETE", resource.path(namespace), query={"labelSelector": label_selector})
+        return self.request(
+            "DELETE", resource.path(namespace), query={"labelSelector": label_selector}
+        )
 
     def request_token(self, namespace: str, account: str, *, seconds: int) -> Awaitable[bytes]:
         """Issue a token of a ServiceAccount for the audience of the API server; the answer is a `TokenRequest`, and nothing is stored."""
@@ -136,15 +171,21 @@ class Kube(Protocol):
 class KubeClient(Kube):
     """The API server over HTTP; it hands out raw streams for watches, too."""
 
-    def __init__(self, config: RestConfig, *, user_agent: str, authorize: Authorize | None = None) -> None:
+    def __init__(
+        self, config: RestConfig, *, user_agent: str, authorize: Authorize | None = None
+    ) -> None:
         self.server = config.server
         """The URL of the API server."""
         self._authorize = authorize
         self._authorization = config.authorization
-        session = partial(aiohttp.ClientSession, connector=aiohttp.TCPConnector(ssl=config.tls or True))
+        session = partial(
+            aiohttp.ClientSession, connector=aiohttp.TCPConnector(ssl=config.tls or True)
+        )
         self._session = session(cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=READ_BUFFER)
         # Behind the API server's proxy answers a tenant's server: what it compresses is not unpacked.
-        self._foreign = session(cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, connector_owner=False)
+        self._foreign = session(
+            cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, connector_owner=False
+        )
         self._server_name = config.server_name
         server = urlsplit(self.server)
         is_direct = server.hostname is None or proxy_bypass(server.netloc)
@@ -162,9 +203,13 @@ class KubeClient(Kube):
         self._meter = RequestMeter(server.netloc)
 
     @classmethod
-    async def connect(cls, *, kubeconfig: Path | None, user_agent: str, context: str | None = None) -> Self:
+    async def connect(
+        cls, *, kubeconfig: Path | None, user_agent: str, context: str | None = None
+    ) -> Self:
         """Read a kubeconfig file and its context, or the pod's own ServiceAccount when there is none."""
-        return cls(await rest_config.load(kubeconfig=kubeconfig, context=context), user_agent=user_agent)
+        return cls(
+            await rest_config.load(kubeconfig=kubeconfig, context=context), user_agent=user_agent
+        )
 
     async def close(self) -> None:
         """Close all connections."""
@@ -189,7 +234,9 @@ class KubeClient(Kube):
         if method != "GET":
             self.may_write()
         headers, data = headers or {}, None if body is None else msgspec.json.encode(body)
-        sending = await self._sending(method, path, query or {}, headers, most, data=data, timeout=REQUEST_TIMEOUT)
+        sending = await self._sending(
+            method, path, query or {}, headers, most, data=data, timeout=REQUEST_TIMEOUT
+        )
         with self._exchange(method, path, data) as take:
             async with sending as answer:
                 await take(answer, headers, most)
@@ -230,11 +277,24 @@ class KubeClient(Kube):
         """Authorize and prepare a request. Redirects are not followed: they would take our credentials along."""
         if self._authorize is not None:
             await self._authorize(method, path, query)
-        session, plain = (self._session, {}) if most is None else (self._foreign, untrusted.IDENTITY)
-        sent = {"Accept": JSON, "Content-Type": JSON, "User-Agent": self._user_agent, **plain, **headers}
+        session, plain = (
+            (self._session, {}) if most is None else (self._foreign, untrusted.IDENTITY)
+        )
+        sent = {
+            "Accept": JSON,
+            "Content-Type": JSON,
+            "User-Agent": self._user_agent,
+            **plain,
+            **headers,
+        }
         if (authorization := await self._authorization()) is not None:
             sent["Authorization"] = authorization
-        options: dict[str, Any] = {"params": dict(query), "headers": sent, "allow_redirects": False, **more}
+        options: dict[str, Any] = {
+            "params": dict(query),
+            "headers": sent,
+            "allow_redirects": False,
+            **more,
+        }
         options |= {"proxy": self._proxy, "server_hostname": self._server_name}
         return session.request(method, URL(self.server + path, encoded=True), **options)
 
@@ -244,7 +304,9 @@ class KubeClient(Kube):
         is_answered, now = False, asyncio.get_running_loop().time
         began, sent_at = now(), steady()
 
-        async def take(answer: aiohttp.ClientResponse, headers: Mapping[str, str], most: int | None) -> None:
+        async def take(
+            answer: aiohttp.ClientResponse, headers: Mapping[str, str], most: int | None
+        ) -> None:
             nonlocal is_answered
             is_answered = True
             if (date := answer.headers.get("Date", "")) != self._last_date:
@@ -253,9 +315,14 @@ class KubeClient(Kube):
                     self.learn_date(parsedate_to_datetime(date), steady() - sent_at)
             self._meter.answered(method, str(answer.status), now() - began)
             if answer.status >= 300:
-                after, body = answer.headers.get("Retry-After", ""), await _read(answer, headers, most)
+                after, body = (
+                    answer.headers.get("Retry-After", ""),
+                    await _read(answer, headers, most),
+                )
                 wait = float(after) if after.isdecimal() and len(after) < 6 else None
-                raise answers.from_answer(answer.status, body, retry_after=wait, is_foreign=most is not None)
+                raise answers.from_answer(
+                    answer.status, body, retry_after=wait, is_foreign=most is not None
+                )
 
         with nullcontext() if method == "GET" else tracing.step("write", method=method, path=path):
             self._meter.sent(method, data)
@@ -265,10 +332,14 @@ class KubeClient(Kube):
                 if not is_answered:
                     self._meter.answered(method, UNANSWERED, now() - began)
                 text = errors.text_of(problem)
-                raise errors.Unavailable(f"the API server at {self.server} does not answer: {text}") from problem
+                raise errors.Unavailable(
+                    f"the API server at {self.server} does not answer: {text}"
+                ) from problem
 
 
-async def _read(answer: aiohttp.ClientResponse, headers: Mapping[str, str], most: int | None) -> bytes:
+async def _read(
+    answer: aiohttp.ClientResponse, headers: Mapping[str, str], most: int | None
+) -> bytes:
     """Return an answer; another server's is bounded, and without what it repeats of the request's headers."""
     if most is None:
         return await answer.read()

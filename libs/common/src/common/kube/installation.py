@@ -37,12 +37,18 @@ class Installation:
         while not self.known and len(why) < len(sources):
             try:
                 body = await self._kube.get(NAMESPACE, None, sources[len(why)])
-                self.known = f"{msgspec.json.decode(body, type=Envelope).metadata.uid}/{self._namespace}"
+                self.known = (
+                    f"{msgspec.json.decode(body, type=Envelope).metadata.uid}/{self._namespace}"
+                )
             except (errors.Terminal, errors.NotFound) as problem:
                 why.append(str(problem))
             except errors.Retryable:
                 await asyncio.sleep(RETRY_SECONDS)
         if not self.known:
             remedy, both = f"allow: get namespace {CLUSTER}, or {self._namespace}", "; ".join(why)
-            log.warning("the installation that this NATS belongs to cannot be checked", why=both, remedy=remedy)
+            log.warning(
+                "the installation that this NATS belongs to cannot be checked",
+                why=both,
+                remedy=remedy,
+            )
         return self.known

@@ -41,7 +41,9 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         """Return the `apiVersion` of a manifest."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
         """Return the URL path of the collection, of one object, or of one of its subresources.
 
         Raises `InvalidSpec` for a namespace or a name that no object of its kind can have.
@@ -70,7 +72,9 @@ def label_selector(marks: Mapping[str, str]) -> str:
     """Return the selector of objects that carry all these labels; `InvalidSpec` for a text that no label can be."""
     for key, value in marks.items():
         if problems := [*label_key_problems(key), *label_value_problems(value)]:
-            raise errors.InvalidSpec(f"{_shown(f'{key}={value}')} is not a label: {'; '.join(problems)}")
+            raise errors.InvalidSpec(
+                f"{_shown(f'{key}={value}')} is not a label: {'; '.join(problems)}"
+            )
     return ",".join(f"{key}={value}" for key, value in marks.items())
 
 
@@ -86,27 +90,47 @@ def _shown(name: str) -> str:
 
 RAY_CLUSTER: Final = Resource(group="ray.io", kind="RayCluster", plural="rayclusters")
 RAY_SERVICE: Final = Resource(group="ray.io", kind="RayService", plural="rayservices")
-UPGRADE_POLICY: Final = Resource(group="raybus.io", version="v1alpha1", kind="UpgradePolicy", plural="upgradepolicies")
+UPGRADE_POLICY: Final = Resource(
+    group="raybus.io", version="v1alpha1", kind="UpgradePolicy", plural="upgradepolicies"
+)
 NAMESPACE: Final = Resource(kind="Namespace", plural="namespaces", name_problems=dns_1123_problems)
 POD: Final = Resource(kind="Pod", plural="pods", is_flat=True)
-SERVICE: Final = Resource(kind="Service", plural="services", name_problems=dns_1123_problems, is_flat=True)
+SERVICE: Final = Resource(
+    kind="Service", plural="services", name_problems=dns_1123_problems, is_flat=True
+)
 CONFIG_MAP: Final = Resource(kind="ConfigMap", plural="configmaps")
 SECRET: Final = Resource(kind="Secret", plural="secrets")
 SERVICE_ACCOUNT: Final = Resource(kind="ServiceAccount", plural="serviceaccounts")
-PERSISTENT_VOLUME_CLAIM: Final = Resource(kind="PersistentVolumeClaim", plural="persistentvolumeclaims")
-_rbac: Final = partial(Resource, group="rbac.authorization.k8s.io", name_problems=path_segment_problems)
+PERSISTENT_VOLUME_CLAIM: Final = Resource(
+    kind="PersistentVolumeClaim", plural="persistentvolumeclaims"
+)
+_rbac: Final = partial(
+    Resource, group="rbac.authorization.k8s.io", name_problems=path_segment_problems
+)
 ROLE: Final = _rbac(kind="Role", plural="roles")
 ROLE_BINDING: Final = _rbac(kind="RoleBinding", plural="rolebindings")
 JOB: Final = Resource(group="batch", kind="Job", plural="jobs")
 INGRESS: Final = Resource(group="networking.k8s.io", kind="Ingress", plural="ingresses")
-NETWORK_POLICY: Final = Resource(group="networking.k8s.io", kind="NetworkPolicy", plural="networkpolicies")
+NETWORK_POLICY: Final = Resource(
+    group="networking.k8s.io", kind="NetworkPolicy", plural="networkpolicies"
+)
 ISSUER: Final = Resource(group="cert-manager.io", kind="Issuer", plural="issuers")
 CERTIFICATE: Final = Resource(group="cert-manager.io", kind="Certificate", plural="certificates")
-POD_DISRUPTION_BUDGET: Final = Resource(group="policy", kind="PodDisruptionBudget", plural="poddisruptionbudgets")
-ENDPOINT_SLICE: Final = Resource(group="discovery.k8s.io", kind="EndpointSlice", plural="endpointslices", is_flat=True)
+POD_DISRUPTION_BUDGET: Final = Resource(
+    group="policy", kind="PodDisruptionBudget", plural="poddisruptionbudgets"
+)
+ENDPOINT_SLICE: Final = Resource(
+    group="discovery.k8s.io", kind="EndpointSlice", plural="endpointslices", is_flat=True
+)
 EVENT: Final = Resource(group="events.k8s.io", kind="Event", plural="events")
 LEASE: Final = Resource(group="coordination.k8s.io", kind="Lease", plural="leases")
-CONTROLLER_REVISION: Final = Resource(group="apps", kind="ControllerRevision", plural="controllerrevisions")
+CONTROLLER_REVISION: Final = Resource(
+    group="apps", kind="ControllerRevision", plural="controllerrevisions"
+)
 GATEWAY: Final = Resource(group="gateway.networking.k8s.io", kind="Gateway", plural="gateways")
-HTTP_ROUTE: Final = Resource(group="gateway.networking.k8s.io", kind="HTTPRoute", plural="httproutes")
-GRPC_ROUTE: Final = Resource(group="gateway.networking.k8s.io", kind="GRPCRoute", plural="grpcroutes")
+HTTP_ROUTE: Final = Resource(
+    group="gateway.networking.k8s.io", kind="HTTPRoute", plural="httproutes"
+)
+GRPC_ROUTE: Final = Resource(
+    group="gateway.networking.k8s.io", kind="GRPCRoute", plural="grpcroutes"
+)

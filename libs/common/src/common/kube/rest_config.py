@@ -40,7 +40,9 @@ class RestConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the value of the header `Authorization` for the next request."""
 
 
-class _Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+class _Cluster(
+    msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True
+):
     server: str
     certificate_authority: str | None = None
     certificate_authority_data: bytes | None = None
@@ -76,14 +78,21 @@ async def load(*, kubeconfig: Path | None, context: str | None = None) -> RestCo
         return _plain(kubeconfig, context) or await _by_library(kubeconfig, context)
     except (OSError, TypeError, ValueError) as problem:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's ServiceAccount"
-        raise errors.InvalidSpec(f"cannot read {where}: {problem}; name a readable file") from problem
+        raise errors.InvalidSpec(
+            f"cannot read {where}: {problem}; name a readable file"
+        ) from problem
 
 
 def in_cluster(environment: Mapping[str, str], folder: Path) -> RestConfig:
     """Return what the kubelet gives each pod."""
-    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
+    host, port = (
+        environment.get("KUBERNETES_SERVICE_HOST"),
+        environment.get("KUBERNETES_SERVICE_PORT"),
+    )
     if not host or not port:
-        raise ValueError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, so this is no pod")
+        raise ValueError(
+            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, so this is no pod"
+        )
     file = folder / "token"
     token, read_at = file.read_text().strip(), steady()
 
@@ -96,7 +105,9 @@ def in_cluster(environment: Mapping[str, str], folder: Path) -> RestConfig:
 
     tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     return RestConfig(
-        server=f"https://{f'[{host}]' if ':' in host else host}:{port}", tls=tls, authorization=authorization
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        tls=tls,
+        authorization=authorization,
     )
 
 
@@ -108,11 +119,21 @@ def _plain(file: Path, context: str | None) -> RestConfig | None:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         config = msgspec.convert(yaml.load(file.read_bytes(), Loader=loader), _Kubeconfig)  # noqa: S506  (a safe loader)
         wanted = context or config.current_context
-        (chosen,) = (msgspec.convert(each["context"], _Context) for each in config.contexts if each["name"] == wanted)
-        (cluster,) = (
-            msgspec.convert(each["cluster"], _Cluster) for each in config.clusters if each["name"] == chosen.cluster
+        (chosen,) = (
+            msgspec.convert(each["context"], _Context)
+            for each in config.contexts
+            if each["name"] == wanted
         )
-        (user,) = (msgspec.convert(each["user"], _User) for each in config.users if each["name"] == chosen.user)
+        (cluster,) = (
+            msgspec.convert(each["cluster"], _Cluster)
+            for each in config.clusters
+            if each["name"] == chosen.cluster
+        )
+        (user,) = (
+            msgspec.convert(each["user"], _User)
+            for each in config.users
+            if each["name"] == chosen.user
+        )
     except (OSError, ValueError, LookupError, yaml.YAMLError):
         return None
     bearer = None if user.token is None else f"Bearer {user.token}"

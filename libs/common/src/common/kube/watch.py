@@ -107,7 +107,9 @@ class Expired(errors.Retryable):
 PAGE: Final = 500
 AHEAD: Final = "Too large resource version"
 """What the API server answers to a version that it has not reached: its store was restored from a backup."""
-TOO_DEEP: Final = f"it nests deeper than {untrusted.DEEPEST} levels; remove the deepest lists and maps"
+TOO_DEEP: Final = (
+    f"it nests deeper than {untrusted.DEEPEST} levels; remove the deepest lists and maps"
+)
 _page = msgspec.json.Decoder(_Page)
 _head = msgspec.json.Decoder(_Head)
 _event = msgspec.json.Decoder(_Event)
@@ -156,7 +158,10 @@ class Watch:
             self.active_at = loop.time()
             try:
                 async with tasks.outlived(f"watch of {self.target}"):
-                    if self._version is None or loop.time() >= self._listed_at + self._timing.relist:
+                    if (
+                        self._version is None
+                        or loop.time() >= self._listed_at + self._timing.relist
+                    ):
                         self._version = await self._list()
                         self._listed_at = loop.time()
                         self._received()
@@ -172,14 +177,18 @@ class Watch:
                 await asyncio.sleep(self._failed(problem))
             except Exception as problem:  # noqa: BLE001  (one collection, and not the process, waits and is listed again)
                 self._version = None
-                await asyncio.sleep(self._failed(errors.Unavailable(f"unreadable answer: {problem!r}")))
+                await asyncio.sleep(
+                    self._failed(errors.Unavailable(f"unreadable answer: {problem!r}"))
+                )
 
     async def _list(self) -> str:
         """Pass every object to the sink; return the version that the list stands for."""
         path, keys = self.target.resource.path(self.target.namespace), set[Key]()
         query = {"limit": str(PAGE), **self._selection}
         while True:
-            page = self._decoded(_page, await self._client.request("GET", path, query=query), around=2)
+            page = self._decoded(
+                _page, await self._client.request("GET", path, query=query), around=2
+            )
             self.active_at = asyncio.get_running_loop().time()
             for each in page.items or []:
                 meta, raw = _head.decode(each).metadata, bytes(each)
@@ -201,7 +210,9 @@ class Watch:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(self._timing.open):
-                    content = await stack.enter_async_context(self._client.stream(path, query=query))
+                    content = await stack.enter_async_context(
+                        self._client.stream(path, query=query)
+                    )
             except TimeoutError:
                 raise errors.Unavailable(f"no answer within {self._timing.open:g} s") from None
             self._received()
@@ -220,13 +231,19 @@ class Watch:
                             pass
                         case _:
                             head = _head.decode(event.object)
-                            if event.type == "ERROR" and (head.code == 410 or AHEAD in head.message):
+                            if event.type == "ERROR" and (
+                                head.code == 410 or AHEAD in head.message
+                            ):
                                 raise Expired(head.message)
-                            raise errors.Unavailable(f"the watch failed: {event.type} {head.message}")
+                            raise errors.Unavailable(
+                                f"the watch failed: {event.type} {head.message}"
+                            )
                     newest = event.object
                     self._received()
             finally:
-                if newest is not None:  # the newest version matters when the watch is over, and not for each event
+                if (
+                    newest is not None
+                ):  # the newest version matters when the watch is over, and not for each event
                     self._version = _head.decode(newest).metadata.resource_version
         if asyncio.get_running_loop().time() - began < 1.0:
             raise errors.Unavailable("the watch ended at once")
@@ -240,7 +257,9 @@ class Watch:
             with contextlib.suppress(RecursionError):
                 return decoder.decode(answer)
         limit = untrusted.DEEPEST + around
-        return decoder.decode(untrusted.pruned(answer, limit) if untrusted.is_too_deep(answer, limit) else answer)
+        return decoder.decode(
+            untrusted.pruned(answer, limit) if untrusted.is_too_deep(answer, limit) else answer
+        )
 
     async def _lines(self, content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
         """Split the answer into lines of any length; raise `Unavailable` when the server falls silent."""
@@ -277,7 +296,9 @@ class Watch:
         """
         self._report(problem)
         self._failures += 1
-        wait = min(self._timing.longest_retry, self._timing.first_retry * 2 ** min(self._failures - 1, 20))
+        wait = min(
+            self._timing.longest_retry, self._timing.first_retry * 2 ** min(self._failures - 1, 20)
+        )
         is_missing = isinstance(problem, errors.NotFound)
         is_not_served = is_missing or isinstance(problem, errors.Forbidden)
         why = "is not served by the API server; install its CRD" if is_missing else str(problem)

@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterable
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response
 from aiohttp.web_server import Server
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, disable_created_metrics, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    REGISTRY,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -17,7 +22,9 @@ Check = Callable[[], str | None]
 """Returns why something is not well, or None."""
 
 
-async def serve(port: int, *, ready: Check, live: Check = lambda: None, note: Check = lambda: None) -> None:
+async def serve(
+    port: int, *, ready: Check, live: Check = lambda: None, note: Check = lambda: None
+) -> None:
     """Answer until cancelled; 200 with `ok`, or what there is to note of one that is ready, or 503 with the reason."""
     disable_created_metrics()
 

@@ -31,7 +31,25 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _RECONCILE_BUCKETS: Final = (
-    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9),
+    *(
+        0.005,
+        0.01,
+        0.025,
+        0.05,
+        0.1,
+        0.15,
+        0.2,
+        0.25,
+        0.3,
+        0.35,
+        0.4,
+        0.45,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.9,
+    ),
     *(1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5),
     *(5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0),
 )
@@ -42,35 +60,53 @@ _QUEUE: Final = ("name", "controller")
 """Both have the same value; KubeRay's dashboards read the second."""
 
 RECONCILES: Final = Counter(
-    "controller_runtime_reconcile_total", "Reconciles by controller and result", ["controller", "result"]
+    "controller_runtime_reconcile_total",
+    "Reconciles by controller and result",
+    ["controller", "result"],
 )
 RECONCILE_ERRORS: Final = Counter(
     "controller_runtime_reconcile_errors_total", "Reconciles that ended in an error", ["controller"]
 )
 RECONCILE_SECONDS: Final = Histogram(
-    "controller_runtime_reconcile_time_seconds", "Length of a reconcile", ["controller"], buckets=_RECONCILE_BUCKETS
+    "controller_runtime_reconcile_time_seconds",
+    "Length of a reconcile",
+    ["controller"],
+    buckets=_RECONCILE_BUCKETS,
 )
-ACTIVE_WORKERS: Final = Gauge("controller_runtime_active_workers", "Reconciles in progress", ["controller"])
+ACTIVE_WORKERS: Final = Gauge(
+    "controller_runtime_active_workers", "Reconciles in progress", ["controller"]
+)
 MOST_WORKERS: Final = Gauge(
     "controller_runtime_max_concurrent_reconciles", "Limit of concurrent reconciles", ["controller"]
 )
 QUEUE_ADDS: Final = Counter("workqueue_adds_total", "Keys that were put into the queue", _QUEUE)
 QUEUE_DEPTH: Final = Gauge("workqueue_depth", "Keys that wait for a reconcile", _QUEUE)
 QUEUE_WAIT: Final = Histogram(
-    "workqueue_queue_duration_seconds", "Wait of keys before their reconcile", _QUEUE, buckets=_QUEUE_BUCKETS
+    "workqueue_queue_duration_seconds",
+    "Wait of keys before their reconcile",
+    _QUEUE,
+    buckets=_QUEUE_BUCKETS,
 )
 QUEUE_WORK: Final = Histogram(
     "workqueue_work_duration_seconds", "How long keys were in work", _QUEUE, buckets=_QUEUE_BUCKETS
 )
-QUEUE_RETRIES: Final = Counter("workqueue_retries_total", "Reconciles that are retried after a failure", _QUEUE)
+QUEUE_RETRIES: Final = Counter(
+    "workqueue_retries_total", "Reconciles that are retried after a failure", _QUEUE
+)
 QUEUE_UNFINISHED: Final = Gauge(
-    "workqueue_unfinished_work_seconds", "Time in work of all keys that are in work now, added up", _QUEUE
+    "workqueue_unfinished_work_seconds",
+    "Time in work of all keys that are in work now, added up",
+    _QUEUE,
 )
 QUEUE_LONGEST: Final = Gauge(
-    "workqueue_longest_running_processor_seconds", "Time in work of the key that is in work for longest", _QUEUE
+    "workqueue_longest_running_processor_seconds",
+    "Time in work of the key that is in work for longest",
+    _QUEUE,
 )
 QUEUE_OLDEST: Final = Gauge(
-    "raybus_queue_longest_wait_seconds", "How long the key has waited that waits for longest now", _QUEUE
+    "raybus_queue_longest_wait_seconds",
+    "How long the key has waited that waits for longest now",
+    _QUEUE,
 )
 REQUESTS: Final = Counter(
     "rest_client_requests_total",
@@ -84,7 +120,10 @@ REQUEST_SECONDS: Final = Histogram(
     buckets=_REQUEST_BUCKETS,
 )
 REQUEST_BYTES: Final = Histogram(
-    "rest_client_request_size_bytes", "Size of what was sent to the API server", ["verb", "host"], buckets=_BYTE_BUCKETS
+    "rest_client_request_size_bytes",
+    "Size of what was sent to the API server",
+    ["verb", "host"],
+    buckets=_BYTE_BUCKETS,
 )
 ANSWER_BYTES: Final = Histogram(
     "rest_client_response_size_bytes",
@@ -98,13 +137,18 @@ EVENT_LOOP_LAG: Final = Histogram(
     buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
 )
 UNDECODABLE: Final = Counter(
-    "raybus_undecodable_messages_total", "State messages that were skipped, or are not readable", ["controller", "kind"]
+    "raybus_undecodable_messages_total",
+    "State messages that were skipped, or are not readable",
+    ["controller", "kind"],
 )
 STATE_UNREADABLE: Final = Gauge(
-    "raybus_state_unreadable", "1 while the watcher publishes a form that this build does not read: nothing is decided"
+    "raybus_state_unreadable",
+    "1 while the watcher publishes a form that this build does not read: nothing is decided",
 )
 INVARIANTS: Final = Counter(
-    "raybus_invariant_violations_total", "Reconciles that failed because of a bug of raybus", ["controller"]
+    "raybus_invariant_violations_total",
+    "Reconciles that failed because of a bug of raybus",
+    ["controller"],
 )
 BUS_CONNECTED: Final = Gauge("raybus_bus_connected", "1 while the connection to NATS stands")
 BUS_CERTIFICATE_END: Final = Gauge(
@@ -113,16 +157,24 @@ BUS_CERTIFICATE_END: Final = Gauge(
     ["certificate"],
 )
 STATE_RELOADS: Final = Counter(
-    "raybus_state_reloads_total", "Reloads of a partition of the state stream, by reason", ["reason"]
+    "raybus_state_reloads_total",
+    "Reloads of a partition of the state stream, by reason",
+    ["reason"],
 )
-PARTITIONS_HELD: Final = Gauge("raybus_partitions_held", "Partitions of the 64 that this replica holds", ["controller"])
+PARTITIONS_HELD: Final = Gauge(
+    "raybus_partitions_held", "Partitions of the 64 that this replica holds", ["controller"]
+)
 PARTITIONS_LOADING: Final = Gauge(
     "raybus_partitions_loading", "How many of those it may not decide about yet", ["controller"]
 )
 HANDOVERS: Final = Counter(
-    "raybus_partition_handovers_total", "Partitions that were acquired, released or lost", ["controller", "direction"]
+    "raybus_partition_handovers_total",
+    "Partitions that were acquired, released or lost",
+    ["controller", "direction"],
 )
-LEASE_AGE: Final = Gauge("raybus_lease_age_seconds", "Time since this replica renewed its own Lease", ["lease"])
+LEASE_AGE: Final = Gauge(
+    "raybus_lease_age_seconds", "Time since this replica renewed its own Lease", ["lease"]
+)
 FENCED: Final = Counter(
     "raybus_fenced_writes_total", "Writes that were refused because the Lease was not sure any more"
 )
@@ -151,7 +203,10 @@ class ReconcileMeter:
         self.retries = QUEUE_RETRIES.labels(controller, controller)
 
     def follow(
-        self, depth: Callable[[], int], longest_wait: Callable[[], float], under_way: Callable[[], list[float]]
+        self,
+        depth: Callable[[], int],
+        longest_wait: Callable[[], float],
+        under_way: Callable[[], list[float]],
     ) -> None:
         """Read a queue at each scrape: how many keys wait, how long the first of them has, and for how long each key has been in work."""
         name = self._controller

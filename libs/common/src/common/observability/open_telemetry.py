@@ -60,11 +60,15 @@ class Ids(RandomIdGenerator):
 class Spans:
     """Takes spans and hands them on, without ever holding up the caller."""
 
-    def __init__(self, resource: Resource, processors: Sequence[SpanProcessor], file: TextIO | None) -> None:
+    def __init__(
+        self, resource: Resource, processors: Sequence[SpanProcessor], file: TextIO | None
+    ) -> None:
         self._file = file
         self._ids = Ids()
         # The sampler's variables are read by the provider; it must not wait for a collector when the process ends.
-        self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
+        self._provider = TracerProvider(
+            resource=resource, id_generator=self._ids, shutdown_on_exit=False
+        )
         for each in processors:
             self._provider.add_span_processor(each)
         self._tracer = self._provider.get_tracer("raybus")
@@ -76,22 +80,32 @@ class Spans:
             return
         self._ids.next = context
         try:
-            self._tracer.start_span(name, Context(), start_time=begin or None, attributes=attributes).end()
+            self._tracer.start_span(
+                name, Context(), start_time=begin or None, attributes=attributes
+            ).end()
         finally:
             self._ids.next = None
 
     def child(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
         """Record a span below a traceparent; it ends now."""
-        self._tracer.start_span(name, _below(traceparent), start_time=begin or None, attributes=attributes).end()
+        self._tracer.start_span(
+            name, _below(traceparent), start_time=begin or None, attributes=attributes
+        ).end()
 
-    def around(self, name: str, traceparent: str, attributes: Attributes) -> AbstractContextManager[object]:
+    def around(
+        self, name: str, traceparent: str, attributes: Attributes
+    ) -> AbstractContextManager[object]:
         """Record the length of a block, below a traceparent; steps within stand below the block."""
         return self._tracer.start_as_current_span(name, _below(traceparent), attributes=attributes)
 
     def step(self, name: str, attributes: Attributes) -> AbstractContextManager[object]:
         """Record the length of a block below the block around it, if there is one."""
         is_within = trace.get_current_span().get_span_context().is_valid
-        return self._tracer.start_as_current_span(name, attributes=attributes) if is_within else nullcontext()
+        return (
+            self._tracer.start_as_current_span(name, attributes=attributes)
+            if is_within
+            else nullcontext()
+        )
 
     def end(self) -> None:
         """Export the remaining spans; takes about two seconds at most."""
@@ -103,7 +117,9 @@ class Spans:
             self._file.close()
 
 
-def recorder(service: str, *, file: Path | None, environment: Mapping[str, str], exporter: str) -> Spans:
+def recorder(
+    service: str, *, file: Path | None, environment: Mapping[str, str], exporter: str
+) -> Spans:
     """Return the recorder of a service's spans; raise `InvalidSpec` for what cannot be meant."""
     try:  # each line is one write: other processes append to the file as well
         lines = None if file is None else file.open("a", buffering=1)
@@ -129,10 +145,14 @@ def _below(traceparent: str) -> Context:
 def _named(exporter: str, environment: Mapping[str, str]) -> list[SpanExporter]:
     """Return the exporter of a name that OpenTelemetry has; there is none for `none`."""
     if exporter not in _EXPORTERS:
-        raise errors.InvalidSpec(f"OTEL_TRACES_EXPORTER={exporter!r}: expected one of {', '.join(_EXPORTERS)}")
+        raise errors.InvalidSpec(
+            f"OTEL_TRACES_EXPORTER={exporter!r}: expected one of {', '.join(_EXPORTERS)}"
+        )
     if exporter != "otlp":
         return [ConsoleSpanExporter()] if exporter == "console" else []
-    protocol = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environment.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    protocol = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environment.get(
+        "OTEL_EXPORTER_OTLP_PROTOCOL"
+    )
     if protocol not in {None, "", "http/protobuf"}:
         raise errors.InvalidSpec(
             f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r}: traces leave by http/protobuf only (port 4318 of a collector)"

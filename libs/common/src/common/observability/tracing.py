@@ -44,7 +44,9 @@ _NOTHING: Final = nullcontext()
 
 
 @contextmanager
-def configured(service: str, *, file: Path | None, environment: Mapping[str, str]) -> Generator[None]:
+def configured(
+    service: str, *, file: Path | None, environment: Mapping[str, str]
+) -> Generator[None]:
     """Trace for the length of a block, if a file or the `OTEL_*` variables of OpenTelemetry ask for it."""
     exporter = exporter_of(environment)
     if file is None and exporter == "none":
@@ -57,7 +59,9 @@ def configured(service: str, *, file: Path | None, environment: Mapping[str, str
         raise errors.InvalidSpec(
             f"{why} asks for traces, and {problem.name} is not installed; install opentelemetry-sdk or unset it"
         ) from problem
-    _switch.recorder = open_telemetry.recorder(service, file=file, environment=environment, exporter=exporter)
+    _switch.recorder = open_telemetry.recorder(
+        service, file=file, environment=environment, exporter=exporter
+    )
     try:
         yield
     finally:
@@ -69,7 +73,9 @@ def exporter_of(environment: Mapping[str, str]) -> str:
     """Return the exporter that OpenTelemetry's own variables ask for; `none` for none."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return "none"
-    endpoints = (environment.get(f"OTEL_EXPORTER_OTLP_{which}ENDPOINT", "") for which in ("", "TRACES_"))
+    endpoints = (
+        environment.get(f"OTEL_EXPORTER_OTLP_{which}ENDPOINT", "") for which in ("", "TRACES_")
+    )
     default = "otlp" if any(each.strip() for each in endpoints) else "none"
     return environment.get("OTEL_TRACES_EXPORTER", "").strip().lower() or default
 

@@ -94,7 +94,11 @@ def start_params(group: RayGroup) -> dict[str, str]:
 def port_param(params: Mapping[str, str], name: str, default: int) -> int:
     """Read a port of rayStartParams as Go does; what is no 32-bit number counts as not set."""
     text = params.get(name, "")
-    if len(text) > _LONGEST or not _NUMBER.fullmatch(text) or not -_LARGEST - 1 <= int(text) <= _LARGEST:
+    if (
+        len(text) > _LONGEST
+        or not _NUMBER.fullmatch(text)
+        or not -_LARGEST - 1 <= int(text) <= _LARGEST
+    ):
         return default
     return int(text)
 
@@ -180,9 +184,13 @@ def parse_version(text: str) -> Version:
     if len(parts) < 2:
         raise VersionError(f"illegal version string {quoted}")
     if parts[0].startswith("0") and parts[0] != "0":
-        raise VersionError(f"illegal zero-prefixed version component {json.dumps(parts[0])} in {quoted}")
+        raise VersionError(
+            f"illegal zero-prefixed version component {json.dumps(parts[0])} in {quoted}"
+        )
     if any(len(part) > _LONGEST_NUMBER for part in parts):
-        raise VersionError(f"illegal version string {quoted[:100]}: a number of more than {_LONGEST_NUMBER} digits")
+        raise VersionError(
+            f"illegal version string {quoted[:100]}: a number of more than {_LONGEST_NUMBER} digits"
+        )
     version = tuple(int(part) for part in parts)
     return version[: max((at for at, number in enumerate(version, start=1) if number), default=0)]
 

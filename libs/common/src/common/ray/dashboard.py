@@ -69,7 +69,13 @@ class Dashboard(Protocol):
     """The way to dashboards and pods."""
 
     async def request(
-        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+        self,
+        target: Target,
+        path: str,
+        *,
+        most: int,
+        config: Json | None = None,
+        seconds: float | None = None,
     ) -> bytes:
         """GET a path, or PUT a Serve config there; return the answer, of at most `most` bytes, that comes in so many seconds.
 
@@ -95,10 +101,14 @@ class DirectDashboard:
         self._domain = domain
         self._check_write = check_write
         self._seconds = seconds
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=5.0)
+        limits = httpx.Limits(
+            max_connections=None, max_keepalive_connections=64, keepalive_expiry=5.0
+        )
         # All URLs are http: without this, httpx loads a list of authorities that nobody asks.
         nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._http = client or httpx.AsyncClient(timeout=seconds, limits=limits, trust_env=False, verify=nobody)
+        self._http = client or httpx.AsyncClient(
+            timeout=seconds, limits=limits, trust_env=False, verify=nobody
+        )
         self._failures = (httpx.HTTPError, httpx.InvalidURL)
 
     async def aclose(self) -> None:
@@ -106,30 +116,50 @@ class DirectDashboard:
         await self._http.aclose()
 
     async def request(
-        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+        self,
+        target: Target,
+        path: str,
+        *,
+        most: int,
+        config: Json | None = None,
+        seconds: float | None = None,
     ) -> bytes:
         host = f"[{target.ip}]" if ":" in target.ip else target.ip
         host = host or names.head_fqdn(target.name, target.namespace, self._domain)
         where, url = f"{target.name}:{target.port}", f"http://{host}:{target.port}{path}"
-        headers, content, seconds = {**untrusted.IDENTITY, **target.headers}, None, seconds or self._seconds
+        headers, content, seconds = (
+            {**untrusted.IDENTITY, **target.headers},
+            None,
+            seconds or self._seconds,
+        )
         method, step = "GET", nullcontext(None)
         if config is not None:
             self._check_write()
             headers["Content-Type"] = "application/json"
-            content, seconds = msgspec.json.encode(config, order="sorted"), seconds * DEPLOY_SECONDS / DIRECT_SECONDS
+            content, seconds = (
+                msgspec.json.encode(config, order="sorted"),
+                seconds * DEPLOY_SECONDS / DIRECT_SECONDS,
+            )
             method, step = "PUT", tracing.step("write", method="PUT", path=url)
         try:
             async with _deadline(seconds, target.name):
                 with step:  # a redirect is not followed: it would take the token along
                     send = self._http.stream(
-                        method, url, headers=headers, content=content, timeout=seconds, follow_redirects=False
+                        method,
+                        url,
+                        headers=headers,
+                        content=content,
+                        timeout=seconds,
+                        follow_redirects=False,
                     )
                     async with send as answer:
                         body = await untrusted.read(answer.headers, answer.aiter_raw(), most=most)
                         body = untrusted.without(body, target.token or "")
         except self._failures as problem:
             text = errors.text_of(problem)
-            raise errors.Unavailable(f"{target.what} at {where} does not answer: {text}") from problem
+            raise errors.Unavailable(
+                f"{target.what} at {where} does not answer: {text}"
+            ) from problem
         if answer.is_success and (not target.ip or answer.status_code == OK):
             return body
         reason = clipped(body[: 4 * LONGEST_REASON].decode(errors="replace"), LONGEST_REASON)
@@ -150,7 +180,13 @@ class ProxiedDashboard:
         self._seconds = seconds
 
     async def request(
-        self, target: Target, path: str, *, most: int, config: Json | None = None, seconds: float | None = None
+        self,
+        target: Target,
+        path: str,
+        *,
+        most: int,
+        config: Json | None = None,
+        seconds: float | None = None,
     ) -> bytes:
         method, resource, port = "GET" if config is None else "PUT", SERVICE, "dashboard"
         if target.ip:
@@ -160,7 +196,9 @@ class ProxiedDashboard:
         try:
             async with _deadline(seconds or self._seconds, target.name):
                 proxied = resource.proxy(target.namespace, target.name, port, path)
-                return await self._kube.request(method, proxied, body=config, headers=target.headers, most=most)
+                return await self._kube.request(
+                    method, proxied, body=config, headers=target.headers, most=most
+                )
         except unreachable as problem:
             where = f"{target.name}:{target.port}"
             text = f"{target.what} at {where} cannot be reached through the API server: {problem}"
@@ -173,7 +211,9 @@ async def reached(kube: KubeClient, settings: Settings) -> AsyncGenerator[Dashbo
     if settings.use_kubernetes_proxy:
         yield ProxiedDashboard(kube)
         return
-    async with aclosing(DirectDashboard(domain=settings.cluster_domain, check_write=kube.may_write)) as direct:
+    async with aclosing(
+        DirectDashboard(domain=settings.cluster_domain, check_write=kube.may_write)
+    ) as direct:
         yield direct
 
 

@@ -68,7 +68,9 @@ class Tokens:
         if not traits.has_token_auth(cluster):
             return None
         known = self._kept.get(_place(cluster))
-        if known is not None and (known.good_until is None or self._clock.monotonic() < known.good_until):
+        if known is not None and (
+            known.good_until is None or self._clock.monotonic() < known.good_until
+        ):
             return known.text
         return await self._read(cluster)
 
@@ -92,7 +94,9 @@ class Tokens:
     async def _read(self, cluster: RayCluster) -> str:
         place = _place(cluster)
         self._kept.pop(place, None)
-        new = await (self._issued(cluster) if traits.has_kubernetes_auth(cluster) else self._stored(cluster))
+        new = await (
+            self._issued(cluster) if traits.has_kubernetes_auth(cluster) else self._stored(cluster)
+        )
         self._kept[place] = new
         return new.text
 
@@ -100,11 +104,15 @@ class Tokens:
         name = traits.token_secret(cluster)
         where = f"{cluster.metadata.namespace}/{name}"
         if (problem := illegal_name(SECRET, name)) is not None:
-            raise errors.Unauthenticated(f"authOptions.secretName is not the name of a Secret: {problem}")
+            raise errors.Unauthenticated(
+                f"authOptions.secretName is not the name of a Secret: {problem}"
+            )
         try:
             body = await self._kube.get(SECRET, cluster.metadata.namespace, name)
         except errors.RaybusError as problem:
-            raise errors.Unauthenticated(f"failed to get auth secret {where}: {problem}") from problem
+            raise errors.Unauthenticated(
+                f"failed to get auth secret {where}: {problem}"
+            ) from problem
         value = msgspec.json.decode(body, type=Data).data.get(KEY)
         if value is None:
             raise errors.Unauthenticated(f"auth token key '\"{KEY}\"' not found in secret {where}")
@@ -113,13 +121,17 @@ class Tokens:
         except (Base64Error, UnicodeDecodeError):
             text = ""
         if _TEXT.fullmatch(text) is None:
-            raise errors.Unauthenticated(f"the auth token in secret {where} is not a text that a header can carry")
+            raise errors.Unauthenticated(
+                f"the auth token in secret {where} is not a text that a header can carry"
+            )
         return _Kept(text, self._clock.monotonic())
 
     async def _issued(self, cluster: RayCluster) -> _Kept:
         namespace, asked_at = cluster.metadata.namespace, self._clock.monotonic()
         try:
-            body = await self._kube.request_token(namespace, ACCOUNT, seconds=int(ISSUED_FOR.total_seconds()))
+            body = await self._kube.request_token(
+                namespace, ACCOUNT, seconds=int(ISSUED_FOR.total_seconds())
+            )
         except errors.NotFound as problem:
             text = f"ServiceAccount {namespace}/{ACCOUNT} does not exist; create it, with the verb ray:write on rayclusters.ray.io"
             raise errors.Unauthenticated(text) from problem
@@ -147,4 +159,6 @@ def remedy(cluster: RayCluster) -> str:
 
 
 def _place(cluster: RayCluster) -> str:
-    return cluster.metadata.namespace if traits.has_kubernetes_auth(cluster) else cluster.metadata.uid
+    return (
+        cluster.metadata.namespace if traits.has_kubernetes_auth(cluster) else cluster.metadata.uid
+    )

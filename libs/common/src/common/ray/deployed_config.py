@@ -21,14 +21,36 @@ DELETING: Final = "DELETING"
 REDACTED: Final = "<redacted>"
 """Ray's dashboard shows this to browsers in place of the values of environment variables."""
 _APPLICATION: Final = frozenset(
-    {"route_prefix", "import_path", "runtime_env", "args", "autoscaling_policy", "external_scaler_enabled"}
+    {
+        "route_prefix",
+        "import_path",
+        "runtime_env",
+        "args",
+        "autoscaling_policy",
+        "external_scaler_enabled",
+    }
 )
 _DEPLOYMENT: Final = frozenset(
     {"autoscaling_config", "backpressure_config", "deployment_actors", "gang_scheduling_config"}
     | {"graceful_shutdown_timeout_s", "graceful_shutdown_wait_loop_s", "health_check_period_s"}
-    | {"max_ongoing_requests", "max_queued_requests", "max_replicas_per_node", "max_surge_percent", "num_replicas"}
-    | {"placement_group_bundle_label_selector", "placement_group_bundles", "placement_group_strategy"}
-    | {"health_check_timeout_s", "request_router_config", "rolling_update_percentage", "user_config"}
+    | {
+        "max_ongoing_requests",
+        "max_queued_requests",
+        "max_replicas_per_node",
+        "max_surge_percent",
+        "num_replicas",
+    }
+    | {
+        "placement_group_bundle_label_selector",
+        "placement_group_bundles",
+        "placement_group_strategy",
+    }
+    | {
+        "health_check_timeout_s",
+        "request_router_config",
+        "rolling_update_percentage",
+        "user_config",
+    }
 )
 _ACTOR: Final = frozenset(
     {"accelerator_type", "fallback_strategy", "label_selector", "memory", "num_cpus", "num_gpus"}
@@ -51,7 +73,9 @@ def differences(config: str, details: ServeDetails) -> list[str] | None:
         if name not in wanted or have is None:
             found.append(f"application {name}")
         else:
-            found += [f"application {name}: {option}" for option in _differences(wanted[name], have)]
+            found += [
+                f"application {name}: {option}" for option in _differences(wanted[name], have)
+            ]
     return found
 
 
@@ -95,14 +119,18 @@ def _applications(config: str) -> dict[str, Json] | None:
 
 def _differences(wanted: Json, have: Json) -> Iterator[str]:
     """Yield the options of an application that differ."""
-    yield from _options(wanted, have, expected=_APPLICATION, ignored={"name", "deployments", "logging_config"})
+    yield from _options(
+        wanted, have, expected=_APPLICATION, ignored={"name", "deployments", "logging_config"}
+    )
     first, second = _deployments(wanted), _deployments(have)
     for name in sorted(first.keys() | second.keys()):
         if name not in first or name not in second:
             yield f"deployment {name}"
             continue
         pair = first[name], second[name]
-        for option in _options(*pair, expected=_DEPLOYMENT, ignored={"name", "ray_actor_options", "logging_config"}):
+        for option in _options(
+            *pair, expected=_DEPLOYMENT, ignored={"name", "ray_actor_options", "logging_config"}
+        ):
             yield f"deployment {name}: {option}"
         actors = (_mapping(each.get("ray_actor_options")) for each in pair)
         for option in _options(*actors, expected=_ACTOR, ignored=set()):
@@ -120,7 +148,9 @@ def _mapping(value: object) -> Json:
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
-def _options(wanted: Json, have: Json, *, expected: frozenset[str], ignored: set[str]) -> Iterator[str]:
+def _options(
+    wanted: Json, have: Json, *, expected: frozenset[str], ignored: set[str]
+) -> Iterator[str]:
     for key in sorted((wanted.keys() | have.keys()) - ignored):
         is_same = key in wanted and key in have and _equal(wanted[key], have[key])
         if (key in have or key in expected) and not is_same:
@@ -132,7 +162,9 @@ def _equal(wanted: object, have: object) -> bool:
     match wanted, have:
         case dict(), dict():
             first, second = cast("Json", wanted), cast("Json", have)
-            return all(_equal(first.get(key), second.get(key)) for key in first.keys() | second.keys())
+            return all(
+                _equal(first.get(key), second.get(key)) for key in first.keys() | second.keys()
+            )
         case list(), list():
             some, others = cast("list[object]", wanted), cast("list[object]", have)
             return len(some) == len(others) and all(map(_equal, some, others))

@@ -35,7 +35,9 @@ def is_gpu(key: str) -> bool:
     return key.endswith("gpu") or _MIG.search(key) is not None
 
 
-def totals(cluster: RayCluster, replicas: Callable[[WorkerGroupSpec], int] | None = None) -> dict[str, str]:
+def totals(
+    cluster: RayCluster, replicas: Callable[[WorkerGroupSpec], int] | None = None
+) -> dict[str, str]:
     """Return the sum of every resource, for replicas as written or as counted by the caller."""
     return _as_text(_total(cluster, replicas or _as_written))
 

@@ -34,8 +34,12 @@ _KINDS: Final = {
 }
 """Tags of scalars that are more than text, and what such a text must mean; anything where there is no tag."""
 _KEYWORDS: Final[dict[str, Value]] = {
-    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
-    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **dict.fromkeys(
+        ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True
+    ),
+    **dict.fromkeys(
+        ("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False
+    ),
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
     **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
@@ -129,7 +133,9 @@ class _Reader:
         text, tag, is_plain = event.value, event.tag or "", bool(event.implicit[0])
         self._spend(1, len(text), 0)
         top = self._stack[-1] if self._stack else None
-        is_key = top is not None and isinstance(top.value, dict) and top.key is None and not top.merges
+        is_key = (
+            top is not None and isinstance(top.value, dict) and top.key is None and not top.merges
+        )
         if top is not None and is_key and text == "<<" and (is_plain or tag == f"{_TAG}merge"):
             top.merges = True
             return
@@ -147,7 +153,10 @@ class _Reader:
 
     def _close(self) -> None:
         node = self._stack.pop()
-        node.values, node.characters = self._values - node.values + 1, self._characters - node.characters
+        node.values, node.characters = (
+            self._values - node.values + 1,
+            self._characters - node.characters,
+        )
         node.is_open = False
         self._put(node.value, node.levels)
 
@@ -171,7 +180,9 @@ class _Reader:
         if isinstance(into, list):
             cast("list[Value]", into).append(self._json(value))
         elif top.merges:
-            for part in reversed(cast("list[Value]", value if isinstance(value, list) and not is_alias else [value])):
+            for part in reversed(
+                cast("list[Value]", value if isinstance(value, list) and not is_alias else [value])
+            ):
                 if not isinstance(part, dict):
                     raise self._wrong("map merge requires map or sequence of maps as the value")
                 into.update(cast("dict[str, Value]", part))
@@ -205,7 +216,11 @@ class _Reader:
             return value
         if not math.isfinite(value):
             raise self._wrong(f"{value} cannot be written in JSON")
-        return int(Decimal(repr(value))) if value.is_integer() and abs(value) < _LARGEST_PLAIN else value
+        return (
+            int(Decimal(repr(value)))
+            if value.is_integer() and abs(value) < _LARGEST_PLAIN
+            else value
+        )
 
     def _resolved(self, tag: str, text: str) -> Value:
         """Return what a scalar means that is plain or has a tag."""
@@ -214,7 +229,9 @@ class _Reader:
                 data = base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
             except ValueError:
                 raise self._wrong("!!binary value contains invalid base64 data") from None
-            return _NO_UTF8.sub("\ufffd", data.decode(errors="surrogateescape"))  # each byte of its own, as Go does
+            return _NO_UTF8.sub(
+                "\ufffd", data.decode(errors="surrogateescape")
+            )  # each byte of its own, as Go does
         if tag not in _KINDS:
             return text
         value = _plain(text)
@@ -275,7 +292,11 @@ def _float32(value: float) -> str:
     single: float = struct.unpack("f", packed)[0]
     if math.isinf(single):
         return ".inf" if single > 0 else "-.inf"
-    text = next(text for places in range(18) if struct.pack("f", float(text := f"{single:.{places}e}")) == packed)
+    text = next(
+        text
+        for places in range(18)
+        if struct.pack("f", float(text := f"{single:.{places}e}")) == packed
+    )
     mantissa, _, power = text.partition("e")
     exponent = int(power)
     if not -4 <= exponent < 6:

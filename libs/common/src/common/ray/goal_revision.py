@@ -67,14 +67,18 @@ class GoalRevision(msgspec.Struct, frozen=True, kw_only=True):
 
 def asked_of(service: RayService) -> Spec:
     """Return what a RayService asks for now."""
-    goal = Goal(ray_cluster_config=service.raw_cluster_config, serve_config=service.spec.serve_config_v2)
+    goal = Goal(
+        ray_cluster_config=service.raw_cluster_config, serve_config=service.spec.serve_config_v2
+    )
     return Spec(goal=goal, hash=goal.spec_hash)
 
 
 def served_by(cluster: RayCluster, serve_config: str | None) -> Spec:
     """Return what a cluster was made for; the API server may have added to its spec since."""
     goal = Goal(ray_cluster_config=cluster.raw_spec, serve_config=serve_config)
-    return Spec(goal=goal, hash=cluster.metadata.annotations.get(labels.SPEC_HASH) or goal.spec_hash)
+    return Spec(
+        goal=goal, hash=cluster.metadata.annotations.get(labels.SPEC_HASH) or goal.spec_hash
+    )
 
 
 def marks(service: str) -> dict[str, str]:
@@ -84,7 +88,10 @@ def marks(service: str) -> dict[str, str]:
 
 def of(service: ObjectMeta, found: Iterable[GoalRevision]) -> list[GoalRevision]:
     """Return the records of this very RayService (not of one that had its name), oldest first."""
-    return sorted((each for each in found if owner.owns(service, each.metadata)), key=lambda each: each.revision)
+    return sorted(
+        (each for each in found if owner.owns(service, each.metadata)),
+        key=lambda each: each.revision,
+    )
 
 
 def name(service: ObjectMeta, spec: Spec) -> str:
@@ -97,7 +104,9 @@ def name(service: ObjectMeta, spec: Spec) -> str:
 def build(service: ObjectMeta, spec: Spec, number: int, *, replaces: str) -> Body:
     """Return the record of a spec; the highest number is the newest."""
     noted = {"labels": marks(service.name), "annotations": {REPLACES: replaces} if replaces else {}}
-    return revision.record(service, name(service, spec), number, Data(spec=spec.goal), noted, kind=owner.KIND)
+    return revision.record(
+        service, name(service, spec), number, Data(spec=spec.goal), noted, kind=owner.KIND
+    )
 
 
 def renewal(have: GoalRevision, number: int, *, replaces: str) -> Body:

@@ -26,7 +26,9 @@ MOST: Final = 10**6
 AT_ONCE: Final = 16
 SILENT_AFTER: Final = 64
 """Pods without an answer after which the cluster counts as silent."""
-_LINES: Final = re.compile(rb"^(?:" + b"|".join((*PROXIES, REPLICAS, HA_PROXIES)) + rb")[^\r\n]*", re.MULTILINE)
+_LINES: Final = re.compile(
+    rb"^(?:" + b"|".join((*PROXIES, REPLICAS, HA_PROXIES)) + rb")[^\r\n]*", re.MULTILINE
+)
 """Of an untrusted text, only these lines are parsed."""
 _IS_RAY: Final = re.compile(rb"^ray_", re.MULTILINE)
 """Every metric of a Ray node begins so; without any, it was not Ray that answered."""
@@ -48,7 +50,9 @@ class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def requests(self) -> int:
         """Return how many requests of clients are in flight; with calls between deployments it may be fewer than that."""
-        return max(self.proxies, self.replicas) if self.has_older or self.lacks_proxy else self.proxies
+        return (
+            max(self.proxies, self.replicas) if self.has_older or self.lacks_proxy else self.proxies
+        )
 
 
 def total(counts: Sequence[Ongoing]) -> Ongoing:
@@ -62,7 +66,9 @@ def total(counts: Sequence[Ongoing]) -> Ongoing:
     )
 
 
-async def ask(one: Callable[[Pod], Coroutine[None, None, Ongoing | None]], pods: Sequence[Pod]) -> list[Ongoing | None]:
+async def ask(
+    one: Callable[[Pod], Coroutine[None, None, Ongoing | None]], pods: Sequence[Pod]
+) -> list[Ongoing | None]:
     """Return the answers of pods, None for a pod without one; after such a pod the rest is left out, since the total is unknown.
 
     One RayService may have 10,000 pods, and a tenant's pods may let a caller wait. So it never holds more than `AT_ONCE` of the calls
@@ -87,7 +93,9 @@ def count(exposition: bytes) -> Ongoing | None:
     proxies = [each for name in PROXIES for each in values.get(name, ())]
     replicas, processes = values.get(REPLICAS, ()), values.get(HA_PROXIES, ())
     totals = [sum(each) for each in (proxies, replicas, processes)]
-    if not all(total <= MOST for total in totals) or not _IS_RAY.search(exposition):  # a sum with NaN is not
+    if not all(total <= MOST for total in totals) or not _IS_RAY.search(
+        exposition
+    ):  # a sum with NaN is not
         return None
     if processes and not proxies:  # its socket did not answer when it was asked last
         return None

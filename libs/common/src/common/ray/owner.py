@@ -17,7 +17,12 @@ KIND: Final = ray_service.KIND
 
 def reference(owner: ObjectMeta, kind: str = KIND) -> list[Body]:
     """Return the owner reference of what a RayService, or an object of another kind of Ray, owns."""
-    named = {"apiVersion": ray_cluster.API_VERSION, "kind": kind, "name": owner.name, "uid": owner.uid}
+    named = {
+        "apiVersion": ray_cluster.API_VERSION,
+        "kind": kind,
+        "name": owner.name,
+        "uid": owner.uid,
+    }
     return [{**named, "controller": True, "blockOwnerDeletion": True}]
 
 

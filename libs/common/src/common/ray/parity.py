@@ -20,7 +20,9 @@ Replicas = Mapping[str, int]
 """Running replicas by `<application>/<deployment>`."""
 
 
-def limit(source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None) -> tuple[int, str]:
+def limit(
+    source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None
+) -> tuple[int, str]:
     """Return the most traffic that a growing cluster may get beside a source that has `weight`, and why not more.
 
     `whole` are the replicas with which a cluster carried all of the traffic, where this process saw that.
@@ -38,24 +40,34 @@ def takeover(taking: ServeDetails, needs: Mapping[str, float] | None) -> tuple[i
 
 def lacking(source: ServeDetails, weight: int, growing: ServeDetails, held: int) -> str | None:
     """Return the deployment with too few replicas for a growing cluster to get more than the `held` percent that it has."""
-    most, name, *_ = min(_limits(growing, _needs(source, weight, growing, None)), default=(WHOLE, ""))
+    most, name, *_ = min(
+        _limits(growing, _needs(source, weight, growing, None)), default=(WHOLE, "")
+    )
     return name if most <= held else None
 
 
-def _limits(growing: ServeDetails, needs: Mapping[str, float]) -> Iterator[tuple[int, str, int, float]]:
+def _limits(
+    growing: ServeDetails, needs: Mapping[str, float]
+) -> Iterator[tuple[int, str, int, float]]:
     """Yield for each deployment that limits the traffic: how much it may be, its name, its replicas, and those that all of it takes.
 
     What the autoscaler may start no more replicas of limits nothing: it has all that it may have at its capacity.
     """
     for name, deployment in _deployments(growing):
-        config, running, needed = _autoscaling(deployment), len(deployment.running), needs.get(name, 0)
+        config, running, needed = (
+            _autoscaling(deployment),
+            len(deployment.running),
+            needs.get(name, 0),
+        )
         if needed == 0 or config is None:
             continue
         if running < int(_number(config, "max_replicas") * serve_status.capacity(growing) / WHOLE):
             yield int(max(running + 1, running * 5 / 4) * WHOLE / needed), name, running, needed
 
 
-def _needs(source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None) -> dict[str, float]:
+def _needs(
+    source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None
+) -> dict[str, float]:
     """Return how many replicas of each deployment all of the traffic takes; 0 where the load does not decide how many there are.
 
     An autoscaler rounds up, so the last of the replicas that carry a part of the traffic may have next to nothing to do. At a small
@@ -68,7 +80,10 @@ def _needs(source: ServeDetails, weight: int, growing: ServeDetails, whole: Repl
         config, running = _autoscaling(deployment), len(deployment.running)
         if config is None or weight == 0 or running <= max(1, _number(config, "min_replicas")):
             continue
-        now = max((running - 1) * WHOLE / weight, min(running * WHOLE / weight, running + others.get(name, 0)))
+        now = max(
+            (running - 1) * WHOLE / weight,
+            min(running * WHOLE / weight, running + others.get(name, 0)),
+        )
         needs[name] = min(now, float((whole or {}).get(name, now)))
     return needs
 

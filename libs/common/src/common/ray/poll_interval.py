@@ -35,7 +35,10 @@ def at_rest(services: int, *, now: datetime) -> timedelta:
 def last_changed_at(view: ServeView) -> datetime:
     """Return when a cluster or one of its known pods was last seen to change, or was sent a config."""
     meta, status = view.cluster.metadata, view.cluster.status
-    conditions = (*status.conditions, *(each for pod in view.pods for each in pod.status.conditions))
+    conditions = (
+        *status.conditions,
+        *(each for pod in view.pods for each in pod.status.conditions),
+    )
     moments = (meta.creation_timestamp, status.last_update_time, view.put_at)
     known = (*moments, *(each.last_transition_time for each in conditions))
     return max((each for each in known if each is not None), default=_NEVER)

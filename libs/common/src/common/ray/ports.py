@@ -37,7 +37,10 @@ def of_head(config: Json) -> dict[str, int]:
     declared = pod_json.bodies(container, "ports")
     if not declared:
         return dict(HEAD_DEFAULTS)
-    return {each.get("name") or f"{each['containerPort']}-port": each["containerPort"] for each in declared}
+    return {
+        each.get("name") or f"{each['containerPort']}-port": each["containerPort"]
+        for each in declared
+    }
 
 
 def head_selector(cluster: str, app: str = labels.KUBERAY) -> dict[str, str]:
@@ -59,7 +62,9 @@ def head_spec(config: Json, selector: dict[str, str], *, has_cluster_ip: bool) -
     group = head_group(config)
     own = pod_json.body(pod_json.body(group, "headService"), "spec")
     numbers = {"metrics": METRICS, **of_head(config)}
-    entries = [{"name": port, "port": numbers[port], "appProtocol": "tcp"} for port in sorted(numbers)]
+    entries = [
+        {"name": port, "port": numbers[port], "appProtocol": "tcp"} for port in sorted(numbers)
+    ]
     spec: Body = {**own, "selector": selector, "ports": [*pod_json.bodies(own, "ports"), *entries]}
     if kind := pod_json.text(own, "type") or pod_json.text(group, "serviceType"):
         spec["type"] = kind

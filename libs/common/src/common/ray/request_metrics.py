@@ -111,16 +111,29 @@ def _parts(lines: Iterable[tuple[bytes, bytes, bytes]]) -> Iterator[tuple[str, R
         route = _ESCAPE.sub(r"\1", labels.get(b"route", b"").decode(errors="replace"))
         route = untrusted.plain(route) if len(route) <= LONGEST_ROUTE else OTHERS
         if name.endswith(b"_bucket"):
-            bound = _number(labels.pop(b"le", b""), math.inf) / (1 if name.startswith(b"vllm") else 1_000)
+            bound = _number(labels.pop(b"le", b""), math.inf) / (
+                1 if name.startswith(b"vllm") else 1_000
+            )
             series.setdefault((name, route, frozenset(labels.items())), {})[bound] = value
         else:
             is_error = status in _ERRORS or status.startswith(b"5")
-            counters.append((name.endswith(b"_total"), route, Requests(total=value, errors=value if is_error else 0)))
+            counters.append(
+                (
+                    name.endswith(b"_total"),
+                    route,
+                    Requests(total=value, errors=value if is_error else 0),
+                )
+            )
     has_totals = any(is_total for is_total, _, _ in counters)
-    yield from ((route, requests) for is_total, route, requests in counters if is_total == has_totals)
+    yield from (
+        (route, requests) for is_total, route, requests in counters if is_total == has_totals
+    )
     for (name, route, _), cumulative in series.items():
         found = _histogram(cumulative)
-        yield route, Requests(first_token=found) if name.startswith(b"vllm") else Requests(latency=found)
+        yield (
+            route,
+            Requests(first_token=found) if name.startswith(b"vllm") else Requests(latency=found),
+        )
 
 
 def _histogram(cumulative: Mapping[float, int]) -> Histogram:
@@ -153,7 +166,10 @@ def _since(new: Requests, old: Requests) -> Requests:
 def _histogram_since(new: Histogram, old: Histogram) -> Histogram:
     if new.bounds != old.bounds:
         return new
-    return Histogram(new.bounds, tuple(after - before for after, before in zip(new.counts, old.counts, strict=True)))
+    return Histogram(
+        new.bounds,
+        tuple(after - before for after, before in zip(new.counts, old.counts, strict=True)),
+    )
 
 
 def _sums(parts: Sequence[tuple[str, Requests]]) -> Sample:
@@ -181,5 +197,7 @@ def _merged(histograms: Sequence[Histogram]) -> Histogram:
     if not by_bounds:
         return Histogram()
     # Not by age or order: two samples of one node must keep the same bounds, or their difference is none.
-    bounds, kept = max(by_bounds.items(), key=lambda found: (sum(each.total for each in found[1]), found[0]))
+    bounds, kept = max(
+        by_bounds.items(), key=lambda found: (sum(each.total for each in found[1]), found[0])
+    )
     return Histogram(bounds, tuple(map(sum, zip(*(each.counts for each in kept), strict=True))))

@@ -71,17 +71,33 @@ def marks(cluster: str) -> dict[str, str]:
 def build(cluster: RayCluster, given: Given, number: int) -> Body:
     """Return the record of what a cluster is about to be given; the highest number is the current one."""
     meta = cluster.metadata
-    incarnation = hashlib.sha256(meta.uid.encode()).hexdigest()[:6]  # made again under its name, it has other records
+    incarnation = hashlib.sha256(meta.uid.encode()).hexdigest()[
+        :6
+    ]  # made again under its name, it has other records
     noted = {"labels": marks(meta.name), "annotations": {OUTCOME: Outcome.SENT}}
-    return record(meta, f"{meta.name}-serve-{incarnation}-{number}", number, given, noted, kind=ray_cluster.KIND)
+    return record(
+        meta,
+        f"{meta.name}-serve-{incarnation}-{number}",
+        number,
+        given,
+        noted,
+        kind=ray_cluster.KIND,
+    )
 
 
-def record(of: ObjectMeta, name: str, number: int, data: msgspec.Struct, noted: Json, *, kind: str) -> Body:
+def record(
+    of: ObjectMeta, name: str, number: int, data: msgspec.Struct, noted: Json, *, kind: str
+) -> Body:
     """Return a ControllerRevision with these labels and annotations that belongs to an object of a kind of Ray."""
     return {
         "apiVersion": CONTROLLER_REVISION.api_version,
         "kind": CONTROLLER_REVISION.kind,
-        "metadata": {"name": name, "namespace": of.namespace, "ownerReferences": owner.reference(of, kind), **noted},
+        "metadata": {
+            "name": name,
+            "namespace": of.namespace,
+            "ownerReferences": owner.reference(of, kind),
+            **noted,
+        },
         "data": msgspec.to_builtins(data),
         "revision": number,
     }
@@ -102,7 +118,9 @@ def open_ones(records: list[Revision]) -> list[Revision]:
 def needless(records: list[Revision]) -> list[Revision]:
     """Return the records, of all a cluster's from the newest on, that are not needed any more; never the last accepted one."""
     open_now = open_ones(records)
-    superseded = [each for each in open_now if each.outcome is Outcome.ACCEPTED] + records[len(open_now) :]
+    superseded = [each for each in open_now if each.outcome is Outcome.ACCEPTED] + records[
+        len(open_now) :
+    ]
     refused = [each for each in open_now[1:] if each.outcome is Outcome.REFUSED]
     unknown = [each for each in open_now if each.outcome is Outcome.SENT]
     return [*refused, *unknown[MOST:], *superseded[KEPT:]]
@@ -122,8 +140,12 @@ def current(records: list[Revision], details: ServeDetails | None) -> Given | No
         return possible[0].data
     if details is None:
         return None
-    if not details.applications:  # the next PUT decides; Ray refuses what it cannot run: then the one before is left
+    if (
+        not details.applications
+    ):  # the next PUT decides; Ray refuses what it cannot run: then the one before is left
         return possible[0].data if possible else None
     config = deployed_config.reported(details)
-    oldest = possible[-1].data if possible else Given()  # has the other facts; a cluster of KubeRay's has no record
+    oldest = (
+        possible[-1].data if possible else Given()
+    )  # has the other facts; a cluster of KubeRay's has no record
     return None if config is None else msgspec.structs.replace(oldest, serve_config=config)

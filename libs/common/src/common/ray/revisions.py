@@ -28,7 +28,11 @@ class Revisions:
 
     async def of(self, cluster: RayCluster) -> list[Revision]:
         """Return the records of a cluster, newest first."""
-        return self._known(cluster) if cluster.metadata.uid in self._met else await self._listed(cluster)
+        return (
+            self._known(cluster)
+            if cluster.metadata.uid in self._met
+            else await self._listed(cluster)
+        )
 
     async def intend(self, cluster: RayCluster, given: Given, *, after: int) -> Revision:
         """Record what a cluster is about to be given, unless the newest record has that already; return that record.
@@ -40,12 +44,18 @@ class Revisions:
             known = await self._listed(cluster)
         newest = known[0].revision if known else 0
         if newest != after:
-            raise errors.Conflict(f"RayCluster {cluster.metadata.name} has record {newest} instead of {after} by now")
+            raise errors.Conflict(
+                f"RayCluster {cluster.metadata.name} has record {newest} instead of {after} by now"
+            )
         if known and known[0].data == given:
             return known[0]
-        self._met.pop(cluster.metadata.uid, None)  # whatever fails below, the next question asks the server
+        self._met.pop(
+            cluster.metadata.uid, None
+        )  # whatever fails below, the next question asks the server
         body = revision.build(cluster, given, newest + 1)
-        new = self._kept(await self._kube.create(CONTROLLER_REVISION, cluster.metadata.namespace, body))
+        new = self._kept(
+            await self._kube.create(CONTROLLER_REVISION, cluster.metadata.namespace, body)
+        )
         self._met[cluster.metadata.uid] = None
         return new
 
@@ -54,7 +64,9 @@ class Revisions:
         if record.outcome in {outcome, Outcome.ACCEPTED}:
             return
         meta = record.metadata
-        patch = Patch(body={"metadata": {"uid": meta.uid, "annotations": {revision.OUTCOME: outcome}}})
+        patch = Patch(
+            body={"metadata": {"uid": meta.uid, "annotations": {revision.OUTCOME: outcome}}}
+        )
         self._kept(await self._kube.patch(CONTROLLER_REVISION, meta.namespace, meta.name, patch))
         for old in (each.metadata for each in revision.needless(await self.of(cluster))):
             with suppress(errors.NotFound):
@@ -76,7 +88,9 @@ class Revisions:
 
     def _known(self, cluster: RayCluster) -> list[Revision]:
         meta = cluster.metadata
-        return revision.of(cluster, self._cache.list(Revision, meta.namespace, revision.marks(meta.name)))
+        return revision.of(
+            cluster, self._cache.list(Revision, meta.namespace, revision.marks(meta.name))
+        )
 
     def _kept(self, body: bytes) -> Revision:
         new = msgspec.json.decode(body, type=Revision)

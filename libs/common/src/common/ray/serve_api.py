@@ -20,7 +20,16 @@ from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
-from common.ray import dashboard, dashboard_token, deployed_config, ongoing, ports, revision, serve_config, serve_status
+from common.ray import (
+    dashboard,
+    dashboard_token,
+    deployed_config,
+    ongoing,
+    ports,
+    revision,
+    serve_config,
+    serve_status,
+)
 from common.ray.dashboard import Dashboard, Target
 from common.ray.dashboard_token import Tokens
 from common.ray.ongoing import Ongoing
@@ -98,7 +107,9 @@ def address(pod: Pod, port: str, default: int) -> Target:
     """Return where a pod is asked: at the port of a name that its Ray container declares."""
     declared = (each for container in pod.spec.containers[:1] for each in container.ports)
     number = next((each.container_port for each in declared if each.name == port), default)
-    return Target(namespace=pod.metadata.namespace, name=pod.metadata.name, ip=pod.status.pod_ip, port=number)
+    return Target(
+        namespace=pod.metadata.namespace, name=pod.metadata.name, ip=pod.status.pod_ip, port=number
+    )
 
 
 class ServeApi:
@@ -124,7 +135,9 @@ class ServeApi:
         """Poll both clusters of a RayService; return their views, each without an answer that the other one gave."""
         async with asyncio.TaskGroup() as group:
             polls = [
-                None if view is None else group.create_task(self.poll(view, max_age=max_age, now=now))
+                None
+                if view is None
+                else group.create_task(self.poll(view, max_age=max_age, now=now))
                 for view, max_age in zip((active, pending), max_ages, strict=True)
             ]
         active, pending = (None if each is None else each.result() for each in polls)
@@ -139,25 +152,42 @@ class ServeApi:
             return view
         records = await self.revisions.of(view.cluster)
         memory, began = self._memory(view.cluster), self._clock.monotonic()
-        failing = min(LONGEST_PAUSE, 0.25 * 2.0**memory.reading.failures) if memory.reading.problem else 0.0
+        failing = (
+            min(LONGEST_PAUSE, 0.25 * 2.0**memory.reading.failures)
+            if memory.reading.problem
+            else 0.0
+        )
         is_open = bool(records) and records[0].outcome is Outcome.SENT
         pause = max(0.0 if is_open else max_age, failing)
         is_due = memory.read_at is None or began - memory.read_at >= pause
         if is_due and not self._is_full(slow=memory.is_slow):
             memory.answered_at = began if memory.answered_at is None else memory.answered_at
             try:
-                details = serve_status.decode(await self._ask(view.cluster, dashboard.STATUS, slow=memory.is_slow))
+                details = serve_status.decode(
+                    await self._ask(view.cluster, dashboard.STATUS, slow=memory.is_slow)
+                )
                 memory.reading = Reading(details=details)
                 if memory.put is not None and memory.put.reported is None:
-                    memory.put = msgspec.structs.replace(memory.put, reported=deployed_config.fingerprint(details))
+                    memory.put = msgspec.structs.replace(
+                        memory.put, reported=deployed_config.fingerprint(details)
+                    )
                 memory.answered_at = self._clock.monotonic()
             except errors.RaybusError as problem:
-                failures, is_refused = min(memory.reading.failures + 1, 30), isinstance(problem, errors.Unauthenticated)
-                memory.reading = Reading(problem=str(problem), failures=failures, is_unauthenticated=is_refused)
+                failures, is_refused = (
+                    min(memory.reading.failures + 1, 30),
+                    isinstance(problem, errors.Unauthenticated),
+                )
+                memory.reading = Reading(
+                    problem=str(problem), failures=failures, is_unauthenticated=is_refused
+                )
             memory.read_at = self._clock.monotonic()
             memory.is_slow = memory.read_at - began > SLOW
         given = revision.current(records, memory.reading.details)
-        put_ago = None if memory.put_at is None else timedelta(seconds=self._clock.monotonic() - memory.put_at)
+        put_ago = (
+            None
+            if memory.put_at is None
+            else timedelta(seconds=self._clock.monotonic() - memory.put_at)
+        )
         return msgspec.structs.replace(
             view,
             serve=memory.reading,
@@ -183,14 +213,18 @@ class ServeApi:
         checks = self._pods[pod.metadata.uid] = self._pods.get(pod.metadata.uid) or Checks()
         now = self._clock.monotonic()
         pause = max(max_age, LONGEST_PAUSE) if checks.is_slow else max_age
-        if (checks.checked_at is not None and now - checks.checked_at < pause) or self._is_full(slow=checks.is_slow):
+        if (checks.checked_at is not None and now - checks.checked_at < pause) or self._is_full(
+            slow=checks.is_slow
+        ):
             return checks.answers
         answer = False
         if pod.status.pod_ip and pod.status.phase == "Running":
             proxy = address(pod, "serve", ports.SERVE)
             with suppress(errors.RaybusError):
                 async with self._slot(slow=checks.is_slow):
-                    await self._dashboard.request(proxy, dashboard.PROXY_HEALTH, most=dashboard.LARGEST_HEALTH)
+                    await self._dashboard.request(
+                        proxy, dashboard.PROXY_HEALTH, most=dashboard.LARGEST_HEALTH
+                    )
                 answer = True
         checks.answers = (*checks.answers, answer)[-CHECKS_KEPT:]
         checks.checked_at = self._clock.monotonic()
@@ -210,7 +244,9 @@ class ServeApi:
         async with self._slot(slow=is_slow):
             began = self._clock.monotonic()
             with suppress(errors.RaybusError):
-                exposition = await self._dashboard.request(node, dashboard.METRICS, most=dashboard.LARGEST_METRICS)
+                exposition = await self._dashboard.request(
+                    node, dashboard.METRICS, most=dashboard.LARGEST_METRICS
+                )
         self._slow_metrics[uid] = self._clock.monotonic() - began > SLOW
         return exposition
 
@@ -220,9 +256,13 @@ class ServeApi:
         It may take as long as a model's first answer does, so these calls wait for one another and for no others.
         """
         async with self._calls:
-            await self._dashboard.request(proxy, path, most=dashboard.LARGEST_STATUS, seconds=dashboard.WARM_UP_SECONDS)
+            await self._dashboard.request(
+                proxy, path, most=dashboard.LARGEST_STATUS, seconds=dashboard.WARM_UP_SECONDS
+            )
 
-    async def submit(self, cluster: RayCluster, config: str, *, target_capacity: int | None = None) -> None:
+    async def submit(
+        self, cluster: RayCluster, config: str, *, target_capacity: int | None = None
+    ) -> None:
         memory = self._memory(cluster)
         memory.read_at = None
         began, is_full = self._clock.monotonic(), self._is_full(slow=memory.takes_slowly)
@@ -239,7 +279,9 @@ class ServeApi:
         except errors.RaybusError as problem:
             is_answer = isinstance(problem, errors.Terminal)
             retry_at = self._clock.now() + (LONGEST_RETRY if is_answer else RETRY_UNANSWERED)
-            memory.refusal = Refusal(config=config, text=str(problem), retry_at=retry_at, is_answer=is_answer)
+            memory.refusal = Refusal(
+                config=config, text=str(problem), retry_at=retry_at, is_answer=is_answer
+            )
             raise
         finally:
             memory.takes_slowly = is_full or self._clock.monotonic() - began > SLOW
@@ -247,15 +289,23 @@ class ServeApi:
         is_repeated = last is not None and (last.config, last.capacity) == (config, target_capacity)
         is_recent = memory.put_at is not None and now - memory.put_at < REPEATS_FORGOTTEN
         count = last.count + 1 if last is not None and is_repeated and is_recent else 1
-        before = last.reported or last.reported_before if last is not None and last.config == config else None
-        memory.put = Put(config=config, capacity=target_capacity, count=count, reported_before=before)
+        before = (
+            last.reported or last.reported_before
+            if last is not None and last.config == config
+            else None
+        )
+        memory.put = Put(
+            config=config, capacity=target_capacity, count=count, reported_before=before
+        )
         memory.refusal, memory.put_at = None, now
 
     def refuse(self, cluster: RayCluster, config: str, problem: errors.RaybusError) -> None:
         """Remember why a config was not sent at all, so that it is not tried again at once."""
         wait = RETRY_UNANSWERED if isinstance(problem, errors.AlreadyExists) else LONGEST_RETRY
         retry_at = self._clock.now() + wait
-        self._memory(cluster).refusal = Refusal(config=config, text=str(problem), retry_at=retry_at, is_answer=False)
+        self._memory(cluster).refusal = Refusal(
+            config=config, text=str(problem), retry_at=retry_at, is_answer=False
+        )
 
     def forget(self, objects: Objects) -> None:
         """Drop what is remembered of clusters and pods that are gone, or that another replica polls from now on."""
@@ -280,10 +330,14 @@ class ServeApi:
             self._slow -= slow
 
     def _memory(self, cluster: RayCluster) -> Memory:
-        memory = self._clusters[cluster.metadata.uid] = self._clusters.get(cluster.metadata.uid) or Memory()
+        memory = self._clusters[cluster.metadata.uid] = (
+            self._clusters.get(cluster.metadata.uid) or Memory()
+        )
         return memory
 
-    async def _ask(self, cluster: RayCluster, path: str, *, slow: bool, config: Json | None = None) -> bytes:
+    async def _ask(
+        self, cluster: RayCluster, path: str, *, slow: bool, config: Json | None = None
+    ) -> bytes:
         """Ask a dashboard; when it refuses the token, once more with what is stored or issued by now."""
         head, most = await self._head(cluster), dashboard.LARGEST_STATUS
         async with self._slot(slow=slow):
@@ -304,11 +358,15 @@ class ServeApi:
         meta, name = cluster.metadata, dashboard_service(cluster)
         service = self._cache.get(Service, meta.namespace, name)
         if service is None:
-            raise errors.NotFound(f"the head Service {name} of RayCluster {meta.name} does not exist yet")
+            raise errors.NotFound(
+                f"the head Service {name} of RayCluster {meta.name} does not exist yet"
+            )
         if (problem := foreign_service(service, cluster)) is not None:
             raise errors.InvalidSpec(problem)
         port = next((each.port for each in service.spec.ports if each.name == "dashboard"), None)
         if port is None:
-            raise errors.InvalidSpec(f"dashboard port is not found in Service {service.metadata.name}")
+            raise errors.InvalidSpec(
+                f"dashboard port is not found in Service {service.metadata.name}"
+            )
         token = await self._tokens.of(cluster)
         return Target(namespace=meta.namespace, name=service.metadata.name, port=port, token=token)

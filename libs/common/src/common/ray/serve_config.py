@@ -54,7 +54,9 @@ def is_read(text: str) -> bool:
 def read(text: str) -> Read:
     """Return what comes of a text; a long one takes a second, for which `serve_api.read_ahead` has a thread."""
     if len(text) > LONGEST:
-        return Read(problem=f"{_FIELD} has {len(text)} characters, more than {LONGEST}; make it shorter")
+        return Read(
+            problem=f"{_FIELD} has {len(text)} characters, more than {LONGEST}; make it shorter"
+        )
     found = _known.get(text) or _read(text)
     with _lock:
         _known[text] = found

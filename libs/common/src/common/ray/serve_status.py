@@ -104,13 +104,18 @@ DEEPEST: Final = 64
 
 def decode(body: bytes) -> ServeDetails:
     """Read an untrusted answer; `Unavailable` for one that is no Serve status, or too rich."""
-    if _parts(body) > MOST_PARTS and _parts(outside_of_strings(body)) > MOST_PARTS:  # a traceback has many commas
+    if (
+        _parts(body) > MOST_PARTS and _parts(outside_of_strings(body)) > MOST_PARTS
+    ):  # a traceback has many commas
         raise _absurd(f"it has more than {MOST_PARTS} values")
     try:
         details = msgspec.json.decode(body, type=ServeDetails)
     except RecursionError:
         raise _absurd("it is nested too deeply") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:  # the latter msgspec raises as it is
+    except (
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+    ) as problem:  # the latter msgspec raises as it is
         raise _absurd(str(problem)) from problem
     if sum(1 + len(each.deployments or {}) for each in details.applications.values()) > MOST_NAMED:
         raise _absurd(f"it has more than {MOST_NAMED} applications and deployments")
@@ -126,7 +131,9 @@ def _parts(text: bytes) -> int:
 
 
 def _absurd(problem: str) -> errors.Unavailable:
-    return errors.Unavailable(f"the dashboard's answer is not Serve status: {clipped(problem, LONGEST_REASON)}")
+    return errors.Unavailable(
+        f"the dashboard's answer is not Serve status: {clipped(problem, LONGEST_REASON)}"
+    )
 
 
 def levels(values: list[Any]) -> Iterator[list[Any]]:

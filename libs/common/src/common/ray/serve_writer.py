@@ -19,15 +19,26 @@ def is_recorded(service: RayService) -> bool:
     """Return whether the status records that the traffic of a RayService moves in steps, so that traffic-manager writes."""
     active, pending = service.status.active_service_status, service.status.pending_service_status
     held = pending if pending.ray_cluster_name else active
-    return service.manager == labels.MANAGED_BY_US and bool(held.ray_cluster_name) and held.target_capacity is not None
+    return (
+        service.manager == labels.MANAGED_BY_US
+        and bool(held.ray_cluster_name)
+        and held.target_capacity is not None
+    )
 
 
 def is_incremental(service: RayService, gates: Gates) -> bool:
     """Return whether the traffic of a RayService is to move in steps: what service-reconciler records."""
     status = service.status
-    if status.active_service_status.ray_cluster_name and status.pending_service_status.ray_cluster_name:
+    if (
+        status.active_service_status.ray_cluster_name
+        and status.pending_service_status.ray_cluster_name
+    ):
         return is_recorded(service)
-    return service.manager == labels.MANAGED_BY_US and asks_for_steps(service) and Gate.INCREMENTAL_UPGRADE in gates
+    return (
+        service.manager == labels.MANAGED_BY_US
+        and asks_for_steps(service)
+        and Gate.INCREMENTAL_UPGRADE in gates
+    )
 
 
 def asks_for_steps(service: RayService) -> bool:

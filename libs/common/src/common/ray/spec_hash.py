@@ -14,7 +14,13 @@ from common.api import go_json, go_types
 from common.api.opaque import Json
 
 _OF_GROUPS: Final = ("template.spec.tolerations", "template.spec.schedulingGates")
-_OF_WORKERS: Final = (*_OF_GROUPS, "replicas", "minReplicas", "maxReplicas", "scaleStrategy.workersToDelete")
+_OF_WORKERS: Final = (
+    *_OF_GROUPS,
+    "replicas",
+    "minReplicas",
+    "maxReplicas",
+    "scaleStrategy.workersToDelete",
+)
 _CLEARED: Final = (
     "upgradeStrategy",
     *(f"headGroupSpec.{field}" for field in _OF_GROUPS),

@@ -44,7 +44,12 @@ class Submit(Action, frozen=True, kw_only=True):
 def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> str | None:
     """Return the config to send to a cluster now, None for none; `frozen` keeps it on the config that it has."""
     wanted, details = view.given if frozen else goal, view.serve.details
-    if wanted is None or serve_config.is_empty(wanted) or details is None or not head_is_ready(view.cluster):
+    if (
+        wanted is None
+        or serve_config.is_empty(wanted)
+        or details is None
+        or not head_is_ready(view.cluster)
+    ):
         return None
     if is_put_off(view, wanted, now=now) or serve_config.read(wanted).problem is not None:
         return None
@@ -58,7 +63,12 @@ def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> str | 
 
 
 def submission(
-    view: ServeView, service: RayService, *, frozen: bool, capacity: int | None = None, now: datetime
+    view: ServeView,
+    service: RayService,
+    *,
+    frozen: bool,
+    capacity: int | None = None,
+    now: datetime,
 ) -> Submit | None:
     """Return what to send to a cluster now, None when nothing is; without a `capacity` the cluster keeps that of its record."""
     config, held = decide(view, service.serve_config, frozen=frozen, now=now), capacity
@@ -67,21 +77,40 @@ def submission(
         held = serve_config.read(view.given).target_capacity
     if config is None and held is not None and has_other_capacity(view, held, now=now):
         config = view.given
-    return None if config is None else sending(view, service, config, capacity, events_of(view.cluster, difference))
+    return (
+        None
+        if config is None
+        else sending(view, service, config, capacity, events_of(view.cluster, difference))
+    )
 
 
-def sending(view: ServeView, service: RayService, config: str, capacity: int | None, events: ActionEvents) -> Submit:
+def sending(
+    view: ServeView, service: RayService, config: str, capacity: int | None, events: ActionEvents
+) -> Submit:
     """Return the PUT of a config, with the record of what its cluster was begun with; where traffic moves in steps it keeps its strategy."""
     kept = view.strategy if serve_writer.is_recorded(service) else None
     spec_hash = view.cluster.metadata.annotations.get(labels.SPEC_HASH, "")
-    given = Given(serve_config=config, spec_hash=spec_hash, upgrade_strategy=kept or service.raw_upgrade_strategy)
-    return Submit(cluster=view.cluster, given=given, after=view.record, capacity=capacity, events=events, chain=CHAIN)
+    given = Given(
+        serve_config=config,
+        spec_hash=spec_hash,
+        upgrade_strategy=kept or service.raw_upgrade_strategy,
+    )
+    return Submit(
+        cluster=view.cluster,
+        given=given,
+        after=view.record,
+        capacity=capacity,
+        events=events,
+        chain=CHAIN,
+    )
 
 
 def events_of(cluster: RayCluster, drift: str | None) -> ActionEvents:
     """Return the Events of a config that is sent; with a `drift`, because Serve ran another one than the cluster was given."""
     where = cluster.metadata.namespaced_name
-    sent = Report("Update", "ServeApplications", "serve applications to the RayCluster {}").of(where)
+    sent = Report("Update", "ServeApplications", "serve applications to the RayCluster {}").of(
+        where
+    )
     if drift is None:
         return sent
     note = f"RayCluster {where} runs another Serve config than the recorded one ({drift})"
@@ -98,7 +127,10 @@ def drift(view: ServeView) -> str | None:
     if not found:
         return None
     is_sent = put is not None and put.config == view.given
-    is_usual = put is not None and put.reported == put.reported_before == deployed_config.fingerprint(details)
+    is_usual = (
+        put is not None
+        and put.reported == put.reported_before == deployed_config.fingerprint(details)
+    )
     return None if is_sent and is_usual else found[0]
 
 
@@ -110,7 +142,12 @@ def has(view: ServeView, config: str) -> bool:
 def has_other_capacity(view: ServeView, capacity: float, *, now: datetime) -> bool:
     """Return whether Serve runs with another capacity than the cluster was given, and may be given it again."""
     details = view.serve.details
-    if view.given is None or details is None or not details.applications or serve_status.capacity(details) == capacity:
+    if (
+        view.given is None
+        or details is None
+        or not details.applications
+        or serve_status.capacity(details) == capacity
+    ):
         return False
     is_refused = view.refused is not None and not view.refused.is_due(now)
     is_effective = view.put_at is None or not view.put_at <= now < view.put_at + SETTLING
@@ -119,7 +156,9 @@ def has_other_capacity(view: ServeView, capacity: float, *, now: datetime) -> bo
 
 def is_put_off(view: ServeView, config: str | None, *, now: datetime) -> bool:
     """Return whether a config was refused, or sent without an answer, and is not to be sent again yet."""
-    return view.refused is not None and view.refused.config == config and not view.refused.is_due(now)
+    return (
+        view.refused is not None and view.refused.config == config and not view.refused.is_due(now)
+    )
 
 
 def may_repeat(view: ServeView, config: str, *, now: datetime) -> bool:

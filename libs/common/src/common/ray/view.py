@@ -116,9 +116,7 @@ def foreign_service(service: Service, cluster: RayCluster) -> str | None:
         why = f"it is not owned by RayCluster {cluster.metadata.name}"
     else:
         return None
-    return (
-        f"the dashboard is not asked through Service {meta.name}: {why}; delete it, and raybus creates the head Service"
-    )
+    return f"the dashboard is not asked through Service {meta.name}: {why}; delete it, and raybus creates the head Service"
 
 
 def verify_identity(view: V | None, other: V | None) -> V | None:
@@ -138,4 +136,6 @@ def verify_identity(view: V | None, other: V | None) -> V | None:
 
 def head_is_ready(cluster: RayCluster) -> bool:
     """Return whether the RayCluster reports that its head pod is ready."""
-    return any(each.type == "HeadPodReady" and each.status == "True" for each in cluster.status.conditions)
+    return any(
+        each.type == "HeadPodReady" and each.status == "True" for each in cluster.status.conditions
+    )

@@ -61,9 +61,14 @@ class Report(msgspec.Struct, frozen=True):
 
     def of(self, *names: str, **more: str) -> ActionEvents:
         """Return the Events with these names in the text, such as `<namespace>/<name>`."""
-        (done, failed), note = self.reasons, self.failed or f"Failed to {self.verb.lower()} {self.what}{self.end}"
+        (done, failed), note = (
+            self.reasons,
+            self.failed or f"Failed to {self.verb.lower()} {self.what}{self.end}",
+        )
         success = normal(done, self.verb, f"{self.verb}d {self.what.format(*names, **more)}")
-        return ActionEvents(success=success, failure=warning(failed, self.verb, note.format(*names, **more)))
+        return ActionEvents(
+            success=success, failure=warning(failed, self.verb, note.format(*names, **more))
+        )
 
 
 SILENT: Final = ActionEvents()
@@ -191,7 +196,11 @@ class Annotate(Action, frozen=True, kw_only=True):
         return {"metadata": {"resourceVersion": version, "annotations": {self.name: self.value}}}
 
     def __str__(self) -> str:
-        return f"annotate with {self.name}" if self.value is not None else f"remove annotation {self.name}"
+        return (
+            f"annotate with {self.name}"
+            if self.value is not None
+            else f"remove annotation {self.name}"
+        )
 
 
 class EmitEvent(Action, frozen=True, kw_only=True):

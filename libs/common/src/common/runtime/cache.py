@@ -157,11 +157,19 @@ class Cache:
         keys = self._index.get((kind, namespace, indexed, selector[indexed]), ())
         found = [self._objects[key] for key in sorted(keys)]
         wanted = selector.items()
-        return [each for each in found if isinstance(each, kind) and wanted <= each.metadata.labels.items()]
+        return [
+            each
+            for each in found
+            if isinstance(each, kind) and wanted <= each.metadata.labels.items()
+        ]
 
     def all(self, kind: type[Viewed]) -> Iterable[Viewed]:
         """Return every object of a type."""
-        return [each for key in self._index.get(kind, ()) if isinstance(each := self._objects[key], kind)]
+        return [
+            each
+            for key in self._index.get(kind, ())
+            if isinstance(each := self._objects[key], kind)
+        ]
 
     def count(self, kind: type[Object]) -> int:
         """Return how many objects of a type there are."""
@@ -181,7 +189,11 @@ class Cache:
             return False
         known = self._objects.get(key)
         known_at = -1 if known is None else known.metadata.version
-        is_newer = known is None or known_at < version or (known_at == version and is_reload and known != obj)
+        is_newer = (
+            known is None
+            or known_at < version
+            or (known_at == version and is_reload and known != obj)
+        )
         is_fuller = known_at == version and partition is not None and self._partitions[key] is None
         if partition is None and known is not None:
             partition = self._partitions[key]
@@ -195,7 +207,13 @@ class Cache:
         return is_newer
 
     def remove(
-        self, kind: type[Object], namespace: str, name: str, *, version: int, partition: int | None = None
+        self,
+        kind: type[Object],
+        namespace: str,
+        name: str,
+        *,
+        version: int,
+        partition: int | None = None,
     ) -> Object | None:
         """Forget an object that was gone at a version; return it, None if it is not known, or newer."""
         key = (kind, namespace, name)
@@ -216,7 +234,9 @@ class Cache:
         removed, self._removed = self._removed, []
         return removed
 
-    def move(self, kind: type[Object], namespace: str, name: str, *, origin: int, to: int | None) -> Object | None:
+    def move(
+        self, kind: type[Object], namespace: str, name: str, *, origin: int, to: int | None
+    ) -> Object | None:
         """Record that an object moved to another partition that we follow (None: that we do not follow).
 
         Return the object if it is no longer known for that reason. A tombstone of the other partition counts for more.
@@ -251,7 +271,9 @@ class Cache:
     def deleted(self, kind: type[Object], namespace: str, *, prefix: str) -> frozenset[str]:
         """Return the names that begin with a prefix and belonged to objects that are gone, as far as we remember."""
         return frozenset(
-            name for view, where, name in self._gone if view is kind and where == namespace and name.startswith(prefix)
+            name
+            for view, where, name in self._gone
+            if view is kind and where == namespace and name.startswith(prefix)
         )
 
     def keep_only(self, seen: Set[Key], among: Iterable[Object], *, listed_at: int) -> Objects:
@@ -260,7 +282,11 @@ class Cache:
         What is newer than that list stays: it is our own write, and its message is still on the way. What the bus shows
         later is there again.
         """
-        stale = [each for each in among if key_of(each) not in seen and each.metadata.version <= listed_at]
+        stale = [
+            each
+            for each in among
+            if key_of(each) not in seen and each.metadata.version <= listed_at
+        ]
         for each in stale:
             self.remove(*key_of(each), version=listed_at, partition=NONE_IN_PARTICULAR)
         return stale

@@ -64,7 +64,9 @@ class Controller:
         self._forget = forget
         self._report_quarantine = report_quarantine
         self._meter = ReconcileMeter(name)
-        self.queue: WorkQueue[Key] = WorkQueue(group_of=lambda key: key.namespace, rank=rank, meter=self._meter)
+        self.queue: WorkQueue[Key] = WorkQueue(
+            group_of=lambda key: key.namespace, rank=rank, meter=self._meter
+        )
         self._meter.follow(self.queue.__len__, self.queue.longest_wait, self.queue.under_way)
         self.informer = Informer(name, watched, cache=cache, queue=self.queue)
         self._running: dict[Key, asyncio.Timeout] = {}
@@ -77,7 +79,9 @@ class Controller:
     def stop(self, partitions: Set[int]) -> frozenset[int]:
         """Start no more reconciles in some partitions; return those in which a reconcile is still running."""
         self.informer.stop(partitions)
-        return frozenset(each for each in partitions if self.informer.keys_in({each}, self._running))
+        return frozenset(
+            each for each in partitions if self.informer.keys_in({each}, self._running)
+        )
 
     async def release(self, partitions: Set[int], *, grace_seconds: float = 0.0) -> None:
         """Stop and forget some partitions once their reconciles have ended; cancel those after `grace_seconds`."""
@@ -96,7 +100,9 @@ class Controller:
 
     # --- what the workers do -----------------------------------------------------------------------------------------
 
-    async def run(self, reconcile: Reconcile, *, workers: int, guard: Reconcile | None = None) -> None:
+    async def run(
+        self, reconcile: Reconcile, *, workers: int, guard: Reconcile | None = None
+    ) -> None:
         """Reconcile keys until cancelled, at most `workers` at once.
 
         As many more of namespaces of which no other key is in work, and as many that had reached their goal before, are reconciled too.
@@ -115,10 +121,16 @@ class Controller:
             self.informer.tidy()
             self._drop(self.informer.cache.take_removed())
             if overdue := self.queue.overdue(OVERDUE_SECONDS):
-                key, state = overdue[0]  # one line: thousands wait where thousands of clusters come up
-                log.warning("a key makes no progress", object=str(key), state=state, keys=len(overdue))
+                key, state = overdue[
+                    0
+                ]  # one line: thousands wait where thousands of clusters come up
+                log.warning(
+                    "a key makes no progress", object=str(key), state=state, keys=len(overdue)
+                )
 
-    async def _work(self, take: Callable[[], Awaitable[Key]], reconcile: Reconcile, guard: Reconcile | None) -> None:
+    async def _work(
+        self, take: Callable[[], Awaitable[Key]], reconcile: Reconcile, guard: Reconcile | None
+    ) -> None:
         while True:
             async with tasks.outlived(f"worker of {self.name}"):
                 key = await take()
@@ -127,7 +139,10 @@ class Controller:
                     continue
                 now, started = self._clock.now(), self._clock.monotonic()
                 result, requeue_at = "error", None
-                with structlog.contextvars.bound_contextvars(object=str(key)), self.informer.traces.reconciling(key):
+                with (
+                    structlog.contextvars.bound_contextvars(object=str(key)),
+                    self.informer.traces.reconciling(key),
+                ):
                     try:
                         async with asyncio.timeout(TIME_LIMIT) as self._running[key]:
                             again = await chosen(key, now)
@@ -151,16 +166,23 @@ class Controller:
                     self._meter.results[result].inc()
                     self._meter.seconds.observe(self._clock.monotonic() - started)
 
-    async def _chosen(self, key: Key, reconcile: Reconcile, guard: Reconcile | None) -> Reconcile | None:
+    async def _chosen(
+        self, key: Key, reconcile: Reconcile, guard: Reconcile | None
+    ) -> Reconcile | None:
         """Return what reconciles a key that was taken; None if nothing may now."""
         if self.informer.may_reconcile(key):
             return reconcile
         self.informer.defer(key)
         if guard is None or (silent_since := self.informer.silent_since(key)) is None:
             try:
-                if self._report_quarantine is not None and (held := self.informer.quarantine.of(key)) is not None:
+                if (
+                    self._report_quarantine is not None
+                    and (held := self.informer.quarantine.of(key)) is not None
+                ):
                     root = self.informer.root(key)
-                    await self._report_quarantine(held.metadata if root is None else root.metadata, held.why)
+                    await self._report_quarantine(
+                        held.metadata if root is None else root.metadata, held.why
+                    )
             except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)
                 log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
             finally:  # also after a stray cancellation, which begins the worker again: else the key stays in work
@@ -180,19 +202,32 @@ class Controller:
         least, level, traceback = 0.0, logging.WARNING, None
         match problem:
             case errors.Conflict() | errors.AlreadyExists() | errors.NotFound():
-                text, level = "the cache was stale", logging.WARNING if before + 1 >= STALE_TRIES else logging.DEBUG
+                text, level = (
+                    "the cache was stale",
+                    logging.WARNING if before + 1 >= STALE_TRIES else logging.DEBUG,
+                )
             case errors.NotOurs(after=after):
                 text, least, level = "the partition is not surely ours", after or 0.0, logging.DEBUG
             case errors.Retryable(after=after):
                 text, least = "retrying", after or 0.0
             case errors.Terminal():
-                text, least = "the user must correct this", backoff(before, first=0.25, longest=SLOW_RETRY)
+                text, least = (
+                    "the user must correct this",
+                    backoff(before, first=0.25, longest=SLOW_RETRY),
+                )
             case TimeoutError() if not self.informer.may_reconcile(key):
-                text, level = "a reconcile was cancelled, because its partition goes to another replica", logging.INFO
+                text, level = (
+                    "a reconcile was cancelled, because its partition goes to another replica",
+                    logging.INFO,
+                )
             case TimeoutError():
                 text, least, level = "a reconcile took too long", 1.0, logging.ERROR
             case _:
-                text, level, traceback = "a reconcile failed by our own fault", logging.ERROR, problem
+                text, level, traceback = (
+                    "a reconcile failed by our own fault",
+                    logging.ERROR,
+                    problem,
+                )
                 least = backoff(before, first=1.0)
                 self._meter.invariants.inc()
         wait = self.queue.retry(key, after=least)

@@ -69,7 +69,9 @@ async def _send(request: Request, event: Event) -> None:
 class EventRecorder:
     """Writes events of one controller about objects of one kind."""
 
-    def __init__(self, kube: Kube, regarding: Resource, *, controller: str, instance: str, clock: Clock) -> None:
+    def __init__(
+        self, kube: Kube, regarding: Resource, *, controller: str, instance: str, clock: Clock
+    ) -> None:
         self._kube = kube
         self.regarding = regarding
         self._controller = controller
@@ -107,7 +109,9 @@ class EventRecorder:
         The request itself waits, so that a repeat takes no place, and neither does the rest of an object's metadata.
         """
         note = event.note.encode()[:NOTE_LIMIT].decode(errors="ignore")
-        event = msgspec.structs.replace(event, note=note)  # neither the queue nor the memory holds more than is written
+        event = msgspec.structs.replace(
+            event, note=note
+        )  # neither the queue nor the memory holds more than is written
         if (request := self._request(about, event, count)) is None:
             return
         if self._arrived is None or len(self._waiting) >= MOST_WAITING:
@@ -123,7 +127,9 @@ class EventRecorder:
         if series is None or seen - series.seen > QUIET_SECONDS:
             body = self._body(about, event, count)
             until = seen + QUIET_SECONDS if count > 1 else seen
-            self._recorded[key] = Series(name=body["metadata"]["name"], count=count, seen=seen, written_until=until)
+            self._recorded[key] = Series(
+                name=body["metadata"]["name"], count=count, seen=seen, written_until=until
+            )
             return partial(self._kube.create, EVENT, about.namespace, body)
         series.count, series.seen = series.count + count, seen
         if seen < series.written_until:

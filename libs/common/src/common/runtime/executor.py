@@ -103,7 +103,9 @@ class Executor(Generic[Observed]):
                 continue
             if isinstance(step, Parallel):
                 failed = await execution.run(step)
-                ends_plan = execution.is_cut or any(isinstance(each.error, UNANSWERED) for each in failed)
+                ends_plan = execution.is_cut or any(
+                    isinstance(each.error, UNANSWERED) for each in failed
+                )
                 failures += failed
             else:
                 try:
@@ -113,7 +115,9 @@ class Executor(Generic[Observed]):
                 if result is True and not isinstance(step, EmitEvent):
                     log.info("done", action=str(step))
                 await report(self._events, meta, step, result=result)
-                failed = [] if isinstance(result, bool) or step.is_optional else [Failure(step, result)]
+                failed = (
+                    [] if isinstance(result, bool) or step.is_optional else [Failure(step, result)]
+                )
                 ends_plan = any(_shows_stale_plan(each) for each in failed)
                 failures = [*failed, *failures] if ends_plan else [*failures, *failed]
             if ends_plan:
@@ -124,7 +128,9 @@ class Executor(Generic[Observed]):
         for event in execution.events:
             alike.setdefault((event.type, event.reason, event.action), []).append(event)
         async with asyncio.TaskGroup() as group:
-            for events in alike.values():  # the first with their number: KubeRay's client folds them into a series
+            for events in (
+                alike.values()
+            ):  # the first with their number: KubeRay's client folds them into a series
                 group.create_task(self._events.record(meta, events[0], count=len(events)))
         return Executed(failures=tuple(failures), is_cut=execution.is_cut)
 
@@ -155,7 +161,10 @@ class _Execution(msgspec.Struct):
         self.is_cut = self._is_time_over()
         while actions and not failed and not self.is_cut:
             async with asyncio.TaskGroup() as group:
-                tasks = [(action, group.create_task(_result_of(self.begin, action))) for action in actions[:size]]
+                tasks = [
+                    (action, group.create_task(_result_of(self.begin, action)))
+                    for action in actions[:size]
+                ]
             for action, task in tasks:
                 result = task.result()
                 if isinstance(result, errors.RaybusError) and not action.is_optional:
@@ -189,7 +198,9 @@ async def _emit(action: EmitEvent) -> bool:
     return True
 
 
-async def report(events: EventRecorder, meta: ObjectMeta, action: Action, *, result: Result) -> None:
+async def report(
+    events: EventRecorder, meta: ObjectMeta, action: Action, *, result: Result
+) -> None:
     """Emit the Event of an action, but of a conflict: the next reconcile decides anew."""
     event = None if isinstance(result, errors.Conflict) else _event_of(action, result)
     if event is not None:
@@ -209,5 +220,7 @@ def _event_of(action: Action, result: Result) -> Event | None:
         return action.event
     if isinstance(result, errors.RaybusError):
         event = action.events.failure
-        return None if event is None else msgspec.structs.replace(event, note=f"{event.note}{result}")
+        return (
+            None if event is None else msgspec.structs.replace(event, note=f"{event.note}{result}")
+        )
     return action.events.success if result else None

@@ -81,9 +81,13 @@ class Informer:
 
     def objects_of(self, partitions: Set[int]) -> Objects:
         """Return the objects of some partitions, and those without a partition that concern a key of these."""
-        known = [each for partition in sorted(partitions) for each in self.cache.objects_of(partition)]
+        known = [
+            each for partition in sorted(partitions) for each in self.cache.objects_of(partition)
+        ]
         answers = self.cache.objects_of(None)
-        return known + [each for each in answers if self.keys_in(partitions, self.watched.keys_of(each))]
+        return known + [
+            each for each in answers if self.keys_in(partitions, self.watched.keys_of(each))
+        ]
 
     # --- which keys --------------------------------------------------------------------------------------------------
 
@@ -100,7 +104,11 @@ class Informer:
     def silent_since(self, key: Key) -> float | None:
         """Return since when the bus has sent nothing about a key that is ours, by the event loop's clock; None while it does."""
         partition = self._followed(key)
-        return None if partition is None or self.quarantine.of(key) is not None else partition.silent_since
+        return (
+            None
+            if partition is None or self.quarantine.of(key) is not None
+            else partition.silent_since
+        )
 
     def _followed(self, key: Key) -> "_Partition | None":
         """Return the partition of a key, if it is followed."""
@@ -121,7 +129,9 @@ class Informer:
         foreign = {
             caches.key_of(each): each
             for each in self.cache.objects_of(None)
-            if not any(self.partition_of.get(key) in self.followed for key in self.watched.keys_of(each))
+            if not any(
+                self.partition_of.get(key) in self.followed for key in self.watched.keys_of(each)
+            )
         }
         self._foreign = {key: self._foreign.get(key, 0) + 1 for key in foreign}
         self.cache.forget(foreign[key] for key, met in self._foreign.items() if met >= FOREIGN_MET)
@@ -187,12 +197,22 @@ class _Partition:
         """Drop what a load did not bring, and enqueue each key that it concerns once; after the first load all of the partition."""
         if not self.is_held:
             return
-        loaded, self._loaded, self.is_synced, self.silent_since = self._loaded or set[caches.Key](), None, True, None
+        loaded, self._loaded, self.is_synced, self.silent_since = (
+            self._loaded or set[caches.Key](),
+            None,
+            True,
+            None,
+        )
         informer = self._informer
-        gone = informer.cache.keep_only(loaded, informer.objects_of({self._number}), listed_at=version)
+        gone = informer.cache.keep_only(
+            loaded, informer.objects_of({self._number}), listed_at=version
+        )
         for key in self._due or ():
             informer.queue.add(key)
-        for each in (*gone, *(informer.cache.objects_of(self._number) if self._due is None else ())):
+        for each in (
+            *gone,
+            *(informer.cache.objects_of(self._number) if self._due is None else ()),
+        ):
             for key in self._keys_of(each, ""):
                 informer.queue.add(key)
         if not informer.loading and not informer.was_synced:
@@ -205,14 +225,20 @@ class _Partition:
         if not self.is_synced and self._due is not None:
             self._due[key] = None
 
-    def _put(self, view: type[Object], state: State, trace: str) -> tuple[Iterable[Key], Key | None]:
+    def _put(
+        self, view: type[Object], state: State, trace: str
+    ) -> tuple[Iterable[Key], Key | None]:
         """Put an object into the cache; return the keys that it concerns, and its own if it has just been created."""
         informer, cache = self._informer, self._informer.cache
         try:
             obj = msgspec.json.decode(state.body, type=view)
             list(informer.watched.keys_of(obj))
             misfit = go_json.misfit(obj)
-            why = f"{misfit}; the CRDs of this version admit no such value" if misfit is not None else ""
+            why = (
+                f"{misfit}; the CRDs of this version admit no such value"
+                if misfit is not None
+                else ""
+            )
         except Exception as problem:  # noqa: BLE001  (whatever one object does to a decoder, the others go on)
             obj, why = None, f"it does not decode: {problem!r}"
         if obj is None or why:
@@ -228,7 +254,9 @@ class _Partition:
             informer.partition_of[own] = self._number
         return keys, None
 
-    def _quarantine(self, view: type[Object], message: State | Quarantined, why: str) -> frozenset[Key]:
+    def _quarantine(
+        self, view: type[Object], message: State | Quarantined, why: str
+    ) -> frozenset[Key]:
         """Put an object with an unknown state in quarantine, and return the keys that wait for it; the cache keeps its last state."""
         informer = self._informer
         try:
@@ -236,13 +264,18 @@ class _Partition:
         except Exception:  # noqa: BLE001  (see above)
             about = Envelope(ObjectMeta(namespace=message.namespace, name=message.name))
         meta = about.metadata
-        place, text = (view, meta.namespace, meta.name), f"{message.kind} {meta.namespace}/{meta.name}"
+        place, text = (
+            (view, meta.namespace, meta.name),
+            f"{message.kind} {meta.namespace}/{meta.name}",
+        )
         log.warning("an object is in quarantine", object=text, why=why)
         if view is informer.watched.root:
             keys = frozenset({Key(meta.namespace, meta.name)})
         else:
             keys = frozenset(informer.watched.keys_of(informer.cache.get(*place) or about))
-        informer.quarantine.put(place, Held(self._number, keys, meta, f"{text} is in quarantine: {why}"))
+        informer.quarantine.put(
+            place, Held(self._number, keys, meta, f"{text} is in quarantine: {why}")
+        )
         for key in keys:
             informer.partition_of.setdefault(key, self._number)
         if self._loaded is not None:
@@ -260,11 +293,18 @@ class _Partition:
         if to is None:
             obj = cache.remove(*place, version=version_number(gone.version), partition=self._number)
         else:
-            followed, trace = to.partition if to.partition in informer.followed else None, ""  # a move is no change
+            followed, trace = (
+                to.partition if to.partition in informer.followed else None,
+                "",
+            )  # a move is no change
             obj = cache.move(*place, origin=self._number, to=followed)
         if obj is not None:
             yield from self._keys_of(obj, trace)
-        elif to is not None and view is informer.watched.root and cache.partition_of(*place) == to.partition:
+        elif (
+            to is not None
+            and view is informer.watched.root
+            and cache.partition_of(*place) == to.partition
+        ):
             informer.partition_of[Key(gone.namespace, gone.name)] = to.partition
 
     def _keys_of(self, obj: Object, trace: str) -> list[Key]:

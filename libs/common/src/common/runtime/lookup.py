@@ -32,15 +32,21 @@ class Lookup:
         )
         """When each object was read, and what the answer was; None stands for nothing there."""
 
-    async def find(self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float) -> T | None:
+    async def find(
+        self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float
+    ) -> T | None:
         """Return an object by namespace and name, from at most so many seconds ago; None when there is none to be seen."""
         cached = self._cache.get(view, *place)
         if cached is not None and self._cache.partition_of(view, *place) is not None:
             return cached
         found = await self._find(resource, view, place, max_age=max_age)
-        if cached is None or (found is not None and found.metadata.version >= cached.metadata.version):
+        if cached is None or (
+            found is not None and found.metadata.version >= cached.metadata.version
+        ):
             return found
-        found = await self._find(resource, view, place, max_age=0.0)  # what we read is older than a write of our own
+        found = await self._find(
+            resource, view, place, max_age=0.0
+        )  # what we read is older than a write of our own
         if found is None:
             self._cache.forget([cached])
         return found
@@ -50,7 +56,9 @@ class Lookup:
 
         The stream of a watcher that was away for long is behind until the next one has listed all: what is missing may well exist.
         """
-        if self._cache.get(view, *place) is None and (found := await self._find(resource, view, place, max_age=UNSEEN)):
+        if self._cache.get(view, *place) is None and (
+            found := await self._find(resource, view, place, max_age=UNSEEN)
+        ):
             self._cache.put(found)
         return self._cache.get(view, *place)
 
@@ -62,12 +70,16 @@ class Lookup:
             return found
         return None
 
-    async def _find(self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float) -> T | None:
+    async def _find(
+        self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float
+    ) -> T | None:
         key, now = (resource.kind, *place), self._clock.monotonic()
         read_at, body = self._read.pop(key, (now - max_age, None))
         if now - read_at >= max_age:
             read_at, body = now, None
-            with suppress(errors.NotFound, errors.Forbidden, errors.InvalidSpec):  # no object can have a refused name
+            with suppress(
+                errors.NotFound, errors.Forbidden, errors.InvalidSpec
+            ):  # no object can have a refused name
                 body = await self._kube.get(resource, *place)
         self._read[key] = (read_at, body)
         return None if body is None else msgspec.json.decode(body, type=view)

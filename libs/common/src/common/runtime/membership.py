@@ -112,7 +112,13 @@ class Membership:
     """The partitions of one replica, and its Lease."""
 
     def __init__(
-        self, leases: ReplicaLeases, feeds: PartitionFeeds, hints: Hints, *, fence: Fence, is_able: Callable[[], bool]
+        self,
+        leases: ReplicaLeases,
+        feeds: PartitionFeeds,
+        hints: Hints,
+        *,
+        fence: Fence,
+        is_able: Callable[[], bool],
     ) -> None:
         self._leases = leases
         self._feeds = feeds
@@ -141,7 +147,10 @@ class Membership:
     def problem(self) -> str | None:
         """Return why this replica does not take part; None when it does. Readiness depends on it."""
         if self._problem is not None or not self._fence.is_open:
-            return self._problem or f"the Lease {self._leases.name} was not renewed for {self._age():.0f} s"
+            return (
+                self._problem
+                or f"the Lease {self._leases.name} was not renewed for {self._age():.0f} s"
+            )
         if self._held or ownership.is_everything_held(self._held, self._others):
             return None
         return "no partition is ours yet, and some are nobody's"
@@ -156,7 +165,11 @@ class Membership:
                 until_renewal = ownership.RENEW_SECONDS - self._age()
                 remaining = [each.remaining for each in self._others.values()]
                 pause = min(LIST_SECONDS, until_renewal, *remaining) if remaining else until_renewal
-                pause = pause if self._next_part_at is None else min(pause, self._next_part_at - self._now())
+                pause = (
+                    pause
+                    if self._next_part_at is None
+                    else min(pause, self._next_part_at - self._now())
+                )
             except errors.RaybusError as refused:
                 problem = f"the Leases of the replicas cannot be kept: {refused}"
                 if problem != self._problem:
@@ -172,7 +185,11 @@ class Membership:
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 has_heir = bool(ownership.able(self._others))
-                parts = ownership.parts(self._feeds.sizes(self._held)) if has_heir else [Part(self._held, 0.0)]
+                parts = (
+                    ownership.parts(self._feeds.sizes(self._held))
+                    if has_heir
+                    else [Part(self._held, 0.0)]
+                )
                 for part in parts:
                     await self._hand_over(part.partitions, takes_part=False)
                     if self._held:
@@ -199,16 +216,22 @@ class Membership:
                 with contextlib.suppress(errors.NotFound):
                     await self._leases.delete(each.name, uid=each.uid, version=each.version)
                 many = len(each.partitions)
-                log.warning("a replica was silent for too long", identity=each.identity, partitions=many)
+                log.warning(
+                    "a replica was silent for too long", identity=each.identity, partitions=many
+                )
                 del self._others[each.name]
         contested = ownership.contested(self._held, self._others)
         lasting, self._contested = contested & self._contested, contested
         if lasting:
             spelt = ownership.spell(lasting)
-            log.warning("two Leases name the same partitions, so they are released", partitions=spelt)
+            log.warning(
+                "two Leases name the same partitions, so they are released", partitions=spelt
+            )
             await self._hand_over(lasting)
         takes_part = self._is_able()
-        change = ownership.decide(self._leases.identity, self._held, self._others, takes_part=takes_part)
+        change = ownership.decide(
+            self._leases.identity, self._held, self._others, takes_part=takes_part
+        )
         if not change.release:
             self._next_part_at = None
         elif self._next_part_at is None or self._now() >= self._next_part_at:
@@ -218,7 +241,10 @@ class Membership:
         if change.acquire:
             await self._acquire(change.acquire)
         written = self._mine and (self._mine.partitions, self._mine.takes_part)
-        if written != (self._held, takes_part) or self._age() + LIST_SECONDS / 2 >= ownership.RENEW_SECONDS:
+        if (
+            written != (self._held, takes_part)
+            or self._age() + LIST_SECONDS / 2 >= ownership.RENEW_SECONDS
+        ):
             await self._write(self._mine, self._held)
 
     async def _observe(self) -> ReplicaLease | None:
@@ -241,7 +267,11 @@ class Membership:
             self._fence.close()
             lost, self._held = self._held, frozenset()
             self._mine = None
-            log.warning("our Lease is gone, and all partitions with it", partitions=len(lost), lease=self._leases.name)
+            log.warning(
+                "our Lease is gone, and all partitions with it",
+                partitions=len(lost),
+                lease=self._leases.name,
+            )
             metrics.HANDOVERS.labels(self._feeds.name, "lost").inc(len(lost))
             self._is_ousted = found is not None
             await self._feeds.release(lost, grace_seconds=0.0)
@@ -252,7 +282,9 @@ class Membership:
         self._is_ousted = False
         try:  # a Lease that was found is of the process before us, in the same pod
             await self._write(found, frozenset())
-        except errors.AlreadyExists:  # made by a request without an answer, or its label was removed
+        except (
+            errors.AlreadyExists
+        ):  # made by a request without an answer, or its label was removed
             await self._leases.delete(self._leases.name)
             await self._write(None, frozenset())
         await self._hints.send()
@@ -276,10 +308,14 @@ class Membership:
         busy = self._feeds.stop(partitions)
         for part, grace_seconds in ((partitions - busy, 0.0), (busy, RECONCILE_GRACE_SECONDS)):
             if part:
-                await self._feeds.release(part, grace_seconds=grace_seconds)  # our Lease still names them
+                await self._feeds.release(
+                    part, grace_seconds=grace_seconds
+                )  # our Lease still names them
                 self._held -= part
                 metrics.HANDOVERS.labels(self._feeds.name, "given").inc(len(part))
-                log.info("partitions released", partitions=ownership.spell(part), held=len(self._held))
+                log.info(
+                    "partitions released", partitions=ownership.spell(part), held=len(self._held)
+                )
                 if takes_part:
                     await self._write(self._mine, self._held)
                     await self._hints.send()
@@ -302,10 +338,14 @@ class Membership:
                 await self._write(mine, self._held, takes_part=False)
             await self._hints.send()
 
-    async def _write(self, replaced: ReplicaLease | None, partitions: Set[int], *, takes_part: bool = True) -> None:
+    async def _write(
+        self, replaced: ReplicaLease | None, partitions: Set[int], *, takes_part: bool = True
+    ) -> None:
         """Renew our Lease, or make it where none is replaced, with what it is to name."""
         asked_at = self._now()
-        self._mine = await self._leases.write(replaced, partitions, takes_part=takes_part and self._is_able())
+        self._mine = await self._leases.write(
+            replaced, partitions, takes_part=takes_part and self._is_able()
+        )
         self._renewed_at = asked_at
         self._fence.open_until = asked_at + ownership.DEADLINE_SECONDS
 

@@ -84,18 +84,25 @@ LeaseObservations = Mapping[str, LeaseObservation]
 """By the name of the Lease."""
 
 
-def observe(before: LeaseObservations, listed: Iterable[ReplicaLease], *, now: float) -> dict[str, LeaseObservation]:
+def observe(
+    before: LeaseObservations, listed: Iterable[ReplicaLease], *, now: float
+) -> dict[str, LeaseObservation]:
     """Return the observations after one more list of all Leases."""
     found: dict[str, LeaseObservation] = {}
     for each in listed:
         last = before.get(each.name)
-        is_same = last is not None and (last.lease.uid, last.lease.version) == (each.uid, each.version)
+        is_same = last is not None and (last.lease.uid, last.lease.version) == (
+            each.uid,
+            each.version,
+        )
         age = last.age + min(now - last.at, LONGEST_GAP) if last is not None and is_same else 0.0
         found[each.name] = LeaseObservation(each, age, now)
     return found
 
 
-def decide(me: str, held: frozenset[int], others: LeaseObservations, *, takes_part: bool) -> Rebalance:
+def decide(
+    me: str, held: frozenset[int], others: LeaseObservations, *, takes_part: bool
+) -> Rebalance:
     """Return what a replica with these partitions should release and acquire, as long as it observes these other Leases."""
     heirs = able(others)
     if not takes_part:
@@ -140,7 +147,10 @@ def parts(sizes: Mapping[int, int]) -> list[Part]:
     """
     enough = max(PART_SECONDS * LOADED_PER_SECOND, sum(sizes.values()) / MOST_PARTS)
     before = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
-    together = (frozenset(some) for _, some in itertools.groupby(sizes, key=lambda each: before[each] // enough))
+    together = (
+        frozenset(some)
+        for _, some in itertools.groupby(sizes, key=lambda each: before[each] // enough)
+    )
     return [Part(some, sum(sizes[each] for each in some) / LOADED_PER_SECOND) for some in together]
 
 
@@ -151,7 +161,10 @@ def unclaimed(partitions: frozenset[int], others: LeaseObservations) -> frozense
 
 def is_everything_held(held: frozenset[int], others: LeaseObservations) -> bool:
     """Return whether each partition has an owner that lives."""
-    return held.union(*(each.lease.partitions for each in others.values() if each.remaining > 0)) == ALL
+    return (
+        held.union(*(each.lease.partitions for each in others.values() if each.remaining > 0))
+        == ALL
+    )
 
 
 def contested(held: frozenset[int], others: LeaseObservations) -> frozenset[int]:

@@ -40,13 +40,18 @@ def run(service: str, main: Main, *, cleanup_seconds: float = CLEANUP_SECONDS) -
         traces = tracing.configured(service, file=settings.traces_file, environment=os.environ)
         with traces, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_signalled(main, settings, cleanup_seconds))
-    except (Exception, BaseExceptionGroup) as problem:  # the last frame: what gets here ends the process
+    except (
+        Exception,
+        BaseExceptionGroup,
+    ) as problem:  # the last frame: what gets here ends the process
         causes = list(errors.leaves(problem))
         for each in causes:
             match each:
                 case errors.InvalidSpec():
                     remedy = ""
-                case OSError(errno=errno.EADDRINUSE | errno.EACCES):  # the text of the error names the port
+                case OSError(
+                    errno=errno.EADDRINUSE | errno.EACCES
+                ):  # the text of the error names the port
                     remedy = "; set RAYBUS_HTTP_PORT to a free port"
                 case _:
                     continue
@@ -101,7 +106,9 @@ def _log_tasks() -> None:
 
 
 def _awaited(coroutine: object) -> Iterator[str]:
-    while (code := getattr(coroutine, "cr_code", None) or getattr(coroutine, "ag_code", None)) is not None:
+    while (
+        code := getattr(coroutine, "cr_code", None) or getattr(coroutine, "ag_code", None)
+    ) is not None:
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None)
         yield f"{code.co_qualname}:{frame.f_lineno if frame is not None else '?'}"
         coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)

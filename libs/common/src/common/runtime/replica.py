@@ -57,18 +57,24 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
             group.create_task(self.events.run(self.controller.queue.__len__))
             if self.background is not None:
                 group.create_task(self.background.run())
-            await self.controller.run(self.reconciler, workers=max(workers, self.least_workers), guard=self.guard)
+            await self.controller.run(
+                self.reconciler, workers=max(workers, self.least_workers), guard=self.guard
+            )
 
 
 Assemble = Callable[[KubeClient, Clock], AbstractAsyncContextManager[App]]
 """Puts a reconciler together for the length of a block; may ask the API server first, and wait for it."""
 
 
-async def run(settings: Settings, assemble: Assemble, *, version: str, bus: Bus | None = None) -> None:
+async def run(
+    settings: Settings, assemble: Assemble, *, version: str, bus: Bus | None = None
+) -> None:
     """Run a reconciler until cancelled; a service that publishes on the bus itself passes its own `bus`."""
     config = await rest_config.load(kubeconfig=settings.kubeconfig)
     # Leases go through a client of their own: no number of reconciles delays a renewal, and the fence does not stop one.
-    kube, own = (KubeClient(config, user_agent=f"raybus-{settings.service}/{version}") for _ in range(2))
+    kube, own = (
+        KubeClient(config, user_agent=f"raybus-{settings.service}/{version}") for _ in range(2)
+    )
     try:
         clock, fence, bus = ServerClock(), Fence(), bus or Bus(settings)
         own.learn_date = clock.learn  # from Leases alone, so no tenant writes these dates
@@ -108,16 +114,25 @@ class _Replica:
         )
         identity, session = identity_of(self._settings), token_hex(8)
         leases = ReplicaLeases(
-            self._kube, SystemClock(), namespace=namespace, service=service, identity=identity, session=session
+            self._kube,
+            SystemClock(),
+            namespace=namespace,
+            service=service,
+            identity=identity,
+            session=session,
         )
         await self._bus.session()  # a replica that does not reach NATS acquires no partition
         async with asyncio.TaskGroup() as group:
             runs = (hints.run(), app.run(workers=self._settings.workers), feed.check_forms())
             tasks = [group.create_task(each) for each in runs]
             feeds = PartitionFeeds(app.controller, feed, group)
-            self._membership = membership = Membership(leases, feeds, hints, fence=self._fence, is_able=self._is_able)
+            self._membership = membership = Membership(
+                leases, feeds, hints, fence=self._fence, is_able=self._is_able
+            )
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BUS_TIMEOUT):  # acquires no partition that it would release at once
+                async with asyncio.timeout(
+                    BUS_TIMEOUT
+                ):  # acquires no partition that it would release at once
                     await feed.forms_checked.wait()
             try:
                 await membership.run()
@@ -142,5 +157,10 @@ class _Replica:
             return "the API server does not answer yet"
         if self._membership is None:
             return "the Leases of the replicas are not yet read"
-        loading, held = self._app.controller.informer.loading, len(self._app.controller.informer.followed)
-        return f"the state of {loading} of our {held} partitions is still loading" if loading else None
+        loading, held = (
+            self._app.controller.informer.loading,
+            len(self._app.controller.informer.followed),
+        )
+        return (
+            f"the state of {loading} of our {held} partitions is still loading" if loading else None
+        )

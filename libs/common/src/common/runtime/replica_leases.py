@@ -34,7 +34,9 @@ class _Lease(msgspec.Struct, frozen=True):
 class ReplicaLeases:
     """All Leases of one service, and our own among them."""
 
-    def __init__(self, kube: Kube, clock: Clock, *, namespace: str, service: str, identity: str, session: str) -> None:
+    def __init__(
+        self, kube: Kube, clock: Clock, *, namespace: str, service: str, identity: str, session: str
+    ) -> None:
         self._kube = kube
         self._clock = clock
         self._namespace = namespace
@@ -47,9 +49,13 @@ class ReplicaLeases:
         """Read all Leases of the service as they are now."""
         selector = f"{labels.REPLICA_OF}={self._labels[labels.REPLICA_OF]}"
         answer = await _in_time(self._kube.list(LEASE, self._namespace, label_selector=selector))
-        return [_replica_lease(each) for each in msgspec.json.decode(answer, type=Items[_Lease]).items]
+        return [
+            _replica_lease(each) for each in msgspec.json.decode(answer, type=Items[_Lease]).items
+        ]
 
-    async def write(self, mine: ReplicaLease | None, partitions: Set[int], *, takes_part: bool) -> ReplicaLease:
+    async def write(
+        self, mine: ReplicaLease | None, partitions: Set[int], *, takes_part: bool
+    ) -> ReplicaLease:
         """Renew our Lease with what we hold, or make it where there is none.
 
         Raises:
@@ -65,7 +71,12 @@ class ReplicaLeases:
         body: Body = {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,
-            "metadata": {"name": self.name, **replaced, "labels": self._labels, "annotations": annotations},
+            "metadata": {
+                "name": self.name,
+                **replaced,
+                "labels": self._labels,
+                "annotations": annotations,
+            },
             "spec": {
                 "holderIdentity": self.identity,
                 "leaseDurationSeconds": ownership.DURATION_SECONDS,
@@ -73,9 +84,13 @@ class ReplicaLeases:
             },
         }
         call = self._kube.create if mine is None else self._kube.replace
-        return _replica_lease(msgspec.json.decode(await _in_time(call(LEASE, self._namespace, body)), type=_Lease))
+        return _replica_lease(
+            msgspec.json.decode(await _in_time(call(LEASE, self._namespace, body)), type=_Lease)
+        )
 
-    async def delete(self, name: str, *, uid: str | None = None, version: str | None = None) -> None:
+    async def delete(
+        self, name: str, *, uid: str | None = None, version: str | None = None
+    ) -> None:
         """Delete a Lease; `Conflict` if it is another one, or was renewed, by now."""
         await _in_time(self._kube.delete(LEASE, self._namespace, name, uid=uid, version=version))
 
@@ -84,7 +99,11 @@ def name(service: str, identity: str) -> str:
     """Return the name of a replica's Lease; one that is no name of Kubernetes, or too long, ends in a hash."""
     wanted = f"raybus-{service}-{identity}"
     clean = re.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")[:LONGEST_NAME].strip("-")
-    return wanted if clean == wanted else f"{clean}-{blake2b(wanted.encode(), digest_size=4).hexdigest()}"
+    return (
+        wanted
+        if clean == wanted
+        else f"{clean}-{blake2b(wanted.encode(), digest_size=4).hexdigest()}"
+    )
 
 
 def _replica_lease(lease: _Lease) -> ReplicaLease:
@@ -108,4 +127,6 @@ async def _in_time(call: Awaitable[bytes]) -> bytes:
         async with asyncio.timeout(CALL_SECONDS):
             return await call
     except TimeoutError as problem:
-        raise errors.Unavailable(f"the API server does not answer within {CALL_SECONDS:g} s") from problem
+        raise errors.Unavailable(
+            f"the API server does not answer within {CALL_SECONDS:g} s"
+        ) from problem

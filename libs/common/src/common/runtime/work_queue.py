@@ -39,7 +39,9 @@ MOST_DOUBLINGS: Final = 40
 """Of a wait: a thousand would be more than a float holds, and a key may fail for days."""
 
 
-def backoff(before: int, *, first: float = FIRST_BACKOFF, longest: float = LONGEST_BACKOFF) -> float:
+def backoff(
+    before: int, *, first: float = FIRST_BACKOFF, longest: float = LONGEST_BACKOFF
+) -> float:
     """Return the seconds to wait after a failure that follows `before` others in a row: `first`, twice that … `longest`."""
     return min(longest, first * 2.0 ** min(before, MOST_DOUBLINGS))
 
@@ -56,10 +58,16 @@ class WorkQueue(Generic[K]):
     ) -> None:
         self._group_of = group_of
         self._rank_of = rank
-        self.lanes = [self.take, self.take_of_idle_group, *([] if rank is None else [self.take_steady])]
+        self.lanes = [
+            self.take,
+            self.take_of_idle_group,
+            *([] if rank is None else [self.take_steady]),
+        ]
         """What workers take keys by."""
         self._meter = meter
-        self._idle, self._idle_of_steady, self._idle_of_idle_groups = (asyncio.Semaphore(0) for _ in range(3))
+        self._idle, self._idle_of_steady, self._idle_of_idle_groups = (
+            asyncio.Semaphore(0) for _ in range(3)
+        )
         """Workers without a key, by what they take; each key releases one of them: to release all costs more than most reconciles."""
         self._new, self._known, self._steady = _FairLane[K](), _FairLane[K](), _FairLane[K]()
         self._known_in_a_row = 0
@@ -97,7 +105,9 @@ class WorkQueue(Generic[K]):
         """Return the keys that were in work, or have waited, for longer, each with which of the two; the longest in work first."""
         before = self._loop.time() - seconds
         states = (("in work", self._busy), ("waiting", self._waiting))
-        return [(key, state) for state, keys in states for key, since in keys.items() if since < before]
+        return [
+            (key, state) for state, keys in states for key, since in keys.items() if since < before
+        ]
 
     def waits(self, key: K) -> bool:
         """Return whether a reconcile of a key is requested as soon as possible."""
@@ -109,7 +119,9 @@ class WorkQueue(Generic[K]):
 
     # --- what is asked for -------------------------------------------------------------------------------------------
 
-    def add(self, key: K, *, is_new: bool = False, is_due: bool = False, since: float | None = None) -> None:
+    def add(
+        self, key: K, *, is_new: bool = False, is_due: bool = False, since: float | None = None
+    ) -> None:
         """Enqueue a key as soon as possible, and release one worker of each kind that may take it.
 
         `is_new` when its object has just been created, `is_due` when its timer has ended, `since` when it was enqueued while in work.
@@ -129,7 +141,9 @@ class WorkQueue(Generic[K]):
         except Exception:  # noqa: BLE001  (an object that cannot be judged must not stop the queue: its reconcile reports the problem)
             rank = Rank()
         self._waiting[key], group = since, self._group_of(key)
-        lane = self._new if is_new else self._steady if rank.is_steady and not is_due else self._known
+        lane = (
+            self._new if is_new else self._steady if rank.is_steady and not is_due else self._known
+        )
         lane.put(group, key, size=rank.size if is_new else None)
         idle = [self._idle_of_steady if lane is self._steady else self._idle]
         for workers in idle if group in self._busy_groups else (*idle, self._idle_of_idle_groups):
@@ -160,8 +174,13 @@ class WorkQueue(Generic[K]):
         while not (self._new or self._known):
             await self._idle.acquire()
         in_work = Counter(map(id, self._lanes.values()))
-        is_knowns_turn = self._known_in_a_row < KNOWN_IN_A_ROW and in_work[id(self._known)] <= in_work[id(self._new)]
-        has_waited = self._known and self._loop.time() - self._waiting[self._known.next_key] >= COALESCED
+        is_knowns_turn = (
+            self._known_in_a_row < KNOWN_IN_A_ROW
+            and in_work[id(self._known)] <= in_work[id(self._new)]
+        )
+        has_waited = (
+            self._known and self._loop.time() - self._waiting[self._known.next_key] >= COALESCED
+        )
         takes_known = self._known and ((is_knowns_turn and has_waited) or not self._new)
         self._known_in_a_row = self._known_in_a_row + 1 if takes_known else 0
         return self._taken(self._known if takes_known else self._new)

@@ -32,7 +32,13 @@ class Writer:
     """Writes `root`, the reconciled object, and what belongs to it in its namespace."""
 
     def __init__(
-        self, kube: Kube, cache: Cache, views: Mapping[str, type[Object]], *, resource: Resource, root: Object
+        self,
+        kube: Kube,
+        cache: Cache,
+        views: Mapping[str, type[Object]],
+        *,
+        resource: Resource,
+        root: Object,
     ) -> None:
         self._kube = kube
         self._cache = cache
@@ -63,7 +69,11 @@ class Writer:
                 sent = kube.patch(resource, namespace, name, client.Patch(body=patch))
             case actions.UpdateStatus(status=status):
                 body: Body = {"apiVersion": resource.api_version, "kind": resource.kind}
-                body["metadata"] = {"name": root.name, "namespace": namespace, "resourceVersion": root.resource_version}
+                body["metadata"] = {
+                    "name": root.name,
+                    "namespace": namespace,
+                    "resourceVersion": root.resource_version,
+                }
                 body["status"] = msgspec.to_builtins(status)
                 sent = kube.replace(resource, namespace, body, subresource="status")
             case actions.SetFinalizers() | actions.Annotate():
@@ -82,13 +92,19 @@ class Writer:
                 return False
             answer = await self._kube.get(resource, self.namespace, name)
             if action.if_exists is IfExists.NEED_OWN and (flaw := self._flaw(action, answer)):
-                raise errors.AlreadyExists(f'{resource.plural} "{name}" already exists {flaw}') from problem
+                raise errors.AlreadyExists(
+                    f'{resource.plural} "{name}" already exists {flaw}'
+                ) from problem
             self._keep(resource, answer)
             if action.if_exists is IfExists.REQUEUE:
-                raise errors.Conflict(f"{resource.kind} {name} exists already; reconciling again") from problem
+                raise errors.Conflict(
+                    f"{resource.kind} {name} exists already; reconciling again"
+                ) from problem
             return False
         if resource is POD:
-            self._cache.put(_created_pod(action.body, msgspec.json.decode(answer, type=_Answer).metadata))
+            self._cache.put(
+                _created_pod(action.body, msgspec.json.decode(answer, type=_Answer).metadata)
+            )
         else:
             self._keep(resource, answer)
         return True
@@ -98,11 +114,16 @@ class Writer:
 
         An object of ours that was not observed may have lost the labels by which it is found: users can change them.
         """
-        wanted, have = action.body["metadata"].get("labels", {}), msgspec.json.decode(answer, type=_Answer).metadata
+        wanted, have = (
+            action.body["metadata"].get("labels", {}),
+            msgspec.json.decode(answer, type=_Answer).metadata,
+        )
         if all(owner.uid != self.root.metadata.uid for owner in have.owner_references):
             return f"and does not belong to this {self._resource.kind}; delete or rename it"
         found_by = {each: wanted[each] for each in labels.FINDING if each in wanted}
-        lost = [f"{each}={value}" for each, value in found_by.items() if have.labels.get(each) != value]
+        lost = [
+            f"{each}={value}" for each, value in found_by.items() if have.labels.get(each) != value
+        ]
         return f"without its labels; set {', '.join(lost)}, or delete it" if lost else None
 
     async def _change(self, resource: Resource, sent: Awaitable[bytes]) -> bool:
@@ -135,15 +156,21 @@ class Writer:
         try:
             if action.released is not None:
                 await self._kube.replace(action.resource, self.namespace, action.released)
-            answer = await self._kube.delete(action.resource, self.namespace, action.name, uid=action.uid)
+            answer = await self._kube.delete(
+                action.resource, self.namespace, action.name, uid=action.uid
+            )
         except errors.NotFound:
             answer = b""
-        except errors.Conflict:  # also of an admission controller; counting a pod as gone would bring one too many
+        except (
+            errors.Conflict
+        ):  # also of an admission controller; counting a pod as gone would bring one too many
             if action.resource is not POD or await self._is_there(action):
                 raise
             answer = b""
         left = msgspec.json.decode(answer, type=_Answer).metadata if answer else _Meta()
-        if left.deletion_timestamp is not None and (left.deletion_grace_period_seconds != 0 or left.finalizers):
+        if left.deletion_timestamp is not None and (
+            left.deletion_grace_period_seconds != 0 or left.finalizers
+        ):
             self._keep(action.resource, answer)
         elif view is not None:
             self._cache.remove(view, self.namespace, action.name, version=version)
@@ -167,6 +194,8 @@ def _created_pod(body: Body, metadata: ObjectMeta) -> Pod:
     """Return a pod that was just created, for which the API server answers with the metadata alone; its message has what admission changed."""
     try:
         pod = msgspec.convert(body, Pod)
-    except msgspec.ValidationError:  # such as a null, which the API server takes for an absent field
+    except (
+        msgspec.ValidationError
+    ):  # such as a null, which the API server takes for an absent field
         pod = Pod(metadata=metadata)
     return msgspec.structs.replace(pod, metadata=metadata, status=PodStatus(phase="Pending"))

@@ -112,14 +112,21 @@ def of(service: RayService) -> Controls:
         approved=read.approval(),
         parity=read.switch(labels.CAPACITY_PARITY, default=True),
         history=read.number(labels.HISTORY_LIMIT, DEFAULT_HISTORY, most=MOST_HISTORY),
-        problems=(*read.problems, *([odd] if (odd := weighted_route.odd_name(service)) is not None else [])),
+        problems=(
+            *read.problems,
+            *([odd] if (odd := weighted_route.odd_name(service)) is not None else []),
+        ),
     )
 
 
 def interval(options: Json) -> timedelta | None:
     """Return `intervalSeconds` of `clusterUpgradeOptions`, held to what the CRD admits; None where it is missing, or is no number."""
     seconds = options.get("intervalSeconds")
-    return timedelta(seconds=min(max(seconds, 0), LONGEST_INTERVAL)) if isinstance(seconds, int) else None
+    return (
+        timedelta(seconds=min(max(seconds, 0), LONGEST_INTERVAL))
+        if isinstance(seconds, int)
+        else None
+    )
 
 
 def interval_of(service: RayService) -> timedelta:
@@ -137,7 +144,9 @@ def policy_of(options: Json, *, unavailable: int) -> Policy | None:
     found = Policy(surge=surge, step=step, interval=length, unavailable=unavailable)
     if step > 0 or surge > 0:
         return found
-    return msgspec.structs.replace(found, step=found.carried(unavailable))  # KubeRay takes no step beyond the surge
+    return msgspec.structs.replace(
+        found, step=found.carried(unavailable)
+    )  # KubeRay takes no step beyond the surge
 
 
 class _Reader:
@@ -176,14 +185,24 @@ class _Reader:
         cluster, _, weight = text.rpartition("/")
         if not text:
             return None
-        if cluster and weight.isascii() and weight.isdigit() and len(weight) <= len("100") and int(weight) <= 100:
+        if (
+            cluster
+            and weight.isascii()
+            and weight.isdigit()
+            and len(weight) <= len("100")
+            and int(weight) <= 100
+        ):
             return Approval(cluster=cluster, weight=int(weight))
-        return self._odd(labels.APPROVED_STEP, "<RayCluster>/<weight from 0 to 100>", "it counts as absent", None)
+        return self._odd(
+            labels.APPROVED_STEP, "<RayCluster>/<weight from 0 to 100>", "it counts as absent", None
+        )
 
     def on_deadline(self) -> OnDeadline:
         name, default = labels.ON_DEADLINE, OnDeadline.WAIT
         found = {each.value: each for each in OnDeadline}.get(self._held.get(name, default).strip())
-        return found or self._odd(name, "one of " + ", ".join(OnDeadline), f"{default} holds", default)
+        return found or self._odd(
+            name, "one of " + ", ".join(OnDeadline), f"{default} holds", default
+        )
 
     def _odd(self, name: str, legal: str, instead: str, default: T) -> T:
         """Note what is wrong with a value, and return what holds instead."""

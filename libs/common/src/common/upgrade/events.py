@@ -79,7 +79,9 @@ class Started(Data, frozen=True, kw_only=True):
     """An upgrade began: the status names a second cluster, which is about to be created."""
 
     reason: Cause
-    strategy: Annotated[str, Meta(description="The effective spec.upgradeStrategy.type; `NewCluster` when absent.")]
+    strategy: Annotated[
+        str, Meta(description="The effective spec.upgradeStrategy.type; `NewCluster` when absent.")
+    ]
     generation: Annotated[int, Meta(description="metadata.generation of the upgrade.")]
 
 
@@ -110,12 +112,17 @@ class GateEvaluated(Data, frozen=True, kw_only=True):
     traffic_percent: Annotated[Percent, Meta(description="The new cluster's weight.")]
     gate: Annotated[str, Meta(description="Such as `errorRate` or `latencyP95`.")]
     outcome: Annotated[
-        str, Meta(description="`Pass`, `Fail`, or `Inconclusive`: there is no data for either, and the step waits.")
+        str,
+        Meta(
+            description="`Pass`, `Fail`, or `Inconclusive`: there is no data for either, and the step waits."
+        ),
     ]
     requests: Annotated[int, Meta(ge=0, description="Requests of the new cluster at this weight.")]
     value: Annotated[
         float | None,
-        Meta(description="A fraction of the requests, seconds, or the value of a query; null where there is none."),
+        Meta(
+            description="A fraction of the requests, seconds, or the value of a query; null where there is none."
+        ),
     ]
     limit: float | None
     message: str
@@ -144,7 +151,9 @@ class DrainStarted(Data, frozen=True, kw_only=True):
 
     cluster: Annotated[str, Meta(description="The old cluster.")]
     deletion_delay_seconds: Annotated[int, Meta(description="Minimum time until its deletion.")]
-    drain_timeout_seconds: Annotated[int, Meta(description="Additional time for requests in flight.")]
+    drain_timeout_seconds: Annotated[
+        int, Meta(description="Additional time for requests in flight.")
+    ]
 
 
 class Promoted(Data, frozen=True, kw_only=True):
@@ -168,7 +177,10 @@ class Aborted(Data, frozen=True, kw_only=True):
     ]
     message: str
     over: Annotated[
-        bool, Meta(description="Whether this is the last event: the service is deleted, and there is no rollback.")
+        bool,
+        Meta(
+            description="Whether this is the last event: the service is deleted, and there is no rollback."
+        ),
     ]
 
 
@@ -188,7 +200,16 @@ class Failed(Data, frozen=True, kw_only=True):
 KINDS: Final[dict[str, type[Data]]] = {
     _kind_of(each): each
     for each in (
-        *(Started, ClusterCreated, CapacityChanged, TrafficShifted, GateEvaluated, Paused, Resumed, Stalled),
+        *(
+            Started,
+            ClusterCreated,
+            CapacityChanged,
+            TrafficShifted,
+            GateEvaluated,
+            Paused,
+            Resumed,
+            Stalled,
+        ),
         *(Promoted, DrainStarted, Completed, Aborted, RolledBack, Failed),
     )
 }
@@ -201,16 +222,27 @@ class CloudEvent(msgspec.Struct, Generic[What], frozen=True, kw_only=True):
     """An event as it is written: the attributes of CloudEvents 1.0, and its data."""
 
     specversion: Literal["1.0"] = "1.0"
-    id: Annotated[str, Meta(min_length=1, description="The same when an event is repeated; unique in its source.")]
+    id: Annotated[
+        str,
+        Meta(min_length=1, description="The same when an event is repeated; unique in its source."),
+    ]
     source: Annotated[
         str,
-        Meta(min_length=1, description="The RayService: /apis/ray.io/v1/namespaces/<namespace>/rayservices/<name>."),
+        Meta(
+            min_length=1,
+            description="The RayService: /apis/ray.io/v1/namespaces/<namespace>/rayservices/<name>.",
+        ),
     ]
     type: Annotated[str, Meta(min_length=1)]
     subject: Annotated[str, Meta(min_length=1, description="The RayService's name.")]
-    time: Annotated[datetime, Meta(tz=True, description="When it happened; order is the stream's, not this.")]
+    time: Annotated[
+        datetime, Meta(tz=True, description="When it happened; order is the stream's, not this.")
+    ]
     datacontenttype: Literal["application/json"] = "application/json"
-    traceparent: Annotated[str, Meta(description="W3C trace context of the change that led here.")] | UnsetType = UNSET
+    traceparent: (
+        Annotated[str, Meta(description="W3C trace context of the change that led here.")]
+        | UnsetType
+    ) = UNSET
     data: What
 
 

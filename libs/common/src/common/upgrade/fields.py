@@ -56,7 +56,9 @@ class Fields:
 
     def close(self) -> None:
         """Note the fields that no read asked for, unless a later build may have added them."""
-        if self._strict and (unknown := sorted(str(name) for name in self._values.keys() - self._read)):
+        if self._strict and (
+            unknown := sorted(str(name) for name in self._values.keys() - self._read)
+        ):
             name = unknown[0] if _NAME.fullmatch(unknown[0]) else _shown(unknown[0])
             self.note(name, f"is not a field; these are: {', '.join(sorted(self._read))}")
 
@@ -74,14 +76,20 @@ class Fields:
         """Return a truth value."""
         return self._value(name, bool, lambda _: True, "true or false", default, default)
 
-    def text(self, name: str, is_legal: Callable[[str], object], legal: str, default: str | None = None) -> str:
+    def text(
+        self, name: str, is_legal: Callable[[str], object], legal: str, default: str | None = None
+    ) -> str:
         """Return a text that passes a check; empty for one that does not."""
         return self._value(name, str, is_legal, legal, default, "")
 
     def choice(self, name: str, kind: type[Choice], default: Choice) -> Choice:
         """Return a member of an enumeration."""
         members = [each.value for each in kind]
-        return kind(self._value(name, str, members.__contains__, f"one of {', '.join(members)}", default, default))
+        return kind(
+            self._value(
+                name, str, members.__contains__, f"one of {', '.join(members)}", default, default
+            )
+        )
 
     def members(self, name: str, legal: Sequence[str]) -> tuple[str, ...]:
         """Return a list of different members of a set; empty where it is absent."""
@@ -91,34 +99,53 @@ class Fields:
         members = _items(found) or []
         if members and all(each in legal for each in members) and len(set(members)) == len(members):
             return tuple(members)
-        self.note(name, f"{_shown(found)} is not a list of one or more different members of {', '.join(legal)}")
+        self.note(
+            name,
+            f"{_shown(found)} is not a list of one or more different members of {', '.join(legal)}",
+        )
         return ()
 
     def duration(self, name: str, *, is_required: bool = False) -> timedelta:
         """Return a time that an upgrade waits; none where it is absent, unless it is required and positive."""
-        least, default, kind = (SHORTEST, None, "positive duration") if is_required else (NO_TIME, "0s", "duration")
+        least, default, kind = (
+            (SHORTEST, None, "positive duration") if is_required else (NO_TIME, "0s", "duration")
+        )
         return self._length(name, least, LONGEST, f"a {kind} such as 90s or 1h30m", default)
 
     def seconds(self, name: str) -> float:
         """Return a positive duration of a request."""
-        return self._length(name, SHORTEST, LONGEST_LATENCY, "a positive duration such as 250ms", None).total_seconds()
+        return self._length(
+            name, SHORTEST, LONGEST_LATENCY, "a positive duration such as 250ms", None
+        ).total_seconds()
 
-    def _length(self, name: str, least: timedelta, most: timedelta, legal: str, default: str | None) -> timedelta:
+    def _length(
+        self, name: str, least: timedelta, most: timedelta, legal: str, default: str | None
+    ) -> timedelta:
         legal = f"{legal}, at most {durations.text(most)}"
         found = self.text(
-            name, lambda text: DURATION.fullmatch(text) and least <= _parsed(text) <= most, legal, default
+            name,
+            lambda text: DURATION.fullmatch(text) and least <= _parsed(text) <= most,
+            legal,
+            default,
         )
         return _parsed(found)
 
     def percent(self, name: str, *, most: float) -> float:
         """Return a percentage as a fraction."""
         legal = f"a percentage such as 1% or 0.5%, at most {most:g}%"
-        found = self.text(name, lambda text: PERCENT.fullmatch(text) and float(text[:-1]) <= most, legal)
+        found = self.text(
+            name, lambda text: PERCENT.fullmatch(text) and float(text[:-1]) <= most, legal
+        )
         return float(found[:-1] or 0) / 100
 
     def decimal(self, name: str) -> float:
         """Return a number that is written as text."""
-        return float(self.text(name, DECIMAL.fullmatch, 'a number in quotes such as "0.5", without an exponent') or 0)
+        return float(
+            self.text(
+                name, DECIMAL.fullmatch, 'a number in quotes such as "0.5", without an exponent'
+            )
+            or 0
+        )
 
     def section(self, name: str) -> "Fields | None":
         """Return the fields of an object, None where it is absent."""
@@ -130,8 +157,14 @@ class Fields:
             return []
         found = _items(self._values[name])
         if found is not None and 1 <= len(found) <= most:
-            return [self._inside(each, f"{name}[{position}]") for position, each in enumerate(found)]
-        text = f"has {len(found)} items" if found is not None else f"{_shown(self._values[name])} is not a list"
+            return [
+                self._inside(each, f"{name}[{position}]") for position, each in enumerate(found)
+            ]
+        text = (
+            f"has {len(found)} items"
+            if found is not None
+            else f"{_shown(self._values[name])} is not a list"
+        )
         self.note(name, f"{text}; state 1 to {most}, or leave it out")
         return []
 
@@ -139,7 +172,13 @@ class Fields:
         return Fields(value, f"{self._path}.{name}", self._problems, strict=self._strict)
 
     def _value(
-        self, name: str, kind: type[T], is_legal: Callable[[T], object], legal: str, default: T | None, instead: T
+        self,
+        name: str,
+        kind: type[T],
+        is_legal: Callable[[T], object],
+        legal: str,
+        default: T | None,
+        instead: T,
     ) -> T:
         """Return a field; its default where it is absent, and `instead` where it is not legal."""
         if not self.has(name):

@@ -112,7 +112,10 @@ def sentence(current: Current) -> str:
 def bounded(steps: Iterable[Step]) -> tuple[Step, ...]:
     """Return the last steps that fit into a record, with texts that may be shown."""
     last = list(steps)[-MOST_STEPS:]
-    found = [msgspec.structs.replace(each, gates=tuple(map(_shown, each.gates[:MOST_GATES]))) for each in last]
+    found = [
+        msgspec.structs.replace(each, gates=tuple(map(_shown, each.gates[:MOST_GATES])))
+        for each in last
+    ]
     while len(msgspec.json.encode(found)) > LARGEST:
         del found[0]
     return tuple(found)

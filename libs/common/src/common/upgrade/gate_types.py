@@ -34,10 +34,14 @@ URL: Final = re.compile(
 LONGEST_QUERY: Final = 1000
 QUERY: Final = re.compile(r"[\t\n -~]{1,1000}")
 """PromQL has escapes for other characters."""
-LEGAL_QUERY: Final = "a query of PromQL, of 1 to 1000 printable ASCII characters, tabs and line feeds"
+LEGAL_QUERY: Final = (
+    "a query of PromQL, of 1 to 1000 printable ASCII characters, tabs and line feeds"
+)
 PLACEHOLDERS: Final = ("namespace", "service", "activeCluster", "pendingCluster")
 """Of a query, each after a dollar sign."""
-PLACED: Final = re.compile(rf"([^$]|[$][$]|[$](?:{'|'.join(PLACEHOLDERS)})\b|[$][^$A-Za-z_])*[$]?", re.ASCII)
+PLACED: Final = re.compile(
+    rf"([^$]|[$][$]|[$](?:{'|'.join(PLACEHOLDERS)})\b|[$][^$A-Za-z_])*[$]?", re.ASCII
+)
 """A query that names no other placeholder; `$$` is a dollar sign."""
 PLACEHOLDER: Final = re.compile(r"[$](?:[$]|([A-Za-z_]\w*))?", re.ASCII)
 
@@ -52,7 +56,10 @@ class Metric(StrEnum):
 
 SPELLINGS: Final = {
     **{metric.value: (metric, None) for metric in Metric},
-    **{f"{Metric.LATENCY}P{percent}": (Metric.LATENCY, percent / 100) for percent in (50, 90, 95, 99)},
+    **{
+        f"{Metric.LATENCY}P{percent}": (Metric.LATENCY, percent / 100)
+        for percent in (50, 90, 95, 99)
+    },
 }
 """What `metric` may be, with the quantile that it names."""
 
@@ -169,14 +176,19 @@ def _metric(gate: Fields) -> Gate:
     if is_duration and quantile is None:
         quantile = gate.fraction("quantile", LOWEST_QUANTILE, HIGHEST_QUANTILE)
     elif gate.has("quantile"):
-        gate.note("quantile", f"{spelling} takes none; remove it" + (f", or write {metric}" if is_duration else ""))
+        gate.note(
+            "quantile",
+            f"{spelling} takes none; remove it" + (f", or write {metric}" if is_duration else ""),
+        )
     if gate.has("min"):
         gate.note("min", f"is a field of a gate with {Kind.PROMETHEUS}; remove it")
     limit, increase = _either(gate, "max", "maxIncrease")
     found = Gate(
         metric=metric,
         quantile=quantile,
-        max=(gate.seconds("max") if is_duration else gate.percent("max", most=100)) if limit else None,
+        max=(gate.seconds("max") if is_duration else gate.percent("max", most=100))
+        if limit
+        else None,
         max_increase=gate.percent("maxIncrease", most=LARGEST_INCREASE) if increase else None,
         min_requests=gate.number("minRequests", 1, MOST_REQUESTS, LEAST_REQUESTS),
     )
@@ -186,7 +198,9 @@ def _metric(gate: Fields) -> Gate:
 
 def _webhook(gate: Fields, title: str) -> WebhookGate:
     part = gate.section(Kind.WEBHOOK)
-    return WebhookGate(title=title, url=part.read(lambda part: _url(part, "url")) if part is not None else "")
+    return WebhookGate(
+        title=title, url=part.read(lambda part: _url(part, "url")) if part is not None else ""
+    )
 
 
 def _prometheus(gate: Fields, title: str) -> PrometheusGate:
@@ -207,9 +221,14 @@ def _query(part: Fields) -> tuple[str, str]:
     if "?" in url:
         part.note("address", "has a query; state the address alone, as http://HOST:9090")
     named = (each[1] for each in PLACEHOLDER.finditer(query))
-    if (unknown := next((each for each in named if each not in {None, *PLACEHOLDERS}), None)) is not None:
+    if (
+        unknown := next((each for each in named if each not in {None, *PLACEHOLDERS}), None)
+    ) is not None:
         legal = ", ".join(f"${each}" for each in PLACEHOLDERS)
-        part.note("query", f"${unknown[:40]} is not a placeholder; these are: {legal}; write $$ for a dollar sign")
+        part.note(
+            "query",
+            f"${unknown[:40]} is not a placeholder; these are: {legal}; write $$ for a dollar sign",
+        )
     return url, query
 
 

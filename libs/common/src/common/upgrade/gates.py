@@ -110,7 +110,10 @@ def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -
     alpha = ALPHA / MOST_GATES / windows
     if len(routes) < 2:  # one route has all the requests
         return _result(gate, ALL, active, pending, alpha)
-    whole, share = _result(gate, ALL, active, pending, alpha / 2), alpha / 2 / len(active.keys() | pending.keys())
+    whole, share = (
+        _result(gate, ALL, active, pending, alpha / 2),
+        alpha / 2 / len(active.keys() | pending.keys()),
+    )
     return _decisive([whole, *(_result(gate, route, active, pending, share) for route in routes)])
 
 
@@ -125,7 +128,10 @@ def within(gate: Gate, window: Window, steps: int) -> Result:
     """Return the outcome of a gate over the whole step, or in a window within it that fails by itself."""
     windows = (window, *window.recent)
     return _decisive(
-        [evaluate(gate, each.active, each.pending, windows=windows_of(steps, each.number)) for each in windows]
+        [
+            evaluate(gate, each.active, each.pending, windows=windows_of(steps, each.number))
+            for each in windows
+        ]
     )
 
 
@@ -171,7 +177,9 @@ def _outcome(gate: Gate, measure: _Measure, alpha: float) -> tuple[Outcome, str]
     limit, value, is_beyond = measure.limit, measure.value, measure.value > measure.limit.value
     if limit.awaits is not None:
         return Outcome.INCONCLUSIVE, limit.awaits
-    if is_beyond and sequential.evidence(measure.beyond, measure.requests, measure.allowed) > -math.log(alpha):
+    if is_beyond and sequential.evidence(
+        measure.beyond, measure.requests, measure.allowed
+    ) > -math.log(alpha):
         return Outcome.FAIL, measure.text
     if measure.requests < gate.min_requests:
         return Outcome.INCONCLUSIVE, f"{measure.requests} of {gate.min_requests} requests observed"
@@ -211,7 +219,9 @@ def _durations(gate: Gate, active: Requests, pending: Requests, alpha: float) ->
     quantile, histogram = gate.quantile or 0.0, _histogram(gate, pending)
     limit = _limit_of_durations(gate, _histogram(gate, active), histogram, alpha)
     value = _quantile(histogram, quantile * histogram.total) if histogram.total else 0.0
-    shown = _seconds(value) if math.isfinite(value) else f"more than {_seconds(histogram.bounds[-1])}"
+    shown = (
+        _seconds(value) if math.isfinite(value) else f"more than {_seconds(histogram.bounds[-1])}"
+    )
     return _Measure(
         requests=histogram.total,
         beyond=_above(histogram, limit.value, is_interpolated=gate.max is None),
@@ -235,9 +245,15 @@ def _limit_of_durations(gate: Gate, active: Histogram, pending: Histogram, alpha
     bound = _highest_quantile(active, quantile, alpha)
     if math.isinf(bound):
         end = _seconds(active.bounds[-1]) if active.bounds else "0s"
-        return _Limit(awaits=f"the active cluster's value may be above {end}, its last bucket's bound")
+        return _Limit(
+            awaits=f"the active cluster's value may be above {end}, its last bucket's bound"
+        )
     growth, value = 1 + gate.max_increase, _quantile(active, quantile * active.total)
-    return _Limit(value=bound * growth, passes=value * growth, reason=_reason(gate.max_increase, _seconds(bound)))
+    return _Limit(
+        value=bound * growth,
+        passes=value * growth,
+        reason=_reason(gate.max_increase, _seconds(bound)),
+    )
 
 
 def _awaits_active(requests: int, needed: int) -> str:
@@ -252,7 +268,9 @@ def _highest_quantile(histogram: Histogram, quantile: float, alpha: float) -> fl
     """Return the longest duration that the quantile may have, of enough observations for a bound; infinite above all buckets' bounds."""
     total = histogram.total
     ranks = range(math.ceil(quantile * total), total + 1)
-    rank = bisect_left(ranks, 1, key=lambda below: sequential.is_bound(below, total, quantile, alpha))
+    rank = bisect_left(
+        ranks, 1, key=lambda below: sequential.is_bound(below, total, quantile, alpha)
+    )
     return _quantile(histogram, ranks[rank])
 
 
@@ -276,7 +294,11 @@ def _above(histogram: Histogram, limit: float, *, is_interpolated: bool) -> int:
     if bucket >= len(histogram.bounds):
         return 0
     low, high = (0.0, *histogram.bounds)[bucket], histogram.bounds[bucket]
-    part = histogram.counts[bucket] * (high - limit) / (high - low) if is_interpolated and high > low else 0.0
+    part = (
+        histogram.counts[bucket] * (high - limit) / (high - low)
+        if is_interpolated and high > low
+        else 0.0
+    )
     return sum(histogram.counts[bucket + 1 :]) + math.floor(part)
 
 

@@ -28,11 +28,16 @@ async def read(
     ours = (service.namespace, names.gateway(service.name))
     max_age = FOREIGN if is_moving else FOREIGN_AT_REST
     ages = {place: FOREIGN_AT_REST if place == ours else max_age for place in wanted}
-    found = {place: await sources.lookup.find(GATEWAY, Gateway, place, max_age=age) for place, age in ages.items()}
+    found = {
+        place: await sources.lookup.find(GATEWAY, Gateway, place, max_age=age)
+        for place, age in ages.items()
+    }
     return {ours: sources.cache.get(Gateway, *ours), **found}
 
 
-async def weighted(sources: Sources, service: RayService, *, is_wanted: bool, max_age: float) -> HttpRoute | None:
+async def weighted(
+    sources: Sources, service: RayService, *, is_wanted: bool, max_age: float
+) -> HttpRoute | None:
     """Return the route that carries the weights: a user's, from at most so many seconds ago, or else that of the name of ours.
 
     Where one of ours is wanted, this is also one of another owner.

@@ -61,7 +61,11 @@ class _WebhookInquiry(_Inquiry, kw_only=True):
     def miss(self, problem: errors.RaybusError) -> float:
         """Take why there is no answer, and return the seconds until the next question; the text stays the same until the last one."""
         is_last = self.times >= webhook.MOST_TIMES
-        end = f"; it was asked {self.times} times, and is asked no more at this step" if is_last else ""
+        end = (
+            f"; it was asked {self.times} times, and is asked no more at this step"
+            if is_last
+            else ""
+        )
         self.reply, self.problem = None, f"{problem}{end}"
         return webhook.pause(self.times)
 
@@ -76,7 +80,10 @@ class _PrometheusInquiry(_Inquiry, kw_only=True):
 
     def take(self, answer: Answer, now: float) -> float:
         value = prometheus.read(answer)
-        self.readings, self.problem = prometheus.after(self.readings, self.gate, value, now=now), None
+        self.readings, self.problem = (
+            prometheus.after(self.readings, self.gate, value, now=now),
+            None,
+        )
         return prometheus.EVERY
 
     def miss(self, problem: errors.RaybusError) -> float:
@@ -99,12 +106,16 @@ class _Upgrade(msgspec.Struct):
 class Inquiries:
     """Asks the servers of the gates of the upgrades of this replica."""
 
-    def __init__(self, kube: Kube, outbound: Outbound, background: Background, clock: Clock) -> None:
+    def __init__(
+        self, kube: Kube, outbound: Outbound, background: Background, clock: Clock
+    ) -> None:
         self._kube = kube
         self._outbound = outbound
         self._background = background
         self._clock = clock
-        self._upgrades = Remembered[str, _Upgrade](most=REMEMBERED, dropped=lambda each: each.inquiries.clear())
+        self._upgrades = Remembered[str, _Upgrade](
+            most=REMEMBERED, dropped=lambda each: each.inquiries.clear()
+        )
         """By the uid of the pending cluster."""
         self._under_way: Counter[str] = Counter()
         """By namespace."""
@@ -117,11 +128,17 @@ class Inquiries:
             self.forget(uid)
             held = _Upgrade(moment=step.moment)
         self._upgrades[uid] = held
-        for gate in held.inquiries.keys() - set(asked):  # those that an edit of the policy removed or changed
+        for gate in held.inquiries.keys() - set(
+            asked
+        ):  # those that an edit of the policy removed or changed
             del held.inquiries[gate]
         found: dict[AnyGate, Result] = {}
         for gate in asked:
-            new = _WebhookInquiry(gate=gate) if isinstance(gate, WebhookGate) else _PrometheusInquiry(gate=gate)
+            new = (
+                _WebhookInquiry(gate=gate)
+                if isinstance(gate, WebhookGate)
+                else _PrometheusInquiry(gate=gate)
+            )
             inquiry = held.inquiries.setdefault(gate, new)
             is_idle = inquiry.task is None or inquiry.task.done()
             if is_idle and not inquiry.is_over and self._clock.monotonic() >= inquiry.due_at:
@@ -149,19 +166,32 @@ class Inquiries:
         inquiry.due_at = self._clock.monotonic() + pause
 
     async def _answer(self, step: Step, gate: AskingGate) -> Answer:
-        if (why := self._outbound.refusal(gate.url, step.namespace)) is not None:  # before a key is read for it
+        if (
+            why := self._outbound.refusal(gate.url, step.namespace)
+        ) is not None:  # before a key is read for it
             raise errors.Unavailable(f"is not asked: {why}")
-        request = await self._signed(step, gate) if isinstance(gate, WebhookGate) else request_of(step, gate)
+        request = (
+            await self._signed(step, gate)
+            if isinstance(gate, WebhookGate)
+            else request_of(step, gate)
+        )
         return await self._outbound.send(request)
 
     async def _signed(self, step: Step, gate: WebhookGate) -> Request:
         body, identity = webhook.question(step, gate), webhook.identity(step, gate)
-        signed = signature.headers(identity, body, key=await self._key(step.namespace), now=self._clock.now())
+        signed = signature.headers(
+            identity, body, key=await self._key(step.namespace), now=self._clock.now()
+        )
         return Request(
             url=gate.url,
             namespace=step.namespace,
             body=body,
-            headers={"Content-Type": "application/json", "User-Agent": "raybus", "Idempotency-Key": identity, **signed},
+            headers={
+                "Content-Type": "application/json",
+                "User-Agent": "raybus",
+                "Idempotency-Key": identity,
+                **signed,
+            },
             most=webhook.LARGEST_ANSWER,
             seconds=webhook.SECONDS,
         )
@@ -177,7 +207,9 @@ class Inquiries:
                 f"is not asked: {where} with the signing key does not exist; create it: {command}"
             ) from problem
         except errors.RaybusError as problem:
-            raise errors.Unavailable(f"is not asked: {where} cannot be read: {problem}") from problem
+            raise errors.Unavailable(
+                f"is not asked: {where} cannot be read: {problem}"
+            ) from problem
         try:
             value = msgspec.json.decode(body, type=Data).data.get(webhook.SECRET_KEY, "")
             return signature.read_key(base64.b64decode(value).decode("ascii"))

@@ -90,9 +90,13 @@ class HttpOutbound:
             raise errors.Unavailable(f"does not answer within {request.seconds:g} s") from problem
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError) as problem:
             cause = type(problem).__name__  # its text may repeat the address
-            if isinstance(problem, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(problem):
+            if isinstance(
+                problem, ssl.SSLCertVerificationError
+            ) or "CERTIFICATE_VERIFY_FAILED" in str(problem):
                 cause = "its certificate is not valid"
-            elif isinstance(problem, httpx.ConnectError) or not (problem.__cause__ or problem.__context__):
+            elif isinstance(problem, httpx.ConnectError) or not (
+                problem.__cause__ or problem.__context__
+            ):
                 cause = "no connection"
             raise errors.Unavailable(f"does not answer ({cause})") from problem
 
@@ -113,7 +117,11 @@ class HttpOutbound:
         )
         async with send as answer:
             body = await untrusted.read(answer.headers, answer.aiter_raw(), most=request.most)
-            return Answer(status=answer.status_code, body=body, retry_after=answer.headers.get("Retry-After", ""))
+            return Answer(
+                status=answer.status_code,
+                body=body,
+                retry_after=answer.headers.get("Retry-After", ""),
+            )
 
     async def _address(self, host: str, port: int) -> Address:
         """Return the address to connect to: of a name with several, one that may be asked."""
@@ -123,7 +131,9 @@ class HttpOutbound:
         found = await self._resolve(host, port)
         usable = [each for each in found if not self._allowed.is_never_asked(each)]
         if found and not usable:
-            raise errors.Unavailable(f"is not asked: {host} is at an address that raybus never asks")
+            raise errors.Unavailable(
+                f"is not asked: {host} is at an address that raybus never asks"
+            )
         if not usable:
             raise errors.Unavailable("has no address")
         return random.choice(usable)  # noqa: S311 - spreads requests, and keeps nothing secret
@@ -146,7 +156,9 @@ async def reached(settings: Settings) -> AsyncGenerator[Outbound]:
     if not settings.gate_targets:
         yield NoOutbound()
         return
-    async with reached_within(Targets(origins=settings.gate_targets, api_server=settings.kubernetes_host)) as found:
+    async with reached_within(
+        Targets(origins=settings.gate_targets, api_server=settings.kubernetes_host)
+    ) as found:
         yield found
 
 
@@ -166,6 +178,8 @@ def client() -> "httpx.AsyncClient":
     import httpx  # noqa: PLC0415  (as above)
 
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    http = httpx.AsyncClient(verify=httpx.create_ssl_context(), limits=limits, trust_env=False, follow_redirects=False)
+    http = httpx.AsyncClient(
+        verify=httpx.create_ssl_context(), limits=limits, trust_env=False, follow_redirects=False
+    )
     http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
     return http

@@ -171,7 +171,11 @@ def read(name: str, spec: Json, *, strict: bool = True) -> UpgradePolicy:
     """Return the policy that a spec states; `PolicyError` for one that cannot be meant, or a strict one with unknown fields."""
     problems: list[str] = []
     found = Fields(spec, "spec", problems, strict=strict)
-    warm_up, mirror, preview = found.section("warmUp"), found.section("mirror"), found.section("preview")
+    warm_up, mirror, preview = (
+        found.section("warmUp"),
+        found.section("mirror"),
+        found.section("preview"),
+    )
     policy = UpgradePolicy(
         name=name,
         steps=_steps(found, problems),
@@ -182,7 +186,8 @@ def read(name: str, spec: Json, *, strict: bool = True) -> UpgradePolicy:
         warm_up=warm_up and warm_up.read(_warm_up),
         mirror=mirror and mirror.read(_mirror),
         preview=Preview() if preview is None else preview.read(_preview),
-        applies_edits_at_once=found.choice("applyEdits", ApplyEdits, ApplyEdits.NEXT_UPGRADE) is ApplyEdits.AT_ONCE,
+        applies_edits_at_once=found.choice("applyEdits", ApplyEdits, ApplyEdits.NEXT_UPGRADE)
+        is ApplyEdits.AT_ONCE,
     )
     found.close()
     if problems:
@@ -193,7 +198,9 @@ def read(name: str, spec: Json, *, strict: bool = True) -> UpgradePolicy:
 def recorded(name: str, uid: str, generation: int, spec: Json) -> str:
     """Return the text of the record, at most `LARGEST_RECORD` long; `PolicyError` for a spec that cannot be meant."""
     read(name, spec)
-    return msgspec.json.encode(Recorded(name=name, uid=uid, generation=generation, spec=spec)).decode()
+    return msgspec.json.encode(
+        Recorded(name=name, uid=uid, generation=generation, spec=spec)
+    ).decode()
 
 
 def is_edited(held: Recorded, stored: Stored) -> bool:
@@ -207,7 +214,11 @@ def record_of(cluster: RayCluster) -> Recorded | None:
     if text is None or len(text) > LARGEST_RECORD:
         return None
     found = annotation_record.decode(text, Recorded)
-    return None if found is None or kubernetes_syntax.dns_1123_subdomain_problems(found.name) else found
+    return (
+        None
+        if found is None or kubernetes_syntax.dns_1123_subdomain_problems(found.name)
+        else found
+    )
 
 
 def of_cluster(cluster: RayCluster) -> UpgradePolicy | None:
@@ -234,7 +245,11 @@ def of_upgrade(active: str, pending: RayCluster | None) -> UpgradePolicy | None:
 
 def step_at(policy: UpgradePolicy, weight: int) -> Step | None:
     """Return the last step that a weight has reached, None before the first."""
-    return max((each for each in policy.steps if each.weight <= weight), key=lambda each: each.weight, default=None)
+    return max(
+        (each for each in policy.steps if each.weight <= weight),
+        key=lambda each: each.weight,
+        default=None,
+    )
 
 
 def is_stop(policy: UpgradePolicy, weight: int, aim: int | None = None) -> bool:
@@ -263,7 +278,9 @@ def longest_hold(policy: UpgradePolicy) -> timedelta:
     return max((each.hold for each in policy.steps), default=NO_TIME)
 
 
-def pause(policy: UpgradePolicy, cluster: str, weight: int, approved: Approval | None) -> str | None:
+def pause(
+    policy: UpgradePolicy, cluster: str, weight: int, approved: Approval | None
+) -> str | None:
     """Return why an upgrade to this cluster waits for its user at a weight; None where it does not, or they let it go on."""
     is_paused = any(each.weight == weight and each.pauses for each in policy.steps)
     if not is_paused and (policy.auto_promote or weight < WHOLE):
@@ -280,7 +297,10 @@ def _steps(spec: Fields, problems: Sequence[str]) -> tuple[Step, ...]:
         return steps
     for part, step, before in zip(parts[1:], steps[1:], steps[:-1], strict=True):
         if step.weight <= before.weight:
-            part.note("weight", f"{step.weight} is not above the weight {before.weight} of the step before")
+            part.note(
+                "weight",
+                f"{step.weight} is not above the weight {before.weight} of the step before",
+            )
     if steps and steps[-1].weight != WHOLE:
         parts[-1].note("weight", f"{steps[-1].weight} is not 100; the last step takes all traffic")
     return steps
@@ -294,7 +314,9 @@ def _step(part: Fields) -> Step:
 
 def _warm_up(part: Fields) -> WarmUp:
     legal = "an absolute path of letters, digits and -._~!$&'()*+,;=:@?, without '..' and '//'"
-    path = part.text("path", lambda text: bool(PATH.fullmatch(text)) and not _CLIMBS.search(text), legal, "/")
+    path = part.text(
+        "path", lambda text: bool(PATH.fullmatch(text)) and not _CLIMBS.search(text), legal, "/"
+    )
     return WarmUp(
         requests=part.number("requests", 1, MOST_WARM_UP),
         path=path,

@@ -74,7 +74,9 @@ def query(step: Step, gate: PrometheusGate) -> str:
         "activeCluster": step.old,
         "pendingCluster": step.new,
     }
-    return PLACEHOLDER.sub(lambda found: "$" if found[1] is None else names.get(found[1], found[0]), gate.query)
+    return PLACEHOLDER.sub(
+        lambda found: "$" if found[1] is None else names.get(found[1], found[0]), gate.query
+    )
 
 
 def read(answer: Answer) -> float:
@@ -112,7 +114,9 @@ def _value(data: _Data) -> str:
     if len(found) > 1:
         raise errors.Unavailable(f"answered more than one value; {_AGGREGATE}")
     if found[0].value is None:
-        raise errors.Unavailable("answered a histogram; have the query return a number, as by histogram_quantile(...)")
+        raise errors.Unavailable(
+            "answered a histogram; have the query return a number, as by histogram_quantile(...)"
+        )
     return found[0].value[1]
 
 
@@ -126,11 +130,22 @@ def result(gate: PrometheusGate, readings: Readings, problem: str | None, *, now
     value, beyond = readings.value, readings.beyond
     if problem is not None or value is None:
         return gates.unanswered(gate, problem)
-    outcome, text = Outcome.PASS, f"{value:.6g}, at {'least' if gate.max is None else 'most'} {gate.limit:.6g} allowed"
+    outcome, text = (
+        Outcome.PASS,
+        f"{value:.6g}, at {'least' if gate.max is None else 'most'} {gate.limit:.6g} allowed",
+    )
     if beyond >= EVIDENCE:
         outcome, text = Outcome.FAIL, f"{text}, {EVIDENCE} times one after another"
     elif now > readings.at + FRESH:
-        outcome, text = Outcome.INCONCLUSIVE, f"the last value of {gate.host} is older than {FRESH:g} s"
+        outcome, text = (
+            Outcome.INCONCLUSIVE,
+            f"the last value of {gate.host} is older than {FRESH:g} s",
+        )
     elif beyond:
-        outcome, text = Outcome.INCONCLUSIVE, f"{text}, {beyond} of the {EVIDENCE} times that fail the gate"
-    return Result(gate=gate, outcome=outcome, value=value, limit=gate.limit, text=f"{gate.title}: {text}")
+        outcome, text = (
+            Outcome.INCONCLUSIVE,
+            f"{text}, {beyond} of the {EVIDENCE} times that fail the gate",
+        )
+    return Result(
+        gate=gate, outcome=outcome, value=value, limit=gate.limit, text=f"{gate.title}: {text}"
+    )

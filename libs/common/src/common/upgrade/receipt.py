@@ -70,7 +70,9 @@ class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 
 def receipt_of(service: RayService) -> Receipt | None:
     """Return the receipt that a RayService has, of its last upgrade."""
-    return annotation_record.decode(service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt)
+    return annotation_record.decode(
+        service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt
+    )
 
 
 def span(since: datetime, until: datetime) -> int:

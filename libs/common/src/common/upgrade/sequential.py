@@ -64,24 +64,33 @@ def highest_rate(count: int, total: int, alpha: float) -> float:
 
 def is_bound(below: int, total: int, quantile: float, alpha: float) -> bool:
     """Return whether so many observations below a duration show that it is above the quantile."""
-    return below > quantile * total and log_ratio(below, total, quantile, _OF_BOUNDS) > -math.log(alpha)
+    return below > quantile * total and log_ratio(below, total, quantile, _OF_BOUNDS) > -math.log(
+        alpha
+    )
 
 
 @lru_cache(maxsize=1024)
 def requests_for_a_bound(quantile: float, alpha: float) -> int:
     """Return the fewest observations that bound a quantile, if all are below the bound."""
-    return bisect_left(range(1, 100_000), 1, key=lambda total: is_bound(total, total, quantile, alpha)) + 1
+    return (
+        bisect_left(range(1, 100_000), 1, key=lambda total: is_bound(total, total, quantile, alpha))
+        + 1
+    )
 
 
 def lowest_found(total: int, allowed: float, alpha: float) -> float | None:
     """Return about the lowest rate of which so many requests exclude the allowed one in 9 of 10 cases; None for too few requests."""
     counts = range(total + 1)
-    count = bisect_left(counts, -math.log(alpha), key=lambda beyond: evidence(beyond, total, allowed))
+    count = bisect_left(
+        counts, -math.log(alpha), key=lambda beyond: evidence(beyond, total, allowed)
+    )
     if count > total:
         return None
     low, high = count / total, 1.0
     for _ in range(_HALVINGS):
         rate = (low + high) / 2
-        least = total * rate - _NINE_OF_TEN * math.sqrt(total * rate * (1 - rate))  # of a normal distribution
+        least = total * rate - _NINE_OF_TEN * math.sqrt(
+            total * rate * (1 - rate)
+        )  # of a normal distribution
         low, high = (low, rate) if least >= count else (rate, high)
     return high

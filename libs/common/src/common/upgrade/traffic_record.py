@@ -125,13 +125,18 @@ def of_route(route: Route | None) -> Record:
 
 def of_status(service: RayService) -> Record:
     """Return the mirror of the record in a status; an empty one where it was overwritten."""
-    held = ((service.status.active_service_status, WHOLE), (service.status.pending_service_status, 0))
+    held = (
+        (service.status.active_service_status, WHOLE),
+        (service.status.pending_service_status, 0),
+    )
     try:
         return Record(
             clusters={
                 each.ray_cluster_name: Share(
                     capacity=each.target_capacity,
-                    weight=unset if each.traffic_routed_percent is None else each.traffic_routed_percent,
+                    weight=unset
+                    if each.traffic_routed_percent is None
+                    else each.traffic_routed_percent,
                     moved_at=each.last_traffic_migrated_time,
                 )
                 for each, unset in held
@@ -146,6 +151,11 @@ def weight_of(route: Route | None, service: str) -> int:
     """Return the weight that a route gives to a Service, 0 when it has none; of several rules the highest."""
     rules = route.spec.rules if route is not None else ()
     held = (
-        (1 if ref.weight is None else ref.weight for ref in rule.backend_refs if ref.name == service) for rule in rules
+        (
+            1 if ref.weight is None else ref.weight
+            for ref in rule.backend_refs
+            if ref.name == service
+        )
+        for rule in rules
     )
     return max(map(sum, held), default=0)

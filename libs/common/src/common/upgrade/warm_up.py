@@ -32,7 +32,9 @@ class WarmUps:
     def __init__(self, serve: ServeApi, background: Background) -> None:
         self._serve = serve
         self._background = background
-        self._runs = Remembered[str, _Run](most=REMEMBERED, dropped=lambda each: each.task and each.task.cancel())
+        self._runs = Remembered[str, _Run](
+            most=REMEMBERED, dropped=lambda each: each.task and each.task.cancel()
+        )
         """By the uid of the cluster."""
 
     async def of(self, uid: str, proxies: Sequence[Target], asked: WarmUp) -> WarmUpProgress:
@@ -51,7 +53,9 @@ class WarmUps:
         """Drop what is known of a cluster's warm-up, and end it."""
         self._runs.pop(uid, None)
 
-    async def _run(self, progress: WarmUpProgress, proxies: Sequence[Target], asked: WarmUp) -> None:
+    async def _run(
+        self, progress: WarmUpProgress, proxies: Sequence[Target], asked: WarmUp
+    ) -> None:
         left = iter(range(progress.wanted))
 
         async def send() -> None:
@@ -61,7 +65,9 @@ class WarmUps:
                 try:
                     await self._serve.call(proxies[number % len(proxies)], asked.path)
                 except errors.RaybusError as problem:
-                    progress.problem = f"request {number + 1} of the warm-up was not answered: {problem}"
+                    progress.problem = (
+                        f"request {number + 1} of the warm-up was not answered: {problem}"
+                    )
                     return
                 progress.answered += 1
 

@@ -114,7 +114,10 @@ def step_of(  # noqa: PLR0913  (what an upgrade is known by)
     """Return the moment of an upgrade at which its pending cluster has a weight."""
     meta = service.metadata
     backend = names.serve_service if strategy is Strategy.STEPS else names.head_service
-    held = {"active": (active, backend(active.metadata.name)), "pending": (pending, backend(pending.metadata.name))}
+    held = {
+        "active": (active, backend(active.metadata.name)),
+        "pending": (pending, backend(pending.metadata.name)),
+    }
     if policy.preview.service:
         held["preview"] = (pending, names.preview_service(meta.name))
     addresses = {
@@ -177,7 +180,9 @@ def read(answer: Answer) -> Reply:
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise errors.Unavailable(f"did not answer {legal}") from problem
     if found.result not in _RESULTS:
-        raise errors.Unavailable(f"did not answer {legal}: the result is {untrusted.clipped(found.result, 20)!r}")
+        raise errors.Unavailable(
+            f"did not answer {legal}: the result is {untrusted.clipped(found.result, 20)!r}"
+        )
     return Reply(result=found.result, text=quoted(found.text))
 
 

@@ -16,7 +16,14 @@ import msgspec
 
 from common import labels, names
 from common.annotation_record import EARLIEST
-from common.api.gateway import Gateway, HttpRoute, RoutingCode, RoutingProblem, gateway_problem, route_problem
+from common.api.gateway import (
+    Gateway,
+    HttpRoute,
+    RoutingCode,
+    RoutingProblem,
+    gateway_problem,
+    route_problem,
+)
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from common.errors import Problem
@@ -82,11 +89,15 @@ def gateway_trouble(
             hint = ""  # a Gateway of a class that no controller serves is never accepted
             if gateway is not None and problem.code is RoutingCode.NOT_ACCEPTED:
                 hint = f" (gatewayClassName {gateway.spec.gateway_class_name}: does a controller serve it?)"
-            return msgspec.structs.replace(problem, message=f"Gateway {namespace}/{name} {problem.message}{hint}")
+            return msgspec.structs.replace(
+                problem, message=f"Gateway {namespace}/{name} {problem.message}{hint}"
+            )
     return None
 
 
-def route_trouble(service: RayService, route: HttpRoute | None, clusters: Iterable[str] = ()) -> RoutingProblem | None:
+def route_trouble(
+    service: RayService, route: HttpRoute | None, clusters: Iterable[str] = ()
+) -> RoutingProblem | None:
     """Return why the traffic does not follow the route as it is now, with its name; `clusters` are those that exist."""
     where = f"HTTPRoute {service.metadata.namespace}/{name_of(service)}"
     if route is None:
@@ -96,7 +107,9 @@ def route_trouble(service: RayService, route: HttpRoute | None, clusters: Iterab
         own, status = own_backends(service, clusters, (route,)), service.status
         roles = (status.active_service_status, status.pending_service_status)
         if rules_of(route, own):
-            problem = crowded(route, own, max(1, sum(bool(each.ray_cluster_name) for each in roles)))
+            problem = crowded(
+                route, own, max(1, sum(bool(each.ray_cluster_name) for each in roles))
+            )
         else:
             need = f"one with a backendRef to Service {names.serve_service(service.metadata.name)}"
             text = f"has no rule for this service: add a rule without backendRefs, or {need}"
@@ -119,7 +132,11 @@ def refusal(service: RayService, route: HttpRoute) -> RoutingProblem | None:
     if holder != service.metadata.name and traffic_record.ANNOTATION in route.metadata.annotations:
         text = f"carries the traffic of RayService {holder}; a route carries that of one"
         return Problem(RoutingCode.IN_USE, text)
-    return None if service.metadata.name in _permitted(route.metadata) else _not_permitted(service, route)
+    return (
+        None
+        if service.metadata.name in _permitted(route.metadata)
+        else _not_permitted(service, route)
+    )
 
 
 def not_ours(service: ObjectMeta, have: ObjectMeta) -> RoutingProblem | None:
@@ -137,7 +154,9 @@ def record_of(service: RayService, routes: Iterable[HttpRoute | None]) -> Record
     newest does not name any more has nothing, whatever the mirror still has.
     """
     held = [each for each in _records(service, routes) if each.clusters]
-    return max(held, key=lambda each: each.changed_at or EARLIEST, default=None) or traffic_record.of_status(service)
+    return max(
+        held, key=lambda each: each.changed_at or EARLIEST, default=None
+    ) or traffic_record.of_status(service)
 
 
 def own_backends(
@@ -154,19 +173,33 @@ def own_backends(
 def rules_of(route: HttpRoute, own: Set[str]) -> tuple[int, ...]:
     """Return the positions of the rules of a user's route that send requests to a RayService with these backends."""
     rules = route.spec.rules
-    ours = tuple(index for index, rule in enumerate(rules) if any(each.name in own for each in rule.backend_refs))
-    redirects = [any(each.get("type") == "RequestRedirect" for each in rule.filters) for rule in rules]
-    bare = tuple(index for index, rule in enumerate(rules) if not rule.backend_refs and not redirects[index])
+    ours = tuple(
+        index
+        for index, rule in enumerate(rules)
+        if any(each.name in own for each in rule.backend_refs)
+    )
+    redirects = [
+        any(each.get("type") == "RequestRedirect" for each in rule.filters) for rule in rules
+    ]
+    bare = tuple(
+        index for index, rule in enumerate(rules) if not rule.backend_refs and not redirects[index]
+    )
     return ours or bare or ((0,) if redirects == [False] else ())
 
 
 def is_overwritten(route: HttpRoute, own: Set[str]) -> bool:
     """Return whether another writer replaced our backends: weights and record are written in one request, and do not agree."""
     shares = traffic_record.of_route(route).clusters
-    wanted = {names.serve_service(name): share.weight for name, share in shares.items() if share.weight}
+    wanted = {
+        names.serve_service(name): share.weight for name, share in shares.items() if share.weight
+    }
     rules = route.spec.rules
     held = [
-        {each.name: each.weight for each in rules[index].backend_refs if each.name in own and each.weight != 0}
+        {
+            each.name: each.weight
+            for each in rules[index].backend_refs
+            if each.name in own and each.weight != 0
+        }
         for index in rules_of(route, own)
     ]
     return bool(wanted and held) and wanted not in held
@@ -204,7 +237,13 @@ def _not_permitted(service: RayService, route: HttpRoute) -> RoutingProblem:
     """Return that the owner of a route did not agree, with the command by which they do."""
     name, meta, held = service.metadata.name, route.metadata, _permitted(route.metadata)
     is_there = labels.ROUTE_PERMITS in meta.annotations
-    kept = [",".join(held)] if 0 < len(held) <= _LISTED else ["<the names that it has>"] if held else []
+    kept = (
+        [",".join(held)]
+        if 0 < len(held) <= _LISTED
+        else ["<the names that it has>"]
+        if held
+        else []
+    )
     command = f"kubectl annotate {HTTP_ROUTE.kind.lower()} {meta.name} -n {meta.namespace}"
     text = (
         f"may not be used: its annotation {labels.ROUTE_PERMITS} "

@@ -48,12 +48,18 @@ class _Cluster(msgspec.Struct):
     """The counters of each node at its last read."""
     answered: Sample = {}
 
-    def add(self, read: Mapping[str, Sample], *, nodes: Nodes, is_new: bool, from_beginning: bool) -> None:
+    def add(
+        self, read: Mapping[str, Sample], *, nodes: Nodes, is_new: bool, from_beginning: bool
+    ) -> None:
         """Count what was answered since the last read, unless the weights changed meanwhile.
 
         Of a node that was never read before, nothing is known to be new, unless all that it ever answered counts.
         """
-        new = [request_metrics.difference(each, self.last[uid]) for uid, each in read.items() if uid in self.last]
+        new = [
+            request_metrics.difference(each, self.last[uid])
+            for uid, each in read.items()
+            if uid in self.last
+        ]
         if from_beginning:
             new += (each for uid, each in read.items() if uid not in self.last)
         self.answered = {} if is_new else request_metrics.total((self.answered, *new))
@@ -86,7 +92,9 @@ class _Upgrade(msgspec.Struct):
         self.recent = tuple(
             Window(
                 number=number,
-                active=active if self.is_whole else request_metrics.difference(active, active_before),
+                active=active
+                if self.is_whole
+                else request_metrics.difference(active, active_before),
                 pending=request_metrics.difference(pending, pending_before),
             )
             for number, (active_before, pending_before) in self.marks.items()
@@ -134,7 +142,9 @@ class Windows:
             held.task = await self._background.start(self._read(held, active, pending))
         if not held.is_read:
             return None
-        return Window(active=held.active.answered, pending=held.pending.answered, recent=held.recent)
+        return Window(
+            active=held.active.answered, pending=held.pending.answered, recent=held.recent
+        )
 
     def forget(self, uid: str) -> None:
         """Drop what is known of an upgrade."""
@@ -145,7 +155,9 @@ class Windows:
         for cluster, nodes in ((held.pending, pending), (held.active, active)):
             read = await self._samples(sorted(nodes.items())[:MOST_NODES])
             is_over = cluster is held.active and held.is_whole  # it answers nothing any more
-            from_beginning = held.is_unused if cluster is held.pending else is_over and not cluster.last
+            from_beginning = (
+                held.is_unused if cluster is held.pending else is_over and not cluster.last
+            )
             is_new = held.moved_at != moved_at and not is_over
             cluster.add(read, nodes=nodes, is_new=is_new, from_beginning=from_beginning)
         if held.moved_at == moved_at:
@@ -157,7 +169,9 @@ class Windows:
         for first in range(0, len(nodes), AT_ONCE):
             batch = nodes[first : first + AT_ONCE]
             async with asyncio.TaskGroup() as group:
-                asked = [(uid, group.create_task(self._serve.metrics(node, uid))) for uid, node in batch]
+                asked = [
+                    (uid, group.create_task(self._serve.metrics(node, uid))) for uid, node in batch
+                ]
             read = ((uid, each.result()) for uid, each in asked)
             samples = ((uid, request_metrics.parse(each)) for uid, each in read if each is not None)
             found |= {uid: each for uid, each in samples if each is not None}

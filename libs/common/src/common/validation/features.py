@@ -9,7 +9,12 @@ from typing import Final
 from common import labels, pod_json
 from common.api import kubernetes_syntax
 from common.api.opaque import Body
-from common.api.ray_cluster import CollectorOptions, GcsFaultToleranceOptions, PolicyRules, RayCluster
+from common.api.ray_cluster import (
+    CollectorOptions,
+    GcsFaultToleranceOptions,
+    PolicyRules,
+    RayCluster,
+)
 from common.feature_gates import Gate, Gates
 from common.ray import cluster_traits as traits
 
@@ -36,7 +41,10 @@ _BY_OPERATOR: Final = "when tlsOptions is set - the operator manages TLS configu
 def of_fault_tolerance(cluster: RayCluster, gates: Gates) -> Iterator[str]:
     """Yield what is wrong with the options, and with what is set beside them."""
     options, annotations = cluster.spec.gcs_fault_tolerance_options, cluster.metadata.annotations
-    params, head = traits.start_params(cluster.spec.head_group_spec), cluster.spec.head_group_spec.template
+    params, head = (
+        traits.start_params(cluster.spec.head_group_spec),
+        cluster.spec.head_group_spec.template,
+    )
     if options is not None and annotations.get(labels.FT_ENABLED):  # S16
         yield (
             "ray.io/ft-enabled annotation and GcsFaultToleranceOptions are both set. "
@@ -51,9 +59,21 @@ def of_fault_tolerance(cluster: RayCluster, gates: Gates) -> Iterator[str]:
         namespace = annotations.get(labels.EXTERNAL_STORAGE_NAMESPACE)
         for is_set, what, field in (  # S18-S21
             (params.get("redis-password"), "`redis-password` in rayStartParams", "RedisPassword"),
-            (_has_env(head, "REDIS_PASSWORD"), "`REDIS_PASSWORD` env var in head Pod", "RedisPassword"),
-            (_has_env(head, "RAY_REDIS_ADDRESS"), "`RAY_REDIS_ADDRESS` env var in head Pod", "RedisAddress"),
-            (namespace, "`ray.io/external-storage-namespace` annotation", "ExternalStorageNamespace"),
+            (
+                _has_env(head, "REDIS_PASSWORD"),
+                "`REDIS_PASSWORD` env var in head Pod",
+                "RedisPassword",
+            ),
+            (
+                _has_env(head, "RAY_REDIS_ADDRESS"),
+                "`RAY_REDIS_ADDRESS` env var in head Pod",
+                "RedisAddress",
+            ),
+            (
+                namespace,
+                "`ray.io/external-storage-namespace` annotation",
+                "ExternalStorageNamespace",
+            ),
         ):
             if is_set:
                 yield f"cannot set {what} when GcsFaultToleranceOptions is enabled - use GcsFaultToleranceOptions.{field} instead"
@@ -85,15 +105,29 @@ def _of_backend(options: GcsFaultToleranceOptions, head: Body, gates: Gates) -> 
     ):
         if is_set:
             yield f"cannot set GcsFaultToleranceOptions.{field} when backend is 'rocksdb'"
-    given = () if storage is None else (storage.size, storage.storage_class_name, storage.access_modes or None)
+    given = (
+        ()
+        if storage is None
+        else (storage.size, storage.storage_class_name, storage.access_modes or None)
+    )
     if storage is not None and storage.claim_name and any(each is not None for each in given):
         yield "GcsFaultToleranceOptions.Storage.ClaimName is mutually exclusive with size, storageClassName, and accessModes"
     has_storage = _has_env(head, "RAY_gcs_storage") or _has_env(head, "RAY_gcs_storage_path")
-    has_mount = pod_json.has_mount(pod_json.ray_container(head), name="gcs-storage", path="/data/gcs")
+    has_mount = pod_json.has_mount(
+        pod_json.ray_container(head), name="gcs-storage", path="/data/gcs"
+    )
     has_volume = pod_json.named(pod_json.spec(head), "volumes", "gcs-storage") is not None
     for is_set, what, they in (
-        (has_storage, "`RAY_gcs_storage` or `RAY_gcs_storage_path` env var in head Pod", "these are"),
-        (has_mount, 'a volume mount named "gcs-storage" or mounted at /data/gcs in the head container', "it is"),
+        (
+            has_storage,
+            "`RAY_gcs_storage` or `RAY_gcs_storage_path` env var in head Pod",
+            "these are",
+        ),
+        (
+            has_mount,
+            'a volume mount named "gcs-storage" or mounted at /data/gcs in the head container',
+            "it is",
+        ),
         (has_volume, 'a volume named "gcs-storage" in the head Pod', "it is"),
     ):
         if is_set:
@@ -116,7 +150,10 @@ def of_history_server(cluster: RayCluster, gates: Gates) -> Iterator[str]:
         return
     yield from _of_collector(options.collector_options)  # S34
     pods = [("head", cluster.spec.head_group_spec.template)]  # S35-S36
-    pods += [(f"worker group {group.group_name}", group.template) for group in traits.worker_groups(cluster)]
+    pods += [
+        (f"worker group {group.group_name}", group.template)
+        for group in traits.worker_groups(cluster)
+    ]
     for pod, template in pods:
         if pod_json.named(pod_json.spec(template), "containers", COLLECTOR) is not None:
             yield (
@@ -151,7 +188,11 @@ def _of_collector(options: CollectorOptions) -> Iterator[str]:
 def _of_azure(mode: str, given: set[str]) -> Iterator[str]:
     connection, account = "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT_URL"
     when = "environment variable must be set when STORAGE_BACKEND is AZUREBLOB"
-    needed = {"connection_string": connection, "workload_identity": account, "default": account}.get(mode)
+    needed = {
+        "connection_string": connection,
+        "workload_identity": account,
+        "default": account,
+    }.get(mode)
     if needed is None and given.isdisjoint({connection, account}):
         yield f"either {connection} or {account} {when}"
     if needed is not None and needed not in given:
@@ -164,7 +205,11 @@ def of_authentication(cluster: RayCluster) -> Iterator[str]:
     has_token, by_kubernetes = traits.has_token_auth(cluster), traits.has_kubernetes_auth(cluster)
     if has_token:  # S37-S39
         yield from traits.version_problems(version, _TOKEN_SINCE, "authOptions.mode is 'token' but")
-    if by_kubernetes and has_token and not traits.is_version_at_least(version, _KUBERNETES_TOKEN_SINCE):  # S40
+    if (
+        by_kubernetes
+        and has_token
+        and not traits.is_version_at_least(version, _KUBERNETES_TOKEN_SINCE)
+    ):  # S40
         yield f"authOptions.enableK8sTokenAuth is enabled but minimum Ray version is 2.55.0, got {version}"
     if by_kubernetes and has_token and options is not None and options.secret_name:  # S41
         yield "authOptions.enableK8sTokenAuth is enabled and authOptions.secretName is also set"
@@ -211,7 +256,10 @@ def of_tls(cluster: RayCluster, gates: Gates) -> Iterator[str]:
     if cluster.spec.tls_options.enabled is not True:
         return
     pods = [("head Pod", cluster.spec.head_group_spec.template)]  # S46
-    pods += [(f'worker group "{group.group_name}"', group.template) for group in traits.worker_groups(cluster)]
+    pods += [
+        (f'worker group "{group.group_name}"', group.template)
+        for group in traits.worker_groups(cluster)
+    ]
     for pod, template in pods:
         yield from _overridden(pod_json.ray_container(template), pod, pod, "automatically")
     if (options := cluster.spec.autoscaler_options) is not None:

@@ -34,7 +34,11 @@ def metadata(cluster: RayCluster) -> str | None:
     if len(cluster.metadata.name) > LONGEST_NAME:
         return f"RayCluster name should be no more than {LONGEST_NAME} characters"
     problems = kubernetes_syntax.dns_1035_problems(cluster.metadata.name)
-    return f"RayCluster name should be a valid DNS1035 label: [{' '.join(problems)}]" if problems else None
+    return (
+        f"RayCluster name should be a valid DNS1035 label: [{' '.join(problems)}]"
+        if problems
+        else None
+    )
 
 
 def spec(cluster: RayCluster, gates: Gates) -> str | None:
@@ -115,7 +119,9 @@ def _of_workers(cluster: RayCluster, group: WorkerGroupSpec) -> Iterator[str]:
             "in the head pod if using KubeRay < 1.4.0)"
         )
     if priority:  # S15a-S15c
-        yield from traits.version_problems(cluster.spec.ray_version, _PRIORITY_SINCE, f"{name}: priority is set, but")
+        yield from traits.version_problems(
+            cluster.spec.ray_version, _PRIORITY_SINCE, f"{name}: priority is set, but"
+        )
     if priority and not _has_autoscaler_v2(cluster):  # S15d
         yield (
             f"{name}: priority is set to {priority}, but autoscaler v2 is not enabled. "
@@ -132,9 +138,14 @@ def _shape(name: str, group: RayGroup) -> Iterator[str]:
     found: list[str] = []
     for key, value in sorted((group.labels or {}).items()):
         start = f"invalid label key for {name} group: '{key}'"
-        found += [f"{start}, error: {problem}" for problem in kubernetes_syntax.label_key_problems(key)]
+        found += [
+            f"{start}, error: {problem}" for problem in kubernetes_syntax.label_key_problems(key)
+        ]
         start = f"invalid label value for key '{key}' in {name} group: '{value}'"
-        found += [f"{start}, error: {problem}" for problem in kubernetes_syntax.label_value_problems(value)]
+        found += [
+            f"{start}, error: {problem}"
+            for problem in kubernetes_syntax.label_value_problems(value)
+        ]
     if found:
         yield "; ".join(found)
 
@@ -149,7 +160,9 @@ def of_autoscaling(cluster: RayCluster, gates: Gates) -> Iterator[str]:
     options, is_on = cluster.spec.autoscaler_options, traits.is_autoscaling(cluster)
     version = traits.autoscaler_version(cluster) if is_on else None
     env = traits.head_env_value(cluster, traits.AUTOSCALER_V2_ENV)
-    suspended = next((group.group_name for group in traits.worker_groups(cluster) if group.suspend), None)
+    suspended = next(
+        (group.group_name for group in traits.worker_groups(cluster) if group.suspend), None
+    )
     if suspended is not None and Gate.DELETION_POLICY not in gates:  # S24
         yield f"worker group {suspended} can be suspended only when the RayJobDeletionPolicy feature gate is enabled"
     if not is_on and env in {"1", "true"}:  # S25
@@ -201,7 +214,11 @@ def of_references(cluster: RayCluster) -> Iterator[str]:
     KubeRay has no such rules. Its client puts names into the path of a request; a pod that uses an illegal name never starts. The API
     server holds amounts to a pattern, which admits `1e5000` and a number of any length.
     """
-    spec, head, storage = cluster.spec, cluster.spec.head_group_spec.template, traits.embedded_storage(cluster)
+    spec, head, storage = (
+        cluster.spec,
+        cluster.spec.head_group_spec.template,
+        traits.embedded_storage(cluster),
+    )
     secret = spec.auth_options and spec.auth_options.secret_name
     account = pod_json.text(pod_json.spec(head), "serviceAccountName")
     for field, kind, name in (

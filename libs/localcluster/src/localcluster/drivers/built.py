@@ -88,7 +88,9 @@ async def _image_files(request: Request, programs: Binaries, progress: Progress)
     return await _images(targets, request, programs, progress)
 
 
-async def _images(targets: Sequence[str], request: Request, programs: Binaries, progress: Progress) -> list[Path]:
+async def _images(
+    targets: Sequence[str], request: Request, programs: Binaries, progress: Progress
+) -> list[Path]:
     checkout = request.settings.checkout
     archives = await asyncio.to_thread(
         builder.ensure, targets, progress=progress, files=programs.paths, checkout=checkout

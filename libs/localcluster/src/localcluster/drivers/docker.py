@@ -31,9 +31,18 @@ class Kind(Driver):
         if layout.name not in clusters.split():
             with progress.step("creating the kind cluster", estimate=90):
                 flags = ["--name", layout.name, "--image", _KIND_IMAGE, "--wait", "120s"]
-                await _kind("creating the cluster", "create", "cluster", *flags, "--kubeconfig", str(layout.kubeconfig))
+                await _kind(
+                    "creating the cluster",
+                    "create",
+                    "cluster",
+                    *flags,
+                    "--kubeconfig",
+                    str(layout.kubeconfig),
+                )
         if request.gateway:
-            progress.report("kind runs without Envoy Gateway: install a Gateway API controller if you need routes.")
+            progress.report(
+                "kind runs without Envoy Gateway: install a Gateway API controller if you need routes."
+            )
         return await _recorded(request, DriverName.KIND)
 
     @override
@@ -47,7 +56,14 @@ class Kind(Driver):
     async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
         """Load image archives into the node."""
         for archive in archives:
-            await _kind(f"loading {archive.name}", "load", "image-archive", str(archive), "--name", record.name)
+            await _kind(
+                f"loading {archive.name}",
+                "load",
+                "image-archive",
+                str(archive),
+                "--name",
+                record.name,
+            )
         return _tags(archives)
 
     @override
@@ -72,7 +88,10 @@ class K3s(Driver):
         layout = request.layout
         await need_docker(DriverName.K3S)
         known = driver.read(layout)
-        if known is not None and (await processes.run(["docker", "inspect", layout.name])).code == 0:
+        if (
+            known is not None
+            and (await processes.run(["docker", "inspect", layout.name])).code == 0
+        ):
             return known
         with progress.step("starting K3s", estimate=40):
             text = _start(layout.name)
@@ -91,8 +110,20 @@ class K3s(Driver):
     async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
         """Import image archives into the container's containerd."""
         for archive in archives:
-            await processes.must("copying the image", ["docker", "cp", str(archive), f"{record.name}:/image.tar"])
-            argv = ["docker", "exec", record.name, "ctr", "--namespace", "k8s.io", "images", "import", "/image.tar"]
+            await processes.must(
+                "copying the image", ["docker", "cp", str(archive), f"{record.name}:/image.tar"]
+            )
+            argv = [
+                "docker",
+                "exec",
+                record.name,
+                "ctr",
+                "--namespace",
+                "k8s.io",
+                "images",
+                "import",
+                "/image.tar",
+            ]
             await processes.must(f"importing {archive.name}", argv)
         return _tags(archives)
 
@@ -108,7 +139,9 @@ def _start(name: str) -> str:
         module: Any = importlib.import_module("testcontainers.k3s")
         core: Any = importlib.import_module("testcontainers.core.config")
     except ImportError as error:
-        raise ClusterError("the driver 'k3s' needs the package testcontainers: pip install testcontainers") from error
+        raise ClusterError(
+            "the driver 'k3s' needs the package testcontainers: pip install testcontainers"
+        ) from error
     core.testcontainers_config.ryuk_disabled = True
     container: Any = module.K3SContainer(image=_K3S_IMAGE).with_name(name)
     container.start()
@@ -119,7 +152,14 @@ async def _recorded(request: Request, chosen: DriverName) -> Record:
     """Apply our CRDs to a cluster that others made, and note how it is reached; kubectl knows every way of authentication."""
     layout = request.layout
     if request.crds is not None:
-        argv = ["kubectl", "--kubeconfig", str(layout.kubeconfig), "apply", "--server-side", "--filename"]
+        argv = [
+            "kubectl",
+            "--kubeconfig",
+            str(layout.kubeconfig),
+            "apply",
+            "--server-side",
+            "--filename",
+        ]
         await processes.must("applying the CRDs", [*argv, str(request.crds)])
     known = Record(
         name=layout.name,

@@ -53,7 +53,9 @@ class Existing(Driver):
     @override
     async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
         """Refuse: we cannot reach the nodes of a foreign cluster."""
-        raise MisuseError("images cannot be loaded into an existing cluster; push them to a registry that it can reach")
+        raise MisuseError(
+            "images cannot be loaded into an existing cluster; push them to a registry that it can reach"
+        )
 
     @override
     def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
@@ -66,15 +68,21 @@ def _kubectl(request: Request) -> Path:
     own = shutil.which("kubectl")
     found, _ = binaries.locate(["kubectl"], request.settings)
     if own is None and not found:
-        raise ClusterError("kubectl is needed for an existing cluster: install it, and put it on PATH")
+        raise ClusterError(
+            "kubectl is needed for an existing cluster: install it, and put it on PATH"
+        )
     return Path(own) if own is not None else found["kubectl"]
 
 
 async def _ask(kubectl: Path, path: Path, server: str) -> None:
-    finished = await processes.run([str(kubectl), "--kubeconfig", str(path), "--request-timeout=10s", "version"])
+    finished = await processes.run(
+        [str(kubectl), "--kubeconfig", str(path), "--request-timeout=10s", "version"]
+    )
     if finished.code != 0:
         cause = processes.last_line(finished.errors)
-        raise ClusterError(f"{server} from {path} does not answer ({cause}); check the cluster, or name another file")
+        raise ClusterError(
+            f"{server} from {path} does not answer ({cause}); check the cluster, or name another file"
+        )
 
 
 _PROGRAMS = frozenset(binaries.CONTROL_PLANE)
@@ -118,7 +126,9 @@ class Loopback(Driver):
                 processes.kill(process)
             left = await processes.gone(found, timeout=10)
             if left:
-                raise ClusterError(f"{left[0].name} (process {left[0].pid}) does not end; try again")
+                raise ClusterError(
+                    f"{left[0].name} (process {left[0].pid}) does not end; try again"
+                )
             layout.remove(purge=purge)
 
     @override

@@ -58,7 +58,10 @@ class _Hashing(io.BufferedWriter):
 def write_tar(tree: Path, target: Path) -> str:
     """Write the layer and return its digest (the image configuration's diff id); a file that depends on the time is refused."""
     # Not in tarfile's mode for streams ("w|"): that copies as much as its buffer holds for each header.
-    with _Hashing(target) as hashing, tarfile.open(fileobj=hashing, mode="w", format=tarfile.PAX_FORMAT) as tar:
+    with (
+        _Hashing(target) as hashing,
+        tarfile.open(fileobj=hashing, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
         seen: dict[tuple[int, int], str] = {}
         for name, path in _walk(tree, ""):
             _add(tar, name, path, seen)
@@ -196,11 +199,15 @@ class _Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     manifests: tuple[_Descriptor, ...]
 
 
-def write(target: Path, image: str, config: Config, layers: Sequence[Layer], *, architecture: str) -> Written:
+def write(
+    target: Path, image: str, config: Config, layers: Sequence[Layer], *, architecture: str
+) -> Written:
     """Write the archive, which is an OCI image layout and one of Docker's at once, and return the image's digests."""
     # Not compressed: the digest would change with the version of the compressor.
     stored = tuple(
-        _Descriptor(media_type=f"{_OCI}.layer.v1.tar", digest=layer.digest, size=layer.path.stat().st_size)
+        _Descriptor(
+            media_type=f"{_OCI}.layer.v1.tar", digest=layer.digest, size=layer.path.stat().st_size
+        )
         for layer in layers
     )
     document = _configuration(config, layers, architecture)
@@ -208,9 +215,13 @@ def write(target: Path, image: str, config: Config, layers: Sequence[Layer], *, 
     manifest = msgspec.json.encode(_OciManifest(config=described, layers=stored))
     # containerd takes the name from its own annotation, other programs the tag from the standard one.
     names = {_CONTAINERD_NAME: image, "org.opencontainers.image.ref.name": image.rpartition(":")[2]}
-    named = msgspec.structs.replace(_describe(f"{_OCI}.manifest.v1+json", manifest), annotations=names)
+    named = msgspec.structs.replace(
+        _describe(f"{_OCI}.manifest.v1+json", manifest), annotations=names
+    )
     docker = _Manifest(
-        config=_blob(described.digest), repo_tags=(image,), layers=tuple(_blob(each.digest) for each in stored)
+        config=_blob(described.digest),
+        repo_tags=(image,),
+        layers=tuple(_blob(each.digest) for each in stored),
     )
     with tarfile.open(target, mode="w") as tar:
         _add_bytes(tar, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
@@ -274,7 +285,9 @@ def _manifest(path: Path) -> _Manifest:
             content = member.read() if member else b""
         return msgspec.json.decode(content, type=list[_Manifest])[0]
     except (tarfile.TarError, KeyError, IndexError, msgspec.MsgspecError) as error:
-        raise ClusterError(f"{path} is no image archive ({error}); remove it and build again") from None
+        raise ClusterError(
+            f"{path} is no image archive ({error}); remove it and build again"
+        ) from None
 
 
 def _configuration(config: Config, layers: Sequence[Layer], architecture: str) -> bytes:

@@ -29,26 +29,52 @@ def answers() -> bool:
     """Return whether a Docker engine with buildx is running here."""
     if not shutil.which("docker"):
         return False
-    questions = (["docker", "buildx", "version"], ["docker", "info", "--format", "{{.ServerVersion}}"])
+    questions = (
+        ["docker", "buildx", "version"],
+        ["docker", "info", "--format", "{{.ServerVersion}}"],
+    )
     try:
         return all(
-            subprocess.run(ask, capture_output=True, check=False, timeout=10).returncode == 0 for ask in questions
+            subprocess.run(ask, capture_output=True, check=False, timeout=10).returncode == 0
+            for ask in questions
         )
     except subprocess.TimeoutExpired:
         return False
 
 
 def build(
-    checkout: Path, target: str, image: str, written: Path, *, files: Mapping[str, Path], shown: progress.Step
+    checkout: Path,
+    target: str,
+    image: str,
+    written: Path,
+    *,
+    files: Mapping[str, Path],
+    shown: progress.Step,
 ) -> None:
     """Build one target and write its archive."""
     with tempfile.TemporaryDirectory(prefix="raybus-binaries-") as folder:
         for name, path in files.items():
             shutil.copy2(path, Path(folder) / name)
-        command = ["docker", "buildx", "build", "--progress=plain", "--target", target, "--tag", image]
-        command += ["--file", str(checkout / "deploy/images/Dockerfile"), "--build-context", f"{BINARIES}={folder}"]
+        command = [
+            "docker",
+            "buildx",
+            "build",
+            "--progress=plain",
+            "--target",
+            target,
+            "--tag",
+            image,
+        ]
+        command += [
+            "--file",
+            str(checkout / "deploy/images/Dockerfile"),
+            "--build-context",
+            f"{BINARIES}={folder}",
+        ]
         command += ["--output", f"type=docker,dest={written}", str(checkout)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
             lines: list[str] = []
             for line in process.stdout or ():
                 lines = [*lines[1 - _TAIL :], line.rstrip()]
@@ -137,7 +163,10 @@ def _ensure(
             elif missing:
                 _Builder(recipe, context, store, progress).build(missing)
     built = {stage.name for stage in missing}
-    return {target.name: _found(target, recipe, store, built=target.name in built) for target in recipe.targets}
+    return {
+        target.name: _found(target, recipe, store, built=target.name in built)
+        for target in recipe.targets
+    }
 
 
 def images(checkout: Path | None = None) -> dict[str, str]:
@@ -153,14 +182,18 @@ def _stages(checkout: Path) -> tuple[Stage, ...]:
     return dockerfile.parse(path.read_text())
 
 
-def _read(targets: Sequence[str], checkout: Path, files: Mapping[str, Path]) -> tuple[BuildContext, Recipe]:
+def _read(
+    targets: Sequence[str], checkout: Path, files: Mapping[str, Path]
+) -> tuple[BuildContext, Recipe]:
     stages = _stages(checkout)
     ignore = (checkout / DOCKERFILE).with_name("Dockerfile.dockerignore")
     context = BuildContext(checkout, files, ignore.read_text() if ignore.is_file() else "")
     chosen = plan.choose(stages, targets)
     snapshot = sandbox.snapshot(settings.base_environment())
     keys = plan.keys(plan.needed(stages, chosen), context.digest, snapshot)
-    return context, Recipe(checkout=checkout, stages=stages, targets=chosen, keys=keys, files=files, snapshot=snapshot)
+    return context, Recipe(
+        checkout=checkout, stages=stages, targets=chosen, keys=keys, files=files, snapshot=snapshot
+    )
 
 
 def _missing(recipe: Recipe, store: Store, *, reproducible: bool) -> list[Stage]:
@@ -175,7 +208,9 @@ def _found(target: Stage, recipe: Recipe, store: Store, *, built: bool) -> Image
     key = recipe.image_key(target)
     record = store.find_archive(target.name, key)
     if record is None:
-        raise ClusterError(f"image {target.name} vanished from {store.folder} while it was used; build it again")
+        raise ClusterError(
+            f"image {target.name} vanished from {store.folder} while it was used; build it again"
+        )
     path = store.archive_path(target.name, key)
     return ImageArchive(
         target=target.name,
@@ -188,11 +223,15 @@ def _found(target: Stage, recipe: Recipe, store: Store, *, built: bool) -> Image
     )
 
 
-def _build_with_engine(missing: Sequence[Stage], recipe: Recipe, store: Store, progress: Progress) -> None:
+def _build_with_engine(
+    missing: Sequence[Stage], recipe: Recipe, store: Store, progress: Progress
+) -> None:
     for stage in missing:
         image = stage.image or ""
         written = store.work / f"{stage.name}.tar"
-        with progress.step(f"image {stage.name} with docker buildx", estimate=stage.seconds) as shown:
+        with progress.step(
+            f"image {stage.name} with docker buildx", estimate=stage.seconds
+        ) as shown:
             build(recipe.checkout, stage.name, image, written, files=recipe.files, shown=shown)
         pinned = [base.partition("@") for base in plan.roots(plan.needed(recipe.stages, [stage]))]
         bases = {name: digest for name, _, digest in pinned if digest}
@@ -208,7 +247,9 @@ def _build_with_engine(missing: Sequence[Stage], recipe: Recipe, store: Store, p
 class _Builder:
     """Builds stages as overlay layers, without an engine."""
 
-    def __init__(self, recipe: Recipe, context: BuildContext, store: Store, progress: Progress) -> None:
+    def __init__(
+        self, recipe: Recipe, context: BuildContext, store: Store, progress: Progress
+    ) -> None:
         self._recipe = recipe
         self._context = context
         self._store = store
@@ -271,14 +312,20 @@ class _Builder:
             (folder / name).mkdir(parents=True, mode=0o755)
         log = self._store.logs / f"{stage.name}.log"
         log.unlink(missing_ok=True)
-        with self._progress.step(f"image stage {stage.name} ({place})", estimate=stage.seconds) as shown:
+        with self._progress.step(
+            f"image stage {stage.name} ({place})", estimate=stage.seconds
+        ) as shown:
             for number, step in enumerate(stage.steps):
                 what = f"Dockerfile line {step.line} (stage {stage.name})"
-                sandbox.perform(self._job(stage, step, folder, number, host_files), what, shown, log)
+                sandbox.perform(
+                    self._job(stage, step, folder, number, host_files), what, shown, log
+                )
         (folder / "upper").chmod(0o755)
         self._store.publish_layer(self._recipe.keys[stage.name], folder / "upper")
 
-    def _job(self, stage: Stage, step: Step, folder: Path, number: int, host_files: sandbox.Host) -> Job:
+    def _job(
+        self, stage: Stage, step: Step, folder: Path, number: int, host_files: sandbox.Host
+    ) -> Job:
         match step:
             case Run():
                 # What the host adds must not hide what the image sets, except where packages come from.
@@ -299,10 +346,17 @@ class _Builder:
 
     def _copy(self, step: Copy, folder: Path) -> CopyFiles:
         if step.origin and step.origin != BINARIES:
-            return CopyFiles(line=step.line, sources=step.sources, target=step.target, layers=self._lowers(step.origin))
+            return CopyFiles(
+                line=step.line,
+                sources=step.sources,
+                target=step.target,
+                layers=self._lowers(step.origin),
+            )
         folder.mkdir(mode=0o755)
         self._context.stage(step, folder)
-        return CopyFiles(line=step.line, sources=step.sources, target=step.target, folder=str(folder))
+        return CopyFiles(
+            line=step.line, sources=step.sources, target=step.target, folder=str(folder)
+        )
 
     def _lowers(self, name: str) -> tuple[str, ...]:
         """Return the layers of a stage or root, top first, relative to the store."""
@@ -314,19 +368,36 @@ class _Builder:
         image = stage.image or ""
         written = self._store.work / f"{stage.name}.tar"
         with self._progress.step(
-            f"image {stage.name}: writing {image}", estimate=max(1.0, stage.seconds * _ARCHIVE_SHARE)
+            f"image {stage.name}: writing {image}",
+            estimate=max(1.0, stage.seconds * _ARCHIVE_SHARE),
         ):
             # An empty root has nothing to carry.
-            layers = [self._store.layer_tar(self._recipe.keys[name]) for name in names if name != "scratch"]
+            layers = [
+                self._store.layer_tar(self._recipe.keys[name])
+                for name in names
+                if name != "scratch"
+            ]
             machine = platform.machine()
             architecture = _ARCHITECTURES.get(machine, machine)
             digests = archive.write(written, image, stage.config, layers, architecture=architecture)
-            record = Record(image=image, digest=digests.config, manifest=digests.manifest, origin=self._origin(stage))
+            record = Record(
+                image=image,
+                digest=digests.config,
+                manifest=digests.manifest,
+                origin=self._origin(stage),
+            )
             self._store.publish_archive(stage.name, self._recipe.image_key(stage), written, record)
             if not plan.is_shared(stage.name, self._recipe.stages):
                 self._store.drop_layer(self._recipe.keys[stage.name])
 
     def _origin(self, stage: Stage) -> Origin:
-        bases = [base for base in plan.roots(plan.needed(self._recipe.stages, [stage])) if base != "scratch"]
-        digests = {base.partition("@")[0]: self._store.layer_tar(self._recipe.keys[base]).digest for base in bases}
+        bases = [
+            base
+            for base in plan.roots(plan.needed(self._recipe.stages, [stage]))
+            if base != "scratch"
+        ]
+        digests = {
+            base.partition("@")[0]: self._store.layer_tar(self._recipe.keys[base]).digest
+            for base in bases
+        }
         return Origin(builder=OWN_BUILDER, bases=digests, snapshot=self._recipe.snapshot)

@@ -37,9 +37,12 @@ _AsJson = Annotated[Output, typer.Option("--output", "-o", help="text or json.")
 
 @app.command()
 def build(
-    targets: Annotated[list[str] | None, typer.Argument(help="Images to build; default: all.")] = None,
+    targets: Annotated[
+        list[str] | None, typer.Argument(help="Images to build; default: all.")
+    ] = None,
     file: Annotated[
-        list[str] | None, typer.Option("--file", help="NAME=PATH of a binary that goes into an image.")
+        list[str] | None,
+        typer.Option("--file", help="NAME=PATH of a binary that goes into an image."),
     ] = None,
     output: _AsJson = Output.text,
 ) -> None:
@@ -50,14 +53,18 @@ def build(
     checkout = Settings.from_environment().checkout
     with _errors("build"):
         files = _files(file or [])
-        found = builder.ensure(targets or (), progress=Progress.to_stderr(), files=files, checkout=checkout)
+        found = builder.ensure(
+            targets or (), progress=Progress.to_stderr(), files=files, checkout=checkout
+        )
         _describe(found.values(), checkout, files)
     if output is Output.json:
         print(msgspec.json.encode(list(found.values()), enc_hook=str).decode())
         return
     for image in found.values():
         state = "built" if image.built else "cached"
-        print(f"{image.target:20} {state:6} {image.path.stat().st_size / 1e6:7.1f} MB  {image.ref}  {image.path}")
+        print(
+            f"{image.target:20} {state:6} {image.path.stat().st_size / 1e6:7.1f} MB  {image.ref}  {image.path}"
+        )
 
 
 @app.command(name="release")
@@ -113,6 +120,8 @@ def _files(pairs: list[str]) -> dict[str, Path]:
     for pair in pairs:
         name, equals, path = pair.partition("=")
         if not (name and equals and path):
-            raise MisuseError(f"--file {pair}: write NAME=PATH, for example envoy-gateway=/path/to/envoy-gateway")
+            raise MisuseError(
+                f"--file {pair}: write NAME=PATH, for example envoy-gateway=/path/to/envoy-gateway"
+            )
         files[name] = Path(path)
     return files

@@ -47,11 +47,15 @@ def install(packages: Packages, progress: Progress) -> None:
         wanted = missing(packages)  # another run may have installed them meanwhile
         if not wanted:
             return
-        progress.report(f"Installing Debian packages: {' '.join(wanted)} (apt-get install --no-install-recommends)")
+        progress.report(
+            f"Installing Debian packages: {' '.join(wanted)} (apt-get install --no-install-recommends)"
+        )
         with progress.step("installing Debian packages", estimate=30) as step:
             done = _with_lists(["install", "-y", "--no-install-recommends", *wanted], step)
     if done.returncode:
-        raise ClusterError(f"apt-get could not install {' '.join(wanted)}: {last_line(done.stderr)}")
+        raise ClusterError(
+            f"apt-get could not install {' '.join(wanted)}: {last_line(done.stderr)}"
+        )
 
 
 def unpack(package: str, target: Path, progress: Progress) -> None:
@@ -60,7 +64,10 @@ def unpack(package: str, target: Path, progress: Progress) -> None:
     Raises:
         ClusterError: This is no Debian, or apt-get cannot fetch it.
     """
-    with _alone(progress, [package]), progress.step(f"downloading {package} from Debian", estimate=15) as step:
+    with (
+        _alone(progress, [package]),
+        progress.step(f"downloading {package} from Debian", estimate=15) as step,
+    ):
         target.mkdir(parents=True, exist_ok=True)
         done = _with_lists(["download", package], step, folder=target)
         if done.returncode:
@@ -69,7 +76,9 @@ def unpack(package: str, target: Path, progress: Progress) -> None:
             command = ["dpkg-deb", "-x", str(archive), str(target)]
             unpacked = subprocess.run(command, capture_output=True, text=True, check=False)
             if unpacked.returncode:
-                raise ClusterError(f"dpkg-deb could not unpack {archive.name}: {last_line(unpacked.stderr)}")
+                raise ClusterError(
+                    f"dpkg-deb could not unpack {archive.name}: {last_line(unpacked.stderr)}"
+                )
 
 
 def _with_lists(
@@ -85,12 +94,16 @@ def _with_lists(
     return done
 
 
-def _apt(arguments: Sequence[str], step: Step, folder: Path | None) -> subprocess.CompletedProcess[str]:
+def _apt(
+    arguments: Sequence[str], step: Step, folder: Path | None
+) -> subprocess.CompletedProcess[str]:
     environment = settings.base_environment() | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     command = ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", *arguments]
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, cwd=folder
+        )
         is_held = bool(done.returncode) and any(message in done.stderr for message in _HELD)
         if not is_held or time.monotonic() > deadline:
             return done
@@ -101,10 +114,14 @@ def _apt(arguments: Sequence[str], step: Step, folder: Path | None) -> subproces
 @contextmanager
 def _alone(progress: Progress, wanted: Sequence[str]) -> Generator[None]:
     if shutil.which("apt-get") is None:
-        raise ClusterError(f"install {', '.join(wanted)} with this system's package manager, then try again")
+        raise ClusterError(
+            f"install {', '.join(wanted)} with this system's package manager, then try again"
+        )
     folder = settings.Settings.from_environment().cache_root
     folder.mkdir(parents=True, exist_ok=True)
-    with progress.locked(folder / ".apt.lock", "waiting for another run that installs Debian packages"):
+    with progress.locked(
+        folder / ".apt.lock", "waiting for another run that installs Debian packages"
+    ):
         yield
 
 
@@ -141,7 +158,9 @@ deb http://deb.debian.org/debian-security bookworm-security main
 """
 
 
-def bootstrap(tree: Path, host: Host, progress: Progress, log: Path, environment: Mapping[str, str]) -> None:
+def bootstrap(
+    tree: Path, host: Host, progress: Progress, log: Path, environment: Mapping[str, str]
+) -> None:
     """Make the base in the new folder `tree`."""
     command = [_PROGRAM, "--variant=minbase", SUITE, str(tree), host.mirror]
     with progress.step("image base: Debian's minimal set", estimate=SECONDS) as shown:

@@ -129,12 +129,16 @@ def _logical_lines(text: str) -> Iterator[_Line]:
         if raw.rstrip().endswith("\\"):
             continue
         instruction, _, rest = " ".join(pending).partition(" ")
-        yield _Line(number=first, instruction=instruction.upper(), rest=rest.strip(), seconds=seconds)
+        yield _Line(
+            number=first, instruction=instruction.upper(), rest=rest.strip(), seconds=seconds
+        )
         pending = []
         if instruction.upper() == "FROM":
             seconds = _DEFAULT_SECONDS
     if pending:
-        raise _wrong(first, "the last instruction ends in a line continuation", "remove the backslash")
+        raise _wrong(
+            first, "the last instruction ends in a line continuation", "remove the backslash"
+        )
 
 
 class _Draft:
@@ -176,7 +180,11 @@ class _Reader:
             self._arg(line)
             return
         if self._draft is None:
-            raise _wrong(line.number, f"{line.instruction} stands before the first FROM", "move it into a stage")
+            raise _wrong(
+                line.number,
+                f"{line.instruction} stands before the first FROM",
+                "move it into a stage",
+            )
         self._within(line, self._draft)
 
     def finish(self) -> tuple[Stage, ...]:
@@ -193,7 +201,11 @@ class _Reader:
         self._close()
         found = _FROM.fullmatch(_expand(line.rest, self._global_args, line.number))
         if found is None:
-            raise _wrong(line.number, f"FROM {line.rest} is not supported", "write FROM base AS name (a-z, 0-9, -)")
+            raise _wrong(
+                line.number,
+                f"FROM {line.rest} is not supported",
+                "write FROM base AS name (a-z, 0-9, -)",
+            )
         base, name = found["base"], found["name"]
         if name in self._stages or name == BINARIES:
             raise _wrong(line.number, f"the stage name {name!r} is taken", "choose another one")
@@ -205,16 +217,24 @@ class _Reader:
         elif is_root(base):
             config = Config(env={"PATH": _PATH})
         else:
-            raise _wrong(line.number, f"unknown base {base!r}", f"use {', '.join(ROOTS)} or a stage above")
+            raise _wrong(
+                line.number, f"unknown base {base!r}", f"use {', '.join(ROOTS)} or a stage above"
+            )
         self._draft = _Draft(name, line.number, base, line.seconds, config)
 
     def _arg(self, line: _Line) -> None:
         name, equals, default = line.rest.partition("=")
         if self._draft is None:
-            self._global_args[name] = _unquote(_expand(default, self._global_args, line.number), line.number)
+            self._global_args[name] = _unquote(
+                _expand(default, self._global_args, line.number), line.number
+            )
             return
         scope = {**self._draft.config.env, **self._draft.args}
-        value = _unquote(_expand(default, scope, line.number), line.number) if equals else self._global_args.get(name)
+        value = (
+            _unquote(_expand(default, scope, line.number), line.number)
+            if equals
+            else self._global_args.get(name)
+        )
         if value is None:
             raise _wrong(line.number, f"ARG {name} has no value", f"write ARG {name}=default")
         self._draft.args[name] = value
@@ -229,9 +249,13 @@ class _Reader:
             case "COPY":
                 draft.steps.append(self._copy(line.number, text, config.workdir))
             case "ENV":
-                config = msgspec.structs.replace(config, env={**config.env, **_pairs(text, line.number)})
+                config = msgspec.structs.replace(
+                    config, env={**config.env, **_pairs(text, line.number)}
+                )
             case "LABEL":
-                config = msgspec.structs.replace(config, labels={**config.labels, **_pairs(text, line.number)})
+                config = msgspec.structs.replace(
+                    config, labels={**config.labels, **_pairs(text, line.number)}
+                )
             case "WORKDIR":
                 path = posixpath.join(config.workdir, text)
                 config = msgspec.structs.replace(config, workdir=path)
@@ -259,11 +283,17 @@ class _Reader:
                 raise _wrong(number, f"COPY {flag} is not supported", "only --from=STAGE is")
             origin = value
         if origin and origin != BINARIES and origin not in self._stages:
-            raise _wrong(number, f"COPY --from={origin}: no such stage above", f"name a stage or {BINARIES!r}")
+            raise _wrong(
+                number,
+                f"COPY --from={origin}: no such stage above",
+                f"name a stage or {BINARIES!r}",
+            )
         if len(arguments) < 2:
             raise _wrong(number, "COPY needs a source and a target", "write COPY source target")
         if any(set(argument) & set("*?[") for argument in arguments):
-            raise _wrong(number, "COPY does not know wildcards here", "name the files or their folder")
+            raise _wrong(
+                number, "COPY does not know wildcards here", "name the files or their folder"
+            )
         *sources, target = arguments
         absolute = posixpath.join(workdir, target)
         return Copy(line=number, origin=origin, sources=tuple(sources), target=absolute)
@@ -271,9 +301,13 @@ class _Reader:
 
 def _run(line: _Line, config: Config, scope: Mapping[str, str]) -> Run:
     if line.rest.startswith("--") or "<<" in line.rest:
-        raise _wrong(line.number, "RUN with flags or a here-document is not supported", "use a plain command")
+        raise _wrong(
+            line.number, "RUN with flags or a here-document is not supported", "use a plain command"
+        )
     argv = _exec_form(line) if line.rest.startswith("[") else ("/bin/sh", "-c", line.rest)
-    return Run(line=line.number, argv=argv, env=dict(scope), user=config.user, workdir=config.workdir)
+    return Run(
+        line=line.number, argv=argv, env=dict(scope), user=config.user, workdir=config.workdir
+    )
 
 
 def _exec_form(line: _Line) -> tuple[str, ...]:
@@ -282,7 +316,9 @@ def _exec_form(line: _Line) -> tuple[str, ...]:
     except msgspec.MsgspecError:
         example = json.dumps(line.rest.split())
         raise _wrong(
-            line.number, f"{line.instruction} is not a JSON list", f"write {line.instruction} {example}"
+            line.number,
+            f"{line.instruction} is not a JSON list",
+            f"write {line.instruction} {example}",
         ) from None
 
 
@@ -314,7 +350,11 @@ def _expand(text: str, scope: Mapping[str, str], number: int) -> str:
         name = found["braced"] or found["plain"]
         if name not in scope:
             known: Iterable[str] = sorted(scope)
-            raise _wrong(number, f"${name} is not set", f"declare it with ARG; set here: {', '.join(known) or 'none'}")
+            raise _wrong(
+                number,
+                f"${name} is not set",
+                f"declare it with ARG; set here: {', '.join(known) or 'none'}",
+            )
         return scope[name]
 
     return _VARIABLE.sub(value, text)

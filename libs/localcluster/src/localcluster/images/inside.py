@@ -152,7 +152,15 @@ def _mounted_origin(step: CopyFiles, job: Job) -> Path:
     """Show the copied-from stage beside the root; it has at least two layers, as overlay without an upper needs."""
     origin = Path(job.root).with_name("origin")
     origin.mkdir(exist_ok=True)
-    _mount("-t", "overlay", "-o", f"lowerdir={':'.join(step.layers)}", "overlay", str(origin), folder=job.store)
+    _mount(
+        "-t",
+        "overlay",
+        "-o",
+        f"lowerdir={':'.join(step.layers)}",
+        "overlay",
+        str(origin),
+        folder=job.store,
+    )
     return origin
 
 
@@ -213,7 +221,9 @@ def identity(root: Path, user: str) -> tuple[int, int]:
 
 
 def _mount(*arguments: str, folder: str | None = None) -> None:
-    done = subprocess.run(["mount", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["mount", *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise StepError(f"mount {' '.join(arguments)}: {done.stderr.strip()}")
 

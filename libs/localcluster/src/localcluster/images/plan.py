@@ -53,7 +53,9 @@ class BuildContext:
         self._copy(step, folder)
         known = self._known.get((step.origin, step.sources))
         if known is not None and known != self._compute(step):
-            raise SourceChangedError(f"{' '.join(step.sources)} changed while images were built; build again")
+            raise SourceChangedError(
+                f"{' '.join(step.sources)} changed while images were built; build again"
+            )
 
     def _copy(self, step: Copy, folder: Path) -> None:
         for name, path in self._entries(step):
@@ -76,7 +78,9 @@ class BuildContext:
             name = source.strip("/").removeprefix("./")
             path = self._checkout / name
             if not path.exists():
-                raise ClusterError(f"Dockerfile line {step.line}: COPY {source}: {path} does not exist; create it")
+                raise ClusterError(
+                    f"Dockerfile line {step.line}: COPY {source}: {path} does not exist; create it"
+                )
             yield from self._walk(name, path)
 
     def _walk(self, name: str, path: Path) -> Iterator[tuple[str, Path]]:
@@ -141,7 +145,11 @@ def choose(stages: Sequence[Stage], targets: Sequence[str]) -> tuple[Stage, ...]
     unknown = [name for name in targets if name not in images]
     if unknown:
         raise MisuseError(f"no image target {', '.join(unknown)}; there are: {', '.join(images)}")
-    return tuple(images[name] for name in dict.fromkeys(targets)) if targets else tuple(images.values())
+    return (
+        tuple(images[name] for name in dict.fromkeys(targets))
+        if targets
+        else tuple(images.values())
+    )
 
 
 def needed(stages: Sequence[Stage], targets: Sequence[Stage]) -> tuple[Stage, ...]:
@@ -171,7 +179,11 @@ def keys(stages: Sequence[Stage], files_digest: FilesDigest, snapshot: str = "")
         parts = [RECIPE, known[stage.base]]
         for step in stage.steps:
             # The line number is no part of the content: a comment further up changes nothing.
-            parts.append(msgspec.json.encode(msgspec.structs.replace(step, line=0), order="deterministic").decode())
+            parts.append(
+                msgspec.json.encode(
+                    msgspec.structs.replace(step, line=0), order="deterministic"
+                ).decode()
+            )
             if isinstance(step, Copy):
                 parts.append(known[step.origin] if step.origin in known else files_digest(step))
         known[stage.name] = _digest(*parts)
@@ -191,7 +203,9 @@ def chain(stage: Stage, by_name: Mapping[str, Stage]) -> tuple[str, ...]:
     return (base, *names)
 
 
-def to_build(targets: Sequence[Stage], by_name: Mapping[str, Stage], present: Set[str]) -> tuple[str, ...]:
+def to_build(
+    targets: Sequence[Stage], by_name: Mapping[str, Stage], present: Set[str]
+) -> tuple[str, ...]:
     """Return the roots and stages with missing layers, each after what it needs."""
     order: list[str] = []
 

@@ -56,7 +56,9 @@ def beside(image: ImageArchive, source: Source, checkout: Path, files: Mapping[s
     inputs = read_inputs(image.target, checkout, files)
     target = image.path.with_name(FILE)
     temporary = target.with_suffix(".new")
-    temporary.write_bytes(state(image, source, inputs, bill=_sha256(image.path.with_name(sbom.FILE))))
+    temporary.write_bytes(
+        state(image, source, inputs, bill=_sha256(image.path.with_name(sbom.FILE)))
+    )
     temporary.rename(target)
     return target
 
@@ -91,7 +93,12 @@ def state(image: ImageArchive, source: Source, inputs: Mapping[str, str], *, bil
     document: Json = {
         "_type": "https://in-toto.io/Statement/v1",
         # Docker leaves the image's digest to the registry; its id is known in any case.
-        "subject": [_resource(image.ref.rpartition(":")[0], (image.manifest or image.digest).removeprefix("sha256:"))],
+        "subject": [
+            _resource(
+                image.ref.rpartition(":")[0],
+                (image.manifest or image.digest).removeprefix("sha256:"),
+            )
+        ],
         "predicateType": "https://slsa.dev/provenance/v1",
         "predicate": {
             "buildDefinition": {
@@ -100,7 +107,10 @@ def state(image: ImageArchive, source: Source, inputs: Mapping[str, str], *, bil
                 "internalParameters": {"sourceDateEpoch": TIMESTAMP},
                 "resolvedDependencies": [
                     commit,
-                    *(_resource(name, digest.removeprefix("sha256:")) for name, digest in origin.bases.items()),
+                    *(
+                        _resource(name, digest.removeprefix("sha256:"))
+                        for name, digest in origin.bases.items()
+                    ),
                     *(_resource(name, digest) for name, digest in inputs.items()),
                 ],
             },
@@ -125,13 +135,19 @@ def _sha256(path: Path) -> str:
 def _public(remote: str) -> str:
     """Return the URI of a remote that is read by https, without the credentials that it may contain."""
     parts = urlsplit(remote)
-    return f"git+https://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme == "https" else ""
+    return (
+        f"git+https://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        if parts.scheme == "https"
+        else ""
+    )
 
 
 def _git(checkout: Path, *arguments: str) -> str | None:
     """Return what git prints; None if it fails or is not there."""
     try:
-        done = subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", *arguments], cwd=checkout, capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
@@ -145,7 +161,9 @@ IMAGES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic
 OPTIONAL: Final = ("notifications", "dashboard")
 """The images of components, which the Helm chart does not have."""
 
-_REGISTRY: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
+_REGISTRY: Final = re.compile(
+    r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+)
 
 
 class Pinned(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,8 +180,12 @@ def make(registry: str, folder: Path, *, progress: Progress, checkout: Path) -> 
     check_registry(registry)
     source = read_source(checkout)
     if source is None:
-        raise ClusterError(f"{checkout} differs from its commit; commit or remove what `git status` lists")
-    found = builder.ensure((*IMAGES, *OPTIONAL), progress=progress, checkout=checkout, reproducible=True)
+        raise ClusterError(
+            f"{checkout} differs from its commit; commit or remove what `git status` lists"
+        )
+    found = builder.ensure(
+        (*IMAGES, *OPTIONAL), progress=progress, checkout=checkout, reproducible=True
+    )
     for image in found.values():
         target = folder / image.target
         target.mkdir(parents=True, exist_ok=True)
@@ -173,9 +195,15 @@ def make(registry: str, folder: Path, *, progress: Progress, checkout: Path) -> 
             shutil.copyfile(path, target / path.name)
     digests = {image.target: image.manifest for image in found.values()}
     (folder / "kustomization.yaml").write_text(kustomization(registry, digests))
-    (folder / "values.yaml").write_text(helm_values(registry, {name: digests[name] for name in IMAGES}))
+    (folder / "values.yaml").write_text(
+        helm_values(registry, {name: digests[name] for name in IMAGES})
+    )
     return [
-        Pinned(name=name, ref=f"{registry}/{name}@{digest}", archive=folder / name / found[name].path.name)
+        Pinned(
+            name=name,
+            ref=f"{registry}/{name}@{digest}",
+            archive=folder / name / found[name].path.name,
+        )
         for name, digest in digests.items()
     ]
 
@@ -194,10 +222,16 @@ def kustomization(registry: str, digests: Mapping[str, str]) -> str:
         {"name": f"{NAMES}/{name}", "newName": f"{registry}/{name}", "digest": digest}
         for name, digest in digests.items()
     ]
-    component = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component", "images": images}
+    component = {
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
+        "images": images,
+    }
     return yaml.safe_dump(component, sort_keys=False)
 
 
 def helm_values(registry: str, digests: Mapping[str, str]) -> str:
     """Return the values that do the same for the chart."""
-    return yaml.safe_dump({"image": {"registry": registry, "digests": dict(digests)}}, sort_keys=False)
+    return yaml.safe_dump(
+        {"image": {"registry": registry, "digests": dict(digests)}}, sort_keys=False
+    )

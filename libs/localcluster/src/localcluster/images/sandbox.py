@@ -22,7 +22,16 @@ from localcluster.progress import Step
 
 _ISOLATION = (
     *("setpriv", "--pdeathsig", "KILL"),
-    *("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child=KILL", "--"),
+    *(
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "--pid",
+        "--fork",
+        "--kill-child=KILL",
+        "--",
+    ),
 )
 _TAIL = 8
 _SHOWN = 60
@@ -71,15 +80,30 @@ def run(
             process.kill()
             raise
     if process.returncode:
-        raise ClusterError(f"{what} failed (exit code {process.returncode}): {' | '.join(last)}; all of it: {log}")
+        raise ClusterError(
+            f"{what} failed (exit code {process.returncode}): {' | '.join(last)}; all of it: {log}"
+        )
 
 
 def has_overlay(folder: Path) -> bool:
     """Return whether overlayfs works on this file system (not inside most containers)."""
     for name in ("lower", "upper", "work", "root"):
         (folder / name).mkdir(parents=True)
-    mount = ["mount", "-t", "overlay", "-o", "lowerdir=lower,upperdir=upper,workdir=work", "overlay", f"{folder}/root"]
-    return subprocess.run([*_ISOLATION, *mount], cwd=folder, capture_output=True, check=False).returncode == 0
+    mount = [
+        "mount",
+        "-t",
+        "overlay",
+        "-o",
+        "lowerdir=lower,upperdir=upper,workdir=work",
+        "overlay",
+        f"{folder}/root",
+    ]
+    return (
+        subprocess.run(
+            [*_ISOLATION, *mount], cwd=folder, capture_output=True, check=False
+        ).returncode
+        == 0
+    )
 
 
 SUITE = "bookworm"
@@ -92,11 +116,17 @@ _PASSED = re.compile(
     r"|UV_(INDEX|INDEX_URL|DEFAULT_INDEX|EXTRA_INDEX_URL|NO_INDEX|HTTP_TIMEOUT|INSECURE_HOST)"
 )
 _CERTIFICATES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+)
 _PIP_FILES = (".config/pip/pip.conf", ".pip/pip.conf")
 _URIS = re.compile(r"^URIs:\s*(?P<uri>\S+/debian)/?\s*$", re.MULTILINE)
 _DEB = re.compile(r"^deb\s+(?:\[[^\]]*\]\s+)?(?P<uri>\S+/debian)/?\s+\S+", re.MULTILINE)
-_NETWORK_OPTION = re.compile(r"^Acquire::(?:http|https|ftp|Retries)\b(?!.*(?:SslCert|SslKey|CaInfo|CaPath))")
+_NETWORK_OPTION = re.compile(
+    r"^Acquire::(?:http|https|ftp|Retries)\b(?!.*(?:SslCert|SslKey|CaInfo|CaPath))"
+)
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +150,9 @@ def collect(environment: Mapping[str, str], folder: Path) -> Host:
     _copy_first((Path("/etc/resolv.conf"),), resolv_conf)
     resolv_conf.touch()
     bundle = _copy_first(_bundles(environment), folder / "ca.crt")
-    pip = _copy_first((*(Path.home() / name for name in _PIP_FILES), Path("/etc/pip.conf")), folder / "pip.conf")
+    pip = _copy_first(
+        (*(Path.home() / name for name in _PIP_FILES), Path("/etc/pip.conf")), folder / "pip.conf"
+    )
     links = find_links(environment.get("PIP_FIND_LINKS", ""))
     passed = passed_environment(environment, has_bundle=bundle)
     if pip:
@@ -152,7 +184,11 @@ def passed_environment(environment: Mapping[str, str], *, has_bundle: bool) -> d
 
 def find_links(value: str) -> tuple[str, ...]:
     """Return the entries of PIP_FIND_LINKS that can be used: URLs and existing folders."""
-    return tuple(item for item in value.split() if "://" in item or (item.startswith("/") and Path(item).is_dir()))
+    return tuple(
+        item
+        for item in value.split()
+        if "://" in item or (item.startswith("/") and Path(item).is_dir())
+    )
 
 
 def snapshot(environment: Mapping[str, str]) -> str:
@@ -196,7 +232,9 @@ def _apt_configuration() -> str:
         'Dpkg::Use-Pty "0";',
     ]
     if shutil.which("apt-config"):
-        dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=False).stdout
+        dump = subprocess.run(
+            ["apt-config", "dump"], capture_output=True, text=True, check=False
+        ).stdout
         lines += [line for line in dump.splitlines() if _NETWORK_OPTION.match(line)]
     return "\n".join(lines) + "\n"
 

@@ -75,7 +75,9 @@ def _parse(listed: str) -> Iterator[Module]:
         if key == "=>":  # in place of the one before
             found.pop()
         if key in {"mod", "dep", "=>"}:
-            found.append(Module(fields[0], fields[1], fields[2] if len(fields) > _FIELDS - 1 else ""))
+            found.append(
+                Module(fields[0], fields[1], fields[2] if len(fields) > _FIELDS - 1 else "")
+            )
     yield from found
 
 
@@ -127,7 +129,10 @@ def describe(path: Path) -> bytes:
         "serialNumber": f"urn:uuid:{uuid.uuid5(_NAMESPACE, digest)}",
         "version": 1,
         "metadata": {"component": subject},
-        "components": sorted({each["bom-ref"]: each for each in components}.values(), key=lambda each: each["bom-ref"]),
+        "components": sorted(
+            {each["bom-ref"]: each for each in components}.values(),
+            key=lambda each: each["bom-ref"],
+        ),
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
@@ -136,11 +141,18 @@ def _python(files: Files) -> Iterator[Json]:
     for path in filter(_METADATA.fullmatch, files):
         meta = message_from_string(files[path].decode(errors="replace"))
         name, version = str(meta["Name"]), str(meta["Version"])
-        found = _component(f"pkg:pypi/{re.sub(r'[-_.]+', '-', name).lower()}@{version}", name, version, _licences(meta))
+        found = _component(
+            f"pkg:pypi/{re.sub(r'[-_.]+', '-', name).lower()}@{version}",
+            name,
+            version,
+            _licences(meta),
+        )
         record = files.get(path.removesuffix("METADATA") + "RECORD")
         if record is not None:
             # RECORD has the hash of each file, so its own hash stands for what is installed.
-            found["properties"] = [{"name": "raybus:record:sha256", "value": hashlib.sha256(record).hexdigest()}]
+            found["properties"] = [
+                {"name": "raybus:record:sha256", "value": hashlib.sha256(record).hexdigest()}
+            ]
         yield found
 
 
@@ -149,10 +161,16 @@ def _licences(meta: Message) -> list[Json]:
     if expression := meta.get("License-Expression"):
         return [{"expression": expression}]
     classified = [
-        each.rpartition(" :: ")[2] for each in meta.get_all("Classifier", []) if each.startswith("License ::")
+        each.rpartition(" :: ")[2]
+        for each in meta.get_all("Classifier", [])
+        if each.startswith("License ::")
     ]
     text = str(meta.get("License", "")).strip()
-    named = [text] if text not in _NO_LICENCE and "\n" not in text and len(text) <= _LONGEST_NAME else []
+    named = (
+        [text]
+        if text not in _NO_LICENCE and "\n" not in text and len(text) <= _LONGEST_NAME
+        else []
+    )
     return _named(classified or named)
 
 
@@ -163,8 +181,12 @@ def _debian(files: Files) -> Iterator[Json]:
             continue
         name, version = str(meta["Package"]), str(meta["Version"])
         text = files.get(f"usr/share/doc/{name}/copyright", b"").decode(errors="replace")
-        licences = sorted({each.strip() for each in _LICENCE.findall(text) if len(each) <= _LONGEST_NAME})
-        reference = f"pkg:deb/debian/{name}@{version.replace(':', '%3A')}?arch={meta['Architecture']}"
+        licences = sorted(
+            {each.strip() for each in _LICENCE.findall(text) if len(each) <= _LONGEST_NAME}
+        )
+        reference = (
+            f"pkg:deb/debian/{name}@{version.replace(':', '%3A')}?arch={meta['Architecture']}"
+        )
         yield _component(reference, name, version, _named(licences))
 
 
@@ -173,13 +195,23 @@ def _go(files: Files) -> Iterator[Json]:
         if not _PROGRAM.fullmatch(path):
             continue
         for module in modules(content):
-            found = _component(f"pkg:golang/{module.path}@{module.version}", module.path, module.version, [])
-            found["properties"] = [{"name": "raybus:go:sum", "value": module.checksum}] if module.checksum else []
+            found = _component(
+                f"pkg:golang/{module.path}@{module.version}", module.path, module.version, []
+            )
+            found["properties"] = (
+                [{"name": "raybus:go:sum", "value": module.checksum}] if module.checksum else []
+            )
             yield found
 
 
 def _component(reference: str, name: str, version: str, licences: list[Json]) -> Json:
-    found: Json = {"type": "library", "bom-ref": reference, "name": name, "version": version, "purl": reference}
+    found: Json = {
+        "type": "library",
+        "bom-ref": reference,
+        "name": name,
+        "version": version,
+        "purl": reference,
+    }
     return found | ({"licenses": licences} if licences else {})
 
 

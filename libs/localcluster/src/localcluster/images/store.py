@@ -133,7 +133,11 @@ class Store:
         shutil.rmtree(final, ignore_errors=True)
         holder.rename(final)
         suffix = len(final.name) - len(target)
-        mine = [path for path in self._archives.glob(f"{target}-*") if len(path.name) - suffix == len(target)]
+        mine = [
+            path
+            for path in self._archives.glob(f"{target}-*")
+            if len(path.name) - suffix == len(target)
+        ]
         mine.sort(key=lambda path: path.stat().st_mtime, reverse=True)
         for path in mine[_KEPT:]:
             shutil.rmtree(path, ignore_errors=True)

@@ -66,14 +66,18 @@ def pod_network(name: str) -> str:
         "ranges": [[{"subnet": components.POD_RANGE}]],
         "routes": [{"dst": "0.0.0.0/0"}],
     }
-    return json.dumps({"cniVersion": "0.4.0", "name": name, "plugins": [{"type": "ptp", "ipam": ipam}]})
+    return json.dumps(
+        {"cniVersion": "0.4.0", "name": name, "plugins": [{"type": "ptp", "ipam": ipam}]}
+    )
 
 
 def prepare(name: str, store: Path, work: Path) -> None:
     """Write the configuration files."""
     store.mkdir(parents=True, exist_ok=True)
     (work / "cni").mkdir(parents=True, exist_ok=True)
-    text = configuration(store=store, work=work, cni_plugins=_cni_plugins(), snapshotter=_snapshotter(store))
+    text = configuration(
+        store=store, work=work, cni_plugins=_cni_plugins(), snapshotter=_snapshotter(store)
+    )
     (work / "containerd.toml").write_text(text)
     (work / "cni" / "10-pods.conflist").write_text(pod_network(name))
 
@@ -97,13 +101,17 @@ async def wait_ready(node: Namespaces) -> None:
 
 async def old_containers(node: Namespaces) -> list[str]:
     """Return the containers that the last node left in the store."""
-    listing = await processes.must("listing old containers", node.enter(_ctr("containers", "list", "--quiet")))
+    listing = await processes.must(
+        "listing old containers", node.enter(_ctr("containers", "list", "--quiet"))
+    )
     return listing.split()
 
 
 async def forget(node: Namespaces, containers: Sequence[str], store: Path) -> None:
     """Remove old containers with their file systems; containerd has to be restarted afterwards."""
-    await processes.must("removing old containers", node.enter(_ctr("containers", "delete", *containers)))
+    await processes.must(
+        "removing old containers", node.enter(_ctr("containers", "delete", *containers))
+    )
     for folder in _CRI_FOLDERS:
         shutil.rmtree(store / folder, ignore_errors=True)
 
@@ -132,7 +140,9 @@ async def import_images(node: Namespaces, store: Path, paths: Sequence[Path]) ->
         image = read_image_file(path)
         if image.tags and all(known.get(tag) == image.digest for tag in image.tags):
             continue
-        await processes.must(f"importing {path.name}", node.enter(_ctr("images", "import", str(path.resolve()))))
+        await processes.must(
+            f"importing {path.name}", node.enter(_ctr("images", "import", str(path.resolve())))
+        )
         known.update(dict.fromkeys(image.tags, image.digest))
         record.write_text(json.dumps(known))
         imported += image.tags
@@ -141,7 +151,9 @@ async def import_images(node: Namespaces, store: Path, paths: Sequence[Path]) ->
 
 async def tag_image(node: Namespaces, image: str, name: str) -> None:
     """Give an image of the store an additional name."""
-    await processes.must(f"tagging {image}", node.enter(_ctr("images", "tag", "--force", image, name)))
+    await processes.must(
+        f"tagging {image}", node.enter(_ctr("images", "tag", "--force", image, name))
+    )
 
 
 def _ctr(*arguments: str) -> list[str]:
@@ -159,7 +171,9 @@ def _cni_plugins() -> Path:
     for folder in _CNI_FOLDERS:
         if (folder / "ptp").exists():
             return folder
-    raise ClusterError("the CNI plugins are missing; install the package containernetworking-plugins")
+    raise ClusterError(
+        "the CNI plugins are missing; install the package containernetworking-plugins"
+    )
 
 
 def _snapshotter(store: Path) -> str:

@@ -42,7 +42,11 @@ def configuration(place: Place, *, name: str) -> str:
         "featureGates": {"KubeletCrashLoopBackOffMax": True},
         "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"},
         # Other programs use the machine: evict late, and never delete images, which have no registry.
-        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "evictionHard": {
+            "memory.available": "100Mi",
+            "nodefs.available": "1%",
+            "imagefs.available": "1%",
+        },
         "imageGCHighThresholdPercent": 100,
         "imageMinimumGCAge": "24h",
         "localStorageCapacityIsolation": False,

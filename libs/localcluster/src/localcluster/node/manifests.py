@@ -26,12 +26,22 @@ def dns(address: str) -> list[Document]:
     """Return the kube-dns Service with the node's CoreDNS behind it, and the rights of CoreDNS."""
     ports = [("dns", 53, "UDP"), ("dns-tcp", 53, "TCP")]
     rules = [
-        {"apiGroups": [""], "resources": ["endpoints", "services", "pods", "namespaces"], "verbs": ["list", "watch"]},
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+        {
+            "apiGroups": [""],
+            "resources": ["endpoints", "services", "pods", "namespaces"],
+            "verbs": ["list", "watch"],
+        },
+        {
+            "apiGroups": ["discovery.k8s.io"],
+            "resources": ["endpointslices"],
+            "verbs": ["list", "watch"],
+        },
     ]
     service = {
         "clusterIP": components.DNS_ADDRESS,
-        "ports": [{"name": name, "port": port, "protocol": protocol} for name, port, protocol in ports],
+        "ports": [
+            {"name": name, "port": port, "protocol": protocol} for name, port, protocol in ports
+        ],
     }
     endpoints: Document = {
         "apiVersion": "discovery.k8s.io/v1",
@@ -43,7 +53,9 @@ def dns(address: str) -> list[Document]:
         },
         "addressType": "IPv4",
         "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
-        "ports": [{"name": name, "port": port, "protocol": protocol} for name, port, protocol in ports],
+        "ports": [
+            {"name": name, "port": port, "protocol": protocol} for name, port, protocol in ports
+        ],
     }
     return [
         _object("rbac.authorization.k8s.io/v1", "ClusterRole", "system:coredns", rules=rules),
@@ -84,7 +96,11 @@ def gateway_setup() -> list[Document]:
     """Return the objects that the gateway's certificates need."""
     labels = {"pod-security.kubernetes.io/enforce": "privileged"}
     return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": GATEWAY_NAMESPACE, "labels": labels}},
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": GATEWAY_NAMESPACE, "labels": labels},
+        },
         _object("v1", "ServiceAccount", _EG_NAME, namespace=GATEWAY_NAMESPACE),
         _binding(
             _EG_NAME,
@@ -102,7 +118,10 @@ def gateway() -> list[Document]:
         "gateway": {"controllerName": _CONTROLLER},
         "provider": {
             "type": "Kubernetes",
-            "kubernetes": {"leaderElection": {"disable": True}, "shutdownManager": {"image": GATEWAY_IMAGE}},
+            "kubernetes": {
+                "leaderElection": {"disable": True},
+                "shutdownManager": {"image": GATEWAY_IMAGE},
+            },
         },
     }
     proxy = {
@@ -134,8 +153,20 @@ def gateway() -> list[Document]:
     return [
         _object("v1", "ConfigMap", _EG_NAME, namespace=GATEWAY_NAMESPACE, data=data),
         _object("v1", "Service", _EG_NAME, namespace=GATEWAY_NAMESPACE, spec=service),
-        _object("apps/v1", "Deployment", _EG_NAME, namespace=GATEWAY_NAMESPACE, spec=_gateway_deployment()),
-        _object("gateway.envoyproxy.io/v1alpha1", "EnvoyProxy", GATEWAY_CLASS, namespace=GATEWAY_NAMESPACE, spec=proxy),
+        _object(
+            "apps/v1",
+            "Deployment",
+            _EG_NAME,
+            namespace=GATEWAY_NAMESPACE,
+            spec=_gateway_deployment(),
+        ),
+        _object(
+            "gateway.envoyproxy.io/v1alpha1",
+            "EnvoyProxy",
+            GATEWAY_CLASS,
+            namespace=GATEWAY_NAMESPACE,
+            spec=proxy,
+        ),
         _object(
             "gateway.networking.k8s.io/v1",
             "GatewayClass",
@@ -191,10 +222,14 @@ def _volume(index: int, folder: Path) -> Document:
 def _binding(name: str, role: str, subject: Mapping[str, str]) -> Document:
     group = "rbac.authorization.k8s.io"
     role_reference = {"apiGroup": group, "kind": "ClusterRole", "name": role}
-    return _object(f"{group}/v1", "ClusterRoleBinding", name, roleRef=role_reference, subjects=[dict(subject)])
+    return _object(
+        f"{group}/v1", "ClusterRoleBinding", name, roleRef=role_reference, subjects=[dict(subject)]
+    )
 
 
-def _object(version: str, kind: str, name: str, *, namespace: str | None = None, **fields: Any) -> Document:
+def _object(
+    version: str, kind: str, name: str, *, namespace: str | None = None, **fields: Any
+) -> Document:
     metadata = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
 

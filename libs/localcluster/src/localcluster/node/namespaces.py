@@ -78,13 +78,24 @@ def find(name: str) -> Namespaces | None:
 async def create(name: str, work: Path) -> Namespaces:
     """Make the namespaces with their network and mounts."""
     log = work / "logs" / "node.log"
-    argv = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--"]
+    argv = [
+        "unshare",
+        "--mount",
+        "--net",
+        "--ipc",
+        "--pid",
+        "--fork",
+        "--kill-child=KILL",
+        "--mount-proc",
+        "--",
+    ]
     program = [sys.executable, "-I", "-S", str(Path(first_process.__file__)), marker(name)]
     outside = processes.spawn("node", [*argv, *program], log, dies_with_us=False)
     namespaces = await _appeared(name, outside)
     setup = _SETUP.replace("ADDRESS", ADDRESS)
     await processes.must(
-        "setting up the node's network and mounts", namespaces.enter(["sh", "-c", setup, "setup", str(work)])
+        "setting up the node's network and mounts",
+        namespaces.enter(["sh", "-c", setup, "setup", str(work)]),
     )
     return namespaces
 
@@ -128,7 +139,11 @@ def _cgroup_parents() -> list[Path]:
     if (_CGROUPS / "cgroup.controllers").exists():
         return [_CGROUPS]
     # Version 1: one tree per controller; some are links to a common mount.
-    return [entry for entry in _CGROUPS.iterdir() if (entry / "cgroup.procs").exists() and not entry.is_symlink()]
+    return [
+        entry
+        for entry in _CGROUPS.iterdir()
+        if (entry / "cgroup.procs").exists() and not entry.is_symlink()
+    ]
 
 
 async def _appeared(name: str, outside: Spawned) -> Namespaces:

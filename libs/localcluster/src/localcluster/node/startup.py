@@ -22,7 +22,9 @@ from localcluster.node.namespaces import ADDRESS, Namespaces
 from localcluster.processes import Spawned
 from localcluster.progress import Progress
 
-_PORTS = Ports(api=6443, etcd=2379, etcd_peer=2380, controller_manager=10257, scheduler=10259, kwok=10247)
+_PORTS = Ports(
+    api=6443, etcd=2379, etcd_peer=2380, controller_manager=10257, scheduler=10259, kwok=10247
+)
 """The usual ones: the node has a network of its own."""
 
 _VOLUMES = 8
@@ -31,7 +33,9 @@ _VOLUMES = 8
 class Startup:
     """The common state of the steps of one start."""
 
-    def __init__(self, request: Request, place: Place, node: Namespaces, progress: Progress) -> None:
+    def __init__(
+        self, request: Request, place: Place, node: Namespaces, progress: Progress
+    ) -> None:
         self._request = request
         self._layout = request.layout
         self._place = place
@@ -60,17 +64,29 @@ class Startup:
     def _start(self, name: str, argv: Sequence[str], *, keep: Sequence[int] = ()) -> Spawned:
         """Start a program inside; it ends when its wrapper, which has the pid that we record, is killed."""
         command = self._node.enter(processes.bound(argv))
-        process = processes.spawn(name, command, self._place.log(name), dies_with_us=False, keep=keep)
+        process = processes.spawn(
+            name, command, self._place.log(name), dies_with_us=False, keep=keep
+        )
         self._started.append(process)
         return process
 
     def _forward_from(self, listening: processes.Listening) -> Access:
         """Make the API server reachable from this machine's loopback."""
         descriptor = listening.fileno()
-        program = [sys.executable, "-I", "-S", forward.__file__, str(descriptor), ADDRESS, str(_PORTS.api)]
+        program = [
+            sys.executable,
+            "-I",
+            "-S",
+            forward.__file__,
+            str(descriptor),
+            ADDRESS,
+            str(_PORTS.api),
+        ]
         self._start("forward", program, keep=[descriptor])
         server = f"https://127.0.0.1:{listening.getsockname()[1]}"
-        access = Access(server=server, ca=self._place.pki.ca.read_bytes(), token=self._place.pki.tokens["admin"])
+        access = Access(
+            server=server, ca=self._place.pki.ca.read_bytes(), token=self._place.pki.tokens["admin"]
+        )
         kubeconfig.write(self._layout.kubeconfig, self._layout.name, access)
         return access
 
@@ -108,21 +124,28 @@ class Startup:
         """Import the images of the request; the node needs none of them to be ready."""
         given = self._request.images
         if given:
-            with self._progress.step(f"importing {len(given)} image file(s)", estimate=4 * len(given)):
+            with self._progress.step(
+                f"importing {len(given)} image file(s)", estimate=4 * len(given)
+            ):
                 await container_runtime.import_images(self._node, self._layout.images, given)
 
     async def _start_control_plane(self, api: Api) -> None:
         with self._progress.step("starting the control plane", estimate=5):
             await control_plane.start_api(self._place, api, self._start)
             if self._request.gateway or self._request.gateway_api:
-                await api.apply_definitions(read_manifests(self._place.binaries.path("gateway-crds")))
+                await api.apply_definitions(
+                    read_manifests(self._place.binaries.path("gateway-crds"))
+                )
             options = Options(crds=self._request.crds, scheduler=True)
             await control_plane.start_controllers(self._place, api, self._start, options)
 
     async def _start_node(self, api: Api) -> None:
         self._start("kubelet", kubelet.kubelet(self._place))
         self._start("kube-proxy", kubelet.kube_proxy(self._place))
-        self._start("coredns", [self._place.binaries.argv0("coredns"), "-conf", str(self._layout.work / "Corefile")])
+        self._start(
+            "coredns",
+            [self._place.binaries.argv0("coredns"), "-conf", str(self._layout.work / "Corefile")],
+        )
         folders = kubelet.volumes(self._layout.work, _VOLUMES)
         for document in [*manifests.dns(ADDRESS), *manifests.storage(folders)]:
             await api.apply(document)
@@ -161,7 +184,9 @@ def prepare(request: Request, programs: Binaries) -> Place:
     return place
 
 
-async def start(request: Request, programs: Binaries, images: Sequence[Path], progress: Progress) -> Record:
+async def start(
+    request: Request, programs: Binaries, images: Sequence[Path], progress: Progress
+) -> Record:
     """Start a node where none runs."""
     with _listen(request.port) as listening:
         place = prepare(request, programs)
@@ -175,4 +200,6 @@ def _listen(port: int) -> processes.Listening:
     try:
         return processes.listen(port)
     except OSError as error:
-        raise MisuseError(f"port {port} is in use; choose another with --port, or leave it out") from error
+        raise MisuseError(
+            f"port {port} is in use; choose another with --port, or leave it out"
+        ) from error

@@ -42,7 +42,9 @@ HEAD = "node:__internal_head__"
 class Mark:
     """Whether the pod is marked; the file is read twice a second at most."""
 
-    def __init__(self, path: str = ANNOTATIONS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, path: str = ANNOTATIONS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._path = path
         self._clock = clock
         self._checked_at: float | None = None
@@ -75,10 +77,19 @@ class CloseWhenDraining:
             return
 
         async def send_closing(message: Message) -> None:
-            with contextlib.suppress(Exception):  # whatever goes wrong here must never cost a user's request
-                begins = message.get("type") == "http.response.start" and message.get("status") != SWITCHING_PROTOCOLS
+            with contextlib.suppress(
+                Exception
+            ):  # whatever goes wrong here must never cost a user's request
+                begins = (
+                    message.get("type") == "http.response.start"
+                    and message.get("status") != SWITCHING_PROTOCOLS
+                )
                 if begins and self._mark.is_set():
-                    kept = [pair for pair in message.get("headers", ()) if bytes(pair[0]).lower() != b"connection"]
+                    kept = [
+                        pair
+                        for pair in message.get("headers", ())
+                        if bytes(pair[0]).lower() != b"connection"
+                    ]
                     message = {**message, "headers": [*kept, (b"connection", b"close")]}
             await send(message)
 
@@ -149,7 +160,9 @@ def middlewares() -> list[Any]:
         threading.Thread(target=drain.run, name="raybus-drain", daemon=True).start()
         return []
     try:
-        starlette = importlib.import_module("starlette.middleware")  # only Serve's own processes have it
+        starlette = importlib.import_module(
+            "starlette.middleware"
+        )  # only Serve's own processes have it
     except ImportError:
         return []
     return [starlette.Middleware(CloseWhenDraining)]
@@ -178,4 +191,6 @@ def drain_others() -> None:
 
 def _manager(ray: Any, node: str) -> Any:
     constants = importlib.import_module("ray.serve._private.constants")
-    return ray.get_actor(f"{constants.SERVE_PROXY_NAME}-{node}", namespace=constants.SERVE_NAMESPACE)
+    return ray.get_actor(
+        f"{constants.SERVE_PROXY_NAME}-{node}", namespace=constants.SERVE_NAMESPACE
+    )

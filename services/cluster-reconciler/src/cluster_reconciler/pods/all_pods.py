@@ -27,7 +27,9 @@ def suspend(observed: Observed) -> Continue | ClusterPlan:
     is_suspended = has_conditions and observed.holds(ConditionType.SUSPENDED)
     if not (observed.cluster.spec.suspend is True or is_suspending or is_suspended):
         return Continue()
-    owners = (each for pod in observed.pods for each in pod.metadata.owner_references if each.controller)
+    owners = (
+        each for pod in observed.pods for each in pod.metadata.owner_references if each.controller
+    )
     is_late = is_suspended and any(each.uid == observed.cluster.metadata.uid for each in owners)
     may_delete = is_suspending or not has_conditions or is_late
     if may_delete and not all(map(is_terminating, observed.pods)):
@@ -44,7 +46,11 @@ def recreate(observed: Observed) -> Continue | ClusterPlan:
     head, wanted = observed.heads[0].metadata, marks(cluster, version)
     if head.annotations.get(labels.KUBERAY_VERSION) not in {None, "", version}:
         changed = {"resourceVersion": head.resource_version, "annotations": wanted}
-        return Continue(actions=step(Patch(resource=POD, name=head.name, patch={"metadata": changed}), is_side=True))
+        return Continue(
+            actions=step(
+                Patch(resource=POD, name=head.name, patch={"metadata": changed}), is_side=True
+            )
+        )
     if head.annotations.get(labels.RECREATE_HASH) in {None, "", wanted[labels.RECREATE_HASH]}:
         return Continue()
     if all(map(is_terminating, observed.pods)):
@@ -54,8 +60,13 @@ def recreate(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _delete(cluster: RayCluster, what: str, why: str, *, note: str) -> ClusterPlan:
-    report, selector = events.DELETED_ALL.about(cluster, what=what, why=why), {labels.CLUSTER: cluster.metadata.name}
-    return ClusterPlan(actions=step(DeleteCollection(resource=POD, selector=selector, events=report)), note=note)
+    report, selector = (
+        events.DELETED_ALL.about(cluster, what=what, why=why),
+        {labels.CLUSTER: cluster.metadata.name},
+    )
+    return ClusterPlan(
+        actions=step(DeleteCollection(resource=POD, selector=selector, events=report)), note=note
+    )
 
 
 def marks(cluster: RayCluster, version: str) -> dict[str, str]:
@@ -64,7 +75,10 @@ def marks(cluster: RayCluster, version: str) -> dict[str, str]:
     spec: Json = {**raw, "headGroupSpec": _with_params(raw.get("headGroupSpec") or {})}
     if groups := raw.get("workerGroupSpecs"):
         spec["workerGroupSpecs"] = [_with_params(group) for group in groups]
-    return {labels.RECREATE_HASH: spec_hash.cluster_spec_hash(spec), labels.KUBERAY_VERSION: version}
+    return {
+        labels.RECREATE_HASH: spec_hash.cluster_spec_hash(spec),
+        labels.KUBERAY_VERSION: version,
+    }
 
 
 def _with_params(group: Json) -> Json:

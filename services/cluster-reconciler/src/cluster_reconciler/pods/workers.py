@@ -45,7 +45,9 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Whether there is more to create or delete than this batch."""
 
 
-def decide(observed: Observed, group: WorkerGroupSpec, *, room: int, gone: Set[str] = frozenset()) -> GroupDecision:
+def decide(
+    observed: Observed, group: WorkerGroupSpec, *, room: int, gone: Set[str] = frozenset()
+) -> GroupDecision:
     """Return what is done about one group now: at most `room` pods, or one replica, are created and deleted.
 
     `gone` are the names of the pods that groups before it delete: `workersToDelete` may name those of another group.
@@ -59,25 +61,36 @@ def decide(observed: Observed, group: WorkerGroupSpec, *, room: int, gone: Set[s
         pods = tuple(pod for pod in pods if pod.metadata.name not in gone)
     is_waiting = observed.is_waiting_for(pods)
     if group.suspend and not is_waiting:
-        return GroupDecision(note="the group is suspended", deletes_all=not all(map(is_terminating, pods)))
+        return GroupDecision(
+            note="the group is suspended", deletes_all=not all(map(is_terminating, pods))
+        )
     decide_replicas = _whole if group.num_of_hosts > 1 and has_indexes else _single
     found = decide_replicas(observed, group, pods, is_waiting=is_waiting, room=room)
     if not has_indexes:
         found = msgspec.structs.replace(found, creations=(0,) * len(found.creations))
     if not is_waiting:
         return found
-    return msgspec.structs.replace(found, note="pods that were deleted are still going", unfinished="pods are going")
+    return msgspec.structs.replace(
+        found, note="pods that were deleted are still going", unfinished="pods are going"
+    )
 
 
-def _single(observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int) -> GroupDecision:
+def _single(
+    observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int
+) -> GroupDecision:
     """Return what is done about replicas of one pod. Those that cannot recover are replaced once they are gone."""
     cluster, to_delete = observed.cluster, set(group.scale_strategy.workers_to_delete or ())
     if not is_waiting and (unhealthy := [pod for pod in pods if irrecoverable(pod)]):
         reason = f"delete {len(unhealthy)} unhealthy worker Pods"
         states = ((pod, f"; {described(pod)}") for pod in unhealthy[:room])
-        dropped = (_delete(cluster, pod, what="worker Pod", more=text, failed_more=text) for pod, text in states)
+        dropped = (
+            _delete(cluster, pod, what="worker Pod", more=text, failed_more=text)
+            for pod, text in states
+        )
         is_partial = len(unhealthy) > room
-        return GroupDecision(note=reason, deletions=tuple(dropped), unfinished=reason, is_partial=is_partial)
+        return GroupDecision(
+            note=reason, deletions=tuple(dropped), unfinished=reason, is_partial=is_partial
+        )
     named = [observed.by_name[name] for name in sorted(to_delete & observed.by_name.keys())]
     uids = {pod.metadata.uid for pod in named}
     running = [pod for pod in pods if pod.metadata.uid not in uids]
@@ -96,7 +109,9 @@ def _single(observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waitin
     )
 
 
-def _whole(observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int) -> GroupDecision:
+def _whole(
+    observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int
+) -> GroupDecision:
     """Return what is done about replicas of several hosts: whole ones are created and deleted."""
     members: dict[str, list[Pod]] = {}
     for pod in pods:
@@ -107,10 +122,19 @@ def _whole(observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting
     def drop(reasons: Mapping[str, str]) -> tuple[Delete, ...]:
         """Return the deletion of the first replicas that go; `reasons` is by replica."""
         some, of = islice(reasons.items(), at_once), f" for group {group.group_name}"
-        gone = ((pod, reason) for name, reason in some for pod in members[name] if not is_terminating(pod))
+        gone = (
+            (pod, reason)
+            for name, reason in some
+            for pod in members[name]
+            if not is_terminating(pod)
+        )
         return tuple(
             _delete(
-                observed.cluster, pod, what="worker Pod", more=f"{of}: {why}", failed_more=f"{of}; {described(pod)}"
+                observed.cluster,
+                pod,
+                what="worker Pod",
+                more=f"{of}: {why}",
+                failed_more=f"{of}; {described(pod)}",
             )
             for pod, why in gone
         )
@@ -118,19 +142,31 @@ def _whole(observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting
     going = {name for name, some in members.items() if all(map(is_terminating, some))}
     unhealthy: dict[str, str] = {}
     if not is_waiting:
-        if incomplete := next((name for name, some in members.items() if len(some) < traits.hosts(group)), None):
+        if incomplete := next(
+            (name for name, some in members.items() if len(some) < traits.hosts(group)), None
+        ):
             reason = f"cleaned up incomplete replica group {incomplete}, requeueing"
             deletions = drop({incomplete: "cleanup of incomplete multi-host group"})
             return GroupDecision(note=reason, deletions=deletions, unfinished=reason)
-        reasons = {name: [*filter(None, map(irrecoverable, some))] for name, some in members.items()}
+        reasons = {
+            name: [*filter(None, map(irrecoverable, some))] for name, some in members.items()
+        }
         unhealthy = {name: found[0] for name, found in reasons.items() if found}
         to_delete = set(group.scale_strategy.workers_to_delete or ())
-        named = [name for name, some in members.items() if not to_delete.isdisjoint(pod.metadata.name for pod in some)]
+        named = [
+            name
+            for name, some in members.items()
+            if not to_delete.isdisjoint(pod.metadata.name for pod in some)
+        ]
         if asked := [name for name in named if name not in going]:
-            gone = unhealthy | {name: "autoscaler scale-down request" for name in asked if name not in unhealthy}
+            gone = unhealthy | {
+                name: "autoscaler scale-down request" for name in asked if name not in unhealthy
+            }
             deletions = drop(gone)
             reason = f"deleted {len(deletions)} worker Pods based on ScaleStrategy, requeueing"
-            return GroupDecision(note=reason, deletions=deletions, unfinished=reason, is_partial=len(gone) > at_once)
+            return GroupDecision(
+                note=reason, deletions=deletions, unfinished=reason, is_partial=len(gone) > at_once
+            )
     valid, gone = [name for name in members if name not in unhealthy], unhealthy
     excess = len(valid) - traits.replicas(group)
     if excess > 0 and observed.may_shrink:
@@ -164,8 +200,12 @@ def free_indexes(pods: Iterable[Pod], number: int) -> tuple[int, ...]:
     return tuple(islice((index for index in count() if index not in used), number))
 
 
-def _delete(cluster: RayCluster, pod: Pod, *, what: str, more: str = "", failed_more: str = "") -> Delete:
+def _delete(
+    cluster: RayCluster, pod: Pod, *, what: str, more: str = "", failed_more: str = ""
+) -> Delete:
     """Return the deletion of a worker pod; `more` and `failed_more` follow its name in the Events."""
     meta = pod.metadata
-    report = events.DELETED_WORKER.about(cluster, meta.name, what=what, more=more, failed_more=failed_more)
+    report = events.DELETED_WORKER.about(
+        cluster, meta.name, what=what, more=more, failed_more=failed_more
+    )
     return Delete(resource=POD, name=meta.name, uid=meta.uid, events=report)

@@ -24,7 +24,12 @@ def secret(cluster: RayCluster, *, token: str) -> Body | None:
     An empty mode makes one too, as in KubeRay, though no pod uses it.
     """
     options = cluster.spec.auth_options
-    if options is None or options.mode == "disabled" or options.secret_name or traits.has_kubernetes_auth(cluster):
+    if (
+        options is None
+        or options.mode == "disabled"
+        or options.secret_name
+        or traits.has_kubernetes_auth(cluster)
+    ):
         return None
     return owner.child(cluster, SECRET, name=traits.token_secret(cluster), stringData={KEY: token})
 
@@ -36,7 +41,9 @@ def configure_container(container: Body, cluster: RayCluster) -> None:
     pod_json.add_missing_env(container, literal("RAY_AUTH_MODE", "token"))
     if not traits.has_kubernetes_auth(cluster):
         key = {"name": traits.token_secret(cluster), "key": KEY}
-        pod_json.add_missing_env(container, {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": key}})
+        pod_json.add_missing_env(
+            container, {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": key}}
+        )
         return
     pod_json.add_missing_env(container, literal("RAY_ENABLE_K8S_TOKEN_AUTH", "true"))
     if not pod_json.has_mount(container, name=VOLUME):

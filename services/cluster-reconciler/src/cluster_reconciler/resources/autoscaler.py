@@ -16,9 +16,7 @@ from common.kube.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Resource
 from common.pod_json import from_field, literal
 from common.ray import cluster_traits as traits
 
-COMMAND: Final = (
-    "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
-)
+COMMAND: Final = "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
 _RULES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("", "pods", ("get", "list", "watch", "patch")),
     ("", "pods/resize", ("patch",)),
@@ -39,9 +37,16 @@ def service_account_name(cluster: RayCluster) -> str:
 def identity(cluster: RayCluster) -> dict[Resource, Body]:
     """Build the ServiceAccount, the Role (see and patch pods, resize them, change the cluster's replica counts) and the RoleBinding of the two."""
     name, account = names.checked(cluster.metadata.name), service_account_name(cluster)
-    subject = {"kind": SERVICE_ACCOUNT.kind, "name": account, "namespace": cluster.metadata.namespace}
+    subject = {
+        "kind": SERVICE_ACCOUNT.kind,
+        "name": account,
+        "namespace": cluster.metadata.namespace,
+    }
     of: Body = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": name}
-    rules = [{"apiGroups": [group], "resources": [resource], "verbs": list(verbs)} for group, resource, verbs in _RULES]
+    rules = [
+        {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+        for group, resource, verbs in _RULES
+    ]
     own = {labels.CLUSTER: cluster.metadata.name, **labels.BY_OPERATOR}
     build = partial(owner.child, cluster, labels=own)
     return {
@@ -53,7 +58,10 @@ def identity(cluster: RayCluster) -> dict[Resource, Body]:
 
 def append_container(pod: Body, node: Node) -> None:
     """Append the container; what the user set replaces a field as a whole, env and mounts are appended. A version is set for Ray too."""
-    ray_container, options = pod_json.ray_container(pod), node.cluster.spec.autoscaler_options or AutoscalerOptions()
+    ray_container, options = (
+        pod_json.ray_container(pod),
+        node.cluster.spec.autoscaler_options or AutoscalerOptions(),
+    )
     container: Body = {
         "name": ray_pod.AUTOSCALER,
         "image": ray_container.get("image", ""),
@@ -78,8 +86,14 @@ def append_container(pod: Body, node: Node) -> None:
         "command": options.command or None,
         "args": options.args or None,
     }
-    container |= copy.deepcopy({field: value for field, value in replaced.items() if value is not None})
-    appended = {"env": options.env, "envFrom": options.env_from, "volumeMounts": options.volume_mounts}
+    container |= copy.deepcopy(
+        {field: value for field, value in replaced.items() if value is not None}
+    )
+    appended = {
+        "env": options.env,
+        "envFrom": options.env_from,
+        "volumeMounts": options.volume_mounts,
+    }
     for field, values in appended.items():
         if values:
             pod_json.ensure_list(container, field).extend(copy.deepcopy(values))

@@ -48,7 +48,9 @@ def append_container(pod: Body, node: Node) -> None:
     container: Body = {
         "name": features.COLLECTOR,
         "image": options.image or "",
-        "imagePullPolicy": "IfNotPresent" if options.image_pull_policy is None else options.image_pull_policy,
+        "imagePullPolicy": "IfNotPresent"
+        if options.image_pull_policy is None
+        else options.image_pull_policy,
         "resources": default if options.resources is None else copy.deepcopy(options.resources),
     }
     pod_json.add_env(

@@ -42,13 +42,21 @@ def build(cluster: RayCluster, config: Config, *, workers: int, serving: int) ->
         least[labels.HEAD] = 1
     if workers > 0:
         least[labels.WORKER] = max(serving - 1, 1)
-    return {f"{cluster.metadata.name}-{role}": _budget(cluster, role, number) for role, number in least.items()}
+    return {
+        f"{cluster.metadata.name}-{role}": _budget(cluster, role, number)
+        for role, number in least.items()
+    }
 
 
 def is_idle(pod: Pod, *, now: datetime) -> bool:
     """Return whether a worker is not expected to be ready, so that it counts for no budget."""
     ready = pod.condition("Ready")
-    if pod.status.phase != "Running" or is_terminating(pod) or ready is None or ready.status == "True":
+    if (
+        pod.status.phase != "Running"
+        or is_terminating(pod)
+        or ready is None
+        or ready.status == "True"
+    ):
         return False
     return ready.last_transition_time is not None and now - ready.last_transition_time >= IDLE_AFTER
 

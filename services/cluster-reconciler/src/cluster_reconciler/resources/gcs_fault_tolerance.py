@@ -44,24 +44,33 @@ def configure_head(pod: Body, cluster: RayCluster) -> None:
         gcs = literal("RAY_gcs_storage", "rocksdb"), literal("RAY_gcs_storage_path", STORAGE_PATH)
         pod_json.add_missing_env(container, *gcs)
         sub_path = traits.embedded_storage(cluster).sub_path
-        mount = {"name": STORAGE_VOLUME, "mountPath": STORAGE_PATH} | ({"subPath": sub_path} if sub_path else {})
+        mount = {"name": STORAGE_VOLUME, "mountPath": STORAGE_PATH} | (
+            {"subPath": sub_path} if sub_path else {}
+        )
         pod_json.ensure_list(container, "volumeMounts").append(mount)
-        volume = {"name": STORAGE_VOLUME, "persistentVolumeClaim": {"claimName": claim_name(cluster)}}
+        volume = {
+            "name": STORAGE_VOLUME,
+            "persistentVolumeClaim": {"claimName": claim_name(cluster)},
+        }
         pod_json.ensure_list(pod["spec"], "volumes").append(volume)
         return
     options = cluster.spec.gcs_fault_tolerance_options
-    namespace = (options.external_storage_namespace if options else "") or cluster.metadata.annotations.get(
-        labels.EXTERNAL_STORAGE_NAMESPACE, cluster.metadata.uid
-    )
+    namespace = (
+        options.external_storage_namespace if options else ""
+    ) or cluster.metadata.annotations.get(labels.EXTERNAL_STORAGE_NAMESPACE, cluster.metadata.uid)
     annotations[labels.EXTERNAL_STORAGE_NAMESPACE] = namespace
     pod_json.add_missing_env(container, literal("RAY_external_storage_namespace", namespace))
     if options is not None:
         pod_json.add_env(container, literal("RAY_REDIS_ADDRESS", options.redis_address))
         for name, credential in _credentials(options).items():
             value: Body = {"value": credential.value} if credential.value else {}
-            source: Body = {} if credential.value_from is None else {"valueFrom": credential.value_from}
+            source: Body = (
+                {} if credential.value_from is None else {"valueFrom": credential.value_from}
+            )
             pod_json.add_env(container, {"name": name, **value, **source})
-    elif (password := traits.start_params(cluster.spec.head_group_spec).get("redis-password")) is not None:
+    elif (
+        password := traits.start_params(cluster.spec.head_group_spec).get("redis-password")
+    ) is not None:
         pod_json.add_missing_env(container, literal("REDIS_PASSWORD", password))
 
 
@@ -75,7 +84,9 @@ def build_claim(cluster: RayCluster) -> Body:
     wanted = traits.embedded_storage(cluster)
     spec: Body = {
         "accessModes": list(wanted.access_modes or DEFAULT_ACCESS_MODES),
-        "resources": {"requests": {"storage": DEFAULT_SIZE if wanted.size is None else wanted.size}},
+        "resources": {
+            "requests": {"storage": DEFAULT_SIZE if wanted.size is None else wanted.size}
+        },
     }
     if wanted.storage_class_name is not None:
         spec["storageClassName"] = wanted.storage_class_name
@@ -88,11 +99,15 @@ def build_claim(cluster: RayCluster) -> Body:
 def claim_drift(cluster: RayCluster, have: Body) -> str:
     """Return the differences between a claim as read and the user's options; a claim cannot be changed."""
     wanted, spec, found = build_claim(cluster)["spec"], pod_json.body(have, "spec"), list[str]()
-    requests = (pod_json.mapping(pod_json.body(each, "resources"), "requests") for each in (wanted, spec))
+    requests = (
+        pod_json.mapping(pod_json.body(each, "resources"), "requests") for each in (wanted, spec)
+    )
     size, current = (quantity.parse(each.get("storage", "0")) for each in requests)
     if size.compare(current) != 0:
         found.append(f"requested size {size} != current {current}")
-    has_class = spec.get("storageClassName", "<default>")  # an empty one asks for no class, and is no default
+    has_class = spec.get(
+        "storageClassName", "<default>"
+    )  # an empty one asks for no class, and is no default
     if (storage_class := wanted.get("storageClassName")) not in {None, has_class}:
         found.append(f"storageClassName {storage_class} != current {has_class}")
     modes, has_modes = (pod_json.strings(each, "accessModes") for each in (wanted, spec))

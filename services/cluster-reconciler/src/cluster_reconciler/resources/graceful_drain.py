@@ -24,7 +24,9 @@ CODE_VOLUME: Final = "raybus-drain"
 CODE_PATH: Final = "/etc/raybus/drain"
 POD_VOLUME: Final = "raybus-pod"
 POD_PATH: Final = "/etc/raybus/pod"
-TEXT: Final = resources.files("cluster_reconciler.in_pod").joinpath(FILE).read_text(encoding="utf-8")
+TEXT: Final = (
+    resources.files("cluster_reconciler.in_pod").joinpath(FILE).read_text(encoding="utf-8")
+)
 
 _EXPORTS: Final = (
     f'export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{CODE_PATH}"; '
@@ -35,7 +37,9 @@ _EXPORTS: Final = (
 def is_asked_for(cluster: RayCluster, config: Config) -> bool:
     """Return whether a cluster that serves requests is to drain gracefully."""
     annotations, default = cluster.metadata.annotations, config.drains_gracefully
-    return traits.is_for_a_service(cluster) and feature_gates.is_on(annotations, labels.GRACEFUL_DRAIN, default=default)
+    return traits.is_for_a_service(cluster) and feature_gates.is_on(
+        annotations, labels.GRACEFUL_DRAIN, default=default
+    )
 
 
 def is_on(cluster: RayCluster, config: Config) -> bool:
@@ -46,7 +50,8 @@ def is_on(cluster: RayCluster, config: Config) -> bool:
 def obstacle(cluster: RayCluster) -> str | None:
     """Return the user's own setting that conflicts with the feature, which is off for the whole cluster then."""
     groups = {"the head group": cluster.spec.head_group_spec.template} | {
-        f"worker group {group.group_name}": group.template for group in traits.worker_groups(cluster)
+        f"worker group {group.group_name}": group.template
+        for group in traits.worker_groups(cluster)
     }
     is_overwritten = ray_start.is_overwritten(cluster.metadata.annotations)
     for where, template in groups.items():

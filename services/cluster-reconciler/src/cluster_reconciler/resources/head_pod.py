@@ -6,7 +6,15 @@ Behaviour: spec raycluster §7.3, §11.1, §11.2; acceptance cases 37, 42, 49, 8
 from typing import Final
 
 from cluster_reconciler.config import Config
-from cluster_reconciler.resources import autoscaler, drain_hook, gcs_fault_tolerance, owner, ray_pod, ray_start, tls
+from cluster_reconciler.resources import (
+    autoscaler,
+    drain_hook,
+    gcs_fault_tolerance,
+    owner,
+    ray_pod,
+    ray_start,
+    tls,
+)
 from cluster_reconciler.resources.node import Node
 from common import labels, names, pod_json
 from common.api.opaque import Body
@@ -37,7 +45,10 @@ def _without_hook(cluster: RayCluster, config: Config, *, name: str) -> Body:
     if config.head_pod_name_is_fixed:
         pod["metadata"]["name"] = name_prefix(cluster).removesuffix("-")
     else:
-        pod["metadata"] |= {"name": pod["metadata"].get("name") or name, "generateName": name_prefix(cluster)}
+        pod["metadata"] |= {
+            "name": pod["metadata"].get("name") or name,
+            "generateName": name_prefix(cluster),
+        }
     if traits.is_autoscaling(cluster):
         pod["spec"]["serviceAccountName"] = autoscaler.service_account_name(cluster)
         autoscaler.append_container(pod, node)

@@ -15,7 +15,9 @@ from common.kube.resources import INGRESS, Resource
 from common.ray import ports
 
 ROUTE: Final = Resource(group="route.openshift.io", kind="Route", plural="routes")
-OPENSHIFT_GROUPS: Final = frozenset({"route.openshift.io", "security.openshift.io", "config.openshift.io"})
+OPENSHIFT_GROUPS: Final = frozenset(
+    {"route.openshift.io", "security.openshift.io", "config.openshift.io"}
+)
 """API groups that only OpenShift has."""
 
 
@@ -38,7 +40,9 @@ def build(cluster: RayCluster) -> Body:
         spec["ingressClassName"] = ingress_class
     if options.tls:
         spec["tls"] = copy.deepcopy(options.tls)
-    return _child(cluster, INGRESS, names.checked(f"{cluster.metadata.name}-head-ingress"), spec, annotations)
+    return _child(
+        cluster, INGRESS, names.checked(f"{cluster.metadata.name}-head-ingress"), spec, annotations
+    )
 
 
 def updated(cluster: RayCluster, have: Body) -> Body | None:
@@ -70,7 +74,9 @@ def _dashboard_port(cluster: RayCluster) -> int:
     return ports.of_head(cluster.raw_spec).get("dashboard", ports.DASHBOARD)
 
 
-def _child(cluster: RayCluster, resource: Resource, name: str, spec: Body, annotations: dict[str, str]) -> Body:
+def _child(
+    cluster: RayCluster, resource: Resource, name: str, spec: Body, annotations: dict[str, str]
+) -> Body:
     of_head = services.head_list_labels(cluster)
     own = {key: of_head[key] for key in (labels.CLUSTER, labels.IDENTIFIER)} | labels.BY_OPERATOR
     return owner.child(cluster, resource, name=name, labels=own, annotations=annotations, spec=spec)

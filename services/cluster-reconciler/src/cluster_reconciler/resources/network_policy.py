@@ -26,22 +26,35 @@ def build(cluster: RayCluster) -> dict[str, Body]:
     config = cluster.spec.network_policy
     if config is None:
         return {}
-    name, of_group = cluster.metadata.name, {each.group_name: each for each in config.worker_groups or []}
+    name, of_group = (
+        cluster.metadata.name,
+        {each.group_name: each for each in config.worker_groups or []},
+    )
     head, mode = {labels.CLUSTER: name, labels.NODE_TYPE: labels.HEAD}, config.mode or _DENY_ALL
     found = [_policy(cluster, mode, f"{name}-head", head, config.head, *_submitter(cluster))]
     for group in traits.worker_groups(cluster):
-        pods = {labels.CLUSTER: name, labels.NODE_TYPE: labels.WORKER, labels.GROUP: group.group_name}
+        pods = {
+            labels.CLUSTER: name,
+            labels.NODE_TYPE: labels.WORKER,
+            labels.GROUP: group.group_name,
+        }
         rules = of_group.get(group.group_name, config.worker)
         found.append(_policy(cluster, mode, f"{name}-workers-{group.group_name}", pods, rules))
     return {each["metadata"]["name"]: each for each in found}
 
 
-def _policy(cluster: RayCluster, mode: str, name: str, pods: Body, rules: PolicyRules, *ingress: Body) -> Body:
+def _policy(
+    cluster: RayCluster, mode: str, name: str, pods: Body, rules: PolicyRules, *ingress: Body
+) -> Body:
     among = {"podSelector": {"matchLabels": {labels.CLUSTER: cluster.metadata.name}}}
     spec: Body = {"podSelector": {"matchLabels": pods}, "policyTypes": []}
     if mode in {_DENY_ALL, "DenyAllIngress"}:
         spec["policyTypes"].append("Ingress")
-        spec["ingress"] = [{"from": [among]}, *ingress, *_stored("Ingress", rules and rules.ingress_rules)]
+        spec["ingress"] = [
+            {"from": [among]},
+            *ingress,
+            *_stored("Ingress", rules and rules.ingress_rules),
+        ]
     if mode in {_DENY_ALL, "DenyAllEgress"}:
         spec["policyTypes"].append("Egress")
         spec["egress"] = [{"to": [among]}, *_stored("Egress", rules and rules.egress_rules)]
@@ -52,14 +65,23 @@ def _policy(cluster: RayCluster, mode: str, name: str, pods: Body, rules: Policy
 
 def _submitter(cluster: RayCluster) -> tuple[Body, ...]:
     """Return the rule that lets the submitter of the RayJob that owns the cluster reach the dashboard."""
-    owners = (each for each in cluster.metadata.owner_references if each.controller and each.kind == "RayJob")
+    owners = (
+        each
+        for each in cluster.metadata.owner_references
+        if each.controller and each.kind == "RayJob"
+    )
     job = next((each for each in owners if each.api_version.startswith("ray.io/")), None)
     if job is None or cluster.metadata.labels.get(labels.JOB_SUBMISSION_MODE) != _BY_A_JOB:
         return ()
     pods = {labels.ORIGIN_NAME: job.name, labels.ORIGIN_KIND: "RayJob"}
     params = traits.start_params(cluster.spec.head_group_spec)
     port = traits.port_param(params, "dashboard-port", ports.DASHBOARD)
-    return ({"from": [{"podSelector": {"matchLabels": pods}}], "ports": [{"protocol": "TCP", "port": port}]},)
+    return (
+        {
+            "from": [{"podSelector": {"matchLabels": pods}}],
+            "ports": [{"protocol": "TCP", "port": port}],
+        },
+    )
 
 
 def _stored(direction: str, rules: list[Json] | None) -> list[Json]:

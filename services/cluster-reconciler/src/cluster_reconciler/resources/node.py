@@ -62,8 +62,14 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 def pod_labels(node: Node) -> dict[str, str]:
     """Return the labels of a pod: ours, which selectors rely on, under those of the template, the group and the operator's configuration."""
-    group, name, node_type = node.group, node.cluster.metadata.name, labels.HEAD if node.is_head else labels.WORKER
-    users_own = pod_json.mapping(pod_json.body(group.template, "metadata"), "labels") | (group.labels or {})
+    group, name, node_type = (
+        node.group,
+        node.cluster.metadata.name,
+        labels.HEAD if node.is_head else labels.WORKER,
+    )
+    users_own = pod_json.mapping(pod_json.body(group.template, "metadata"), "labels") | (
+        group.labels or {}
+    )
     found = {
         labels.IS_RAY_NODE: "yes",
         labels.CLUSTER: name,
@@ -99,19 +105,28 @@ class Namer:
 
     def __init__(self, observed: Observed) -> None:
         cluster = observed.cluster
-        named = (group.scale_strategy.workers_to_delete or () for group in traits.worker_groups(cluster))
+        named = (
+            group.scale_strategy.workers_to_delete or () for group in traits.worker_groups(cluster)
+        )
         self._taken = {pod.metadata.name for pod in observed.pods}.union(observed.taken, *named)
         made = cluster.metadata.creation_timestamp
-        moment = made if made is not None and cluster.status.last_update_time is None else observed.now
+        moment = (
+            made if made is not None and cluster.status.last_update_time is None else observed.now
+        )
         self._seed = (cluster.metadata.uid, str(int(moment.timestamp()) // SEASON_SECONDS))
 
-    def draw(self, prefix: str, group: str, place: str = "", *, hosts: int = 1) -> tuple[list[str], str]:
+    def draw(
+        self, prefix: str, group: str, place: str = "", *, hosts: int = 1
+    ) -> tuple[list[str], str]:
         """Return the names of a replica's pods, and that of the replica: `prefix`, or the group, and suffixes that depend on its place.
 
         It is the first attempt in which the names of all hosts are free.
         """
         attempts = (
-            (attempt, [prefix + self._suffix(group, place, str(host), attempt) for host in range(hosts)])
+            (
+                attempt,
+                [prefix + self._suffix(group, place, str(host), attempt) for host in range(hosts)],
+            )
             for attempt in map(str, count())
         )
         attempt, drawn = next(each for each in attempts if self._taken.isdisjoint(each[1]))

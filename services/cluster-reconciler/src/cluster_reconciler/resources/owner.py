@@ -58,13 +58,20 @@ def child(
     }
     if annotations:
         metadata["annotations"] = annotations
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **content}
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": metadata,
+        **content,
+    }
 
 
 def updated(want: Body, have: Body, *fields: str) -> Body | None:
     """Return a child as read, with its spec and these fields of its metadata as they should be; None when they are."""
     wanted = {field: want["metadata"].get(field, {}) for field in fields}
-    are_equal = all(pod_json.mapping(have["metadata"], field) == value for field, value in wanted.items())
+    are_equal = all(
+        pod_json.mapping(have["metadata"], field) == value for field, value in wanted.items()
+    )
     if are_equal and have.get("spec") == want["spec"]:
         return None
     return {**have, "metadata": {**have["metadata"], **wanted}, "spec": want["spec"]}

@@ -50,7 +50,9 @@ def complete(pod: Body, node: Node) -> None:
     pod["metadata"]["labels"] = pod_labels(node)
     container = pod_json.ray_container(pod)
     if pod_json.named(container, "ports", "metrics") is None:
-        pod_json.ensure_list(container, "ports").append({"name": "metrics", "containerPort": ports.METRICS})
+        pod_json.ensure_list(container, "ports").append(
+            {"name": "metrics", "containerPort": ports.METRICS}
+        )
     init_containers = pod_json.bodies(pod["spec"], "initContainers")
     for each in (container, *(own for own in init_containers if own["name"] == WAIT_GCS_READY)):
         auth.configure_container(each, node.cluster)
@@ -69,12 +71,20 @@ def complete(pod: Body, node: Node) -> None:
     collects = collector.find(pod, node)
     readers = [] if collects is None else [collects]
     if node.is_head and traits.is_autoscaling(node.cluster):
-        readers.insert(0, next(each for each in pod_json.containers(pod) if each["name"] == AUTOSCALER))
-    for each in (container, *readers) if readers else ():  # they see Ray's logs, and the Ray container theirs
+        readers.insert(
+            0, next(each for each in pod_json.containers(pod) if each["name"] == AUTOSCALER)
+        )
+    for each in (
+        (container, *readers) if readers else ()
+    ):  # they see Ray's logs, and the Ray container theirs
         _mount_empty_dir(pod, each, {"name": "ray-logs", "emptyDir": {}}, _LOGS_PATH)
-    pod["metadata"]["annotations"] = node.config.default_pod_annotations | pod["metadata"]["annotations"]
+    pod["metadata"]["annotations"] = (
+        node.config.default_pod_annotations | pod["metadata"]["annotations"]
+    )
     text = ray_start.command(params, container, is_head=node.is_head)
-    ray_start.set_container_command(pod, text, node.config, exports=graceful_drain.configure_pod(pod, node))
+    ray_start.set_container_command(
+        pod, text, node.config, exports=graceful_drain.configure_pod(pod, node)
+    )
     _complete_env(pod, node, text)
     if collects is not None:
         pod_json.add_missing_env(container, *collector.EVENTS)
@@ -85,13 +95,18 @@ def complete(pod: Body, node: Node) -> None:
 def _mount_empty_dir(pod: Body, container: Body, volume: Body, path: str) -> None:
     if not pod_json.has_mount(container, path=path):
         pod_json.add_missing_volume(pod, volume)
-        pod_json.ensure_list(container, "volumeMounts").append({"name": volume["name"], "mountPath": path})
+        pod_json.ensure_list(container, "volumeMounts").append(
+            {"name": volume["name"], "mountPath": path}
+        )
 
 
 def _complete_env(pod: Body, node: Node, command: str) -> None:
     """Give every init container, the user's too, the address of the head, and the Ray container all that it needs of its cluster."""
     gcs_port = traits.gcs_port(node.cluster)
-    head_address = (literal("FQ_RAY_IP", node.head_fqdn), literal("RAY_IP", node.head_fqdn.partition(".")[0]))
+    head_address = (
+        literal("FQ_RAY_IP", node.head_fqdn),
+        literal("RAY_IP", node.head_fqdn.partition(".")[0]),
+    )
     for init_container in pod_json.bodies(pod["spec"], "initContainers"):
         pod_json.add_env(init_container, *head_address)
     container = pod_json.ray_container(pod)
@@ -113,7 +128,9 @@ def _complete_env(pod: Body, node: Node, command: str) -> None:
         literal("RAY_USAGE_STATS_KUBERAY_IN_USE", "1"),
     )
     if node.is_head:
-        tags = f"kuberay_version={node.config.version};kuberay_crd={traits.creator_kind(node.cluster)}"
+        tags = (
+            f"kuberay_version={node.config.version};kuberay_crd={traits.creator_kind(node.cluster)}"
+        )
         pod_json.add_env(container, literal("RAY_USAGE_STATS_EXTRA_TAGS", tags))
     pod_json.add_missing_env(container, literal("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "1"))
 
@@ -133,7 +150,9 @@ def _add_probes(container: Body, node: Node, params: Mapping[str, str]) -> None:
         is_alive = _shell(raylet)
     failures, is_ready = 10, is_alive
     if traits.is_for_a_service(node.cluster) and not node.is_head:
-        serve = (pod_json.named(container, "ports", "serve") or {}).get("containerPort") or ports.SERVE
+        serve = (pod_json.named(container, "ports", "serve") or {}).get(
+            "containerPort"
+        ) or ports.SERVE
         failures, is_ready = 1, _shell(raylet, _ask(serve, "-/healthz", seconds=10))
     for probe, delay, allowed, handler in (
         ("livenessProbe", 30, 120, is_alive),

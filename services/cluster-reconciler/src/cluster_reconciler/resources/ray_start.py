@@ -53,7 +53,11 @@ def from_top_level(resources: Mapping[str, str]) -> dict[str, str]:
     custom: dict[str, float] = {}
     for name, amount in _readable(sorted(resources.items())):
         lower = name.lower()
-        if param := "num-gpus" if is_gpu(lower) else {"cpu": "num-cpus", "memory": "memory"}.get(lower):
+        if (
+            param := "num-gpus"
+            if is_gpu(lower)
+            else {"cpu": "num-cpus", "memory": "memory"}.get(lower)
+        ):
             params[param] = str(amount.round_up())
         else:
             custom[name] = amount.to_float()
@@ -75,12 +79,18 @@ def derived(params: Mapping[str, str], container: Body) -> dict[str, str]:
     }
     amounts = _amounts(params)
     if amounts is not None:
-        found["num-gpus"] = next(filter(None, (_whole(limits[key]) for key in sorted(limits) if is_gpu(key))), None)
-    result = {param: value for param, value in found.items() if value is not None and param not in params}
+        found["num-gpus"] = next(
+            filter(None, (_whole(limits[key]) for key in sorted(limits) if is_gpu(key))), None
+        )
+    result = {
+        param: value for param, value in found.items() if value is not None and param not in params
+    }
     if amounts is not None and amounts.keys().isdisjoint(ACCELERATORS.values()):
         for key in sorted(limits.keys() & ACCELERATORS.keys()):
             if not limits[key].is_zero:
-                return result | {"resources": render(amounts | {ACCELERATORS[key]: limits[key].to_float()})}
+                return result | {
+                    "resources": render(amounts | {ACCELERATORS[key]: limits[key].to_float()})
+                }
     return result
 
 
@@ -88,7 +98,9 @@ def _amounts(params: Mapping[str, str]) -> dict[str, float] | None:
     """Read the `resources` param as Go does, for which null is no amount; None when it is not an object of numbers."""
     text = params.get("resources", "{}").strip(_QUOTES)
     try:
-        held: dict[str, float | None] | None = msgspec.json.decode(text, type=dict[str, float | None] | None)
+        held: dict[str, float | None] | None = msgspec.json.decode(
+            text, type=dict[str, float | None] | None
+        )
     except msgspec.DecodeError:
         return None
     return {name: amount or 0.0 for name, amount in (held or {}).items()}
@@ -144,7 +156,11 @@ def _shell(config: Config) -> list[str]:
 
 def script(config: Config, text: str, **room: str) -> Body:
     """Return the fields of a container of ours that runs a script in this room, such as `cpu="200m"`."""
-    return {"command": _shell(config), "args": [text], "resources": {"limits": room, "requests": dict(room)}}
+    return {
+        "command": _shell(config),
+        "args": [text],
+        "resources": {"limits": room, "requests": dict(room)},
+    }
 
 
 def is_overwritten(annotations: Mapping[str, str]) -> bool:

@@ -17,25 +17,40 @@ from common.ray import ports
 def head_name(cluster: RayCluster) -> str:
     """Return the head Service's name: the user's own, or one made from the cluster's."""
     own = cluster.spec.head_group_spec.head_service or {}
-    return pod_json.text(pod_json.body(own, "metadata"), "name") or names.head_service(cluster.metadata.name)
+    return pod_json.text(pod_json.body(own, "metadata"), "name") or names.head_service(
+        cluster.metadata.name
+    )
 
 
 def head_list_labels(cluster: RayCluster) -> dict[str, str]:
     """Return the labels by which the head Service is found again, whatever the template has."""
     selector = ports.head_selector(cluster.metadata.name)
-    return {label: selector[label] for label in (labels.CLUSTER, labels.NODE_TYPE, labels.IDENTIFIER)}
+    return {
+        label: selector[label] for label in (labels.CLUSTER, labels.NODE_TYPE, labels.IDENTIFIER)
+    }
 
 
 def build_head(cluster: RayCluster, config: Config) -> Body:
     """Build the head Service; of the user's own one all is kept but name, selector, labels and owner, and our ports follow its ports."""
-    given, template = cluster.spec.head_group_spec.head_service or {}, cluster.spec.head_group_spec.template
+    given, template = (
+        cluster.spec.head_group_spec.head_service or {},
+        cluster.spec.head_group_spec.template,
+    )
     of_pod = pod_json.mapping(pod_json.body(template, "metadata"), "labels")
-    selector = ports.head_selector(cluster.metadata.name, of_pod.get(labels.APP_NAME, labels.KUBERAY))
-    spec = ports.head_spec(cluster.raw_spec, selector, has_cluster_ip=config.head_service_has_cluster_ip)
+    selector = ports.head_selector(
+        cluster.metadata.name, of_pod.get(labels.APP_NAME, labels.KUBERAY)
+    )
+    spec = ports.head_spec(
+        cluster.raw_spec, selector, has_cluster_ip=config.head_service_has_cluster_ip
+    )
     metadata = pod_json.body(given, "metadata")
     marks = pod_json.mapping(metadata, "labels") | selector
-    annotations = pod_json.mapping(metadata, "annotations") | (cluster.spec.head_service_annotations or {})
-    built = owner.child(cluster, SERVICE, name=head_name(cluster), labels=marks, annotations=annotations, spec=spec)
+    annotations = pod_json.mapping(metadata, "annotations") | (
+        cluster.spec.head_service_annotations or {}
+    )
+    built = owner.child(
+        cluster, SERVICE, name=head_name(cluster), labels=marks, annotations=annotations, spec=spec
+    )
     return {**given, **built, "metadata": {**metadata, **built["metadata"]}}
 
 

@@ -29,7 +29,9 @@ _LEAF_USAGES: Final = ("digital signature", "key encipherment", "server auth", "
 WAIT_FOR_ADDRESS: Final = "wait-for-tls-ip-san"
 """The init container that waits."""
 _FILES: Final = [f"{features.TLS_PATH}/{key}" for key in KEYS]
-_ENV: Final = [literal(name, value) for name, value in zip(features.TLS_ENV, ("1", *_FILES), strict=True)]
+_ENV: Final = [
+    literal(name, value) for name, value in zip(features.TLS_ENV, ("1", *_FILES), strict=True)
+]
 _MOUNT: Final = {"name": features.TLS_VOLUME, "mountPath": features.TLS_PATH, "readOnly": True}
 _RESOURCES: Final = {"cpu": "50m", "memory": "64Mi"}
 _SCRIPT: Final = f"""\
@@ -76,7 +78,9 @@ def chain(
     """Return the objects in the order in which they are made, for pods at these addresses."""
     name, uid = cluster.metadata.name, cluster.metadata.uid
     ca_secret, signer = f"{name}-ca-secret-{uid[:8]}", f"ray-ca-issuer-{name}"
-    fqdn = names.head_fqdn(services.head_name(cluster), cluster.metadata.namespace, config.cluster_domain)
+    fqdn = names.head_fqdn(
+        services.head_name(cluster), cluster.metadata.namespace, config.cluster_domain
+    )
     authority: Body = {
         "secretName": ca_secret,
         "isCA": True,
@@ -89,7 +93,13 @@ def chain(
         "issuerRef": _issuer(f"ray-selfsigned-issuer-{name}"),
     }
     return (
-        _part(cluster, ISSUER, "self-signed issuer", f"ray-selfsigned-issuer-{name}", {"selfSigned": {}}),
+        _part(
+            cluster,
+            ISSUER,
+            "self-signed issuer",
+            f"ray-selfsigned-issuer-{name}",
+            {"selfSigned": {}},
+        ),
         _part(cluster, CERTIFICATE, "CA certificate", f"ray-ca-certificate-{name}", authority),
         _part(cluster, ISSUER, "CA issuer", signer, {"ca": {"secretName": ca_secret}}),
         _leaf(cluster, "head", ["localhost", fqdn], heads),
@@ -97,15 +107,29 @@ def chain(
     )
 
 
-def _part(cluster: RayCluster, resource: Resource, step: str, name: str, spec: Body, *, is_leaf: bool = False) -> Part:
+def _part(
+    cluster: RayCluster,
+    resource: Resource,
+    step: str,
+    name: str,
+    spec: Body,
+    *,
+    is_leaf: bool = False,
+) -> Part:
     component = "selfsigned-issuer" if "selfSigned" in spec else step.lower().replace(" ", "-")
-    own = {labels.CLUSTER: cluster.metadata.name, labels.APP_COMPONENT: component, **labels.BY_OPERATOR}
+    own = {
+        labels.CLUSTER: cluster.metadata.name,
+        labels.APP_COMPONENT: component,
+        **labels.BY_OPERATOR,
+    }
     body = owner.child(cluster, resource, name=name, labels=own, spec=spec)
     secret = spec.get("secretName", "")
     return Part(step=step, resource=resource, name=name, body=body, secret=secret, is_leaf=is_leaf)
 
 
-def _leaf(cluster: RayCluster, node_type: str, dns_names: Sequence[str], addresses: Iterable[str]) -> Part:
+def _leaf(
+    cluster: RayCluster, node_type: str, dns_names: Sequence[str], addresses: Iterable[str]
+) -> Part:
     name = cluster.metadata.name
     spec: Body = {
         "secretName": leaf_secret(cluster, is_head=node_type == labels.HEAD),
@@ -116,7 +140,14 @@ def _leaf(cluster: RayCluster, node_type: str, dns_names: Sequence[str], address
         "usages": list(_LEAF_USAGES),
         "issuerRef": _issuer(f"ray-ca-issuer-{name}"),
     }
-    return _part(cluster, CERTIFICATE, f"{node_type} certificate", f"ray-{node_type}-cert-{name}", spec, is_leaf=True)
+    return _part(
+        cluster,
+        CERTIFICATE,
+        f"{node_type} certificate",
+        f"ray-{node_type}-cert-{name}",
+        spec,
+        is_leaf=True,
+    )
 
 
 def _issuer(name: str) -> Body:
@@ -142,7 +173,9 @@ def configure_pod(pod: Body, node: Node) -> None:
         return
     wait: Body = {
         "name": WAIT_FOR_ADDRESS,
-        **pod_json.shared(pod_json.ray_container(pod), "image", "imagePullPolicy", "securityContext"),
+        **pod_json.shared(
+            pod_json.ray_container(pod), "image", "imagePullPolicy", "securityContext"
+        ),
         "command": ["sh", "-c"],
         "args": [_SCRIPT],
         "env": [from_field("POD_IP", "status.podIP")],

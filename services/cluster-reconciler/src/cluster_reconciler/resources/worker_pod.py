@@ -23,14 +23,18 @@ def name_prefix(cluster: RayCluster, group: WorkerGroupSpec) -> str:
     return names.pod_prefix(f"{cluster.metadata.name}-{group.group_name}", labels.WORKER)
 
 
-def build(cluster: RayCluster, group: WorkerGroupSpec, config: Config, *, name: str, replica: ReplicaIndex) -> Body:
+def build(
+    cluster: RayCluster, group: WorkerGroupSpec, config: Config, *, name: str, replica: ReplicaIndex
+) -> Body:
     """Build the pod at a place of its group."""
     node = Node(cluster=cluster, config=config, group=group, replica=replica)
     pod = ray_pod.begin(node)
     pod["metadata"] |= {"name": name, "generateName": name_prefix(cluster, group)}
     if config.injects_init_container:
         # before anything is added to the Ray container, with which it shares env and mounts
-        pod_json.ensure_list(pod["spec"], "initContainers").append(_wait_gcs_ready(pod_json.ray_container(pod), node))
+        pod_json.ensure_list(pod["spec"], "initContainers").append(
+            _wait_gcs_ready(pod_json.ray_container(pod), node)
+        )
     if traits.is_fault_tolerant(cluster):  # it waits long enough for the next head
         timeout = literal("RAY_gcs_rpc_server_reconnect_timeout_s", _RECONNECT_SECONDS)
         pod_json.add_missing_env(pod_json.ray_container(pod), timeout)

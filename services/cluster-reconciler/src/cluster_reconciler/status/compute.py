@@ -34,7 +34,10 @@ _RETIRED: Final = "UnsupportedFeatures"
 """A condition of earlier versions, which may still be in a status."""
 _CONTAINERS_NOT_READY: Final = "ContainersNotReady"
 _NOT_PROVISIONED: Final = ConditionUpdate(
-    ConditionType.PROVISIONED, "False", ConditionReason.PODS_PROVISIONING, "RayCluster has been suspended"
+    ConditionType.PROVISIONED,
+    "False",
+    ConditionReason.PODS_PROVISIONING,
+    "RayCluster has been suspended",
 )
 
 
@@ -51,11 +54,15 @@ def compute(observed: Observed, outcome: Outcome) -> RayClusterStatus:
     """Return the status that `observed` deserves; the caller has checked `head_violation`. The counters count pods, in spite of their names."""
     cluster, old, now = observed.cluster, observed.cluster.status, observed.now
     has_conditions = Gate.STATUS_CONDITIONS in observed.config.gates
-    if outcome.failure is not None and outcome.failure.is_of_name:  # nothing but its condition changes
+    if (
+        outcome.failure is not None and outcome.failure.is_of_name
+    ):  # nothing but its condition changes
         known = conditions.updated(old.conditions, outcome.failure.update, now=now)
         return msgspec.structs.replace(old, conditions=known if has_conditions else old.conditions)
     desired = desired_workers(cluster)
-    most = sum(traits.limits(group)[1] * traits.hosts(group) for group in traits.active_groups(cluster))
+    most = sum(
+        traits.limits(group)[1] * traits.hosts(group) for group in traits.active_groups(cluster)
+    )
     is_ready = outcome.is_clean and len(observed.pods) == desired + 1 and all_running(observed.pods)
     state = State.READY.value if is_ready else old.state
     if cluster.spec.suspend and not observed.pods:
@@ -88,7 +95,9 @@ def desired_workers(cluster: RayCluster) -> int:
 
 def least_workers(cluster: RayCluster) -> int:
     """Return how many worker pods there are when the autoscaler has taken all that it may."""
-    return sum(traits.limits(group)[0] * traits.hosts(group) for group in traits.active_groups(cluster))
+    return sum(
+        traits.limits(group)[0] * traits.hosts(group) for group in traits.active_groups(cluster)
+    )
 
 
 def _conditions(observed: Observed, outcome: Outcome) -> Sequence[Condition]:
@@ -109,20 +118,28 @@ def head_ready(observed: Observed) -> ConditionUpdate:
     """Report the head pod; the caller has made sure that there is at most one."""
     kind = ConditionType.HEAD_POD_READY
     if not observed.heads:
-        return ConditionUpdate(kind, "False", ConditionReason.HEAD_POD_NOT_FOUND, "Head Pod not found")
+        return ConditionUpdate(
+            kind, "False", ConditionReason.HEAD_POD_NOT_FOUND, "Head Pod not found"
+        )
     head = observed.heads[0]
     ready = head.condition("Ready")
     if ready is None:
         return ConditionUpdate(kind, "False", ConditionReason.UNKNOWN)
     if ready.reason != _CONTAINERS_NOT_READY:
-        fallback = ConditionReason.HEAD_POD_RUNNING_AND_READY if ready.status == "True" else ConditionReason.UNKNOWN
+        fallback = (
+            ConditionReason.HEAD_POD_RUNNING_AND_READY
+            if ready.status == "True"
+            else ConditionReason.UNKNOWN
+        )
         return ConditionUpdate(kind, ready.status, ready.reason or fallback, ready.message)
     for container in head.status.container_statuses:
         # The first container that waits or has ended: its reason is more precise than the pod's.
         if (trouble := container.state.waiting or container.state.terminated) is not None:
             text = f"{container.name}: {trouble.message}"
             message = f"{ready.message}; {text}" if ready.message else text
-            return ConditionUpdate(kind, ready.status, trouble.reason or _CONTAINERS_NOT_READY, message)
+            return ConditionUpdate(
+                kind, ready.status, trouble.reason or _CONTAINERS_NOT_READY, message
+            )
     return ConditionUpdate(kind, ready.status, ready.reason, ready.message)
 
 
@@ -138,7 +155,8 @@ def provisioned(observed: Observed) -> ConditionUpdate:
 def all_running(pods: Sequence[Pod]) -> bool:
     """Return whether there are pods, each in phase Running and none with a Ready condition that is not True."""
     return bool(pods) and all(
-        pod.status.phase == "Running" and ((ready := pod.condition("Ready")) is None or ready.status == "True")
+        pod.status.phase == "Running"
+        and ((ready := pod.condition("Ready")) is None or ready.status == "True")
         for pod in pods
     )
 
@@ -151,16 +169,25 @@ def suspension(known: Sequence[Condition]) -> ConditionType | None:
 
 def suspended(known: Sequence[Condition], observed: Observed) -> Sequence[Condition]:
     """Move the state machine of suspension on."""
-    state, suspend, states = suspension(known), observed.cluster.spec.suspend, dict[ConditionType, str]()
+    state, suspend, states = (
+        suspension(known),
+        observed.cluster.spec.suspend,
+        dict[ConditionType, str](),
+    )
     if state is ConditionType.SUSPENDING and not observed.pods:
         known = conditions.updated(known, _NOT_PROVISIONED, now=observed.now)
         states = {ConditionType.SUSPENDING: "False", ConditionType.SUSPENDED: "True"}
     elif state is ConditionType.SUSPENDED and suspend is False:
         states = {ConditionType.SUSPENDED: "False"}
     elif state is None:
-        states = {ConditionType.SUSPENDED: "False", ConditionType.SUSPENDING: "True" if suspend is True else "False"}
+        states = {
+            ConditionType.SUSPENDED: "False",
+            ConditionType.SUSPENDING: "True" if suspend is True else "False",
+        }
     return conditions.updated(
-        known, *(ConditionUpdate(kind, is_so, kind) for kind, is_so in states.items()), now=observed.now
+        known,
+        *(ConditionUpdate(kind, is_so, kind) for kind, is_so in states.items()),
+        now=observed.now,
     )
 
 
@@ -177,9 +204,17 @@ def head_violation(observed: Observed, outcome: Outcome) -> str | None:
         return f"found multiple heads. cluster name {cluster.name}, pods [{found}]"
     match observed.head_services:
         case ():
-            return None if outcome.failure is not None else f"unable to find head service. cluster name {cluster.name}"
+            return (
+                None
+                if outcome.failure is not None
+                else f"unable to find head service. cluster name {cluster.name}"
+            )
         case (service,):
-            return None if service.spec.cluster_ip else f"head service IP is empty. cluster name {cluster.name}"
+            return (
+                None
+                if service.spec.cluster_ip
+                else f"head service IP is empty. cluster name {cluster.name}"
+            )
         case services:
             found = " ".join(service.metadata.name for service in services)
             return f"found multiple head services. cluster name {cluster.name}, services [{found}]"
@@ -190,10 +225,14 @@ def head_info(observed: Observed) -> HeadInfo:
     head = observed.heads[0] if observed.heads else None
     pod_ip, pod_name = (head.status.pod_ip, head.metadata.name) if head else ("", "")
     if not observed.head_services:  # it cannot be made, or is not found: its address is what it was
-        return msgspec.structs.replace(observed.cluster.status.head, pod_ip=pod_ip, pod_name=pod_name)
+        return msgspec.structs.replace(
+            observed.cluster.status.head, pod_ip=pod_ip, pod_name=pod_name
+        )
     service = observed.head_services[0]
     service_ip = pod_ip if service.spec.cluster_ip == "None" else service.spec.cluster_ip
-    return HeadInfo(pod_ip=pod_ip, pod_name=pod_name, service_ip=service_ip, service_name=service.metadata.name)
+    return HeadInfo(
+        pod_ip=pod_ip, pod_name=pod_name, service_ip=service_ip, service_name=service.metadata.name
+    )
 
 
 def _endpoints(observed: Observed) -> dict[str, str] | None:
@@ -211,10 +250,14 @@ def has_changed(old: RayClusterStatus, new: RayClusterStatus) -> bool:
     return _unset(old, _IGNORED) != _unset(new, _IGNORED)
 
 
-def _unset(status: RayClusterStatus, fields: Sequence[str], *kinds: ConditionType) -> RayClusterStatus:
+def _unset(
+    status: RayClusterStatus, fields: Sequence[str], *kinds: ConditionType
+) -> RayClusterStatus:
     """Return a status without some fields and conditions."""
     unset = {each: getattr(RayClusterStatus(), each) for each in fields}
-    return msgspec.structs.replace(status, conditions=conditions.without(status.conditions, *kinds), **unset)
+    return msgspec.structs.replace(
+        status, conditions=conditions.without(status.conditions, *kinds), **unset
+    )
 
 
 def is_mere_progress(old: RayClusterStatus, new: RayClusterStatus) -> bool:
@@ -230,5 +273,11 @@ def is_mere_progress(old: RayClusterStatus, new: RayClusterStatus) -> bool:
         new.ready_worker_replicas >= old.ready_worker_replicas
         and new.available_worker_replicas >= old.available_worker_replicas
     )
-    kinds = (ConditionType.HEAD_POD_READY,) if conditions.is_true(new.conditions, ConditionType.HEAD_POD_READY) else ()
-    return grew and _unset(old, _IGNORED + _PROGRESS, *kinds) == _unset(new, _IGNORED + _PROGRESS, *kinds)
+    kinds = (
+        (ConditionType.HEAD_POD_READY,)
+        if conditions.is_true(new.conditions, ConditionType.HEAD_POD_READY)
+        else ()
+    )
+    return grew and _unset(old, _IGNORED + _PROGRESS, *kinds) == _unset(
+        new, _IGNORED + _PROGRESS, *kinds
+    )

@@ -58,7 +58,12 @@ def decide(observed: Observed, *, now: datetime) -> Control:
     pause = _pause(observed) if may_pause else None
     stall, due = stalled(observed, now=now) if pause is None else (None, None)
     abort = _abort(observed, None if is_back else stall)
-    if stall is not None and may_pause and abort is None and controls.on_deadline is OnDeadline.PAUSE:
+    if (
+        stall is not None
+        and may_pause
+        and abort is None
+        and controls.on_deadline is OnDeadline.PAUSE
+    ):
         text = f"paused at the deadline ({labels.ON_DEADLINE}: {OnDeadline.PAUSE})"
         pause = Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, text)
     return Control(abort=abort, pause=pause, stall=stall, requeue_at=due)
@@ -72,14 +77,18 @@ def _pause(observed: Observed) -> Problem[Reason] | None:
     if observed.controls.pauses:
         return Problem(Reason.PAUSE_REQUESTED, f"paused by {labels.PAUSE}")
     if isinstance(observed.next_policy, Problem):
-        return Problem(observed.next_policy.code, f"the upgrade waits: {observed.next_policy.message}")
+        return Problem(
+            observed.next_policy.code, f"the upgrade waits: {observed.next_policy.message}"
+        )
     if policy is None or pending is None:
         return None
     if (failed := failed_gate(observed)) is not None and policy.on_failure is OnFailure.PAUSE:
         return Problem(Reason.GATE_FAILED, f"paused, for the gate {failed}")
     share = observed.record.clusters.get(pending.name)
     weight = 0 if share is None else share.weight
-    if not observed.is_incremental:  # all of its traffic moves at once, when the cluster can take it
+    if (
+        not observed.is_incremental
+    ):  # all of its traffic moves at once, when the cluster can take it
         weight = WHOLE if promote.not_ready(observed, pending) is None else 0
     text = upgrade_policy.pause(policy, names.pending, weight, observed.controls.approved)
     return None if text is None else Problem(Reason.PAUSED_BY_POLICY, text)
@@ -91,27 +100,42 @@ def failed_gate(observed: Observed) -> str | None:
         return None if observed.upgrade is None else observed.upgrade.failed or None
     if observed.warm_up is not None and observed.warm_up.problem:
         return f"warm-up: {observed.warm_up.problem}"
-    return next((each.text for each in observed.answers.values() if each.outcome is Outcome.FAIL), None)
+    return next(
+        (each.text for each in observed.answers.values() if each.outcome is Outcome.FAIL), None
+    )
 
 
 def _abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason] | None:
     """Return why the service stays where it is; there is nothing to abort where that is what it asks for."""
     active, controls = observed.active, observed.controls
-    if active is None or observed.match(active) is Match.FULL or observed.serving in {observed.names.pending} - {""}:
+    if (
+        active is None
+        or observed.match(active) is Match.FULL
+        or observed.serving in {observed.names.pending} - {""}
+    ):
         return None
     generation = observed.service.metadata.generation
     where = f"RayCluster {active.name}"
     if controls.aborts:
-        text = f"Generation {generation} is aborted by {labels.ABORT}; the service stays on {where}."
+        text = (
+            f"Generation {generation} is aborted by {labels.ABORT}; the service stays on {where}."
+        )
         return Problem(Reason.ABORT_REQUESTED, text)
     if controls.promotes:
         return None
     text = f"The upgrade to generation {generation} is aborted; the service stays on {where}."
     held = decided.problem_of(observed.service, ConditionType.UPGRADE_ABORTED)
-    is_final = held is not None and held.code in {Reason.PROGRESS_DEADLINE_EXCEEDED, Reason.GATE_FAILED}
+    is_final = held is not None and held.code in {
+        Reason.PROGRESS_DEADLINE_EXCEEDED,
+        Reason.GATE_FAILED,
+    }
     if (found := held if is_final else _by_gate(observed, text)) is not None:
         return found
-    if stall is None or controls.on_deadline is not OnDeadline.ROLLBACK or not head_is_ready(active.cluster):
+    if (
+        stall is None
+        or controls.on_deadline is not OnDeadline.ROLLBACK
+        or not head_is_ready(active.cluster)
+    ):
         return None  # a cluster that does not serve is no place to go back to
     return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, f"{text} {stall.message}")
 
@@ -122,7 +146,12 @@ def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
     Where only its Serve config changed, the cluster that failed still matches: it goes first, and another one is tried with that config.
     """
     policy, pending, failed = observed.policy, observed.pending, failed_gate(observed)
-    if policy is None or pending is None or failed is None or policy.on_failure is not OnFailure.ROLLBACK:
+    if (
+        policy is None
+        or pending is None
+        or failed is None
+        or policy.on_failure is not OnFailure.ROLLBACK
+    ):
         return None
     if observed.match(pending) is Match.DIFFERENT:
         return None
@@ -141,7 +170,9 @@ def stalled(observed: Observed, *, now: datetime) -> tuple[Problem[Reason] | Non
     is_back = decided.is_rolling_back(observed.service)
     is_on = names.pending and observed.active is not None and observed.serving != names.pending
     needs_time = observed.is_incremental or is_back
-    if not is_on or not (needs_time or pending is None or promote.not_ready(observed, pending) is not None):
+    if not is_on or not (
+        needs_time or pending is None or promote.not_ready(observed, pending) is not None
+    ):
         return None, None
     growing = observed.active if is_back else pending
     is_kept = controls.on_deadline is OnDeadline.PAUSE and not controls.promotes and not is_back
@@ -168,7 +199,11 @@ def progress_since(observed: Observed, growing: ClusterView | None, *, now: date
     if not is_upgrading or decided.holds(service, ConditionType.UPGRADE_PAUSED):
         return now
     set_at = [observed.clock_set_at] if observed.clock_set_at is not None else []
-    kinds = (ConditionType.UPGRADE_IN_PROGRESS, ConditionType.UPGRADE_PAUSED, ConditionType.ROLLBACK_IN_PROGRESS)
+    kinds = (
+        ConditionType.UPGRADE_IN_PROGRESS,
+        ConditionType.UPGRADE_PAUSED,
+        ConditionType.ROLLBACK_IN_PROGRESS,
+    )
     decisions = [each for kind in kinds if (each := decided.changed_at(service, kind)) is not None]
     interval, policy = upgrade_controls.interval_of(service), observed.policy
     if policy is not None:  # how long the traffic may stay as it is by the user's own wish
@@ -197,7 +232,11 @@ def flaps_since(observed: Observed) -> datetime | None:
     if isinstance(since, UnsetType) or isinstance(count, UnsetType) or count < FLAPPING:
         return None
     back = decided.changed_at(observed.service, ConditionType.ROLLBACK_IN_PROGRESS)
-    return None if decided.is_rolling_back(observed.service) and back is not None and back >= since else since
+    return (
+        None
+        if decided.is_rolling_back(observed.service) and back is not None and back >= since
+        else since
+    )
 
 
 def _of_cluster(view: ClusterView | None) -> Iterator[datetime]:
@@ -206,21 +245,36 @@ def _of_cluster(view: ClusterView | None) -> Iterator[datetime]:
         return
     if view.cluster.metadata.creation_timestamp is not None:
         yield view.cluster.metadata.creation_timestamp
-    yield from (each.last_transition_time for each in view.cluster.status.conditions if each.status == "True")
+    yield from (
+        each.last_transition_time
+        for each in view.cluster.status.conditions
+        if each.status == "True"
+    )
     for pod in view.pods:
         is_restarted = any(each.restart_count for each in pod.status.container_statuses)
         ready = pod.condition("Ready")
-        if ready is not None and ready.status == "True" and ready.last_transition_time and not is_restarted:
+        if (
+            ready is not None
+            and ready.status == "True"
+            and ready.last_transition_time
+            and not is_restarted
+        ):
             yield ready.last_transition_time
     details = view.serve.details
     for app in details.applications.values() if details is not None else ():
         if not app.has_failed:
-            started = (each.start_time_s for deployment in app.deployments.values() for each in deployment.running)
+            started = (
+                each.start_time_s
+                for deployment in app.deployments.values()
+                for each in deployment.running
+            )
             yield from (datetime.fromtimestamp(each, UTC) for each in started if each is not None)
 
 
 def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) -> Problem[Reason]:
-    problem = problems.of_cluster(observed, growing, now=now) or problems.of_gateway(observed, now=now)
+    problem = problems.of_cluster(observed, growing, now=now) or problems.of_gateway(
+        observed, now=now
+    )
     if problem is not None:
         return problem
     if growing is None:
@@ -231,12 +285,19 @@ def _cause(observed: Observed, growing: ClusterView | None, *, now: datetime) ->
         return waits
     if (why := promote.not_ready(observed, growing)) is not None:
         return Problem(Reason.APPLICATION_NOT_READY, f"RayCluster {growing.name}: {why}")
-    return _traffic_cause(observed, growing, now=now) if observed.is_incremental else _unmoved("nothing changes")
+    return (
+        _traffic_cause(observed, growing, now=now)
+        if observed.is_incremental
+        else _unmoved("nothing changes")
+    )
 
 
 def _traffic_cause(observed: Observed, growing: ClusterView, *, now: datetime) -> Problem[Reason]:
     is_back = growing is observed.active
-    if (waits := problems.of_parity(observed, is_back=is_back, now=now) or problems.of_gates(observed)) is not None:
+    if (
+        waits := problems.of_parity(observed, is_back=is_back, now=now)
+        or problems.of_gates(observed)
+    ) is not None:
         return waits
     if (since := flaps_since(observed)) is not None:
         text = f"traffic left a cluster for its health repeatedly since {since:%H:%M:%S}"

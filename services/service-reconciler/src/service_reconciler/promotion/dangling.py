@@ -26,7 +26,9 @@ were late on a busy node. It does so again at the next change, or after 60 to 90
 """
 
 
-def recheck_at(ongoing: int | None, *, fresh_at: datetime, cap: datetime, now: datetime) -> datetime | None:
+def recheck_at(
+    ongoing: int | None, *, fresh_at: datetime, cap: datetime, now: datetime
+) -> datetime | None:
     """Return when to count the requests in flight of a cluster past its delay again, None when it goes now.
 
     `ongoing` is None when their number is unknown; that there are none may be an old count until `fresh_at`.
@@ -45,7 +47,9 @@ def in_flight(ongoing: int | None) -> str:
 
 def delay_of(service: RayService) -> timedelta:
     """Return how long an unneeded cluster lives on."""
-    given = service.raw_spec.get("rayClusterDeletionDelaySeconds")  # raw: an odd spec must not keep clusters alive
+    given = service.raw_spec.get(
+        "rayClusterDeletionDelaySeconds"
+    )  # raw: an odd spec must not keep clusters alive
     seconds = given if isinstance(given, int) and given >= 0 else DEFAULT_DELETION_DELAY
     return timedelta(seconds=seconds + DELETION_SLACK)
 
@@ -56,7 +60,9 @@ def timeout_of(service: RayService) -> tuple[timedelta, str | None]:
     length = durations.parse_or_seconds(text or "")
     if text is None or (length is not None and length >= timedelta(0)):
         return DEFAULT_TIMEOUT if length is None else length, None
-    odd = f'{labels.DRAIN_TIMEOUT} "{text}" is neither a duration such as 90s nor a number of seconds'
+    odd = (
+        f'{labels.DRAIN_TIMEOUT} "{text}" is neither a duration such as 90s nor a number of seconds'
+    )
     return DEFAULT_TIMEOUT, odd
 
 

@@ -30,7 +30,11 @@ def target(observed: Observed, pause: str | None = None) -> tuple[str, str]:
         if why is None:
             return pending.name, "the pending cluster is ready"
         return (active.name if active is not None else ""), f"the pending cluster waits: {why}"
-    return (active.name, "the active cluster serves") if active is not None else ("", "there is no cluster")
+    return (
+        (active.name, "the active cluster serves")
+        if active is not None
+        else ("", "there is no cluster")
+    )
 
 
 def target_in_steps(observed: Observed) -> tuple[str, str]:
@@ -41,8 +45,14 @@ def target_in_steps(observed: Observed) -> tuple[str, str]:
         return "", "there is no cluster"
     details = observed.pending.serve.details
     is_whole = details is not None and serve_status.capacity(details) >= WHOLE
-    why = not_ready(observed, observed.pending) or (None if is_whole else "it does not run with its whole capacity yet")
-    return ("", f"the pending cluster waits: {why}") if why else (observed.pending.name, "the first cluster is ready")
+    why = not_ready(observed, observed.pending) or (
+        None if is_whole else "it does not run with its whole capacity yet"
+    )
+    return (
+        ("", f"the pending cluster waits: {why}")
+        if why
+        else (observed.pending.name, "the first cluster is ready")
+    )
 
 
 def not_ready(observed: Observed, pending: ClusterView) -> str | None:
@@ -52,7 +62,9 @@ def not_ready(observed: Observed, pending: ClusterView) -> str | None:
 
 def not_askable(observed: Observed, pending: ClusterView) -> str | None:
     """Return what else than its gates the pending cluster lacks, to take the traffic."""
-    return not_serving(observed, pending) or (None if observed.warm_up is None else observed.warm_up.lacking)
+    return not_serving(observed, pending) or (
+        None if observed.warm_up is None else observed.warm_up.lacking
+    )
 
 
 def not_serving(observed: Observed, pending: ClusterView) -> str | None:
@@ -63,7 +75,12 @@ def not_serving(observed: Observed, pending: ClusterView) -> str | None:
 def undecided(observed: Observed) -> str | None:
     """Return which gate has not passed, where all traffic moves at once; traffic-manager evaluates them at the steps of the others."""
     policy = observed.policy
-    if policy is None or observed.is_incremental or observed.active is None or observed.controls.promotes:
+    if (
+        policy is None
+        or observed.is_incremental
+        or observed.active is None
+        or observed.controls.promotes
+    ):
         return None
     for gate in upgrade_policy.decide_before(policy):
         found = observed.answers.get(gate)
@@ -80,7 +97,11 @@ def judged(gate: Gate, window: Window, warm_up: WarmUpProgress | None) -> Result
     found = gates.within(gate, window, steps=1)
     counted = window.pending.get(ALL, Requests()).total
     is_early = warm_up is not None and counted < warm_up.wanted
-    return gates.within(gate, gates.NO_WINDOW, steps=1) if is_early and found.outcome is Outcome.FAIL else found
+    return (
+        gates.within(gate, gates.NO_WINDOW, steps=1)
+        if is_early and found.outcome is Outcome.FAIL
+        else found
+    )
 
 
 def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
@@ -106,6 +127,8 @@ def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
         yield "none of its pods is ready to be sent requests"
     serving = serve_status.serving_nodes(details)
     if late := sorted(
-        pod.metadata.name for pod in pending.offered if pod.status.pod_ip in serving and pod not in ready
+        pod.metadata.name
+        for pod in pending.offered
+        if pod.status.pod_ip in serving and pod not in ready
     ):
         yield f"pod {late[0]} holds replicas and is not ready"

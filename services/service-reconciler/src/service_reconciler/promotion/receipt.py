@@ -52,7 +52,10 @@ def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Name
     A cluster names its predecessor until its upgrade is over; where neither does, as KubeRay's do not, their ages decide.
     """
     name = left.metadata.name
-    aborted, replaced = Names(active=names.active, pending=name), Names(active=name, pending=names.active)
+    aborted, replaced = (
+        Names(active=names.active, pending=name),
+        Names(active=name, pending=names.active),
+    )
     if not names.active:
         return None
     if upgrade_policy.upgraded_from(left) == names.active:
@@ -75,7 +78,9 @@ def so_far(observed: Observed, unneeded: RayCluster, *, now: datetime) -> str | 
     outcome, new = Outcome.PROMOTED, active
     if pair.active == observed.names.active:
         outcome, new = failure(observed, observed.service.status, pair), unneeded
-    return msgspec.json.encode(_so_far(observed, pair, new, outcome, completed=whole_seconds(now))).decode()
+    return msgspec.json.encode(
+        _so_far(observed, pair, new, outcome, completed=whole_seconds(now))
+    ).decode()
 
 
 def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Outcome:
@@ -91,7 +96,9 @@ def begun(annotations: Mapping[str, str]) -> SoFar | None:
     return annotation_record.decode(annotations.get(SO_FAR, ""), SoFar)
 
 
-def finished(service: RayService, cluster: RayCluster, ongoing: int | None, *, now: datetime) -> Receipt | None:
+def finished(
+    service: RayService, cluster: RayCluster, ongoing: int | None, *, now: datetime
+) -> Receipt | None:
     """Return the receipt of the upgrade that leaves a cluster behind, which goes now with requests in flight; None where it is written."""
     held, last = begun(cluster.metadata.annotations), receipt_of(service)
     if held is None or (last is not None and (last.old, last.new) == (held.old, held.new)):
@@ -101,15 +108,31 @@ def finished(service: RayService, cluster: RayCluster, ongoing: int | None, *, n
 
 def lost(observed: Observed, active: RayCluster, old: str, *, now: datetime) -> Receipt:
     """Return the receipt of an upgrade without its old cluster: the written one, else what is known without it."""
-    if (held := receipt_of(observed.service)) is not None and (held.old, held.new) == (old, active.metadata.name):
+    if (held := receipt_of(observed.service)) is not None and (held.old, held.new) == (
+        old,
+        active.metadata.name,
+    ):
         return held
     moved = conditions.find(observed.service.status.conditions, ConditionType.UPGRADE_IN_PROGRESS)
-    completed = moved.last_transition_time if moved is not None and moved.status == "False" else whole_seconds(now)
+    completed = (
+        moved.last_transition_time
+        if moved is not None and moved.status == "False"
+        else whole_seconds(now)
+    )
     pair = Names(active=old, pending=active.metadata.name)
-    return _closed(_so_far(observed, pair, active, Outcome.PROMOTED, completed=completed), None, now=now)
+    return _closed(
+        _so_far(observed, pair, active, Outcome.PROMOTED, completed=completed), None, now=now
+    )
 
 
-def _so_far(observed: Observed, pair: Names, new: RayCluster | None, outcome: Outcome, *, completed: datetime) -> SoFar:
+def _so_far(
+    observed: Observed,
+    pair: Names,
+    new: RayCluster | None,
+    outcome: Outcome,
+    *,
+    completed: datetime,
+) -> SoFar:
     found = traffic_record.upgrade_of(observed.record, pair.active, pair.pending)
     moved = found.moved_at if found is not None else None
     return SoFar(
@@ -117,7 +140,9 @@ def _so_far(observed: Observed, pair: Names, new: RayCluster | None, outcome: Ou
         new=pair.pending,
         outcome=outcome,
         started=(new.metadata.creation_timestamp if new is not None else None) or completed,
-        moved=whole_seconds(moved) if moved is not None else (completed if outcome is Outcome.PROMOTED else None),
+        moved=whole_seconds(moved)
+        if moved is not None
+        else (completed if outcome is Outcome.PROMOTED else None),
         completed=completed,
         most=found.most if found is not None else (None if observed.all_routes else BOTH),
         least=found.least if found is not None else (None if observed.all_routes else WHOLE),

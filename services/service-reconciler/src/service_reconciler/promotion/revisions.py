@@ -25,7 +25,9 @@ def decide(
     if before is not None and served is None:
         number += 1
         replaces = goal_revision.name(meta, before)
-        body = goal_revision.build(meta, before, number, replaces=last.metadata.name if last is not None else "")
+        body = goal_revision.build(
+            meta, before, number, replaces=last.metadata.name if last is not None else ""
+        )
         made.append(Create(resource=CONTROLLER_REVISION, body=body))
     if replaces == wanted:  # the same again, for instance after the cluster was deleted by hand
         replaces = served.replaces if served is not None else ""
@@ -39,7 +41,10 @@ def decide(
     others = [each for each in found if each.metadata.name not in {wanted, replaces}]
     room = max(0, kept - bool(replaces))
     gone = (each.metadata for each in others[: max(0, len(others) - room)])
-    return (*made, *(Delete(resource=CONTROLLER_REVISION, name=each.name, uid=each.uid) for each in gone))
+    return (
+        *made,
+        *(Delete(resource=CONTROLLER_REVISION, name=each.name, uid=each.uid) for each in gone),
+    )
 
 
 def _record_of(meta: ObjectMeta, spec: Spec, found: list[GoalRevision]) -> GoalRevision | None:

@@ -61,7 +61,9 @@ def decide(observed: Observed, control: Control) -> Decision:
         case Step.KEEP:
             names = observed.names
         case Step.NEW:
-            names = Names(active=observed.names.active, pending=observed.returnable or observed.fresh_name)
+            names = Names(
+                active=observed.names.active, pending=observed.returnable or observed.fresh_name
+            )
         case Step.DROP:
             names = Names(active=observed.names.active)
         case Step.PROMOTE:
@@ -73,8 +75,16 @@ def _at_once(observed: Observed, pending: ClusterView, control: Control) -> tupl
     is_wanted = observed.match(pending) is not Match.DIFFERENT
     # the last cluster that gets requests serves whatever the spec asks for by now (design rule 8)
     is_left = bool(observed.names.active) and observed.active is None
-    if is_left and not is_wanted and observed.is_incremental and observed.requests_from(pending.name) is not None:
-        return Step.PROMOTE, f"RayCluster {observed.names.active} is gone and the pending cluster gets requests"
+    if (
+        is_left
+        and not is_wanted
+        and observed.is_incremental
+        and observed.requests_from(pending.name) is not None
+    ):
+        return (
+            Step.PROMOTE,
+            f"RayCluster {observed.names.active} is gone and the pending cluster gets requests",
+        )
     if observed.serving == observed.names.pending:
         return Step.KEEP, "the pending cluster serves already"
     if control.abort is not None:
@@ -91,7 +101,9 @@ def _at_once(observed: Observed, pending: ClusterView, control: Control) -> tupl
 def _without_pending(observed: Observed, control: Control) -> tuple[Step, str]:
     names, active = observed.names, observed.active
     if names.pending:
-        is_reverted = active is not None and (control.abort is not None or observed.match(active) is Match.FULL)
+        is_reverted = active is not None and (
+            control.abort is not None or observed.match(active) is Match.FULL
+        )
         dropped = Step.DROP, "the spec was reverted before the pending cluster was created"
         return dropped if is_reverted else (Step.KEEP, "the pending cluster is to be created")
     if active is None:
@@ -126,7 +138,11 @@ def _in_steps(
         return Step.KEEP, "traffic moves to the pending cluster", None
     if not _is_back(observed.record, active, pending):
         return Step.KEEP, why, why
-    is_wanted = control.abort is None and observed.match(active) is Match.DIFFERENT and replaces_clusters(observed)
+    is_wanted = (
+        control.abort is None
+        and observed.match(active) is Match.DIFFERENT
+        and replaces_clusters(observed)
+    )
     return Step.NEW if is_wanted else Step.DROP, why, None
 
 
@@ -142,7 +158,10 @@ def _has_moved(observed: Observed, active: ClusterView, pending: ClusterView) ->
     """Return whether the route itself gives the pending cluster everything, and the active one has no capacity left."""
     held = traffic_record.of_route(observed.route).clusters
     old, new = held.get(active.name, _ACTIVE), held.get(pending.name, _PENDING)
-    if new.uid not in {"", pending.cluster.metadata.uid}:  # it was made again under its name, and has nothing yet
+    if new.uid not in {
+        "",
+        pending.cluster.metadata.uid,
+    }:  # it was made again under its name, and has nothing yet
         return False
     weight = traffic_record.weight_of(observed.route, naming.serve_service(pending.name))
     return (old.capacity, new.weight, weight) == (0, WHOLE, WHOLE)
@@ -150,6 +169,11 @@ def _has_moved(observed: Observed, active: ClusterView, pending: ClusterView) ->
 
 def _is_back(record: Record, active: ClusterView, pending: ClusterView) -> bool:
     """Return whether the active cluster has everything; the share of a dead cluster does not count."""
-    old, new = record.clusters.get(active.name, _ACTIVE), record.clusters.get(pending.name, _PENDING)
+    old, new = (
+        record.clusters.get(active.name, _ACTIVE),
+        record.clusters.get(pending.name, _PENDING),
+    )
     is_dead = not head_is_ready(pending.cluster) or pending.serve.failures >= SILENT
-    return (old.capacity, old.weight, new.weight) == (WHOLE, WHOLE, 0) and (new.capacity == 0 or is_dead)
+    return (old.capacity, old.weight, new.weight) == (WHOLE, WHOLE, 0) and (
+        new.capacity == 0 or is_dead
+    )

@@ -20,7 +20,12 @@ from common.ray import owner, spec_hash
 from common.runtime.cache import Remembered
 from common.version import OPERATOR_VERSION
 
-NOT_INHERITED: Final = {labels.UPGRADE_RECEIPT, labels.UPGRADE_FROM, labels.UPGRADE_POLICY_RECORD, labels.APPROVED_STEP}
+NOT_INHERITED: Final = {
+    labels.UPGRADE_RECEIPT,
+    labels.UPGRADE_FROM,
+    labels.UPGRADE_POLICY_RECORD,
+    labels.APPROVED_STEP,
+}
 """Annotations of a RayService that its clusters do not get: of the upgrade, or ours alone to write."""
 _KUBERAY: Final = re.compile(r"nightly|v1\.\d+\.\d+(-.*)?")
 """How KubeRay writes its version."""
@@ -37,7 +42,12 @@ class Match(StrEnum):
 
 
 def build(
-    service: RayService, name: str, *, starts_small: bool = False, replaces: str = "", policy: str | None = None
+    service: RayService,
+    name: str,
+    *,
+    starts_small: bool = False,
+    replaces: str = "",
+    policy: str | None = None,
 ) -> Body:
     """Return the cluster that the RayService asks for; one that starts small grows from `minReplicas` as Serve asks for it.
 
@@ -46,10 +56,15 @@ def build(
     """
     config, meta = service.raw_cluster_config, service.metadata
     if starts_small:
-        groups = [{key: value for key, value in group.items() if key != "replicas"} for group in _groups(config)]
+        groups = [
+            {key: value for key, value in group.items() if key != "replicas"}
+            for group in _groups(config)
+        ]
         config = {**config, "workerGroupSpecs": groups}
     marks = _marks(service)
-    upgrade = {labels.UPGRADE_FROM: replaces, labels.UPGRADE_POLICY_RECORD: policy} if replaces else {}
+    upgrade = (
+        {labels.UPGRADE_FROM: replaces, labels.UPGRADE_POLICY_RECORD: policy} if replaces else {}
+    )
     return {
         "apiVersion": ray_cluster.API_VERSION,
         "kind": ray_cluster.KIND,
@@ -57,7 +72,8 @@ def build(
             "name": name,
             "namespace": meta.namespace,
             "labels": marks["labels"],
-            "annotations": marks["annotations"] | {name: each for name, each in upgrade.items() if each is not None},
+            "annotations": marks["annotations"]
+            | {name: each for name, each in upgrade.items() if each is not None},
             "ownerReferences": owner.reference(meta),
         },
         "spec": config,
@@ -119,11 +135,18 @@ def change(cluster: RayCluster, service: RayService) -> Body | None:
         return None
     goal = service.raw_cluster_config
     is_scaled = bool(goal.get("enableInTreeAutoscaling"))
-    held = {group.get("groupName"): group for group in _groups(cluster.raw_spec)} if is_scaled else {}
+    held = (
+        {group.get("groupName"): group for group in _groups(cluster.raw_spec)} if is_scaled else {}
+    )
     groups: list[Json] = []
     for group in _groups(goal):
         scaled = held.get(group.get("groupName"), {})
-        groups.append({**group, **{key: scaled[key] for key in ("replicas", "scaleStrategy") if key in scaled}})
+        groups.append(
+            {
+                **group,
+                **{key: scaled[key] for key in ("replicas", "scaleStrategy") if key in scaled},
+            }
+        )
     return {"metadata": {**version, **_marks(service)}, "spec": {"workerGroupSpecs": groups}}
 
 
@@ -153,7 +176,9 @@ def filled(config: Json) -> Json:
 def _marks(service: RayService) -> Body:
     """Return the labels and annotations of a cluster: the user's on the RayService, not what we noted of the last upgrade, and ours."""
     meta = service.metadata
-    inherited = {name: value for name, value in meta.annotations.items() if name not in NOT_INHERITED}
+    inherited = {
+        name: value for name, value in meta.annotations.items() if name not in NOT_INHERITED
+    }
     return {
         "labels": {**meta.labels, **owner.marks(meta.name)},
         "annotations": {**inherited, **stamps(service)},
@@ -168,8 +193,13 @@ def _filled(ours: Any, written: Any) -> Any:
     match ours, written:
         case dict(), dict():
             held, more = cast("Json", ours), cast("Json", written)
-            added = {key: value for key, value in more.items() if key not in held and value is not None}
-            return {**{key: _filled(value, more.get(key, value)) for key, value in held.items()}, **added}
+            added = {
+                key: value for key, value in more.items() if key not in held and value is not None
+            }
+            return {
+                **{key: _filled(value, more.get(key, value)) for key, value in held.items()},
+                **added,
+            }
         case list(), list():
             items, others = cast("list[Any]", ours), cast("list[Any]", written)
             return [_filled(*pair) for pair in zip(items, others, strict=True)]

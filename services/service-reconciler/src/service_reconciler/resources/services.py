@@ -41,13 +41,18 @@ def serve(service: RayService, cluster: str, *, config: Json, is_shared: bool = 
         spec["type"] = kind
     meta: Json = template.get("metadata") or {}
     own = {**owner.marks(name), labels.SERVE: names.checked_label(f"{name}-serve")}
-    return _service(service, serve_name(service), template, {**(meta.get("labels") or {}), **own}, spec)
+    return _service(
+        service, serve_name(service), template, {**(meta.get("labels") or {}), **own}, spec
+    )
 
 
 def preview(service: RayService, cluster: str, *, config: Json) -> Body:
     """Return the Service that selects the ready proxies of a cluster before its first traffic."""
     name = service.metadata.name
-    spec: Json = {"selector": {labels.CLUSTER: cluster, labels.SERVE: "true"}, "ports": ports.of_serve(config)}
+    spec: Json = {
+        "selector": {labels.CLUSTER: cluster, labels.SERVE: "true"},
+        "ports": ports.of_serve(config),
+    }
     return _service(service, names.preview_service(name), {}, owner.marks(name), spec)
 
 
@@ -69,7 +74,9 @@ def selects_same(have: Service, want: Body) -> bool:
     return all(held.get(key, "") == wanted.get(key, "") for key in (labels.CLUSTER, labels.SERVES))
 
 
-def _service(service: RayService, name: str, template: Json, marks: dict[str, str], spec: Json) -> Body:
+def _service(
+    service: RayService, name: str, template: Json, marks: dict[str, str], spec: Json
+) -> Body:
     given: Json = template.get("metadata") or {}
     return {
         "apiVersion": "v1",

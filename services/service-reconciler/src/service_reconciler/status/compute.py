@@ -41,12 +41,18 @@ def compute(found: Assessment) -> RayServiceStatus:
 def invalid(observed: Observed, text: str, *, now: datetime) -> RayServiceStatus:
     """Return the status of a RayService that breaks a rule: all stays but the condition Ready."""
     old = observed.service.status
-    update = ConditionUpdate(type=ConditionType.READY, status="False", reason=Reason.VALIDATION_FAILED, message=text)
-    changed = conditions.updated(old.conditions, update, generation=old.observed_generation, now=now)
+    update = ConditionUpdate(
+        type=ConditionType.READY, status="False", reason=Reason.VALIDATION_FAILED, message=text
+    )
+    changed = conditions.updated(
+        old.conditions, update, generation=old.observed_generation, now=now
+    )
     return stored_or_new(old, msgspec.structs.replace(old, conditions=changed), now=now)
 
 
-def stored_or_new(old: RayServiceStatus, new: RayServiceStatus, *, now: datetime) -> RayServiceStatus:
+def stored_or_new(
+    old: RayServiceStatus, new: RayServiceStatus, *, now: datetime
+) -> RayServiceStatus:
     """Return `old` itself where `new` contains the same, else `new` with the time of its writing.
 
     That time and what is new in copies of cluster statuses wait for the next write.
@@ -70,11 +76,15 @@ def essence(status: RayServiceStatus) -> RayServiceStatus:
 def _copied(status: RayServiceStatus) -> set[tuple[str, str, str]]:
     held = (status.active_service_status, status.pending_service_status)
     return {
-        (each.ray_cluster_name, kept.type, kept.status) for each in held for kept in each.ray_cluster_status.conditions
+        (each.ray_cluster_name, kept.type, kept.status)
+        for each in held
+        for kept in each.ray_cluster_status.conditions
     }
 
 
-def mirrored(observed: Observed, cluster: ClusterServiceStatus, wanted: Names) -> ClusterServiceStatus:
+def mirrored(
+    observed: Observed, cluster: ClusterServiceStatus, wanted: Names
+) -> ClusterServiceStatus:
     """Return one cluster's status with its part of the traffic; a cluster that was on no route yet has no weight."""
     name, old = cluster.ray_cluster_name, observed.service.status
     if not name or not observed.is_incremental:
@@ -84,12 +94,16 @@ def mirrored(observed: Observed, cluster: ClusterServiceStatus, wanted: Names) -
         has_other = name == wanted.pending and observed.active is not None
         return msgspec.structs.replace(cluster, target_capacity=0 if has_other else WHOLE)
     held = (old.active_service_status, old.pending_service_status)
-    is_known = any(each.ray_cluster_name == name and each.traffic_routed_percent is not None for each in held)
+    is_known = any(
+        each.ray_cluster_name == name and each.traffic_routed_percent is not None for each in held
+    )
     return msgspec.structs.replace(
         cluster,
         target_capacity=share.capacity,
         traffic_routed_percent=share.weight if is_known or share.moved_at is not None else None,
-        last_traffic_migrated_time=None if share.moved_at is None else whole_seconds(share.moved_at),
+        last_traffic_migrated_time=None
+        if share.moved_at is None
+        else whole_seconds(share.moved_at),
     )
 
 
@@ -105,4 +119,6 @@ def _cluster(observed: Observed, name: str) -> ClusterServiceStatus:
         old = observed.service.status
         held = (old.pending_service_status, old.active_service_status)
         apps = {each.ray_cluster_name: each.applications for each in held}.get(name)
-    return ClusterServiceStatus(applications=apps, ray_cluster_name=name, ray_cluster_status=view.cluster.status)
+    return ClusterServiceStatus(
+        applications=apps, ray_cluster_name=name, ray_cluster_status=view.cluster.status
+    )

@@ -61,7 +61,12 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cause(self) -> str | None:
         """Return why the service, or its upgrade, makes no progress."""
-        return "; ".join(each.message for each in (self.control.pause, self.problem) if each is not None) or None
+        return (
+            "; ".join(
+                each.message for each in (self.control.pause, self.problem) if each is not None
+            )
+            or None
+        )
 
 
 def computed(found: Assessment) -> list[Condition]:
@@ -80,26 +85,39 @@ def computed(found: Assessment) -> list[Condition]:
         base = conditions.without(base, ConditionType.ROLLBACK_IN_PROGRESS)
     elif rollback is not None and not was_on:
         reason = Reason.DESIRED_CLUSTER_SPEC_CHANGED
-        updates.append(ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "True", reason, rollback))
+        updates.append(
+            ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "True", reason, rollback)
+        )
     wanted = {each.type: each for each in _of_controls(found)}
     kept = conditions.updated(base, *updates, generation=generation, now=now)
     kept = conditions.without(kept, *(kind for kind in CONTROLS if kind not in wanted))
     for update in wanted.values():
-        kept = conditions.updated(kept, update, generation=generation, now=_moment(kept, update, now=now))
+        kept = conditions.updated(
+            kept, update, generation=generation, now=_moment(kept, update, now=now)
+        )
     return kept
 
 
 def ready(found: Assessment) -> ConditionUpdate:
     """Report whether requests can be served."""
     observed, names, kind = found.observed, found.names, ConditionType.READY
-    old, limit = conditions.find(observed.service.status.conditions, kind), observed.initializing_limit
+    old, limit = (
+        conditions.find(observed.service.status.conditions, kind),
+        observed.initializing_limit,
+    )
     cause = None if names.active and names.pending else found.cause
     if observed.endpoints > 0:
-        return ConditionUpdate(kind, "True", Reason.NON_ZERO_SERVE_ENDPOINTS, caused(HAS_ENDPOINTS, cause))
+        return ConditionUpdate(
+            kind, "True", Reason.NON_ZERO_SERVE_ENDPOINTS, caused(HAS_ENDPOINTS, cause)
+        )
     if old is None or _started_invalid(old, names):
-        return ConditionUpdate(kind, "False", Reason.INITIALIZING, caused(RAY_SERVICE_INITIALIZING, cause))
+        return ConditionUpdate(
+            kind, "False", Reason.INITIALIZING, caused(RAY_SERVICE_INITIALIZING, cause)
+        )
     if old.reason != Reason.INITIALIZING:
-        return ConditionUpdate(kind, "False", Reason.ZERO_SERVE_ENDPOINTS, caused(NO_ENDPOINTS, cause))
+        return ConditionUpdate(
+            kind, "False", Reason.ZERO_SERVE_ENDPOINTS, caused(NO_ENDPOINTS, cause)
+        )
     spent = found.now - old.last_transition_time
     if limit is not None and spent >= limit:
         text = (
@@ -143,7 +161,11 @@ def upgrade_in_progress(found: Assessment) -> ConditionUpdate | None:
     if old is None:
         return ConditionUpdate(kind, "False", Reason.INITIALIZING, RAY_SERVICE_INITIALIZING)
     is_starting = old.reason in {Reason.INITIALIZING, Reason.INITIALIZING_TIMEOUT}
-    return None if is_starting else ConditionUpdate(kind, "Unknown", Reason.NO_ACTIVE_CLUSTER, NO_ACTIVE)
+    return (
+        None
+        if is_starting
+        else ConditionUpdate(kind, "Unknown", Reason.NO_ACTIVE_CLUSTER, NO_ACTIVE)
+    )
 
 
 def gates_passed(upgrade: Upgrade | None) -> ConditionUpdate | None:
@@ -163,7 +185,9 @@ def _moment(held: list[Condition], update: ConditionUpdate, *, now: datetime) ->
     if old is None or old.status == update.status:
         return now
     ahead = old.last_transition_time - whole_seconds(now)
-    is_soon = timedelta(0) <= ahead < SKEW  # what is further ahead was written before the clock was set back
+    is_soon = (
+        timedelta(0) <= ahead < SKEW
+    )  # what is further ahead was written before the clock was set back
     return old.last_transition_time + SECOND if is_soon else now
 
 
@@ -177,9 +201,13 @@ def _of_controls(found: Assessment) -> Iterator[ConditionUpdate]:
     elif is_upgrading and conditions.find(held, ConditionType.UPGRADE_PAUSED) is not None:
         yield ConditionUpdate(ConditionType.UPGRADE_PAUSED, "False", Reason.PAUSE_OVER, PAUSE_OVER)
     if is_upgrading and control.stall is not None:
-        yield ConditionUpdate(ConditionType.UPGRADE_STALLED, "True", control.stall.code, control.stall.message)
+        yield ConditionUpdate(
+            ConditionType.UPGRADE_STALLED, "True", control.stall.code, control.stall.message
+        )
     if control.abort is not None:
-        yield ConditionUpdate(ConditionType.UPGRADE_ABORTED, "True", control.abort.code, control.abort.message)
+        yield ConditionUpdate(
+            ConditionType.UPGRADE_ABORTED, "True", control.abort.code, control.abort.message
+        )
     if found.observed.controls.problems:
         text = "; ".join(found.observed.controls.problems)
         yield ConditionUpdate(ConditionType.INVALID_ANNOTATIONS, "True", Reason.INVALID_VALUE, text)

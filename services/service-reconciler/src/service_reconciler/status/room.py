@@ -48,7 +48,9 @@ def is_cut(status: RayServiceStatus) -> bool:
     """Return whether a status leaves out any part of Serve's answer."""
     clusters = (status.active_service_status, status.pending_service_status)
     apps = [app for each in clusters for app in (each.applications or {}).values()]
-    return any(MARK in each.message for app in apps for each in (app, *(app.deployments or {}).values()))
+    return any(
+        MARK in each.message for app in apps for each in (app, *(app.deployments or {}).values())
+    )
 
 
 def _shorter(apps: Mapping[str, Application]) -> Iterator[Applications]:
@@ -68,7 +70,9 @@ def _with_messages(app: Application, limit: int) -> AppStatus:
         name: ServeDeploymentStatus(status=each.status, message=_cut(each.message, limit))
         for name, each in app.deployments.items()
     }
-    return AppStatus(status=app.status, message=_cut(app.message, limit), deployments=deployments or None)
+    return AppStatus(
+        status=app.status, message=_cut(app.message, limit), deployments=deployments or None
+    )
 
 
 def _cut(text: str, limit: int) -> str:

@@ -69,7 +69,9 @@ def status(observed: Observed, state: State, *, now: datetime) -> RayServiceStat
             held = conditions.without(kept, kind.READY, kind.UPGRADE_IN_PROGRESS)
             updates = [
                 ConditionUpdate(kind.READY, "False", Reason.INITIALIZING, INITIALIZING_AGAIN),
-                ConditionUpdate(kind.UPGRADE_IN_PROGRESS, "False", Reason.INITIALIZING, RAY_SERVICE_INITIALIZING),
+                ConditionUpdate(
+                    kind.UPGRADE_IN_PROGRESS, "False", Reason.INITIALIZING, RAY_SERVICE_INITIALIZING
+                ),
             ]
         case _:
             text = "Waiting for all Kubernetes resources owned by this RayService to be deleted."
@@ -83,6 +85,10 @@ def status(observed: Observed, state: State, *, now: datetime) -> RayServiceStat
 def _down(reason: Reason, text: str) -> list[ConditionUpdate]:
     return [
         ConditionUpdate(ConditionType.READY, "False", reason, text),
-        ConditionUpdate(ConditionType.UPGRADE_IN_PROGRESS, "False", reason, "No upgrade in progress."),
-        ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "False", reason, "No rollback in progress."),
+        ConditionUpdate(
+            ConditionType.UPGRADE_IN_PROGRESS, "False", reason, "No upgrade in progress."
+        ),
+        ConditionUpdate(
+            ConditionType.ROLLBACK_IN_PROGRESS, "False", reason, "No rollback in progress."
+        ),
     ]

@@ -15,7 +15,15 @@ from typing import Final
 
 from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE
-from traffic_manager.migration.state import LATE, Direction, Migration, Side, Split, is_hurried, is_late
+from traffic_manager.migration.state import (
+    LATE,
+    Direction,
+    Migration,
+    Side,
+    Split,
+    is_hurried,
+    is_late,
+)
 
 PAUSE: Final = timedelta(seconds=1)
 """Between two visible changes, so that a client that polls once a second sees each of them; less where steps follow quickly."""
@@ -27,7 +35,11 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
     """Return the capacities that should hold from now on."""
     if (split := guard(m, policy)) is not None:
         return split
-    wanted = _forward(m, policy, now=now) if m.direction is Direction.FORWARD else _back(m, policy, now=now)
+    wanted = (
+        _forward(m, policy, now=now)
+        if m.direction is Direction.FORWARD
+        else _back(m, policy, now=now)
+    )
     wanted = _kept(m, policy, wanted, now=now)
     is_change = (wanted.active, wanted.pending) != (m.active.capacity, m.pending.capacity)
     if not is_change or is_hurried(m, policy) or m.changed_at is None:
@@ -74,13 +86,17 @@ def _kept(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Spli
     kept_pending = max(wanted.pending, min(pending, m.pending.capacity))
     if (kept_active, kept_pending) == (wanted.active, wanted.pending):
         return wanted
-    reason = m.lag or m.active.unhealthy_reason or m.pending.unhealthy_reason or "weights come first"
+    reason = (
+        m.lag or m.active.unhealthy_reason or m.pending.unhealthy_reason or "weights come first"
+    )
     most = WHOLE + policy.surge
     return Split(
         active=min(kept_active, max(m.active.capacity, most - kept_pending)),
         pending=min(kept_pending, max(m.pending.capacity, most - kept_active)),
         note=f"{wanted.note}, not below what it may get: {reason}",
-        requeue_at=None if m.gateway_problem is None or m.changed_at is None else m.changed_at + LATE,
+        requeue_at=None
+        if m.gateway_problem is None or m.changed_at is None
+        else m.changed_at + LATE,
     )
 
 
@@ -111,9 +127,21 @@ def _forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
     room = min(WHOLE, WHOLE + policy.surge - active.capacity)
     shrinks = lacks_room or active.capacity + pending.capacity > WHOLE or room <= pending.capacity
     baked_at = (pending.moved_at or now) + policy.bake if pending.weight == WHOLE else None
-    is_baking = policy.bake > timedelta(0) and pending.capacity == WHOLE and (baked_at is None or now < baked_at)
-    until = "the traffic has moved" if baked_at is None else f"{baked_at:%H:%M:%S} (bake of its UpgradePolicy)"
-    is_weak = pending.proven < policy.needed(pending.weight) if shrinks else pending.reported != pending.capacity
+    is_baking = (
+        policy.bake > timedelta(0)
+        and pending.capacity == WHOLE
+        and (baked_at is None or now < baked_at)
+    )
+    until = (
+        "the traffic has moved"
+        if baked_at is None
+        else f"{baked_at:%H:%M:%S} (bake of its UpgradePolicy)"
+    )
+    is_weak = (
+        pending.proven < policy.needed(pending.weight)
+        if shrinks
+        else pending.reported != pending.capacity
+    )
     lack = "does not carry its traffic" if shrinks else "is not there yet"
     reasons = (
         ((active.capacity, pending.capacity) == (0, WHOLE), "all capacity has moved"),
@@ -122,7 +150,10 @@ def _forward(m: Migration, policy: Policy, *, now: datetime) -> Split:
         (m.gateway_problem is not None, m.gateway_problem),
         (m.route_problem is not None, m.route_problem),
         (_is_moving(pending, policy) and not lacks_room, "traffic is still moving"),
-        (policy.surge == 0 and policy.unavailable == 0, "maxSurgePercent is 0, so no capacity moves"),
+        (
+            policy.surge == 0 and policy.unavailable == 0,
+            "maxSurgePercent is 0, so no capacity moves",
+        ),
         (is_weak, f"pending {lack}: {pending.not_ready_reason}"),
     )
     if (reason := next((why for holds, why in reasons if holds), None)) is not None:
@@ -141,7 +172,9 @@ def _back(m: Migration, policy: Policy, *, now: datetime) -> Split:
     room = min(WHOLE, WHOLE + policy.surge - pending.capacity)
     if active.capacity < room:
         return _split(m, "active grows back", active=room)
-    has_followed = not _is_moving(active, policy) or 0 < active.proven <= active.weight < active.capacity
+    has_followed = (
+        not _is_moving(active, policy) or 0 < active.proven <= active.weight < active.capacity
+    )
     if not has_followed and not (_lacks_room(active, policy) and is_late(m, now=now)):
         return _split(m, "traffic is still moving back")
     lower = _lowest(pending, active, policy)
@@ -159,7 +192,11 @@ def _back_at_once(m: Migration) -> Split:
 
 def _lacks_room(growing: Side, policy: Policy) -> bool:
     """Return whether a cluster gets no room for what it may have, where the other one may make some."""
-    return policy.unavailable > 0 and growing.weight < growing.capacity and growing.proven <= growing.weight
+    return (
+        policy.unavailable > 0
+        and growing.weight < growing.capacity
+        and growing.proven <= growing.weight
+    )
 
 
 def _is_moving(growing: Side, policy: Policy) -> bool:
@@ -172,9 +209,13 @@ def _lowest(shrinking: Side, growing: Side, policy: Policy) -> int:
     """Return down to what the cluster may shrink now that traffic leaves."""
     if policy.unavailable == 0:
         return max(shrinking.weight, shrinking.capacity - policy.surge)
-    if growing.proven >= policy.floor:  # the other one can carry the rest of the traffic, which goes first
+    if (
+        growing.proven >= policy.floor
+    ):  # the other one can carry the rest of the traffic, which goes first
         return shrinking.capacity if shrinking.weight else 0
-    return min(shrinking.capacity, max(policy.needed(shrinking.weight), policy.floor - growing.proven))
+    return min(
+        shrinking.capacity, max(policy.needed(shrinking.weight), policy.floor - growing.proven)
+    )
 
 
 def _split(m: Migration, note: str, requeue_at: datetime | None = None, /, **changed: int) -> Split:

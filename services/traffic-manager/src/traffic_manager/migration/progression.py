@@ -58,14 +58,21 @@ class Progression(msgspec.Struct, frozen=True, kw_only=True):
     """Whether requests are mirrored now."""
 
 
-def of(observed: Observed, found: UpgradePolicy, policy: Policy, pending: Side, *, now: datetime) -> Progression:
+def of(
+    observed: Observed, found: UpgradePolicy, policy: Policy, pending: Side, *, now: datetime
+) -> Progression:
     """Return how an UpgradePolicy bears on an upgrade, with its pending cluster as this side."""
     held = observed.upgrade
     weight, step = pending.weight, upgrade_policy.step_at(found, pending.weight)
     aim = None if held is None else held.aim or None
     is_between = not upgrade_policy.is_stop(found, weight, aim)
     failed = None if held is None else held.failed or None
-    if failed is None and weight == 0 and observed.warm_up is not None and observed.warm_up.problem is not None:
+    if (
+        failed is None
+        and weight == 0
+        and observed.warm_up is not None
+        and observed.warm_up.problem is not None
+    ):
         # a pod wrote it, and it is recorded
         failed = untrusted.clipped(f"warm-up: {observed.warm_up.problem}", LONGEST)
     judged = (
@@ -73,15 +80,23 @@ def of(observed: Observed, found: UpgradePolicy, policy: Policy, pending: Side, 
         if failed is not None
         else judge(found, observed.window, weight, observed.answers, is_between=is_between)
     )
-    has_mirrored, mirroring = _mirroring(observed, found, is_over=held is not None and bool(held.mirrored), now=now)
+    has_mirrored, mirroring = _mirroring(
+        observed, found, is_over=held is not None and bool(held.mirrored), now=now
+    )
     following = upgrade_policy.next_weight(found, weight, aim) if found.steps else None
     judged = msgspec.structs.replace(judged, has_mirrored=has_mirrored, aim=following)
     if following is not None:
-        interval = step.hold if step is not None and (not is_between or pending.was_shed) else timedelta(0)
+        interval = (
+            step.hold if step is not None and (not is_between or pending.was_shed) else timedelta(0)
+        )
         policy = msgspec.structs.replace(policy, step=following - weight, interval=interval)
     is_before = weight == 0 and pending.proven > 0
     warm_up = observed.warm_up.lacking if is_before and observed.warm_up is not None else None
-    unasked = [each.title for each in gate_types.asking(found.gates, is_before=True) if each not in observed.answers]
+    unasked = [
+        each.title
+        for each in gate_types.asking(found.gates, is_before=True)
+        if each not in observed.answers
+    ]
     holds = (
         judged.failed,
         upgrade_policy.pause(found, observed.pending_name, weight, observed.controls.approved),
@@ -90,7 +105,9 @@ def of(observed: Observed, found: UpgradePolicy, policy: Policy, pending: Side, 
         f"{unasked[0]} is asked once the cluster can serve" if is_before and unasked else None,
     )
     hold = next((each for each in holds if each is not None), None)
-    if hold is not None or (pending.moved_at is not None and now < pending.moved_at + policy.interval):
+    if hold is not None or (
+        pending.moved_at is not None and now < pending.moved_at + policy.interval
+    ):
         judged = msgspec.structs.replace(judged, lacking=None)
     note = judged.note if is_before or weight > 0 else None
     return Progression(
@@ -98,7 +115,11 @@ def of(observed: Observed, found: UpgradePolicy, policy: Policy, pending: Side, 
         hold=note if hold is None else hold,
         judged=judged,
         leaves=judged.failed is not None and found.on_failure is OnFailure.ROLLBACK,
-        mirrors=is_before and mirroring is not None and not has_mirrored and judged.failed is None and warm_up is None,
+        mirrors=is_before
+        and mirroring is not None
+        and not has_mirrored
+        and judged.failed is None
+        and warm_up is None,
     )
 
 
@@ -117,22 +138,31 @@ def judge(
     results = tuple(
         result
         for each in found.gates
-        if (result := _evaluated(each, window, weight, answers or {}, steps=found.stages)) is not None
+        if (result := _evaluated(each, window, weight, answers or {}, steps=found.stages))
+        is not None
     )
     failed = next((each.text for each in results if each.outcome is Outcome.FAIL), None)
     unknown = [
         each
         for each in results
-        if each.outcome is Outcome.INCONCLUSIVE and (weight > 0 or isinstance(each.gate, WebhookGate))
+        if each.outcome is Outcome.INCONCLUSIVE
+        and (weight > 0 or isinstance(each.gate, WebhookGate))
     ]
     if failed is not None or not unknown or is_between:
         return Judgement(failed=failed, results=results)
     lacking = ", ".join(each.gate.title for each in unknown)
-    return Judgement(lacking=lacking, note="; ".join(each.text for each in unknown), results=results)
+    return Judgement(
+        lacking=lacking, note="; ".join(each.text for each in unknown), results=results
+    )
 
 
 def _evaluated(
-    gate: AnyGate, window: Window | None, weight: int, answers: Mapping[AnyGate, Result], *, steps: int
+    gate: AnyGate,
+    window: Window | None,
+    weight: int,
+    answers: Mapping[AnyGate, Result],
+    *,
+    steps: int,
 ) -> Result | None:
     """Return the outcome of a gate, None where it does not count yet."""
     if isinstance(gate, Gate):
@@ -141,7 +171,9 @@ def _evaluated(
     return answers.get(gate) or (None if weight == 0 else gates.unanswered(gate))
 
 
-def _mirroring(observed: Observed, found: UpgradePolicy, *, is_over: bool, now: datetime) -> tuple[bool, str | None]:
+def _mirroring(
+    observed: Observed, found: UpgradePolicy, *, is_over: bool, now: datetime
+) -> tuple[bool, str | None]:
     """Return whether requests were mirrored long enough, and what the first traffic waits for."""
     asked, route = found.mirror, observed.mirror_route
     if asked is None or weighted_route.is_users(observed.service):

@@ -53,7 +53,9 @@ def shed(m: Migration) -> Split | None:
         moved = min(losing.excess, taking.ready - taking.weight)
         if moved > 0:
             kept = losing.weight - moved
-            note = f"the {name} cluster keeps {kept} percent of the traffic: {losing.unhealthy_reason}"
+            note = (
+                f"the {name} cluster keeps {kept} percent of the traffic: {losing.unhealthy_reason}"
+            )
             active = kept if name == "active" else 100 - kept
             return Split(active=active, pending=100 - active, note=note)
     return None
@@ -61,9 +63,15 @@ def shed(m: Migration) -> Split | None:
 
 def stranded(m: Migration) -> str | None:
     """Return which traffic no side can carry, and why it stays where it is; None when all of it is carried."""
-    for (name, losing), (other, taking) in permutations((("active", m.active), ("pending", m.pending))):
+    for (name, losing), (other, taking) in permutations(
+        (("active", m.active), ("pending", m.pending))
+    ):
         if losing.excess > 0 and taking.ready <= taking.weight:
-            why = taking.unhealthy_reason or taking.not_ready_reason or f"it runs with capacity {taking.capacity}"
+            why = (
+                taking.unhealthy_reason
+                or taking.not_ready_reason
+                or f"it runs with capacity {taking.capacity}"
+            )
             return (
                 f"{losing.excess} percent of the traffic stay at the {name} cluster, which cannot carry them "
                 f"({losing.unhealthy_reason}), since the {other} cluster cannot take them over ({why})"

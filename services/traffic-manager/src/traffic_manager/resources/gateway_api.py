@@ -37,7 +37,9 @@ def backend(cluster: RayCluster, weight: int, grpc_port: int | None = None) -> B
     """Return the Service of a cluster with its share of the requests, or of the gRPC calls."""
     meta, http_port = cluster.metadata, ports.of_head(cluster.raw_spec).get("serve", ports.SERVE)
     port = http_port if grpc_port is None else grpc_port
-    return BackendRef(name=names.serve_service(meta.name), namespace=meta.namespace, port=port, weight=weight)
+    return BackendRef(
+        name=names.serve_service(meta.name), namespace=meta.namespace, port=port, weight=weight
+    )
 
 
 def build_service(cluster: RayCluster) -> Json | None:
@@ -52,12 +54,18 @@ def build_service(cluster: RayCluster) -> Json | None:
         "metadata": {
             "name": names.serve_service(meta.name),
             "namespace": meta.namespace,
-            "labels": {**owner.marks(meta.name), labels.SERVE: names.checked_label(f"{meta.name}-serve")},
+            "labels": {
+                **owner.marks(meta.name),
+                labels.SERVE: names.checked_label(f"{meta.name}-serve"),
+            },
             "ownerReferences": owner.reference(meta, ray_cluster.KIND),
         },
         "spec": {
             "selector": {labels.CLUSTER: meta.name, labels.SERVE: "true"},
-            "ports": [{**each, "appProtocol": H2C} if each["name"] == ports.GRPC else each for each in offered],
+            "ports": [
+                {**each, "appProtocol": H2C} if each["name"] == ports.GRPC else each
+                for each in offered
+            ],
             **({"type": kind} if kind else {}),
         },
     }
@@ -65,7 +73,9 @@ def build_service(cluster: RayCluster) -> Json | None:
 
 def build_gateway(service: ObjectMeta, gateway_class: str, grpc_port: int | None) -> Json:
     """Return the Gateway of a RayService; only one that takes gRPC calls has a second listener."""
-    return manifest(GATEWAY, service, names.gateway(service.name), _gateway_spec(gateway_class, grpc_port))
+    return manifest(
+        GATEWAY, service, names.gateway(service.name), _gateway_spec(gateway_class, grpc_port)
+    )
 
 
 def corrected_gateway(have: Gateway, gateway_class: str, grpc_port: int | None) -> Json | None:
@@ -76,7 +86,10 @@ def corrected_gateway(have: Gateway, gateway_class: str, grpc_port: int | None) 
 
 
 def build(
-    resource: Resource, service: ObjectMeta, backends: Sequence[BackendRef], record: Record | None = None
+    resource: Resource,
+    service: ObjectMeta,
+    backends: Sequence[BackendRef],
+    record: Record | None = None,
 ) -> Json:
     """Return the HTTPRoute or GRPCRoute of a RayService; the first has a record."""
     name = (names.grpc_route if resource is GRPC_ROUTE else names.http_route)(service.name)
@@ -84,12 +97,21 @@ def build(
 
 
 def corrected(
-    resource: Resource, have: Route, service: ObjectMeta, backends: Sequence[BackendRef], record: Record | None = None
+    resource: Resource,
+    have: Route,
+    service: ObjectMeta,
+    backends: Sequence[BackendRef],
+    record: Record | None = None,
 ) -> Json | None:
     """Return the merge patch that writes shares and record to a route of ours, refused when it changed meanwhile; None for no patch."""
     is_grpc, spec = resource is GRPC_ROUTE, have.spec
-    parents = [(each.name, each.namespace, each.section_name if is_grpc else None) for each in spec.parent_refs]
-    is_hung = parents == [(names.gateway(service.name), service.namespace, GRPC_LISTENER if is_grpc else None)]
+    parents = [
+        (each.name, each.namespace, each.section_name if is_grpc else None)
+        for each in spec.parent_refs
+    ]
+    is_hung = parents == [
+        (names.gateway(service.name), service.namespace, GRPC_LISTENER if is_grpc else None)
+    ]
     held = [([each.get("path") for each in rule.matches], rule.backend_refs) for rule in spec.rules]
     if is_hung and held == [([] if is_grpc else [MATCH["path"]], tuple(backends))]:
         return None
@@ -98,7 +120,11 @@ def corrected(
 
 
 def corrected_users(
-    have: HttpRoute, service: ObjectMeta, own: Set[str], backends: Sequence[BackendRef], record: Record
+    have: HttpRoute,
+    service: ObjectMeta,
+    own: Set[str],
+    backends: Sequence[BackendRef],
+    record: Record,
 ) -> Json | None:
     """Return the merge patch that writes our part of a user's route; None for no patch.
 
@@ -107,7 +133,9 @@ def corrected_users(
     marks, rules = owner.marks(service.name), have.spec.rules
     wanted = [(each.name, each.port, each.weight) for each in backends]
     ours = (rules[index].backend_refs for index in weighted_route.rules_of(have, own))
-    held = ([(each.name, each.port, each.weight) for each in rule if each.name in own] for rule in ours)
+    held = (
+        [(each.name, each.port, each.weight) for each in rule if each.name in own] for rule in ours
+    )
     if marks.items() <= have.metadata.labels.items() and all(each == wanted for each in held):
         return None
     return {
@@ -133,7 +161,9 @@ def copies_all(route: HttpRoute) -> bool:
 
 def mirrored(route: HttpRoute) -> list[int | None]:
     """Return the percentage of each mirror of a route, None for one that copies every request."""
-    mirrors: list[Json] = [each.get("requestMirror") or {} for rule in route.spec.rules for each in rule.filters]
+    mirrors: list[Json] = [
+        each.get("requestMirror") or {} for rule in route.spec.rules for each in rule.filters
+    ]
     return [each.get("percent") for each in mirrors]
 
 
@@ -146,7 +176,9 @@ def release(have: HttpRoute, service: ObjectMeta, own: Set[str]) -> Json:
     }
 
 
-def manifest(resource: Resource, service: ObjectMeta, name: str, spec: Json, record: Record | None = None) -> Json:
+def manifest(
+    resource: Resource, service: ObjectMeta, name: str, spec: Json, record: Record | None = None
+) -> Json:
     """Return a Gateway or a route that the RayService owns; an HTTPRoute may have the record."""
     return {
         "apiVersion": resource.api_version,
@@ -162,13 +194,19 @@ def manifest(resource: Resource, service: ObjectMeta, name: str, spec: Json, rec
 
 
 def _annotations(record: Record | None) -> Json:
-    return {} if record is None else {"annotations": {ANNOTATION: msgspec.json.encode(record).decode()}}
+    return (
+        {}
+        if record is None
+        else {"annotations": {ANNOTATION: msgspec.json.encode(record).decode()}}
+    )
 
 
 def _gateway_spec(gateway_class: str, grpc_port: int | None) -> Json:
     listeners: list[Json] = [{"name": "http", "protocol": "HTTP", "port": 80}]
     if grpc_port is not None:
-        allowed = {"allowedRoutes": {"kinds": [{"group": GRPC_ROUTE.group, "kind": GRPC_ROUTE.kind}]}}
+        allowed = {
+            "allowedRoutes": {"kinds": [{"group": GRPC_ROUTE.group, "kind": GRPC_ROUTE.kind}]}
+        }
         listeners.append({"name": GRPC_LISTENER, "protocol": "HTTP", "port": grpc_port, **allowed})
     return {"gatewayClassName": gateway_class, "listeners": listeners}
 
@@ -178,7 +216,9 @@ def _rules(have: Route) -> list[Json]:
     return cast("list[Json]", msgspec.json.decode(have.spec_json, type=Json).get("rules") or [])
 
 
-def _spec(resource: Resource, service: ObjectMeta, backends: Sequence[BackendRef], held: Json) -> Json:
+def _spec(
+    resource: Resource, service: ObjectMeta, backends: Sequence[BackendRef], held: Json
+) -> Json:
     parent = {"name": names.gateway(service.name), "namespace": service.namespace}
     rule = {**held, "matches": [dict(MATCH)], "backendRefs": msgspec.to_builtins(backends)}
     if resource is GRPC_ROUTE:
@@ -198,7 +238,9 @@ def _users_rules(have: HttpRoute, own: Set[str], references: list[Json]) -> list
 
 def _merged(rule: Json, own: Set[str], references: list[Json]) -> list[Json]:
     held = cast("list[Json]", rule.get("backendRefs") or [])
-    first = next((index for index, each in enumerate(held) if each.get("name", "") in own), len(held))
+    first = next(
+        (index for index, each in enumerate(held) if each.get("name", "") in own), len(held)
+    )
     replaced: Json = held[first] if first < len(held) else {}
     kept = {key: value for key, value in replaced.items() if key == "filters"}
     after = [each for each in held[first:] if each.get("name", "") not in own]

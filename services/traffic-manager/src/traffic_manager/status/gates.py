@@ -30,14 +30,25 @@ PART: Final = 20
 def begun(gates: Iterable[Verdict], weight: int, *, now: datetime) -> Current:
     """Return a step that begins now, for the same gates as the last one."""
     states = [
-        State(gate=each.gate, outcome=Outcome.INCONCLUSIVE, at=now, text=f"{each.gate}: not evaluated yet")
+        State(
+            gate=each.gate,
+            outcome=Outcome.INCONCLUSIVE,
+            at=now,
+            text=f"{each.gate}: not evaluated yet",
+        )
         for each in gates
     ]
     return Current(weight=weight, since=now, written_at=now, gates=tuple(states))
 
 
 def updated(
-    held: Current | None, results: Sequence[Result], weight: int, since: datetime, *, waits: bool, now: datetime
+    held: Current | None,
+    results: Sequence[Result],
+    weight: int,
+    since: datetime,
+    *,
+    waits: bool,
+    now: datetime,
 ) -> Current:
     """Return a step with these results; `waits` is whether it lasts for the gates alone."""
     is_same = held is not None and (held.weight, held.since) == (weight, since)
@@ -55,7 +66,9 @@ def passed(held: Current | None, results: Sequence[Result]) -> list[str]:
     ]
 
 
-def _compared(held: Current | None, results: Sequence[Result]) -> Iterator[tuple[Result, str, State | None]]:
+def _compared(
+    held: Current | None, results: Sequence[Result]
+) -> Iterator[tuple[Result, str, State | None]]:
     """Yield each result with the name of its gate, and the state at its position; None where another gate had that before an edit."""
     before = chain(() if held is None else held.gates, repeat(None))
     for result, was in zip(results[:MOST_GATES], before, strict=False):
@@ -65,7 +78,11 @@ def _compared(held: Current | None, results: Sequence[Result]) -> Iterator[tuple
 
 def is_due(held: Current | None, new: Current, *, now: datetime) -> bool:
     """Return whether a step is worth a write of its own."""
-    if held is None or (held.weight, held.since, len(held.gates)) != (new.weight, new.since, len(new.gates)):
+    if held is None or (held.weight, held.since, len(held.gates)) != (
+        new.weight,
+        new.since,
+        len(new.gates),
+    ):
         return True
     pause = min(max((now - held.since) / PART, MOST_OFTEN), LEAST_OFTEN)
     for was, state in zip(held.gates, new.gates, strict=True):
@@ -76,7 +93,9 @@ def is_due(held: Current | None, new: Current, *, now: datetime) -> bool:
 
 
 def _state(was: State | None, title: str, result: Result, *, waits: bool, now: datetime) -> State:
-    value, limit = (x if x is not None and math.isfinite(x) else None for x in (result.value, result.limit))
+    value, limit = (
+        x if x is not None and math.isfinite(x) else None for x in (result.value, result.limit)
+    )
     text = untrusted.clipped(result.text, LONGEST_TEXT)
     figures = Figures(requests=result.requests, value=value, limit=limit, text=text)
     fields = msgspec.structs.asdict(figures)

@@ -87,20 +87,39 @@ def is_silent(view: ClusterView) -> bool:
 def ready_capacity(view: ClusterView, capacity: int) -> int:
     """Return the percent of the traffic that a cluster can take over, whatever Serve config it runs."""
     details = view.serve.details
-    if details is None or _fatal(view) is not None or not details.applications or serve_status.has_no_proxy(details):
+    if (
+        details is None
+        or _fatal(view) is not None
+        or not details.applications
+        or serve_status.has_no_proxy(details)
+    ):
         return 0
-    if any(each.status not in {AppState.RUNNING, AppState.UNHEALTHY} for each in details.applications.values()):
+    if any(
+        each.status not in {AppState.RUNNING, AppState.UNHEALTHY}
+        for each in details.applications.values()
+    ):
         return 0
     runs_with = min(capacity, int(serve_status.capacity(details)))
-    return runs_with * min([WHOLE, *(each.running * WHOLE // each.target for each in _parts(view, details))]) // WHOLE
+    return (
+        runs_with
+        * min([WHOLE, *(each.running * WHOLE // each.target for each in _parts(view, details))])
+        // WHOLE
+    )
 
 
 def baseline(view: ClusterView, weight: int) -> Baseline | None:
     """Return how many replicas carry a weight now; None where a cluster has an observed problem, or its Serve did not answer."""
     details = view.serve.details
-    if details is None or _fatal(view) is not None or _passing(view) is not None or _partial(view) != HEALTHY:
+    if (
+        details is None
+        or _fatal(view) is not None
+        or _passing(view) is not None
+        or _partial(view) != HEALTHY
+    ):
         return None
-    return Baseline(weight=weight, replicas={each.name: each.running for each in _parts(view, details)})
+    return Baseline(
+        weight=weight, replicas={each.name: each.running for each in _parts(view, details)}
+    )
 
 
 def _reasons(view: ClusterView, share: Share, goal: str | None) -> Iterator[str]:
@@ -149,13 +168,21 @@ def _passing(view: ClusterView) -> str | None:
     """Return what keeps a cluster from serving, unless it passes by itself."""
     details = view.serve.details
     if details is None:
-        return f"its dashboard is silent: {view.serve.problem}" if view.serve.silences >= SILENT - 1 else None
+        return (
+            f"its dashboard is silent: {view.serve.problem}"
+            if view.serve.silences >= SILENT - 1
+            else None
+        )
     if not details.applications:
         return "no application is deployed"
     lost = _lost_nodes(view)
     idle = {each.app: each.name for each in reversed([*_parts(view, details)]) if each.running == 0}
     for name, app in sorted(details.named().items()):
-        lacks = (each for each in app.deployments.values() if _running(each, lost) < (each.target_num_replicas or 0))
+        lacks = (
+            each
+            for each in app.deployments.values()
+            if _running(each, lost) < (each.target_num_replicas or 0)
+        )
         if app.has_failed and next(lacks, None) is None:
             return f"application {name} is {app.status}"
         if app.status != AppState.RUNNING and name in idle:
@@ -179,7 +206,9 @@ def _partial(view: ClusterView) -> Health:
         of_target = int(serve_status.capacity(details)) * each.running // each.target
         left = max(of_target, before.weight * each.running // had)
         if left < found.sustainable:
-            found = Health(sustainable=left, reason=f"{each.running} of {had} replicas of {each.name} are left")
+            found = Health(
+                sustainable=left, reason=f"{each.running} of {had} replicas of {each.name} are left"
+            )
     return found
 
 
@@ -202,7 +231,13 @@ def _parts(view: ClusterView, details: ServeDetails) -> Iterator[_Part]:
         for name, each in sorted(held.deployments.items()):
             if each.replicas is not None and (target := each.target_num_replicas):
                 running = _running(each, lost)
-                yield _Part(app=app, name=f"{app}/{name}", target=target, running=running, is_deploying=is_deploying)
+                yield _Part(
+                    app=app,
+                    name=f"{app}/{name}",
+                    target=target,
+                    running=running,
+                    is_deploying=is_deploying,
+                )
 
 
 def _running(deployment: Deployment, lost: frozenset[str]) -> int:
@@ -215,4 +250,6 @@ def _lost_nodes(view: ClusterView) -> frozenset[str]:
     details = view.serve.details
     if details is None or serve_status.nodes(details).isdisjoint(view.endpoints):
         return frozenset()
-    return serve_status.serving_nodes(details).difference(view.endpoints, [view.cluster.status.head.pod_ip])
+    return serve_status.serving_nodes(details).difference(
+        view.endpoints, [view.cluster.status.head.pod_ip]
+    )

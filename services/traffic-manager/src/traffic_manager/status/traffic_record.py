@@ -18,7 +18,9 @@ def without_future_times(record: Record, *, now: datetime) -> Record:
     """Return the record without moments of the future: a clock that was set back since must not hold an upgrade."""
     latest = now + SKEW
     clusters = {
-        name: msgspec.structs.replace(each, moved_at=None) if each.moved_at and each.moved_at > latest else each
+        name: msgspec.structs.replace(each, moved_at=None)
+        if each.moved_at and each.moved_at > latest
+        else each
         for name, each in record.clusters.items()
     }
     changed_at = None if record.changed_at and record.changed_at > latest else record.changed_at
@@ -32,7 +34,9 @@ def share(record: Record, cluster: ObjectMeta, default: Share) -> Share:
     return msgspec.structs.replace(part, uid=cluster.uid)
 
 
-def weighed(old: Share, weight: int, *, now: datetime, is_followed: bool, is_shed: bool = False) -> Share:
+def weighed(
+    old: Share, weight: int, *, now: datetime, is_followed: bool, is_shed: bool = False
+) -> Share:
     """Return a part with a weight; the time of its last move changes only with it.
 
     `is_followed` is whether the Gateways follow the route as it is; else they may still send what was written before. `is_shed` is
@@ -42,8 +46,12 @@ def weighed(old: Share, weight: int, *, now: datetime, is_followed: bool, is_she
         return old
     most = max(weight, old.weight if is_followed else sent(old))
     sent_at_most = UNSET if most == weight else most
-    shed_at = now if is_shed and weight < old.weight else UNSET if weight > old.weight else old.shed_at
-    return msgspec.structs.replace(old, weight=weight, moved_at=now, sent=sent_at_most, shed_at=shed_at)
+    shed_at = (
+        now if is_shed and weight < old.weight else UNSET if weight > old.weight else old.shed_at
+    )
+    return msgspec.structs.replace(
+        old, weight=weight, moved_at=now, sent=sent_at_most, shed_at=shed_at
+    )
 
 
 def sent(share: Share) -> int:
@@ -56,16 +64,28 @@ def numbers(clusters: Mapping[str, Share]) -> dict[str, tuple[int, int]]:
     return {name: (each.capacity, each.weight) for name, each in clusters.items()}
 
 
-def of(observed: Observed, clusters: Mapping[str, Share], *, now: datetime, judged: Judgement | None = None) -> Record:
+def of(
+    observed: Observed,
+    clusters: Mapping[str, Share],
+    *,
+    now: datetime,
+    judged: Judgement | None = None,
+) -> Record:
     """Return the record of these clusters and no others; two are those of an upgrade.
 
     `judged` is what the gates of its UpgradePolicy came to; None for what is recorded of that.
     """
     old = observed.record
     upgrade = _followed(observed, clusters, judged, now=now) if len(clusters) > 1 else old.upgrade
-    is_failed = upgrade is not UNSET and old.upgrade is not UNSET and upgrade.failed != old.upgrade.failed
-    changed_at = old.changed_at if numbers(clusters) == numbers(old.clusters) and not is_failed else now
-    return Record(clusters=dict(clusters), changed_at=changed_at, upgrade=upgrade, overwritten=old.overwritten)
+    is_failed = (
+        upgrade is not UNSET and old.upgrade is not UNSET and upgrade.failed != old.upgrade.failed
+    )
+    changed_at = (
+        old.changed_at if numbers(clusters) == numbers(old.clusters) and not is_failed else now
+    )
+    return Record(
+        clusters=dict(clusters), changed_at=changed_at, upgrade=upgrade, overwritten=old.overwritten
+    )
 
 
 def is_current(new: Record, held: Record, *, shows_gates: bool, now: datetime) -> bool:
@@ -85,18 +105,28 @@ def _lasting(record: Record) -> tuple[str | None, bool]:
     return (held and held.failed) or None, bool(held and held.mirrored)
 
 
-def _followed(observed: Observed, clusters: Mapping[str, Share], judged: Judgement | None, *, now: datetime) -> Upgrade:
+def _followed(
+    observed: Observed, clusters: Mapping[str, Share], judged: Judgement | None, *, now: datetime
+) -> Upgrade:
     """Return the statistics of an upgrade, this change included."""
     total = sum(each.capacity for each in clusters.values())
     was, share = (each.get(observed.pending_name) for each in (observed.record.clusters, clusters))
     best = 0 if share is None else share.weight
     held = observed.upgrade
     if held is None:
-        held = Upgrade(old=observed.active_name, new=observed.pending_name, began_at=now, most=total, least=total)
+        held = Upgrade(
+            old=observed.active_name,
+            new=observed.pending_name,
+            began_at=now,
+            most=total,
+            least=total,
+        )
     if best > (held.best or 0):
         held = msgspec.structs.replace(held, best=best, sheds=UNSET, shed_at=UNSET)
     if any(each.shed_at == each.moved_at == now for each in clusters.values()):
-        held = msgspec.structs.replace(held, sheds=(held.sheds or 0) + 1, shed_at=held.shed_at or now)
+        held = msgspec.structs.replace(
+            held, sheds=(held.sheds or 0) + 1, shed_at=held.shed_at or now
+        )
     held = _judged(held, was, share, judged, now=now)
     return msgspec.structs.replace(
         held,
@@ -109,7 +139,12 @@ def _followed(observed: Observed, clusters: Mapping[str, Share], judged: Judgeme
 
 
 def _judged(
-    held: Upgrade, was: Share | None, share: Share | None, judged: Judgement | None, *, now: datetime
+    held: Upgrade,
+    was: Share | None,
+    share: Share | None,
+    judged: Judgement | None,
+    *,
+    now: datetime,
 ) -> Upgrade:
     """Return the statistics with the step that a move to the new cluster is for, and with the results of the gates at the weight that was.
 
@@ -121,7 +156,9 @@ def _judged(
         held = msgspec.structs.replace(held, aim=share.weight if judged.aim is None else judged.aim)
     if judged is not None and judged.results:
         waits = judged.lacking is not None
-        current = gates.updated(current, judged.results, weight, since or held.began_at, waits=waits, now=now)
+        current = gates.updated(
+            current, judged.results, weight, since or held.began_at, waits=waits, now=now
+        )
         held = msgspec.structs.replace(held, gates=current, lacking=judged.lacking or UNSET)
     if current is None or share is None or current.weight == share.weight:
         return held

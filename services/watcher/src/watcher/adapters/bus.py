@@ -18,7 +18,9 @@ from watcher.ports import Entry
 class NatsStream:
     """The state stream as its only writer sees it; `may_write` is asked before each message that is stored or purged."""
 
-    def __init__(self, bus: Bus, installation: Installation, *, may_write: Callable[[], bool]) -> None:
+    def __init__(
+        self, bus: Bus, installation: Installation, *, may_write: Callable[[], bool]
+    ) -> None:
         self._bus = bus
         self._installation = installation
         self._may_write = may_write
@@ -35,7 +37,9 @@ class NatsStream:
             return False
 
     async def reconnect(self, why: str) -> None:
-        with contextlib.suppress(errors.Unavailable):  # there is none, and another one is on its way
+        with contextlib.suppress(
+            errors.Unavailable
+        ):  # there is none, and another one is on its way
             await self._bus.current.close(why)
 
     async def identity(self) -> StreamInfo:
@@ -53,7 +57,11 @@ class NatsStream:
         marker = await self.marker()
         if marker is not None and (why := feed.foreign(marker.epoch, ours)):
             raise errors.Unavailable(why)
-        return {subject: entry for subject, entry in (await self._headers(LAST_OF_EACH)).items() if not entry.is_gone}
+        return {
+            subject: entry
+            for subject, entry in (await self._headers(LAST_OF_EACH)).items()
+            if not entry.is_gone
+        }
 
     async def since(self, sequence: int) -> dict[str, Entry]:
         return await self._headers(from_sequence(sequence))
@@ -68,7 +76,11 @@ class NatsStream:
 
         name = f"watcher-{token_hex(6)}"
         source = Source(
-            stream=subjects.STATE_STREAM, filter=subjects.ALL_STATE, name=name, headers_only=True, begin=begin
+            stream=subjects.STATE_STREAM,
+            filter=subjects.ALL_STATE,
+            name=name,
+            headers_only=True,
+            begin=begin,
         )
         async with consume(self._bus, source, take=take, read=read.set) as reading:
             async with asyncio.TaskGroup() as group:
@@ -91,11 +103,15 @@ class NatsStream:
             marker = messages.decode(subject, stored.headers, stored.payload)
         except messages.Undecodable:
             return Entry(sequence=stored.sequence)  # of another writer
-        return Entry(sequence=stored.sequence, uid=marker.epoch if isinstance(marker, Synced) else "")
+        return Entry(
+            sequence=stored.sequence, uid=marker.epoch if isinstance(marker, Synced) else ""
+        )
 
     async def read(self, subject: str) -> Message | None:
         stored = await self._bus.last(subjects.STATE_STREAM, subject)
-        return messages.decode(subject, stored.headers, stored.payload) if stored is not None else None
+        return (
+            messages.decode(subject, stored.headers, stored.payload) if stored is not None else None
+        )
 
     async def marker(self) -> Synced | None:
         try:

@@ -54,7 +54,10 @@ class Reach:
     def is_lost(self) -> bool:
         """Return whether a leader should make room for a replica that may have better luck."""
         now = asyncio.get_running_loop().time()
-        return now > self._server_answered_at + SERVER_SECONDS or now > self._stream_answered_at + STREAM_SECONDS
+        return (
+            now > self._server_answered_at + SERVER_SECONDS
+            or now > self._stream_answered_at + STREAM_SECONDS
+        )
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -74,7 +77,9 @@ class Reach:
             now = loop.time()
             if now > max(self._stream_answered_at, self._reconnected_at) + STREAM_SECONDS:
                 self._reconnected_at = now
-                await self._server.reconnect(f"no answer of the state stream for {STREAM_SECONDS:g} s")
+                await self._server.reconnect(
+                    f"no answer of the state stream for {STREAM_SECONDS:g} s"
+                )
             await asyncio.sleep(ASK_SECONDS if self.problem is None else ASK_AGAIN_SECONDS)
 
 
@@ -119,7 +124,11 @@ class Leadership:
                     elif working is not None and not self._prepares:
                         await _ended(working)
                         term, working = Term(), None
-                    wait = leadership.HAND_OVER_CHECK_SECONDS if self._prepares else leadership.CHECK_SECONDS
+                    wait = (
+                        leadership.HAND_OVER_CHECK_SECONDS
+                        if self._prepares
+                        else leadership.CHECK_SECONDS
+                    )
                     await asyncio.sleep(wait)
                 log.info("leading", lease=leadership.LEASE_NAME, identity=self._me)
                 _export(is_leading=True)
@@ -132,7 +141,9 @@ class Leadership:
             except BaseException:
                 if working is not None and term.begun.is_set():
                     # In a task of its own: this one is cancelled, and Python 3.11 would not count the time-outs in it.
-                    is_handed_over = not working.done() and await group.create_task(self._hand_over(is_complete))
+                    is_handed_over = not working.done() and await group.create_task(
+                        self._hand_over(is_complete)
+                    )
                     role = Role.HANDED_OVER if is_handed_over and is_complete() else Role.LEADS
                     await _ended(working)
                     await self._release(role)
@@ -187,7 +198,9 @@ class Leadership:
                         break
                     if found.role is not Role.LEAVES or not self._is_renewed:
                         with contextlib.suppress(errors.Conflict):
-                            await self._write(found, Role.LEAVES, asked, following=str(successor or ""))
+                            await self._write(
+                                found, Role.LEAVES, asked, following=str(successor or "")
+                            )
                     await asyncio.sleep(leadership.HAND_OVER_CHECK_SECONDS)
         return False
 
@@ -206,7 +219,9 @@ class Leadership:
             return False
         except OURS as problem:
             if role is Role.LEADS:
-                self._set_problem(f"{self._where} cannot be had: {problem or 'the API server does not answer'}")
+                self._set_problem(
+                    f"{self._where} cannot be had: {problem or 'the API server does not answer'}"
+                )
             return False
 
     async def _take(self, role: Role, term: Term | None) -> bool:
@@ -234,7 +249,9 @@ class Leadership:
         self.problem, self.standing_by = None, held
         if term is not None and leadership.may_prepare(found, self._me):
             self._prepares = True
-            mine = Successor(self._me, Preparation.DONE if term.prepared.is_set() else Preparation.BEGUN)
+            mine = Successor(
+                self._me, Preparation.DONE if term.prepared.is_set() else Preparation.BEGUN
+            )
             if found.successor != mine:
                 await self._put(found.spec, found, {leadership.NEXT_ANNOTATION: str(mine)})
         return False
@@ -243,7 +260,11 @@ class Leadership:
         """Let another replica prepare, or the leader leave, if that is possible."""
 
         def prepared_for(found: Lease) -> LeaseSpec | None:
-            return found.spec if found.successor is not None and found.successor.identity == self._me else None
+            return (
+                found.spec
+                if found.successor is not None and found.successor.identity == self._me
+                else None
+            )
 
         with contextlib.suppress(*OURS):
             await self._rewrite(prepared_for, {leadership.NEXT_ANNOTATION: ""})
@@ -261,9 +282,13 @@ class Leadership:
             if await self._rewrite(released, self._mark(role)):
                 log.info("the Lease was released", lease=leadership.LEASE_NAME)
         except OURS as problem:
-            log.warning("the Lease was not released", error=str(problem) or "the API server does not answer")
+            log.warning(
+                "the Lease was not released", error=str(problem) or "the API server does not answer"
+            )
 
-    async def _rewrite(self, change: Callable[[Lease], LeaseSpec | None], annotations: Mapping[str, str]) -> bool:
+    async def _rewrite(
+        self, change: Callable[[Lease], LeaseSpec | None], annotations: Mapping[str, str]
+    ) -> bool:
         """Change the Lease as it is found, again where it was written in between: by its holder, or by a cancelled renewal of ours that still arrived.
 
         Returns whether it was changed; it is not when it is gone, or `change` returns None.
@@ -282,19 +307,29 @@ class Leadership:
             return None
         return msgspec.json.decode(answer, type=Lease)
 
-    async def _write(self, found: Lease | None, role: Role, asked: float, *, following: str = "") -> None:
+    async def _write(
+        self, found: Lease | None, role: Role, asked: float, *, following: str = ""
+    ) -> None:
         """Take or renew the Lease; it is ours for some time from the moment that we asked for it."""
-        mine = leadership.taken(None if found is None else found.spec, self._me, at=self._clock.now())
-        lease = await self._put(mine, found, {**self._mark(role), leadership.NEXT_ANNOTATION: following})
+        mine = leadership.taken(
+            None if found is None else found.spec, self._me, at=self._clock.now()
+        )
+        lease = await self._put(
+            mine, found, {**self._mark(role), leadership.NEXT_ANNOTATION: following}
+        )
         self._seen = leadership.observe(None, lease, now=monotonic())
         self._written_at = asked
-        self._valid_until = 0.0 if lease.role is Role.YIELDS else asked + leadership.DEADLINE_SECONDS
+        self._valid_until = (
+            0.0 if lease.role is Role.YIELDS else asked + leadership.DEADLINE_SECONDS
+        )
 
     def _mark(self, role: Role) -> dict[str, str]:
         """Return the annotation that gives the role of this replica."""
         return {leadership.ANNOTATION: leadership.annotation_of(self._me, role)}
 
-    async def _put(self, spec: LeaseSpec, found: Lease | None, annotations: Mapping[str, str]) -> Lease:
+    async def _put(
+        self, spec: LeaseSpec, found: Lease | None, annotations: Mapping[str, str]
+    ) -> Lease:
         """Write the Lease with some annotations, of which empty ones are removed."""
         metadata = {} if found is None else found.metadata
         before: dict[str, str] = metadata.get("annotations") or {}
@@ -305,7 +340,9 @@ class Leadership:
                 **{name: value for name, value in metadata.items() if name != "managedFields"},
                 "name": leadership.LEASE_NAME,
                 "namespace": self._namespace,
-                "annotations": {name: value for name, value in {**before, **annotations}.items() if value},
+                "annotations": {
+                    name: value for name, value in {**before, **annotations}.items() if value
+                },
             },
             "spec": msgspec.to_builtins(spec),
         }

@@ -64,12 +64,21 @@ def test_each_path_that_this_program_builds_has_its_attributes(
     assert (found.group, found.version, found.resource) == (kind.group, kind.version, kind.plural)
     assert (found.namespace, found.name, found.subresource) == (namespace, name, subresource or "")
     listed = attributes.parse("GET", kind.path(namespace))
-    assert (listed.verb, listed.resource, listed.namespace, listed.name) == ("list", kind.plural, namespace, "")
+    assert (listed.verb, listed.resource, listed.namespace, listed.name) == (
+        "list",
+        kind.plural,
+        namespace,
+        "",
+    )
     everywhere = attributes.parse("GET", kind.path())
     assert (everywhere.verb, everywhere.resource, everywhere.namespace) == ("list", kind.plural, "")
 
 
-@given(st.lists(PIECES, max_size=12).map("".join) | st.lists(PIECES, max_size=10).map("/".join) | st.text(max_size=60))
+@given(
+    st.lists(PIECES, max_size=12).map("".join)
+    | st.lists(PIECES, max_size=10).map("/".join)
+    | st.text(max_size=60)
+)
 def test_no_other_path_has_attributes(path: str) -> None:
     """What is accepted is its own canonical form, so no two readers can disagree about its object."""
     try:
@@ -88,14 +97,40 @@ def test_no_other_path_has_attributes(path: str) -> None:
     [
         pytest.param("GET", f"{RAY_SERVICES}/x", {}, "get rayservices x in namespace a", id="get"),
         pytest.param("GET", RAY_SERVICES, {}, "list rayservices in namespace a", id="list"),
-        pytest.param("GET", "/apis/ray.io/v1/rayservices", {}, "list rayservices in all namespaces", id="everywhere"),
-        pytest.param("GET", RAY_SERVICES, {"watch": "true"}, "watch rayservices in namespace a", id="watch"),
+        pytest.param(
+            "GET",
+            "/apis/ray.io/v1/rayservices",
+            {},
+            "list rayservices in all namespaces",
+            id="everywhere",
+        ),
+        pytest.param(
+            "GET", RAY_SERVICES, {"watch": "true"}, "watch rayservices in namespace a", id="watch"
+        ),
         pytest.param("POST", RAY_SERVICES, {}, "create rayservices in namespace a", id="create"),
-        pytest.param("PUT", f"{RAY_SERVICES}/x/status", {}, "update rayservices/status x in namespace a", id="update"),
-        pytest.param("PATCH", f"{RAY_SERVICES}/x", {}, "patch rayservices x in namespace a", id="patch"),
-        pytest.param("DELETE", f"{RAY_SERVICES}/x", {}, "delete rayservices x in namespace a", id="delete"),
-        pytest.param("DELETE", RAY_SERVICES, {}, "deletecollection rayservices in namespace a", id="delete all"),
-        pytest.param("GET", "/api/v1/namespaces/a/pods/x/log", {}, "get pods/log x in namespace a", id="log"),
+        pytest.param(
+            "PUT",
+            f"{RAY_SERVICES}/x/status",
+            {},
+            "update rayservices/status x in namespace a",
+            id="update",
+        ),
+        pytest.param(
+            "PATCH", f"{RAY_SERVICES}/x", {}, "patch rayservices x in namespace a", id="patch"
+        ),
+        pytest.param(
+            "DELETE", f"{RAY_SERVICES}/x", {}, "delete rayservices x in namespace a", id="delete"
+        ),
+        pytest.param(
+            "DELETE",
+            RAY_SERVICES,
+            {},
+            "deletecollection rayservices in namespace a",
+            id="delete all",
+        ),
+        pytest.param(
+            "GET", "/api/v1/namespaces/a/pods/x/log", {}, "get pods/log x in namespace a", id="log"
+        ),
         pytest.param(
             "GET",
             "/api/v1/namespaces/a/services/x:8265/proxy/api/serve/applications/",
@@ -103,7 +138,9 @@ def test_no_other_path_has_attributes(path: str) -> None:
             "get services/proxy x:8265 in namespace a",
             id="a dashboard",
         ),
-        pytest.param("GET", "/api/v1/namespaces/a", {}, "get namespaces a in namespace a", id="a namespace"),
+        pytest.param(
+            "GET", "/api/v1/namespaces/a", {}, "get namespaces a in namespace a", id="a namespace"
+        ),
     ],
 )
 def test_the_verb_follows_from_method_name_and_query(
@@ -126,8 +163,15 @@ def test_the_verb_follows_from_method_name_and_query(
         pytest.param("GET", "/api/v1/proxy/nodes", {}, id="a proxy in the path"),
         pytest.param("GET", "/api/v1/namespaces/a/status", {}, id="a subresource of a namespace"),
         pytest.param("GET", "/api/v1/namespaces/a/pods/x/log/y", {}, id="too deep"),
-        pytest.param("GET", "/api/v1/namespaces/a/services/x/proxy/../../y", {}, id="out of the proxy"),
-        pytest.param("GET", "/api/v1/namespaces/a/services/x/proxy/api//y", {}, id="an empty segment behind the proxy"),
+        pytest.param(
+            "GET", "/api/v1/namespaces/a/services/x/proxy/../../y", {}, id="out of the proxy"
+        ),
+        pytest.param(
+            "GET",
+            "/api/v1/namespaces/a/services/x/proxy/api//y",
+            {},
+            id="an empty segment behind the proxy",
+        ),
         pytest.param("GET", "/api/v1/namespaces/a%2f..%2fb/pods", {}, id="an encoded slash"),
         pytest.param("GET", "/api/v1/namespaces/a/pods/x?watch=1", {}, id="a query"),
         pytest.param("GET", "/api/v1/namespaces/a/pods/", {}, id="a slash at the end"),
@@ -136,10 +180,14 @@ def test_the_verb_follows_from_method_name_and_query(
         pytest.param("get", RAY_SERVICES, {}, id="a method in lower case"),
         pytest.param("PATCH", RAY_SERVICES, {}, id="a patch of a collection"),
         pytest.param("POST", f"{RAY_SERVICES}/x", {"watch": "1"}, id="a watch that is no read"),
-        pytest.param("GET", RAY_SERVICES, {"watch": "yes"}, id="a watch that Kubernetes does not read"),
+        pytest.param(
+            "GET", RAY_SERVICES, {"watch": "yes"}, id="a watch that Kubernetes does not read"
+        ),
     ],
 )
-def test_what_has_no_certain_attributes_is_refused(method: str, path: str, query: dict[str, str]) -> None:
+def test_what_has_no_certain_attributes_is_refused(
+    method: str, path: str, query: dict[str, str]
+) -> None:
     with pytest.raises(Unparsable, match="its object cannot be determined"):
         attributes.parse(method, path, query)
 
@@ -151,7 +199,9 @@ def test_a_refusal_repeats_no_more_than_the_beginning_of_a_path() -> None:
     assert "\n" not in str(met.value)
 
 
-@pytest.mark.parametrize(("length", "is_whole"), [(attributes.SHOWN, True), (attributes.SHOWN + 1, False)])
+@pytest.mark.parametrize(
+    ("length", "is_whole"), [(attributes.SHOWN, True), (attributes.SHOWN + 1, False)]
+)
 def test_a_short_path_is_repeated_whole(length: int, is_whole: bool) -> None:
     path = "/" + "x" * (length - 1)
     with pytest.raises(Unparsable) as met:

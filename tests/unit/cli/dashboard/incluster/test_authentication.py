@@ -42,10 +42,16 @@ def proxied(secret: str, **more: str) -> CIMultiDict[str]:
     return CIMultiDict({"X-Forwarded-User": "ann", "X-Raybus-Proxy-Secret": secret, **more})
 
 
-async def test_the_proxy_comes_first_and_a_wrong_secret_does_not_fall_back_to_a_token(file: Path) -> None:
+async def test_the_proxy_comes_first_and_a_wrong_secret_does_not_fall_back_to_a_token(
+    file: Path,
+) -> None:
     both = Authentication(tokens=Tokens(), proxy=Proxy(ProxyHeaders(), SecretFile(file)))
-    assert await both.authenticate(proxied(OLD, Authorization="Bearer good")) == Identity(user="ann")
-    assert await both.authenticate(CIMultiDict({"Authorization": "Bearer good"})) == Identity(user="by token")
+    assert await both.authenticate(proxied(OLD, Authorization="Bearer good")) == Identity(
+        user="ann"
+    )
+    assert await both.authenticate(CIMultiDict({"Authorization": "Bearer good"})) == Identity(
+        user="by token"
+    )
     forged = CIMultiDict({"X-Forwarded-User": "root", "Authorization": "Bearer good"})
     assert await both.authenticate(forged) == Identity(user="by token")
     with pytest.raises(Unauthenticated):
@@ -63,7 +69,9 @@ async def test_credentials_of_a_kind_that_is_not_accepted_count_for_nothing(file
         await by_proxy.authenticate(CIMultiDict({"Authorization": "Bearer good"}))
 
 
-async def test_a_replaced_secret_counts_after_ten_seconds_and_the_former_one_no_more(file: Path) -> None:
+async def test_a_replaced_secret_counts_after_ten_seconds_and_the_former_one_no_more(
+    file: Path,
+) -> None:
     now = Time()
     found = Authentication(proxy=Proxy(ProxyHeaders(), SecretFile(file, now)))
 

@@ -12,7 +12,12 @@ PROXY = ProxyHeaders()
 
 def headers(*more: tuple[str, str], user: str = "ann", groups: str = "team-a") -> CIMultiDict[str]:
     return CIMultiDict(
-        [("X-Forwarded-User", user), ("X-Forwarded-Groups", groups), ("X-Raybus-Proxy-Secret", SECRET.decode()), *more]
+        [
+            ("X-Forwarded-User", user),
+            ("X-Forwarded-Groups", groups),
+            ("X-Raybus-Proxy-Secret", SECRET.decode()),
+            *more,
+        ]
     )
 
 
@@ -64,16 +69,28 @@ def test_there_is_exactly_one_user(found: CIMultiDict[str]) -> None:
         pytest.param(PROXY, headers(user="system:admin"), id="a user of Kubernetes"),
         pytest.param(PROXY, headers(groups="a,system:masters"), id="a group of Kubernetes"),
         pytest.param(PROXY, headers(groups="a, System:masters"), id="in capitals"),
-        pytest.param(PROXY, headers(("X-Forwarded-Groups", "system:masters")), id="in a second header"),
-        pytest.param(ProxyHeaders(group_prefix="sys"), headers(groups="tem:masters"), id="with the help of the prefix"),
-        pytest.param(ProxyHeaders(user_prefix="oidc:"), headers(user="system:admin"), id="behind a prefix"),
-        pytest.param(PROXY, headers(groups=",".join(f"g{each}" for each in range(201))), id="too many groups"),
+        pytest.param(
+            PROXY, headers(("X-Forwarded-Groups", "system:masters")), id="in a second header"
+        ),
+        pytest.param(
+            ProxyHeaders(group_prefix="sys"),
+            headers(groups="tem:masters"),
+            id="with the help of the prefix",
+        ),
+        pytest.param(
+            ProxyHeaders(user_prefix="oidc:"), headers(user="system:admin"), id="behind a prefix"
+        ),
+        pytest.param(
+            PROXY, headers(groups=",".join(f"g{each}" for each in range(201))), id="too many groups"
+        ),
         pytest.param(PROXY, headers(user="u" * 257), id="a long user"),
         pytest.param(PROXY, headers(user="a\nb"), id="a line break"),
         pytest.param(PROXY, headers(user="a\udcffb"), id="no text"),
     ],
 )
-def test_a_name_that_may_not_come_from_a_proxy(proxy: ProxyHeaders, found: CIMultiDict[str]) -> None:
+def test_a_name_that_may_not_come_from_a_proxy(
+    proxy: ProxyHeaders, found: CIMultiDict[str]
+) -> None:
     with pytest.raises(Refused):
         proxy.identity(found, SECRET)
 
@@ -84,7 +101,16 @@ def test_prefixes_are_those_of_the_api_server() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["Bearer", "Basic abc", "Bearer a b", "Bearer é", "Bearer " + "a" * 8193, "Bearer a\x00", "token"]
+    "value",
+    [
+        "Bearer",
+        "Basic abc",
+        "Bearer a b",
+        "Bearer é",
+        "Bearer " + "a" * 8193,
+        "Bearer a\x00",
+        "token",
+    ],
 )
 def test_what_is_no_token_is_refused(value: str) -> None:
     with pytest.raises(Unauthenticated) as met:
@@ -102,6 +128,8 @@ def test_a_token() -> None:
 def test_the_greatest_names_and_tokens_are_accepted() -> None:
     groups = tuple(f"g{each}" for each in range(identity.MOST_GROUPS))
     user = "u" * identity.LONGEST_NAME
-    assert PROXY.identity(headers(user=user, groups=",".join(groups)), SECRET) == Identity(user=user, groups=groups)
+    assert PROXY.identity(headers(user=user, groups=",".join(groups)), SECRET) == Identity(
+        user=user, groups=groups
+    )
     token = "t" * identity.LONGEST_TOKEN
     assert identity.bearer(CIMultiDict([("Authorization", f"Bearer {token}")])) == token

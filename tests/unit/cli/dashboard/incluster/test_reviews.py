@@ -38,7 +38,9 @@ class ApiServer:
         if self.problem is not None:
             raise self.problem
         spec = (body or {})["spec"]
-        return msgspec.json.encode({"status": self.allows(spec) if path == reviews.ACCESS_REVIEWS else self.status})
+        return msgspec.json.encode(
+            {"status": self.allows(spec) if path == reviews.ACCESS_REVIEWS else self.status}
+        )
 
 
 class Time:
@@ -89,7 +91,13 @@ async def test_a_right_is_asked_for_with_all_that_identifies_the_user_and_the_re
 
 
 @pytest.mark.parametrize(
-    "status", [{"allowed": False}, {}, {"allowed": True, "denied": True}, {"evaluationError": "role not found"}]
+    "status",
+    [
+        {"allowed": False},
+        {},
+        {"allowed": True, "denied": True},
+        {"evaluationError": "role not found"},
+    ],
 )
 async def test_a_missing_right_is_named(server: ApiServer, now: Time, status: Body) -> None:
     server.allows = lambda _spec: status
@@ -119,8 +127,12 @@ async def test_no_user_gets_the_right_of_another_one(server: ApiServer, now: Tim
             await found.require(other, LIST)
 
 
-@pytest.mark.parametrize("field", ["verb", "group", "version", "resource", "subresource", "namespace", "name"])
-async def test_no_request_gets_the_right_of_another_one(server: ApiServer, now: Time, field: str) -> None:
+@pytest.mark.parametrize(
+    "field", ["verb", "group", "version", "resource", "subresource", "namespace", "name"]
+)
+async def test_no_request_gets_the_right_of_another_one(
+    server: ApiServer, now: Time, field: str
+) -> None:
     found = Reviews(server, now=now)
     await found.require(ANN, LIST)
     server.allows = lambda _spec: {"allowed": False}
@@ -129,7 +141,9 @@ async def test_no_request_gets_the_right_of_another_one(server: ApiServer, now: 
         await found.require(ANN, other)
 
 
-async def test_a_revoked_right_ends_ten_seconds_after_the_review_was_sent(server: ApiServer, now: Time) -> None:
+async def test_a_revoked_right_ends_ten_seconds_after_the_review_was_sent(
+    server: ApiServer, now: Time
+) -> None:
     found = Reviews(server, now=now)
 
     def slowly(_spec: Body) -> Body:
@@ -147,7 +161,9 @@ async def test_a_revoked_right_ends_ten_seconds_after_the_review_was_sent(server
     assert len(server.asked) == 2
 
 
-async def test_a_granted_right_counts_after_ten_seconds_and_not_never(server: ApiServer, now: Time) -> None:
+async def test_a_granted_right_counts_after_ten_seconds_and_not_never(
+    server: ApiServer, now: Time
+) -> None:
     found = Reviews(server, now=now)
     server.allows = lambda _spec: {"allowed": False}
     for _ in range(3):
@@ -182,12 +198,24 @@ async def test_a_token_is_reviewed_once_in_ten_seconds(server: ApiServer, now: T
         pytest.param({"authenticated": False, "user": USER}, [], id="not authenticated"),
         pytest.param({"authenticated": True}, [], id="no user"),
         pytest.param({"user": USER}, [], id="a user alone"),
-        pytest.param({"authenticated": True, "user": {"username": "system:anonymous"}}, [], id="anonymous"),
         pytest.param(
-            {"authenticated": True, "user": {**USER, "groups": ["system:unauthenticated"]}}, [], id="unauthenticated"
+            {"authenticated": True, "user": {"username": "system:anonymous"}}, [], id="anonymous"
         ),
-        pytest.param({"authenticated": True, "user": USER}, ["raybus"], id="an authenticator without audiences"),
-        pytest.param({"authenticated": True, "user": USER, "audiences": ["other"]}, ["raybus"], id="another audience"),
+        pytest.param(
+            {"authenticated": True, "user": {**USER, "groups": ["system:unauthenticated"]}},
+            [],
+            id="unauthenticated",
+        ),
+        pytest.param(
+            {"authenticated": True, "user": USER},
+            ["raybus"],
+            id="an authenticator without audiences",
+        ),
+        pytest.param(
+            {"authenticated": True, "user": USER, "audiences": ["other"]},
+            ["raybus"],
+            id="another audience",
+        ),
     ],
 )
 async def test_a_token_that_identifies_nobody(
@@ -205,7 +233,9 @@ def test_answers_are_bounded_and_the_oldest_is_dropped() -> None:
     assert [found.get(key) for key in (1, 2, 3, 4)] == [1, None, 3, 4]
 
 
-async def test_reviews_at_once_are_bounded_and_the_next_is_refused(server: ApiServer, now: Time) -> None:
+async def test_reviews_at_once_are_bounded_and_the_next_is_refused(
+    server: ApiServer, now: Time
+) -> None:
     found = Reviews(server, now=now)
     server.gate.clear()
     bound = reviews.AT_ONCE + reviews.MOST_WAITING

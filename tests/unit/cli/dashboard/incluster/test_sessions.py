@@ -85,7 +85,9 @@ async def until(check: Callable[[], object]) -> None:
     await eventually(check, within=5, what="the state")
 
 
-async def test_each_user_and_namespace_has_a_board_of_its_own(sessions: Sessions, group: asyncio.TaskGroup) -> None:
+async def test_each_user_and_namespace_has_a_board_of_its_own(
+    sessions: Sessions, group: asyncio.TaskGroup
+) -> None:
     with (
         sessions.page(group, (ANN, "a"), None) as first,
         sessions.page(group, (ANN, "a"), None) as again,
@@ -95,7 +97,9 @@ async def test_each_user_and_namespace_has_a_board_of_its_own(sessions: Sessions
     ):
         assert first is again
         assert len({id(each) for each in (first, elsewhere, theirs, without_group)}) == 4
-        await until(lambda: first.board.is_listed and elsewhere.board.is_listed and theirs.board.is_listed)
+        await until(
+            lambda: first.board.is_listed and elsewhere.board.is_listed and theirs.board.is_listed
+        )
         assert [list(each.board.rows) for each in (first, elsewhere, theirs)] == [
             ["a/of-ann"],
             ["b/of-ann"],
@@ -132,7 +136,9 @@ async def test_the_namespaces_of_a_user_are_bounded_and_an_unused_one_makes_room
     sessions: Sessions, group: asyncio.TaskGroup
 ) -> None:
     with ExitStack() as pages:
-        opened = [pages.enter_context(sessions.page(group, (ANN, f"n{each}"), None)) for each in range(3)]
+        opened = [
+            pages.enter_context(sessions.page(group, (ANN, f"n{each}"), None)) for each in range(3)
+        ]
         with sessions.page(group, (ANN, "unused"), None) as unused:
             with pytest.raises(errors.Throttled, match="you have pages of 4 namespaces open"):
                 pages.enter_context(sessions.page(group, (ANN, "n4"), None))
@@ -175,7 +181,9 @@ async def test_an_error_ends_one_session_and_no_other(
         with sessions.page(group, (ANN, "a"), None) as session:
             await until(lambda: session.board.is_listed)
             for each in kubes.made:
-                each.refusal = cast("errors.RaybusError", ZeroDivisionError()) if each.user == "ann" else None
+                each.refusal = (
+                    cast("errors.RaybusError", ZeroDivisionError()) if each.user == "ann" else None
+                )
                 session.board.request_read()
             await until(lambda: session.has_ended)
         assert not theirs.has_ended

@@ -14,7 +14,13 @@ from common import errors
 
 SHOWN: Final = 100
 """Characters of a refused path that a message repeats."""
-VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+VERBS: Final = {
+    "GET": "get",
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
 OF_COLLECTIONS: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 NAMESPACES: Final = "namespaces"
 PROXY: Final = "proxy"
@@ -83,7 +89,9 @@ def _group(path: str) -> tuple[str, str, list[str]]:
     match path.split("/"):
         case ["", "api", "v1", *rest] if rest:
             return "", "v1", rest
-        case ["", "apis", group, version, *rest] if rest and _SEGMENT.fullmatch(group) and _VERSION.fullmatch(version):
+        case ["", "apis", group, version, *rest] if (
+            rest and _SEGMENT.fullmatch(group) and _VERSION.fullmatch(version)
+        ):
             return group, version, rest
         case _:
             raise _unparsable(path)
@@ -102,4 +110,6 @@ def _verb(method: str, path: str, query: Mapping[str, str], *, has_name: bool) -
 
 def _unparsable(path: str) -> Unparsable:
     shown = path if len(path) <= SHOWN else f"{path[:SHOWN]}…"
-    return Unparsable(f"the request {msgspec.json.encode(shown).decode()} is refused: its object cannot be determined")
+    return Unparsable(
+        f"the request {msgspec.json.encode(shown).decode()} is refused: its object cannot be determined"
+    )

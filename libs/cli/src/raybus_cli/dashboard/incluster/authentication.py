@@ -80,4 +80,6 @@ class Authentication(msgspec.Struct, frozen=True, kw_only=True):
                 return found
         if self.tokens is not None and (token := identity.bearer(headers)) is not None:
             return await self.tokens.authenticate(token)
-        raise Unauthenticated("sign in with a token" if self.tokens else "open this page through its proxy")
+        raise Unauthenticated(
+            "sign in with a token" if self.tokens else "open this page through its proxy"
+        )

@@ -58,29 +58,49 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
 def serve(
     address: Annotated[str, typer.Option(help="Address to listen on; '::' for IPv6.")] = "0.0.0.0",  # noqa: S104  (a pod)
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page.")] = PORT,
-    health_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of /healthz, /readyz.")] = HEALTH_PORT,
+    health_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of /healthz, /readyz.")
+    ] = HEALTH_PORT,
     tls_cert_file: Annotated[Path | None, typer.Option(help="Certificate, PEM.")] = None,
-    tls_private_key_file: Annotated[Path | None, typer.Option(help="Key of the certificate, PEM.")] = None,
-    plain_http: Annotated[bool, typer.Option("--plain-http", help="Serve without TLS, behind a sidecar.")] = False,
-    token_review: Annotated[bool, typer.Option(help="Accept bearer tokens that Kubernetes accepts.")] = True,
+    tls_private_key_file: Annotated[
+        Path | None, typer.Option(help="Key of the certificate, PEM.")
+    ] = None,
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="Serve without TLS, behind a sidecar.")
+    ] = False,
+    token_review: Annotated[
+        bool, typer.Option(help="Accept bearer tokens that Kubernetes accepts.")
+    ] = True,
     audience: Annotated[
-        list[str] | None, typer.Option(help="Audience of tokens; may repeat. Default: the API server's.")
+        list[str] | None,
+        typer.Option(help="Audience of tokens; may repeat. Default: the API server's."),
     ] = None,
     proxy_secret_file: Annotated[
-        Path | None, typer.Option(help="Secret of an authenticating proxy; its headers are accepted with it.")
+        Path | None,
+        typer.Option(help="Secret of an authenticating proxy; its headers are accepted with it."),
     ] = None,
     proxy_user_header: Annotated[str, typer.Option(help="Header with the user.")] = HEADERS.user,
-    proxy_groups_header: Annotated[str, typer.Option(help="Header with the groups.")] = HEADERS.groups,
-    proxy_secret_header: Annotated[str, typer.Option(help="Header with the secret.")] = HEADERS.secret,
-    proxy_user_prefix: Annotated[str, typer.Option(help="Prefix of users in Kubernetes, as oidc:.")] = "",
+    proxy_groups_header: Annotated[
+        str, typer.Option(help="Header with the groups.")
+    ] = HEADERS.groups,
+    proxy_secret_header: Annotated[
+        str, typer.Option(help="Header with the secret.")
+    ] = HEADERS.secret,
+    proxy_user_prefix: Annotated[
+        str, typer.Option(help="Prefix of users in Kubernetes, as oidc:.")
+    ] = "",
     proxy_group_prefix: Annotated[str, typer.Option(help="Prefix of groups in Kubernetes.")] = "",
     allow_actions: Annotated[
-        bool, typer.Option("--allow-actions", help="Let users perform the verbs that they have the right to.")
+        bool,
+        typer.Option(
+            "--allow-actions", help="Let users perform the verbs that they have the right to."
+        ),
     ] = False,
     nats: NatsOption = None,
     nats_credentials: NatsCredentialsOption = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Namespace shown at first; default: all.")
+        str | None,
+        typer.Option("--namespace", "-n", help="Namespace shown at first; default: all."),
     ] = None,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
@@ -120,7 +140,9 @@ def serve(
             events=sessions.way(nats, nats_credentials, os.environ, place),
         )
         if not token_review and proxy_secret_file is None:
-            raise errors.InvalidSpec("--no-token-review needs --proxy-secret-file: there is no anonymous access")
+            raise errors.InvalidSpec(
+                "--no-token-review needs --proxy-secret-file: there is no anonymous access"
+            )
         config = asyncio.run(rest_config.load(kubeconfig=place.kubeconfig, context=place.context))
     except errors.RaybusError as problem:
         session.fail(problem)
@@ -139,11 +161,15 @@ def serve(
         session.fail(problem)
 
 
-def _certificate(cert: Path | None, key: Path | None, *, is_plain: bool) -> tuple[Path, Path] | None:
+def _certificate(
+    cert: Path | None, key: Path | None, *, is_plain: bool
+) -> tuple[Path, Path] | None:
     """Return the files of the certificate; raise `InvalidSpec` for options that contradict each other."""
     if is_plain:
         if cert is not None or key is not None:
-            raise errors.InvalidSpec("--plain-http and --tls-cert-file exclude each other: choose one")
+            raise errors.InvalidSpec(
+                "--plain-http and --tls-cert-file exclude each other: choose one"
+            )
         return None
     if cert is None or key is None:
         raise errors.InvalidSpec(
@@ -157,10 +183,15 @@ def _listen(choices: Choices) -> socket.socket:
     family = socket.AF_INET6 if ":" in choices.address else socket.AF_INET
     try:
         return socket.create_server(
-            (choices.address, choices.port), family=family, dualstack_ipv6=choices.address == "::", backlog=128
+            (choices.address, choices.port),
+            family=family,
+            dualstack_ipv6=choices.address == "::",
+            backlog=128,
         )
     except OSError as problem:
-        raise errors.Terminal(f"port {choices.port} of {choices.address}: {problem.strerror}") from problem
+        raise errors.Terminal(
+            f"port {choices.port} of {choices.address}: {problem.strerror}"
+        ) from problem
 
 
 def _tls(files: tuple[Path, Path]) -> ssl.SSLContext:
@@ -203,7 +234,9 @@ async def _run(choices: Choices, config: RestConfig) -> None:
 
     feed = EventFeed.OFF if choices.events is None else EventFeed.CONNECTING
     service = Service(
-        authentication=Authentication(tokens=reviews if choices.reviews_tokens else None, proxy=choices.proxy),
+        authentication=Authentication(
+            tokens=reviews if choices.reviews_tokens else None, proxy=choices.proxy
+        ),
         rights=reviews,
         sessions=Sessions(connect_as, has_controls=choices.allows_actions, event_feed=feed),
         connect=connect_as,
@@ -212,7 +245,10 @@ async def _run(choices: Choices, config: RestConfig) -> None:
     )
     tls = None if choices.certificate is None else _tls(choices.certificate)
     try:
-        async with asyncio.TaskGroup() as group, server.serving(_listen(choices), tls, service) as address:
+        async with (
+            asyncio.TaskGroup() as group,
+            server.serving(_listen(choices), tls, service) as address,
+        ):
             if tls is not None and choices.certificate is not None:
                 group.create_task(_reload(tls, choices.certificate))
             group.create_task(health.serve(choices.health_port, ready=lambda: None))

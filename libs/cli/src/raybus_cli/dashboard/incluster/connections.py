@@ -24,7 +24,10 @@ class Connections:
     """The connections of a server."""
 
     def __init__(
-        self, most: int = MOST, first_request: float = FIRST_REQUEST_SECONDS, longest: float = LONGEST_SECONDS
+        self,
+        most: int = MOST,
+        first_request: float = FIRST_REQUEST_SECONDS,
+        longest: float = LONGEST_SECONDS,
     ) -> None:
         self._most = most
         self._first_request = first_request
@@ -50,7 +53,9 @@ class Connections:
 class _Bounded(asyncio.Protocol):
     """One connection, counted from its beginning, which for TLS is before the handshake."""
 
-    def __init__(self, inner: asyncio.Protocol, held: "dict[asyncio.BaseProtocol, _Bounded]") -> None:
+    def __init__(
+        self, inner: asyncio.Protocol, held: "dict[asyncio.BaseProtocol, _Bounded]"
+    ) -> None:
         self.is_served = False
         self._inner = inner
         self._held = held

@@ -61,21 +61,32 @@ class ProxyHeaders(msgspec.Struct, frozen=True, kw_only=True):
         if not given:
             return None
         # A text of a header may hold any bytes; the comparison takes the same time wherever the first difference is.
-        if len(given) != 1 or not hmac.compare_digest(given[0].encode(errors="surrogateescape"), secret):
+        if len(given) != 1 or not hmac.compare_digest(
+            given[0].encode(errors="surrogateescape"), secret
+        ):
             raise Unauthenticated(f"{self.secret} is not the secret of the proxy")
         users = headers.getall(self.user, ())
         if len(users) != 1 or not users[0].strip():
-            raise Unauthenticated(f"{self.user}: expected one user, the request has {len(users)} of this header")
-        groups = [each.strip() for line in headers.getall(self.groups, ()) for each in line.split(",")]
-        return self._checked(users[0].strip(), tuple(dict.fromkeys(each for each in groups if each)))
+            raise Unauthenticated(
+                f"{self.user}: expected one user, the request has {len(users)} of this header"
+            )
+        groups = [
+            each.strip() for line in headers.getall(self.groups, ()) for each in line.split(",")
+        ]
+        return self._checked(
+            users[0].strip(), tuple(dict.fromkeys(each for each in groups if each))
+        )
 
     def _checked(self, user: str, groups: tuple[str, ...]) -> Identity:
         found = Identity(
-            user=self.user_prefix + user, groups=tuple(self.group_prefix + each for each in groups[: MOST_GROUPS + 1])
+            user=self.user_prefix + user,
+            groups=tuple(self.group_prefix + each for each in groups[: MOST_GROUPS + 1]),
         )
         names = (user, *groups, found.user, *found.groups)
         if any(each.lower().startswith(SYSTEM) for each in names):
-            raise Refused(f"a user or a group that begins with {SYSTEM} is not accepted from a proxy")
+            raise Refused(
+                f"a user or a group that begins with {SYSTEM} is not accepted from a proxy"
+            )
         if len(groups) > MOST_GROUPS:
             raise Refused(f"{self.groups}: more than {MOST_GROUPS} groups")
         if any(len(each) > LONGEST_NAME or _CONTROL.search(each) for each in names):

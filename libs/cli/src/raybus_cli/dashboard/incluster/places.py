@@ -22,7 +22,9 @@ class Places:
         if self._taken[user] >= self._each:
             raise errors.Throttled(f"you have {self._each} {self._what} open: close one")
         if self._taken.total() >= self._total:
-            raise errors.Throttled(f"all {self._total} {self._what} of this dashboard are taken: try again later")
+            raise errors.Throttled(
+                f"all {self._total} {self._what} of this dashboard are taken: try again later"
+            )
         self._taken[user] += 1
         try:
             yield

@@ -16,7 +16,12 @@ from common import errors
 from common.api.opaque import Body
 from common.clock import steady
 from raybus_cli.dashboard.incluster.attributes import Attributes
-from raybus_cli.dashboard.incluster.identity import ANONYMOUS, UNAUTHENTICATED, Identity, Unauthenticated
+from raybus_cli.dashboard.incluster.identity import (
+    ANONYMOUS,
+    UNAUTHENTICATED,
+    Identity,
+    Unauthenticated,
+)
 from raybus_cli.session import Denied
 
 SECONDS: Final = 10.0
@@ -70,7 +75,9 @@ class _AccessReview(msgspec.Struct, frozen=True, kw_only=True):
 class Recent(Generic[K, V]):
     """Answers by what was asked, each for some seconds; the oldest is dropped for one too many."""
 
-    def __init__(self, now: Callable[[], float], seconds: float = SECONDS, most: int = MOST_ANSWERS) -> None:
+    def __init__(
+        self, now: Callable[[], float], seconds: float = SECONDS, most: int = MOST_ANSWERS
+    ) -> None:
         self._now = now
         self._seconds = seconds
         self._most = most
@@ -104,7 +111,8 @@ class Turns:
         """Wait for a place; raise `Throttled` when too many wait."""
         if self._count >= AT_ONCE + MOST_WAITING:
             raise errors.Throttled(
-                "too many requests wait for reviews of the API server: try again in a moment", after=1
+                "too many requests wait for reviews of the API server: try again in a moment",
+                after=1,
             )
         self._count += 1
         try:
@@ -117,7 +125,9 @@ class Turns:
 class Reviews:
     """Reviews by the rights of this program's own ServiceAccount (`system:auth-delegator`)."""
 
-    def __init__(self, kube: Requests, audiences: Sequence[str] = (), now: Callable[[], float] = steady) -> None:
+    def __init__(
+        self, kube: Requests, audiences: Sequence[str] = (), now: Callable[[], float] = steady
+    ) -> None:
         self._kube = kube
         self._audiences = tuple(audiences)
         self._now = now
@@ -153,7 +163,11 @@ class Reviews:
 
     async def _authenticate(self, token: str, key: bytes) -> Identity | Unauthenticated:
         asked = self._now()
-        spec: Body = {"token": token, "audiences": list(self._audiences)} if self._audiences else {"token": token}
+        spec: Body = (
+            {"token": token, "audiences": list(self._audiences)}
+            if self._audiences
+            else {"token": token}
+        )
         answer = await self._review(TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", spec)
         found = identity_of(_decoded(answer, _TokenReview).status, self._audiences)
         self._identities.put(key, found, asked)
@@ -167,19 +181,25 @@ class Reviews:
             "extra": {key: list(values) for key, values in identity.extra},
             "resourceAttributes": msgspec.structs.asdict(wanted),
         }
-        answer = await self._review(ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
+        answer = await self._review(
+            ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec
+        )
         status = _decoded(answer, _AccessReview).status
         return status.allowed and not status.denied
 
     async def _review(self, path: str, version: str, kind: str, spec: Body) -> bytes:
-        return await self._kube.request("POST", path, body={"apiVersion": version, "kind": kind, "spec": spec})
+        return await self._kube.request(
+            "POST", path, body={"apiVersion": version, "kind": kind, "spec": spec}
+        )
 
 
 def _decoded(answer: bytes, view: type[V]) -> V:
     try:
         return msgspec.json.decode(answer, type=view)
     except msgspec.MsgspecError as problem:
-        raise errors.Unavailable(f"the API server's answer to a review cannot be read: {problem}") from problem
+        raise errors.Unavailable(
+            f"the API server's answer to a review cannot be read: {problem}"
+        ) from problem
 
 
 def identity_of(status: _TokenStatus, audiences: Sequence[str]) -> Identity | Unauthenticated:

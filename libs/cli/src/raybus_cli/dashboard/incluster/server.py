@@ -109,7 +109,9 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextlib.asynccontextmanager
-async def serving(listening: socket.socket, tls: ssl.SSLContext | None, service: Service) -> AsyncGenerator[str]:
+async def serving(
+    listening: socket.socket, tls: ssl.SSLContext | None, service: Service
+) -> AsyncGenerator[str]:
     """Serve for the length of a block; yield the address."""
     connections = Connections()
     async with asyncio.TaskGroup() as group:
@@ -176,9 +178,13 @@ class _Guard:
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path in responses.FILES:
             return await handler(request)
-        if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin" or OWN not in request.headers:
+        if (
+            request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin"
+            or OWN not in request.headers
+        ):
             return plain(
-                403, f"requests of other sites are rejected: the header {OWN} is missing, or the site is another one"
+                403,
+                f"requests of other sites are rejected: the header {OWN} is missing, or the site is another one",
             )
         request[_IDENTITY] = await self._service.authentication.authenticate(request.headers)
         return await handler(request)
@@ -211,7 +217,10 @@ class _Pages:
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Send the state of a namespace and its changes, as long as the user may list its RayServices."""
         service, identity = self._service, request[_IDENTITY]
-        namespace, chosen = request.query.get("namespace") or service.namespace, request.query.get("service")
+        namespace, chosen = (
+            request.query.get("namespace") or service.namespace,
+            request.query.get("service"),
+        )
         if chosen is not None and not KEY.fullmatch(chosen):
             return plain(400, KEY_EXPECTED)
         lists = attributes.parse("GET", RAY_SERVICE.path(namespace))
@@ -232,10 +241,16 @@ class _Pages:
                 return chosen is None or await self._may_read(identity, chosen)
 
             def is_over() -> bool:
-                return self._end.is_set() or session.has_ended or asyncio.get_running_loop().time() > until
+                return (
+                    self._end.is_set()
+                    or session.has_ended
+                    or asyncio.get_running_loop().time() > until
+                )
 
             try:
-                await responses.send(response, session.board, Feed(session.board, chosen), is_over, check)
+                await responses.send(
+                    response, session.board, Feed(session.board, chosen), is_over, check
+                )
             except (Unauthenticated, Refused, errors.RaybusError) as problem:
                 await response.write(board.event("ended", Ended(problem=str(problem))))
         return response
@@ -263,7 +278,13 @@ class _Pages:
             finally:
                 await actor.close()
         # The API server's audit log has this program as the user; this line names the real user.
-        log.info("action", user=identity.user, verb=asked.verb, service=asked.service, status=int(answer.status))
+        log.info(
+            "action",
+            user=identity.user,
+            verb=asked.verb,
+            service=asked.service,
+            status=int(answer.status),
+        )
         self._service.sessions.request_read(asked.service)
         return plain(answer.status, answer.text)
 
@@ -276,7 +297,9 @@ class _Pages:
     async def _may_read(self, identity: Identity, key: str) -> bool:
         namespace, _, name = key.partition("/")
         try:
-            await self._service.rights.require(identity, attributes.parse("GET", RAY_SERVICE.path(namespace, name)))
+            await self._service.rights.require(
+                identity, attributes.parse("GET", RAY_SERVICE.path(namespace, name))
+            )
         except errors.Forbidden:
             return False
         return True

@@ -67,7 +67,9 @@ class Session:
                 group.create_task(self._poller.follow_list())
                 group.create_task(self._poller.follow_details())
         except Exception as problem:  # its pages reconnect, and get a new session
-            log.exception("a session of the dashboard failed", user=self.identity.user, error=str(problem))
+            log.exception(
+                "a session of the dashboard failed", user=self.identity.user, error=str(problem)
+            )
         finally:
             self.has_ended = True
             await self._poller.close()
@@ -76,7 +78,9 @@ class Session:
 class Sessions:
     """The sessions of all users."""
 
-    def __init__(self, connect: Callable[[Identity], Connect], *, has_controls: bool, event_feed: EventFeed) -> None:
+    def __init__(
+        self, connect: Callable[[Identity], Connect], *, has_controls: bool, event_feed: EventFeed
+    ) -> None:
         self._connect = connect
         self._has_controls = has_controls
         self._feed = (event_feed, "")
@@ -107,7 +111,9 @@ class Sessions:
         while True:
             await asyncio.sleep(EXPIRY_SECONDS)
             for key, each in list(self._sessions.items()):
-                if each.has_ended or (not each.board.pages and steady() - each.unused_since > UNUSED_SECONDS):
+                if each.has_ended or (
+                    not each.board.pages and steady() - each.unused_since > UNUSED_SECONDS
+                ):
                     self._end(key)
 
     def end(self) -> None:
@@ -152,14 +158,21 @@ class Sessions:
 REGISTER: Final = "RAYBUS_NATS_REGISTER_KEY"
 
 
-def way(nats: str | None, credentials: Path | None, environ: Mapping[str, str], place: Where) -> Way | None:
+def way(
+    nats: str | None, credentials: Path | None, environ: Mapping[str, str], place: Where
+) -> Way | None:
     """Return the way to NATS, None where none is named; raise `InvalidSpec` for a setting that is wrong."""
     if nats is None and credentials is None:
         return None
     if credentials is not None or not environ.get(REGISTER):
         return Way(connection.settings(nats, credentials))
     settings = Settings.from_environment(connection.USER, environ)
-    connect = partial(KubeClient.connect, kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context)
+    connect = partial(
+        KubeClient.connect,
+        kubeconfig=place.kubeconfig,
+        user_agent=USER_AGENT,
+        context=place.context,
+    )
     return Way(settings, FORWARD_SECONDS, Registration(settings, connect))
 
 

@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime
 from typing import Final, NoReturn, TypeVar
 
 import msgspec
+import re2
 import structlog
 
 from common import errors
@@ -37,7 +37,7 @@ from raybus_cli.kubeconfig import NoCluster, Where
 
 NOT_SERVED: Final = "the server could not find the requested resource"
 """The API server's message for a kind that it does not know."""
-MISSING_NAMESPACE: Final = re.compile('namespaces? "([a-z0-9-]+)" not found')
+MISSING_NAMESPACE: Final = re2.compile('namespaces? "([a-z0-9-]+)" not found')
 INSTALL_CRDS: Final = "the cluster does not serve ray.io/v1: install the CRDs with 'kubectl apply --server-side -k deploy/crds'"
 
 

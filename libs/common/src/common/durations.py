@@ -1,8 +1,9 @@
 """Go's durations: read as Go reads them, written as Go prints them (spec rayservice §3.2, §15)."""
 
-import re
 from datetime import timedelta
 from typing import Final
+
+import re2
 
 _UNITS: Final = {
     "ns": 1,
@@ -14,10 +15,10 @@ _UNITS: Final = {
     "m": 60e9,
     "h": 3600e9,
 }
-_PART: Final = re.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS)})")
+_PART: Final = re2.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS)})")
 LONGEST: Final = 100
 """Characters; what takes time to match grows with the square of a long number, and an annotation may have 256 KiB."""
-_WHOLE: Final = re.compile(rf"[+-]?(?:{_PART.pattern})+")
+_WHOLE: Final = re2.compile(rf"[+-]?(?:{_PART.pattern})+")
 
 
 def parse(text: str) -> timedelta | None:

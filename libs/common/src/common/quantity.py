@@ -7,13 +7,13 @@ A quantity is digits, a decimal point, and a suffix of one of three families: bi
 Behaviour: Kubernetes' `resource.Quantity`; vectors in spec raycluster §11.4, §13.3.
 """
 
-import re
 from decimal import ROUND_UP, Context, Decimal
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, cast
 
 import msgspec
+import re2
 
 from common.errors import InvalidSpec
 
@@ -40,10 +40,8 @@ _LONGEST: Final = 128
 """Characters; the cost of a number grows with the square of its digits."""
 _LARGEST_EXPONENT: Final = 300
 """What a float holds, since Ray is given floats."""
-_PATTERN: Final = re.compile(
-    r"([+-]?)(?=\.?[0-9])0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII
-)
-_EXPONENT: Final = re.compile(r"[eE]([-+]?[0-9]{1,10})", re.ASCII)
+_PATTERN: Final = re2.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
+_EXPONENT: Final = re2.compile(r"[eE]([-+]?[0-9]{1,10})")
 _DECIMAL: Final = {
     "n": -9,
     "u": -6,
@@ -118,11 +116,11 @@ def parse(value: str | float) -> Quantity:
 def _parsed(text: str) -> Quantity:
     text = text.strip()
     match = _PATTERN.fullmatch(text)
-    if match is None:
+    if match is None or not (match[2] or match[3] or match[4]):
         raise QuantityError(
             f"{text!r} is not a quantity; write a number with an optional suffix, such as 500m, 2 or 1.5Gi"
         )
-    sign, number, fraction, suffix = match.groups(default="")
+    sign, _, number, fraction, suffix = match.groups(default="")
     power, family = _interpret(suffix, text)
     digits = (number or "0") + fraction
     amount = int(sign + digits)

@@ -5,12 +5,12 @@ resolved, so a name that is not listed is never looked up. What it resolves to i
 (where clouds have their metadata), or of the API server is refused, whatever the list has. The caller connects to the checked address.
 """
 
-import re
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 from urllib.parse import SplitResult
 
 import msgspec
+import re2
 
 Address = IPv4Address | IPv6Address
 VARIABLE: Final = "RAYBUS_GATE_TARGETS"
@@ -18,10 +18,10 @@ NAMESPACE: Final = "{namespace}"
 """In a host: the namespace of the RayService."""
 FORM: Final = "https://HOST, https://*.DOMAIN, http://HOST:PORT or http://10.0.0.0/8:PORT"
 PORTS: Final = {"http": 80, "https": 443}
-_ENTRY: Final = re.compile(
+_ENTRY: Final = re2.compile(
     r"(https?)://([^:/\[\]]+(?:/\d{1,3})?|\[[0-9a-fA-F:.]+\](?:/\d{1,3})?)(?::(\d{1,5}))?"
 )
-_NAME: Final = re.compile(r"(?:\*\.)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NAME: Final = re2.compile(r"(?:\*\.)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _NEVER: Final = tuple(
     map(
         ip_network,

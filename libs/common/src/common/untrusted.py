@@ -7,8 +7,7 @@ is checked before, without recursion and in time linear in its length. No kind t
 room for what a later Kubernetes adds.
 """
 
-import re
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
@@ -26,12 +25,19 @@ _USUAL: Final = 20
 _STEP: Final = {ord("["): 1, ord("]"): -1}
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'"[]{}'))
-_UP_TO_A_BRACKET: Final = re.compile(
-    rb'[^\[\]{}"]*(?:"(?:[^"\\]|\\.)*"[^\[\]{}"]*)*([\[\]{}])', re.DOTALL
+_PARAMETERS: Final = "".join(map(chr, range(0x30, 0x40)))
+_INTERMEDIATES: Final = "".join(map(chr, range(0x20, 0x30)))
+"""Of a sequence for a terminal (ECMA-48, 5.4)."""
+_CONTROL: Final = dict.fromkeys(
+    (
+        *range(0x09),
+        *range(0x0B, 0x20),
+        *range(0x7F, 0xA0),
+        *range(0x2028, 0x202F),
+        *range(0x2066, 0x206A),
+    ),
+    "\ufffd",
 )
-_ESCAPE: Final = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
-"""A sequence for a terminal: colours, cursor, title."""
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """What moves a cursor or the direction of writing; tab and line feed stay."""
 
 
@@ -75,25 +81,61 @@ def is_too_deep(text: bytes, limit: int = DEEPEST) -> bool:
     return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > limit - usual
 
 
+def _brackets(text: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the position after each bracket outside of strings, and the levels that it adds."""
+    masked = text.replace(rb"\\", b"  ").replace(rb"\"", b"  ")
+    position = 0
+    for index, part in enumerate(masked.split(b'"')):
+        if index % 2 == 0:
+            for end, byte in enumerate(part.translate(_BRACKETS), start=position + 1):
+                if byte in _STEP:
+                    yield end, _STEP[byte]
+        position += len(part) + 1
+
+
 def pruned(text: bytes, limit: int) -> bytes:
     """Return a JSON text with `CUT` for every value that begins below `limit` levels; the rest is unchanged."""
     kept: list[bytes] = []
     depth = begin = 0
-    for found in _UP_TO_A_BRACKET.finditer(text):
-        if found[1] in b"[{":
-            depth += 1
-            if depth == limit + 1:
-                kept += [text[begin : found.end() - 1], CUT]
-        else:
-            depth -= 1
-            if depth == limit:
-                begin = found.end()
+    for end, levels in _brackets(text):
+        depth += levels
+        if levels > 0 and depth == limit + 1:
+            kept += [text[begin : end - 1], CUT]
+        elif levels < 0 and depth == limit:
+            begin = end
     return b"".join([*kept, text[begin:]])
 
 
 def plain(text: str) -> str:
     """Return a text without sequences for a terminal, in which each other control character is replaced by U+FFFD."""
-    return _CONTROL.sub("\ufffd", _ESCAPE.sub("", text).replace("\r\n", "\n"))
+    if "\x1b" in text or "\x9b" in text:
+        text = _without_sequences(text)
+    return text.replace("\r\n", "\n").translate(_CONTROL)
+
+
+def _without_sequences(text: str) -> str:
+    r"""Remove sequences for a terminal (colours, cursor, title); what only begins like one stays.
+
+    ECMA-48: CSI (`ESC [` or U+009B), parameters, intermediates, a final character; and OSC (`ESC ]`),
+    a text, BEL or `ESC \\`.
+    """
+    first, *parts = text.replace("\x9b", "\x1b\x9b").split("\x1b")
+    kept = [first]
+    is_title_open = False
+    for part, following in zip(parts, [*parts[1:], ""], strict=True):
+        rest = part[1:].lstrip(_PARAMETERS).lstrip(_INTERMEDIATES)
+        if is_title_open:
+            kept.append(part[1:])
+            is_title_open = False
+        elif part.startswith(("[", "\x9b")) and "@" <= rest[:1] <= "~":
+            kept.append(rest[1:])
+        elif part.startswith("]") and "\x07" in part:
+            kept.append(part.partition("\x07")[2])
+        elif part.startswith("]") and following.startswith("\\"):
+            is_title_open = True
+        else:
+            kept.append(part if part.startswith("\x9b") else f"\x1b{part}")
+    return "".join(kept)
 
 
 def clipped(text: str, most: int) -> str:

@@ -13,11 +13,11 @@ of any other name, whatever its labels, gives nothing. What is malformed is igno
 
 import base64
 import binascii
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
+import re2
 
 from common.bus.nkeys import KEYS_PREFIX, MOST, NAMED, SERVERS, USER_PREFIX, trusted
 from nats_admin import permissions
@@ -33,7 +33,7 @@ USERS: Final = tuple(user.name for user in permissions.USERS if user.name not in
 """Users with a ConfigMap of their own."""
 _LAST: Final = "cluster-reconciler"
 """May read every ConfigMap, so it alone could register a public key of another user as its own: then the other one keeps it."""
-_PUBLIC_KEY: Final = re.compile("[A-Z2-7]{56}")
+_PUBLIC_KEY: Final = re2.compile("[A-Z2-7]{56}")
 
 Maps = Mapping[str, Mapping[str, str]]
 """The data of ConfigMaps, by name."""

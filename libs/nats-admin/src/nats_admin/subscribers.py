@@ -5,17 +5,17 @@ durable pull consumer bears its name, is filtered by the server, and is made aga
 """
 
 import argparse
-import re
 from typing import Final
 
 import msgspec
+import re2
 
 from common import errors
 from common.api.kubernetes_syntax import dns_1123_problems
 from common.bus import subjects
 from common.bus.streams import SECOND, Config
 
-_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+_NAME: Final = re2.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 MOST: Final = 100
 """Named subscribers of one installation: each costs the server a consumer."""
 MOST_UNACKNOWLEDGED: Final = 1_000

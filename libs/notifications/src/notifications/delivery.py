@@ -6,7 +6,6 @@ the destination accepted it, or when it is dropped. An event that comes again is
 
 import asyncio
 import contextlib
-import re
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Final
 
 import httpx
 import msgspec
+import re2
 import structlog
 
 from common import errors
@@ -35,7 +35,7 @@ EXTEND_SECONDS: Final = 10.0
 """A third of the time after which NATS delivers an event to somebody else."""
 RECONNECT_SECONDS: Final = 1.0
 MOST_REMEMBERED: Final = 10_000
-_IDENTITY: Final = re.compile(r"[\x21-\x7e]{1,256}")
+_IDENTITY: Final = re2.compile(r"[\x21-\x7e]{1,256}")
 
 
 class Message(msgspec.Struct, frozen=True):

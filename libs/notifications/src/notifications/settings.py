@@ -4,7 +4,6 @@ File `RAYBUS_NOTIFICATIONS_FILE` (YAML): `Choices`. Folder `RAYBUS_NOTIFICATIONS
 destination with signed requests. No error quotes a secret.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
@@ -12,12 +11,13 @@ from typing import Annotated, Final, Literal
 
 import httpx
 import msgspec
+import re2
 from msgspec import Meta
 
 from common import errors, signature
 from notifications import templates
 
-_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+_NAME: Final = re2.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 """As of a named subscriber."""
 LONGEST_TIMEOUT: Final = 15.0
 """Together with the pause between two extensions this is less than NATS waits for an acknowledgement."""

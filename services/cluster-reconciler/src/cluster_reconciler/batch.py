@@ -4,10 +4,10 @@ Kubernetes' own workload-aware scheduling has a Workload and a PodGroup, neither
 and a creation; no pod is made until both exist. A cluster that is no gang, or has an autoscaler, has neither, and remaining ones are deleted (§17.5).
 """
 
-import re
 from typing import Final
 
 import msgspec
+import re2
 
 from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
@@ -39,7 +39,7 @@ PRIORITY_CLASS: Final = "ray.io/priority-class-name"
 TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
 TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier-allowed"
 TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_INTEGER: Final = re2.compile(r"[+-]?[0-9]+")
 WORKLOAD: Final = Resource(
     group="scheduling.k8s.io", version="v1alpha2", kind="Workload", plural="workloads"
 )

@@ -4,11 +4,11 @@ A finalizer holds the cluster until then, for 300 s or the time in the annotatio
 comes, so that nothing writes any more (spec raycluster §7; acceptance cases 29-38).
 """
 
-import re
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
+import re2
 
 from cluster_reconciler import events
 from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, step
@@ -29,7 +29,7 @@ from common.runtime.actions import (
 )
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
-_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_NUMBER: Final = re2.compile(r"[0-9]{1,18}")
 """As Go reads it."""
 _LONGEST: Final = 10**9
 """Seconds that a clock can count on from now; more is for ever."""

@@ -5,11 +5,11 @@ the annotations obey (§3.4). Protection that we cannot give yet is refused too,
 `ray.io/initializing-timeout` limits how long the first start may take (§15; acceptance 5, 83, 84).
 """
 
-import re
 from datetime import timedelta
 from typing import Final
 
 import msgspec
+import re2
 
 from common import durations, labels
 from common.api.kubernetes_syntax import dns_1035_problems
@@ -30,7 +30,7 @@ STRATEGIES: Final = (serve_writer.INCREMENTAL, "NewCluster", "None")
 
 LONGEST_LIMIT: Final = 10**9
 """Seconds that a clock can count on from now; more is for ever."""
-_SECONDS: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_SECONDS: Final = re2.compile(r"[+-]?[0-9]{1,18}")
 """What Go reads as a whole number: no blanks, no underscores, no digits of other scripts."""
 
 

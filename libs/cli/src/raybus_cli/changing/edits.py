@@ -6,12 +6,12 @@ The patch tests uid and generation and no text of the spec: the API server compa
 escaped, so a test of a shell command would fail for ever. Generation changes with the spec alone, so writes of the status are no conflict.
 """
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
 import msgspec
+import re2
 
 from common import errors, labels, pod_json
 from common.api.meta import ObjectMeta, rfc3339
@@ -24,9 +24,9 @@ LONGEST: Final = 255
 _PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _LABEL: Final = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
 _HOST: Final = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
-_NAME: Final = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*")
-_TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
+_NAME: Final = re2.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*")
+_TAG: Final = re2.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_DIGEST: Final = re2.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
 
 class Assignment(msgspec.Struct, frozen=True):

@@ -6,13 +6,13 @@ The page may load nothing but itself, and turn no text into markup or script.
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from importlib import resources
 from typing import Final
 
 import msgspec
+import re2
 from aiohttp import web
 
 from common import errors
@@ -51,7 +51,7 @@ HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 EVENT_STREAM: Final = {**HEADERS, "Content-Type": "text/event-stream"}
-KEY: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+KEY: Final = re2.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """NAMESPACE/RAYSERVICE."""
 KEY_EXPECTED: Final = "service: expected NAMESPACE/RAYSERVICE, such as default/chat"
 EVENTS: Final = "/events"
@@ -105,7 +105,7 @@ async def send(
         await asyncio.sleep(LULL)
 
 
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NAME: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,6 @@ DIR holds `users/subscriber.seed` and `ca.crt` as `python -m nats_admin.provisio
 import asyncio
 import contextlib
 import os
-import re
 import shutil
 from collections.abc import AsyncGenerator
 from functools import partial
@@ -20,6 +19,7 @@ from secrets import token_hex
 from typing import Annotated, Final, NoReturn
 from urllib.parse import urlsplit
 
+import re2
 import typer
 
 from common import errors
@@ -34,7 +34,7 @@ from raybus_cli.session import USER_AGENT
 
 USER: Final = "subscriber"
 CONFIGURATION: Final = "nats-server.conf"
-LISTEN: Final = re.compile(r'^listen: "([^"]+):([0-9]+)"', re.MULTILINE)
+LISTEN: Final = re2.compile(r'(?m)^listen: "([^"]+):([0-9]+)"')
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (read from a configuration, not listened on)
 
 NatsOption = Annotated[

@@ -1,20 +1,20 @@
 """The options of `raybus events`, checked before the first request, and by them which events are shown, and in which form."""
 
-import re
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
+import re2
 
 from common import durations, errors
 from common.bus import subjects
 from common.bus.nats import Stored
 from raybus_cli.events import rendering
 
-NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-DAYS: Final = re.compile(r"([0-9]+)d")
+NAME: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+DAYS: Final = re2.compile(r"([0-9]+)d")
 
 
 class Service(msgspec.Struct, frozen=True):

@@ -1,11 +1,11 @@
 """Warning Events as evidence of a cause, or as causes of their own; an Event that the present state contradicts is neither."""
 
-import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
+import re2
 
 from common import conditions
 from common.api.core import Pod
@@ -31,8 +31,8 @@ _CODES: Final = {
     "FailedCreateWorkerPod": Code.CLUSTER_NOT_RUNNING,
 }
 _STARTS: Final = {"Failed", "BackOff", "InspectFailed"}
-_PULL: Final = re.compile(r"\bpull|\bErrImage|\bInvalidImageName")
-_POD: Final = re.compile(r"\bpod ([a-z0-9][a-z0-9.-]*[a-z0-9])")
+_PULL: Final = re2.compile(r"\bpull|\bErrImage|\bInvalidImageName")
+_POD: Final = re2.compile(r"\bpod ([a-z0-9][a-z0-9.-]*[a-z0-9])")
 _BEFORE_START: Final = {"ContainerCreating", "PodInitializing"}
 
 

@@ -4,12 +4,12 @@ The causes are found by service-reconciler's own rules (`service_reconciler.prob
 one; conditions and Warning Events are evidence of them, or causes that those rules do not detect.
 """
 
-import re
 from collections.abc import Iterator, Set
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
+import re2
 
 from common import conditions, labels, untrusted
 from common.api.core import Pod
@@ -63,7 +63,7 @@ _RANKS: Final = {
     ),
 }
 _TRACEBACK: Final = "Traceback (most recent call last)"
-_EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")
+_EXCEPTION: Final = re2.compile(r"[A-Za-z_][\w.]*(: |$)")
 """How a traceback names an exception: nothing before it, and no blank in its name."""
 _CONTROLS: Final = (Code.PAUSED, Code.ABORTED, Code.INVALID_ANNOTATIONS)
 """Conditions that a request sets, by their types."""

@@ -1,12 +1,12 @@
 """A cause of a blocking issue, the finding that all objects with the same cause are merged into, and its remedy: one line and a command to copy, both fit to the situation."""
 
-import re
 import shlex
 from collections.abc import Iterable, Set
 from enum import IntEnum
 from typing import Final
 
 import msgspec
+import re2
 
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show.phase import Code, Phase
@@ -109,7 +109,7 @@ _ROOM: Final = "add nodes, or request less: smaller pods, fewer replicas, other 
 _SURGE: Final = (
     "add nodes, or request less: a smaller maxSurgePercent, smaller pods, other selectors"
 )
-_INSUFFICIENT: Final = re.compile(r"Insufficient ([A-Za-z0-9./_-]*[A-Za-z0-9])")
+_INSUFFICIENT: Final = re2.compile(r"Insufficient ([A-Za-z0-9./_-]*[A-Za-z0-9])")
 
 BY_PHASE: Final = {
     Phase.DELETING: Code.DELETING,

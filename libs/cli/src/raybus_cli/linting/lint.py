@@ -7,13 +7,13 @@ with the most similar known name.
 """
 
 import difflib
-import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Final, cast
 
 import msgspec
+import re2
 
 from common import labels
 from common.api import ray_cluster, ray_service
@@ -134,8 +134,8 @@ def _shown(value: object) -> str:
     )
 
 
-_PATH: Final = re.compile(r"[Ss]pec(?:\.[A-Za-z][A-Za-z0-9]*)+")
-_FIELD: Final = re.compile(r"\b[a-z]+(?:[A-Z][A-Za-z0-9]*)+\b")
+_PATH: Final = re2.compile(r"[Ss]pec(?:\.[A-Za-z][A-Za-z0-9]*)+")
+_FIELD: Final = re2.compile(r"\b[a-z]+(?:[A-Z][A-Za-z0-9]*)+\b")
 """The form of the names of most fields: two parts or more."""
 
 
@@ -227,7 +227,7 @@ def _is_in_named_group(document: Document, place: Place, text: str) -> bool:
     return False
 
 
-_VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
+_VERSION: Final = re2.compile(r"\d+\.\d+(\.\d+)?")
 LONG: Final = timedelta(hours=2)
 
 

@@ -4,11 +4,11 @@ The answer to `/api/v0/logs/file` is always 200, so an error is found in its tex
 its name is that of a replica's log.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
+import re2
 
 from common import errors
 from common.kube.resources import SERVICE
@@ -23,7 +23,7 @@ FAILED: Final = b"[get_logs] Fetch log error"
 """How Ray begins the text of an error."""
 SECONDS_OF_RAY: Final = "0.5"
 """How often Ray reads a file that is followed."""
-_FILE: Final = re.compile(r"/?(serve/(replica_[\w.#:-]+\.log))")
+_FILE: Final = re2.compile(r"/?(serve/(replica_[\w.#:-]+\.log))")
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):

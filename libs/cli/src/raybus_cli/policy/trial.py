@@ -4,12 +4,12 @@ The request metrics of pods are read through the API server's proxy, with the ri
 """
 
 import asyncio
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final, cast
 from urllib.parse import urlsplit
 
 import msgspec
+import re2
 
 from common import errors, labels
 from common.api.core import Pod
@@ -208,7 +208,7 @@ async def _sample(kube: KubeClient, pod: Pod) -> Sample:
     return sample
 
 
-_PART: Final = re.compile(r"[A-Za-z]+|\d+")
+_PART: Final = re2.compile(r"[A-Za-z]+|\d+")
 
 
 def findings(document: Document) -> list[Finding]:

@@ -1,11 +1,11 @@
 """Turns a snapshot into service-reconciler's observation, for its own decisions on the command line; and into the image that a pod cannot get."""
 
-import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
+import re2
 
 from common import names as naming
 from common.api.core import ContainerStatus, Pod, Service
@@ -95,11 +95,11 @@ FINAL: Final = {"InvalidImageName", "ErrImageNeverPull"}
 REASONS: Final = {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", *FINAL}
 LASTING: Final = timedelta(minutes=3)
 """A pod of this age has outlived the kubelet's first retries, and a restart of a registry."""
-_IMAGE: Final = re.compile(r'image "([^"]+)"')
-_WRAPPED: Final = re.compile(
+_IMAGE: Final = re2.compile(r'image "([^"]+)"')
+_WRAPPED: Final = re2.compile(
     r'^.*?desc = |(?:failed to [a-z ]+|Failed to pull image|Error response) "[^"]*": |ErrImagePull: '
 )
-_REPEATED: Final = re.compile(r"^\S+[:@]\S+: (?=\S)")
+_REPEATED: Final = re2.compile(r"^\S+[:@]\S+: (\S)")
 """The image's name before the registry's answer."""
 
 
@@ -160,7 +160,7 @@ def _answer(message: str) -> str:
     if text.startswith("Back-off"):
         _, _, text = text.partition('": ')
     text = _WRAPPED.sub("", text)
-    return _REPEATED.sub("", text).strip()
+    return _REPEATED.sub(r"\1", text).strip()
 
 
 def _reported(pod: Pod, image: str, events: Iterable[Event]) -> str:

@@ -7,11 +7,11 @@ service-reconciler adds a blocking cause, once it is known, to the message of `R
 start is `Degraded`, and the cause is the reason and the message of the phase.
 """
 
-import re
 from enum import StrEnum
 from typing import Final
 
 import msgspec
+import re2
 
 from common import conditions
 from common.api.meta import Condition
@@ -66,45 +66,46 @@ class Code(StrEnum):
 
 
 _BY_TEXT: Final = (
-    (re.compile(r"exceeded quota"), Code.QUOTA_EXCEEDED),
-    (re.compile(r"^pod \S+: the image .* cannot be pulled"), Code.IMAGE_PULL_FAILED),
-    (re.compile(r"^pod \S+ cannot be placed on a node"), Code.INSUFFICIENT_CAPACITY),
-    (re.compile(r"^pod \S+: container "), Code.PODS_NOT_STARTING),
-    (re.compile(r"^RayCluster \S+ cannot get its capacity back"), Code.SERVE_CONFIG_UNKNOWN),
-    (re.compile(r"^RayCluster \S+ does not have the Serve config"), Code.SERVE_CONFIG_REFUSED),
-    (re.compile(r"^RayCluster \S+(?: is suspended|: )"), Code.CLUSTER_NOT_RUNNING),
-    (re.compile(r"^spec\.serveConfigV2 is empty"), Code.EMPTY_SERVE_CONFIG),
+    (re2.compile(r"exceeded quota"), Code.QUOTA_EXCEEDED),
+    (re2.compile(r"^pod \S+: the image .* cannot be pulled"), Code.IMAGE_PULL_FAILED),
+    (re2.compile(r"^pod \S+ cannot be placed on a node"), Code.INSUFFICIENT_CAPACITY),
+    (re2.compile(r"^pod \S+: container "), Code.PODS_NOT_STARTING),
+    (re2.compile(r"^RayCluster \S+ cannot get its capacity back"), Code.SERVE_CONFIG_UNKNOWN),
+    (re2.compile(r"^RayCluster \S+ does not have the Serve config"), Code.SERVE_CONFIG_REFUSED),
+    (re2.compile(r"^RayCluster \S+(?: is suspended|: )"), Code.CLUSTER_NOT_RUNNING),
+    (re2.compile(r"^spec\.serveConfigV2 is empty"), Code.EMPTY_SERVE_CONFIG),
     (
-        re.compile(r"^(spec\.serveConfigV2 |Ray refused |the Serve config could )"),
+        re2.compile(r"^(spec\.serveConfigV2 |Ray refused |the Serve config could )"),
         Code.SERVE_CONFIG_REFUSED,
     ),
-    (re.compile(r"^application .* is (DEPLOY_FAILED|UNHEALTHY)"), Code.APPLICATION_NOT_RUNNING),
-    (re.compile(r"port named serve"), Code.NO_SERVE_PORT),
+    (re2.compile(r"^application .* is (DEPLOY_FAILED|UNHEALTHY)"), Code.APPLICATION_NOT_RUNNING),
+    (re2.compile(r"port named serve"), Code.NO_SERVE_PORT),
     (
-        re.compile(
+        re2.compile(
             r"^(the dashboard at \S+ refuses raybus|failed to get auth secret |auth token key |the auth token in secret |"
             r"ServiceAccount \S+ (does not exist|cannot be issued a token)|authOptions\.secretName )"
         ),
         Code.DASHBOARD_UNAUTHORIZED,
     ),
-    (re.compile(r"^the dashboard"), Code.DASHBOARD_UNREACHABLE),
-    (re.compile(r"^waiting: of the UpgradePolicy "), Code.GATE_INCONCLUSIVE),
-    (re.compile(r"^waiting: Gateway "), Code.GATEWAY_NOT_READY),
-    (re.compile(r"^waiting: GRPCRoute "), Code.GRPC_ROUTE_NOT_READY),
-    (re.compile(r"^waiting: HTTPRoute "), Code.ROUTE_NOT_READY),
-    (re.compile(r"^HTTPRoute .* replaced spec\.rules"), Code.ROUTE_OVERWRITTEN),
+    (re2.compile(r"^the dashboard"), Code.DASHBOARD_UNREACHABLE),
+    (re2.compile(r"^waiting: of the UpgradePolicy "), Code.GATE_INCONCLUSIVE),
+    (re2.compile(r"^waiting: Gateway "), Code.GATEWAY_NOT_READY),
+    (re2.compile(r"^waiting: GRPCRoute "), Code.GRPC_ROUTE_NOT_READY),
+    (re2.compile(r"^waiting: HTTPRoute "), Code.ROUTE_NOT_READY),
+    (re2.compile(r"^HTTPRoute .* replaced spec\.rules"), Code.ROUTE_OVERWRITTEN),
 )
-_REFUSAL: Final = re.compile(
-    r"(Ray refused the Serve config|the Serve config could not be sent): (.*)", re.DOTALL
+_REFUSAL: Final = re2.compile(
+    r"(?s)(Ray refused the Serve config|the Serve config could not be sent): (.*)"
 )
 _LOCATIONS: Final = (
-    re.compile(
-        r"'loc': \(([^)]*)\), 'msg': (?P<quote>['\"])(?P<why>.*?)(?P=quote), 'type': '(?P<kind>[\w.]+)'"
-    ),
-    re.compile(r"^(\w+(?: -> \w+)+)\n\s+(?P<why>.+?) \(type=(?P<kind>[\w.]+)", re.MULTILINE),
-    re.compile(r"^(\w+(?:\.\w+)+)\n\s+(?P<why>.+?) \[type=(?P<kind>\w+)", re.MULTILINE),
+    re2.compile(r"'loc': \(([^)]*)\), 'msg': '(?P<why>.*?)', 'type': '(?P<kind>[\w.]+)'"),
+    re2.compile(r"'loc': \(([^)]*)\), 'msg': \"(?P<why>.*?)\", 'type': '(?P<kind>[\w.]+)'"),
+    re2.compile(r"(?m)^(\w+(?: -> \w+)+)\n\s+(?P<why>.+?) \(type=(?P<kind>[\w.]+)"),
+    re2.compile(r"(?m)^(\w+(?:\.\w+)+)\n\s+(?P<why>.+?) \[type=(?P<kind>\w+)"),
 )
 """The forms in which the versions of pydantic write the fields that they refuse."""
+_LONGEST_ANSWER: Final = 32 * 2**10
+"""Characters of Ray's answer in which fields are searched: what a condition's message may have."""
 
 
 def of_text(text: str) -> Code | None:
@@ -125,14 +126,18 @@ def by_field(message: str, config: str) -> str:
 
 def _located(answer: str) -> list[str]:
     """Return the fields in an answer of Ray, each with the reason."""
-    return [_field(each) for pattern in _LOCATIONS for each in pattern.finditer(answer)]
+    return [
+        _field(location=match[1], why=match["why"], kind=match["kind"])
+        for pattern in _LOCATIONS
+        for match in pattern.finditer(answer[:_LONGEST_ANSWER])
+    ]
 
 
-def _field(found: re.Match[str]) -> str:
-    parts = re.findall(r"\w+", found[1])
-    place = "".join(f"[{each}]" if each.isdigit() else f".{each}" for each in parts).lstrip(".")
-    is_missing = found["kind"].rpartition(".")[2] == "missing"
-    return f"{place}: {serve_schema.REQUIRED if is_missing else 'Invalid value: ' + found['why']}"
+def _field(*, location: str, why: str, kind: str) -> str:
+    parts = re2.findall(r"\w+", location)
+    place = "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts).lstrip(".")
+    is_missing = kind.rpartition(".")[2] == "missing"
+    return f"{place}: {serve_schema.REQUIRED if is_missing else 'Invalid value: ' + why}"
 
 
 class Phase(StrEnum):

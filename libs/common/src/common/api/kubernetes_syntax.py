@@ -1,7 +1,8 @@
 """Kubernetes' rules for names and labels, with Kubernetes' messages; lengths count bytes."""
 
-import re
 from typing import Final
+
+import re2
 
 _DNS_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _DNS_1123: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -23,7 +24,7 @@ def dns_1035_problems(name: str) -> list[str]:
 
 def dns_1123_problems(name: str) -> list[str]:
     """Return what keeps a name from being a DNS-1123 label."""
-    if re.fullmatch(_SUBDOMAIN, name) and "." in name:
+    if re2.fullmatch(_SUBDOMAIN, name) and "." in name:
         return [*_too_long(name, 63), "must not contain dots"]
     text = (
         "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
@@ -74,7 +75,7 @@ def _too_long(text: str, most: int) -> list[str]:
 
 
 def _mismatch(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
-    if re.fullmatch(pattern, text):
+    if re2.fullmatch(pattern, text):
         return []
     shown = " or ".join(f"'{example}', " for example in examples)
     return [f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"]

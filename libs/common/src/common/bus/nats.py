@@ -8,13 +8,13 @@ lost too, so that its clients move on before they must.
 
 import asyncio
 import contextlib
-import re
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Final, TypeVar, cast
 
 import msgspec
+import re2
 import structlog
 from nats import errors as nats_errors
 from nats.aio.client import Client
@@ -38,7 +38,7 @@ PING_SECONDS: Final = 3
 """A connection to a server that hangs without closing ends after three of these."""
 
 EXPIRY_WARNING: Final = timedelta(days=30)
-NOT_ALLOWED: Final = re.compile('permissions violation for publish to "([^"]+)"')
+NOT_ALLOWED: Final = re2.compile('permissions violation for publish to "([^"]+)"')
 
 
 class _PubAck(msgspec.Struct, frozen=True):

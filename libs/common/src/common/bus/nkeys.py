@@ -6,18 +6,16 @@ the entries of the ConfigMaps, and decides which keys a server accepts.
 
 import base64
 import binascii
-import re
 import ssl
 from collections.abc import Mapping
 from typing import Final
 
+import re2
 from nacl.signing import SigningKey
 
 SEED_PREFIX: Final = 18 << 3
 USER_PREFIX: Final = 20 << 3
-_CERTIFICATE: Final = re.compile(
-    "-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
-)
+_CERTIFICATE: Final = re2.compile("(?s)-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----")
 
 KEYS_PREFIX: Final = "nats-keys-"
 """The name of a user follows."""

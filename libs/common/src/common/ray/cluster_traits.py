@@ -5,9 +5,10 @@ Behaviour: spec raycluster §4.2 (S14, S17), §7, §11.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Final
+
+import re2
 
 from common import feature_gates, labels, names, pod_json
 from common.api.ray_cluster import GcsEmbeddedStorage, HeadGroupSpec, RayCluster, WorkerGroupSpec
@@ -20,9 +21,11 @@ _CREATORS: Final = frozenset({"RayCluster", "RayJob", "RayService"})
 
 _LONGEST: Final = 20
 """Characters of a port; Python refuses numbers of more than 4,300 digits."""
-_NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_NUMBER: Final = re2.compile(r"[+-]?[0-9]+")
 _LARGEST: Final = 2**31 - 1
-_VERSION: Final = re.compile(r"[\s]*v?([0-9]+(?:\.[0-9]+)*)(.*)", re.ASCII)
+_VERSION: Final = re2.compile(r"\s*v?([0-9]+(?:\.[0-9]+)*)(.*)")
+_LONGEST_QUOTE: Final = 100
+"""Characters of a version that a message repeats."""
 _LONGEST_NUMBER: Final = 19
 """Digits of a number that 64 bits hold."""
 
@@ -176,7 +179,7 @@ def parse_version(text: str) -> Version:
 
     Optional blanks and a `v`, then at least two numbers with dots between; whatever follows is ignored, and a missing number counts as 0.
     """
-    quoted = json.dumps(text, ensure_ascii=False)
+    quoted = json.dumps(text[:_LONGEST_QUOTE], ensure_ascii=False)
     match = _VERSION.fullmatch(text)
     if match is None:
         raise VersionError(f"could not parse {quoted} as version")
@@ -189,7 +192,7 @@ def parse_version(text: str) -> Version:
         )
     if any(len(part) > _LONGEST_NUMBER for part in parts):
         raise VersionError(
-            f"illegal version string {quoted[:100]}: a number of more than {_LONGEST_NUMBER} digits"
+            f"illegal version string {quoted}: a number of more than {_LONGEST_NUMBER} digits"
         )
     version = tuple(int(part) for part in parts)
     return version[: max((at for at, number in enumerate(version, start=1) if number), default=0)]

@@ -4,9 +4,10 @@ Replicas count as written, not clamped to their limits, and only the template's 
 (spec raycluster §13.3; acceptance cases 52, 114).
 """
 
-import re
 from collections.abc import Callable
 from typing import Final
+
+import re2
 
 from common import pod_json, quantity
 from common.api.opaque import Body
@@ -14,7 +15,7 @@ from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.quantity import Quantity
 from common.ray import cluster_traits as traits
 
-_MIG: Final = re.compile(r"nvidia\.com/mig-\d+g\.\d+gb$")
+_MIG: Final = re2.compile(r"nvidia\.com/mig-\d+g\.\d+gb$")
 
 Amounts = dict[str, Quantity]
 

@@ -9,13 +9,13 @@ Nothing recurses, and every limit is checked while reading, so that no text take
 
 import base64
 import math
-import re
 import struct
 from decimal import Decimal
 from types import NoneType
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
+import re2
 import yaml
 
 Value: TypeAlias = Any
@@ -45,17 +45,18 @@ _KEYWORDS: Final[dict[str, Value]] = {
     **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
 }
-_INT: Final = re.compile(
+_INT: Final = re2.compile(
     r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]([0-7]+)|0([0-7]*)|([1-9][0-9]*))|0b([-+])([01]+)"
 )
 _BASES: Final = {2: 16, 3: 2, 4: 8, 5: 8, 6: 10, 8: 2}
 """By the group of `_INT` that has the digits."""
-_NUMBER: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_FRACTION: Final = re.compile(r"\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?")
-_DATE: Final = re.compile(
+_NUMBER: Final = re2.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_FRACTION: Final = re2.compile(r"\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?")
+_DATE: Final = re2.compile(
     r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})?)?"
 )
-_NO_UTF8: Final = re.compile("[\udc80-\udcff]")
+_NO_UTF8: Final = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")
+"""Translates what stands for a byte that is not UTF-8."""
 MOST_VALUES: Final = 200_000
 MOST_CHARACTERS: Final = 4 * 2**20
 MOST_LEVELS: Final = 64
@@ -229,9 +230,8 @@ class _Reader:
                 data = base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
             except ValueError:
                 raise self._wrong("!!binary value contains invalid base64 data") from None
-            return _NO_UTF8.sub(
-                "\ufffd", data.decode(errors="surrogateescape")
-            )  # each byte of its own, as Go does
+            # each byte of its own, as Go does
+            return data.decode(errors="surrogateescape").translate(_NO_UTF8)
         if tag not in _KINDS:
             return text
         value = _plain(text)

@@ -5,12 +5,12 @@ dead and had its Lease deleted cannot renew it. No call may outlast the time in 
 """
 
 import asyncio
-import re
 from collections.abc import Awaitable, Set
 from hashlib import blake2b
 from typing import Final
 
 import msgspec
+import re2
 
 from common import errors, labels
 from common.api.core import LeaseSpec
@@ -98,7 +98,7 @@ class ReplicaLeases:
 def name(service: str, identity: str) -> str:
     """Return the name of a replica's Lease; one that is no name of Kubernetes, or too long, ends in a hash."""
     wanted = f"raybus-{service}-{identity}"
-    clean = re.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")[:LONGEST_NAME].strip("-")
+    clean = re2.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")[:LONGEST_NAME].strip("-")
     return (
         wanted
         if clean == wanted

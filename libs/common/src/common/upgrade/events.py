@@ -6,12 +6,12 @@ same id. A new field has a default, and a reader passes over fields and kinds th
 """
 
 import hashlib
-import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Final, Generic, Literal, TypeVar
 
 import msgspec
+import re2
 from msgspec import UNSET, Meta, UnsetType
 
 from common.bus import subjects
@@ -72,7 +72,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def _kind_of(struct: type[Data]) -> str:
-    return re.sub("(?<=.)(?=[A-Z])", "-", struct.__name__).lower()
+    return re2.sub("(.)([A-Z])", r"\1-\2", struct.__name__).lower()
 
 
 class Started(Data, frozen=True, kw_only=True):

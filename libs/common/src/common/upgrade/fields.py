@@ -1,12 +1,12 @@
 """Typed reads of a part of a manifest that its user wrote; what cannot be meant is noted under its path, and a legal value stands instead."""
 
-import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 import msgspec
+import re2
 
 from common import durations, untrusted
 from common.api.opaque import Json
@@ -16,14 +16,14 @@ SHORTEST: Final = timedelta(microseconds=1)
 LONGEST: Final = timedelta(days=7)
 """Of a duration that an upgrade waits."""
 LONGEST_LATENCY: Final = timedelta(hours=1)
-DURATION: Final = re.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
+DURATION: Final = re2.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
 """The form of the Gateway API."""
-DECIMAL: Final = re.compile(r"-?[0-9]{1,15}([.][0-9]{1,12})?")
+DECIMAL: Final = re2.compile(r"-?[0-9]{1,15}([.][0-9]{1,12})?")
 """Without an exponent; as text, for a schema cannot admit a fraction where it admits a percentage."""
-PERCENT: Final = re.compile(r"([0-9]{1,4}([.][0-9]{1,2})?)%")
+PERCENT: Final = re2.compile(r"([0-9]{1,4}([.][0-9]{1,2})?)%")
 _SHOWN: Final = 60
 """Characters of a value that a message repeats."""
-_NAME: Final = re.compile(r"[A-Za-z0-9]{1,40}")
+_NAME: Final = re2.compile(r"[A-Za-z0-9]{1,40}")
 T = TypeVar("T")
 Choice = TypeVar("Choice", bound=StrEnum)
 

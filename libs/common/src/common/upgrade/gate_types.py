@@ -3,7 +3,6 @@
 A gate is of one kind: a limit on what Ray's nodes measure, a limit on what Prometheus answers to a query, or the answer of a webhook.
 """
 
-import re
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import partial
@@ -11,6 +10,7 @@ from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 import msgspec
+import re2
 
 from common.upgrade.fields import Fields
 
@@ -26,24 +26,22 @@ MOST_REQUESTS: Final = 10**6
 LEAST_REQUESTS: Final = 100
 """Where a gate does not state how many it awaits."""
 LONGEST_URL: Final = 500
-URL: Final = re.compile(
+URL: Final = re2.compile(
     r"https?://([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,499})?"
 )
 """Without a user, a password and a fragment."""
 
 LONGEST_QUERY: Final = 1000
-QUERY: Final = re.compile(r"[\t\n -~]{1,1000}")
+QUERY: Final = re2.compile(r"[\t\n -~]{1,1000}")
 """PromQL has escapes for other characters."""
 LEGAL_QUERY: Final = (
     "a query of PromQL, of 1 to 1000 printable ASCII characters, tabs and line feeds"
 )
 PLACEHOLDERS: Final = ("namespace", "service", "activeCluster", "pendingCluster")
 """Of a query, each after a dollar sign."""
-PLACED: Final = re.compile(
-    rf"([^$]|[$][$]|[$](?:{'|'.join(PLACEHOLDERS)})\b|[$][^$A-Za-z_])*[$]?", re.ASCII
-)
+PLACED: Final = re2.compile(rf"([^$]|[$][$]|[$](?:{'|'.join(PLACEHOLDERS)})\b|[$][^$A-Za-z_])*[$]?")
 """A query that names no other placeholder; `$$` is a dollar sign."""
-PLACEHOLDER: Final = re.compile(r"[$](?:[$]|([A-Za-z_]\w*))?", re.ASCII)
+PLACEHOLDER: Final = re2.compile(r"[$](?:[$]|([A-Za-z_]\w*))?")
 
 
 class Metric(StrEnum):

@@ -6,13 +6,13 @@ The CRD refuses what `read` refuses. It is read again here, because a CRD may be
 can replace the record.
 """
 
-import re
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
 import msgspec
+import re2
 
 from common import annotation_record, labels
 from common.annotation_record import AnnotationRecord
@@ -32,12 +32,12 @@ MOST_WARM_UP: Final = 10_000
 MOST_AT_ONCE: Final = 16
 LONGEST_PATH: Final = 1000
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-PATH: Final = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,999}")
+PATH: Final = re2.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,999}")
 """No repetition of Go's may exceed 1000."""
-_CLIMBS: Final = re.compile(r"\.\.|//")
+_CLIMBS: Final = re2.compile(r"\.\.|//")
 """What a client may resolve to another path or host; percent signs are refused with the characters."""
-HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
-HEADER_VALUE: Final = re.compile(r"[!-~]([ -~]{0,254}[!-~])?")
+HEADER_NAME: Final = re2.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
+HEADER_VALUE: Final = re2.compile(r"[!-~]([ -~]{0,254}[!-~])?")
 
 
 class OnFailure(StrEnum):

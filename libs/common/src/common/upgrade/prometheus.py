@@ -4,12 +4,12 @@ A query is evaluated each `EVERY` seconds. The gate passes while the last value 
 beyond the limit one after another, for Prometheus scrapes each 15 to 30 s, and one outlier is no evidence. What is no value is neither.
 """
 
-import re
 from math import isnan
 from typing import Final
 from urllib.parse import quote, urlencode
 
 import msgspec
+import re2
 
 from common import errors, untrusted
 from common.upgrade import gates
@@ -27,7 +27,7 @@ LARGEST_ANSWER: Final = 64 * 2**10
 """Bytes."""
 SECONDS: Final = 10.0
 """For one answer."""
-_NUMBER: Final = re.compile(r"[-+]?([0-9]{1,400}([.][0-9]{0,400})?([eE][-+]?[0-9]{1,4})?|Inf)|NaN")
+_NUMBER: Final = re2.compile(r"[-+]?([0-9]{1,400}([.][0-9]{0,400})?([eE][-+]?[0-9]{1,4})?|Inf)|NaN")
 _AGGREGATE: Final = "have the query return one, as by sum(...) or max(...)"
 
 

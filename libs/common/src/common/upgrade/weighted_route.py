@@ -8,11 +8,11 @@ A route is written only with a right to it: the RayService owns it, or its annot
 (ADR 12). A backend is ours because of what exists and what the record has, never because of the shape of its name.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Final
 
 import msgspec
+import re2
 
 from common import labels, names
 from common.annotation_record import EARLIEST
@@ -36,7 +36,7 @@ Place = tuple[str, str]
 """Namespace and name."""
 MOST_BACKENDS: Final = 16
 """Limits of the Gateway API for a rule."""
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NAME: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LISTED: Final = 10
 """Names that a message lists at most."""
 

@@ -3,13 +3,13 @@
 Spec rayservice §4.3, §6.1-6.4; acceptance 16-23.
 """
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final, cast
 
 import msgspec
+import re2
 
 from common import labels
 from common.api import go_json, go_types, ray_cluster
@@ -27,7 +27,7 @@ NOT_INHERITED: Final = {
     labels.APPROVED_STEP,
 }
 """Annotations of a RayService that its clusters do not get: of the upgrade, or ours alone to write."""
-_KUBERAY: Final = re.compile(r"nightly|v1\.\d+\.\d+(-.*)?")
+_KUBERAY: Final = re2.compile(r"nightly|v1\.\d+\.\d+(-.*)?")
 """How KubeRay writes its version."""
 _hashes: Final = Remembered[tuple[type, bytes, int | None], str](size=lambda of, _: len(of[1]))
 

@@ -4,11 +4,11 @@ Only the canonical form of a path is accepted, as `common.kube.resources` builds
 sign or a query inside the path could mean another object to the API server than to this parser, so such a path is refused.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+import re2
 
 from common import errors
 
@@ -28,10 +28,10 @@ AMBIGUOUS: Final = frozenset({"watch", PROXY, "status", "finalize"})
 """What the API server reads as a verb of old, or as a subresource of a namespace, in the place of a resource."""
 TRUE: Final = frozenset({"1", "true", "True", "TRUE", "t", "T"})
 """Values that Kubernetes reads as true."""
-_SEGMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:-]*[A-Za-z0-9])?")
-_TAIL: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?")
+_SEGMENT: Final = re2.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:-]*[A-Za-z0-9])?")
+_TAIL: Final = re2.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?")
 """A segment behind `proxy/`, which a Service answers."""
-_VERSION: Final = re.compile(r"v[0-9]+(?:(?:alpha|beta)[0-9]+)?")
+_VERSION: Final = re2.compile(r"v[0-9]+(?:(?:alpha|beta)[0-9]+)?")
 
 
 class Unparsable(errors.Forbidden):

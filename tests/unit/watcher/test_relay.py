@@ -378,8 +378,77 @@ async def test_an_object_in_two_watches_is_deleted_when_both_report_it(setup: Se
 
     first.gone(an_object("pod", 6))
     assert all(isinstance(each, State) for each in setup.waiting().values())
+    first.reached("20")
     second.listed(set(), "20")
     assert [each.version for each in setup.waiting().values() if isinstance(each, Gone)] == ["20"]
+
+
+async def test_a_list_without_an_object_waits_for_the_other_watches_of_its_kind(
+    setup: Setup,
+) -> None:
+    first, second = setup.source(PODS, resources.POD), setup.source(MORE_PODS, resources.POD)
+    setup.relay.everything_is_listed()
+    first.listed(set(), "4")
+    second.listed(set(), "4")
+    first.present(an_object("relabelled", 5))
+    first.present(an_object("deleted", 5))
+
+    # Both watches were down while one object left the first selector for the second.
+    first.listed(set(), "20")
+    assert all(isinstance(each, State) for each in setup.waiting().values())
+
+    second.present(an_object("relabelled", 10))
+    second.listed({("ns", "relabelled")}, "21")
+    put = setup.waiting().values()
+    assert [(each.name, each.version) for each in put if isinstance(each, State)] == [
+        ("relabelled", "10")
+    ]
+    assert [(each.name, each.version) for each in put if isinstance(each, Gone)] == [
+        ("deleted", "20")
+    ]
+
+
+async def test_a_bookmark_of_the_other_watch_ends_the_wait(setup: Setup) -> None:
+    first, second = setup.source(PODS, resources.POD), setup.source(MORE_PODS, resources.POD)
+    setup.relay.everything_is_listed()
+    first.present(an_object("pod", 5))
+    second.listed(set(), "6")
+
+    first.listed(set(), "20")
+    second.reached("19")
+    assert [type(each) for each in setup.waiting().values()] == [State]
+    second.reached("20")
+    assert [type(each) for each in setup.waiting().values()] == [Gone]
+
+
+async def test_watches_of_another_namespace_are_not_waited_for(setup: Setup) -> None:
+    here = Source(setup.relay, PODS, resources.POD, "ns")
+    Source(setup.relay, MORE_PODS, resources.POD, "elsewhere")
+    setup.relay.everything_is_listed()
+    here.present(an_object("pod", 5))
+
+    here.listed(set(), "20")
+
+    assert [type(each) for each in setup.waiting().values()] == [Gone]
+
+
+async def test_the_tombstone_of_what_nobody_lists_has_the_version_of_its_own_kind() -> None:
+    """A reader that wrote the object after the first list of another kind must still drop it."""
+    stream = FakeStateStream()
+    stale = State(
+        kind="RayCluster", namespace="ns", name="old", uid="u", version="1", form="1", body=b"{}"
+    )
+    old = subject(Ref("RayCluster", "ns", "old"), "RayCluster", "old")
+    stream.put(old, stale, 3)
+    setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
+
+    setup.source(PODS, resources.POD).listed(set(), "38")
+    setup.source(CLUSTERS, resources.RAY_CLUSTER).listed(set(), "40")
+    setup.relay.everything_is_listed()
+
+    assert setup.waiting() == {
+        old: Gone(kind="RayCluster", namespace="ns", name="old", version="40")
+    }
 
 
 async def test_what_the_stream_holds_and_nobody_lists_is_gone() -> None:
@@ -397,7 +466,7 @@ async def test_what_the_stream_holds_and_nobody_lists_is_gone() -> None:
     setup.relay.everything_is_listed()
 
     assert setup.waiting() == {
-        old: Gone(kind="RayCluster", namespace="ns", name="old", version="38")
+        old: Gone(kind="RayCluster", namespace="ns", name="old", version="40")
     }
 
 

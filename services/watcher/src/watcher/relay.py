@@ -8,6 +8,7 @@ starts from the beginning, because Kubernetes is the truth and the stream is tra
 
 import asyncio
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -47,6 +48,8 @@ class _Object(msgspec.Struct):
     version: int = 0
     sources: set[int] = msgspec.field(default_factory=set[int])
     """The watches that show it; label selectors may show a kind in several parts."""
+    lost_at: int = 0
+    """The newest version at which a watch ceased to show it; watches are not equally far."""
     subject: str = ""
     """Its subject on the bus; empty while its root is not known, and where nothing reads it."""
 
@@ -69,6 +72,16 @@ class Relay:
         self._is_listing = True
         self._versions: dict[int, int] = {}
         """The version of each watch's last list."""
+        self._selections: dict[int, tuple[str, str | None]] = {}
+        """The kind and the namespace (None: all) that each watch shows a part of."""
+        self._reached: dict[int, float] = {}
+        """The version up to which each watch has reported everything."""
+        self._missing: dict[Ref, int] = {}
+        """Objects that no watch shows any more, with the version of the list that missed them last."""
+
+    def follow(self, source: int, kind: str, namespace: str | None) -> None:
+        """Expect a watch of a kind, in one namespace or (None) in all."""
+        self._selections[source] = (kind, namespace)
 
     def take(self, source: int, resource: Resource, raw: bytes, why: str = "") -> None:
         """Take the state of an object; `why` when only its metadata can be read."""
@@ -86,6 +99,7 @@ class Relay:
         version = meta.version
         known = self._objects[ref]
         known.sources.add(source)
+        self._missing.pop(ref, None)
         if known.uid == meta.uid and known.version >= version > 0:
             return
         known.uid, known.version = meta.uid, version
@@ -120,10 +134,16 @@ class Relay:
         watch for another, shows up there in the very same version and must win.
         """
         meta = _envelope.decode(raw).metadata
-        self._lose(source, Ref(kind, meta.namespace, meta.name), meta.version - 1)
+        ref = Ref(kind, meta.namespace, meta.name)
+        if self._is_hidden_from(source, ref, meta.version - 1):
+            self._lose(ref)
 
     def listed(self, source: int, kind: str, keys: set[Key], version: str) -> None:
-        """Take the result of a list: these objects and no others exist."""
+        """Take the result of a list: of what this watch selects, these objects and no others exist.
+
+        An object that is missing may have changed its labels, so that another watch of its kind is to show it, perhaps in a version
+        below that of this list. It is declared deleted only once all watches of its kind have reported everything up to this list.
+        """
         at = version_number(version)
         before = self._versions.get(source, 0)
         if 0 < at < before:
@@ -140,7 +160,29 @@ class Relay:
             and (ref.namespace, ref.name) not in keys
         ]
         for ref in missing:
-            self._lose(source, ref, at or self._objects[ref].version)
+            lost_at = at or self._objects[ref].version
+            if self._is_hidden_from(source, ref, lost_at):
+                self._missing[ref] = lost_at
+        self._reach(
+            source, at or math.inf
+        )  # of a kind that is not served there is nothing to report
+
+    def reached(self, source: int, version: str) -> None:
+        """Take a bookmark: a watch has reported everything up to a version."""
+        self._reach(source, version_number(version))
+
+    def _reach(self, source: int, version: float) -> None:
+        """Declare deleted what no watch shows, as far as this watch was the last one to be waited for."""
+        self._reached[source] = version
+        for ref, at in list(self._missing.items()):
+            if all(self._reached.get(each, 0) >= at for each in self._watches_of(ref)):
+                self._lose(ref)
+
+    def _watches_of(self, ref: Ref) -> Iterator[int]:
+        """Yield the watches that may show an object."""
+        for source, (kind, namespace) in self._selections.items():
+            if kind == ref.kind and namespace in {None, ref.namespace}:
+                yield source
 
     def everything_is_listed(self) -> None:
         """Publish what waited for a parent, and tombstones for what the stream holds and the API server does not."""
@@ -157,7 +199,13 @@ class Relay:
             ref = Ref(kind, where.namespace, where.name)
             target = subjects.parse_state(wanted.get(ref, ""))
             moved_to = target.place if target is not None else None
-            self.outbox.put(subject, _gone(ref, str(self.version), moved_to=moved_to))
+            # A reader may have written the object since another kind was listed, so the lists of this kind count.
+            lists = [at for each in self._watches_of(ref) if (at := self._versions.get(each))]
+            version = min(lists, default=self.version)
+            self.outbox.put(subject, _gone(ref, str(version), moved_to=moved_to))
+            if target is None and (newest := max(lists, default=0)) > version:
+                self._objects[ref] = _Object(subject=subject, lost_at=newest)
+                self._missing[ref] = newest
 
     @property
     def version(self) -> int:
@@ -255,19 +303,23 @@ class Relay:
             f"{ref.kind} {ref.namespace}/{ref.name} belongs to another root, and the stream does not hold it"
         )
 
-    def _lose(self, source: int, ref: Ref, version: int) -> None:
-        known = self._objects.get(ref)
-        if known is None:
-            return
+    def _is_hidden_from(self, source: int, ref: Ref, version: int) -> bool:
+        """Record that a watch does not show an object any more; return whether no other watch does."""
+        if (known := self._objects.get(ref)) is None:
+            return False
+        known.lost_at = max(known.lost_at, version)
         known.sources.discard(source)
-        if known.sources:
-            return
-        del self._objects[ref]
+        return not known.sources
+
+    def _lose(self, ref: Ref) -> None:
+        """Publish that an object is gone."""
+        known = self._objects.pop(ref)
+        self._missing.pop(ref, None)
         self._uncertain.pop(ref, None)
         self._held_back.pop(ref, None)
         self._owners.remove(ref)
         if known.subject:
-            self.outbox.put(known.subject, _gone(ref, str(version)))
+            self.outbox.put(known.subject, _gone(ref, str(known.lost_at)))
         metrics.OBJECTS.set(len(self._objects))
 
 
@@ -313,7 +365,12 @@ def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> Stat
 class Source:
     """The sink of one watch; implements `common.kube.watch.Sink`."""
 
-    def __init__(self, relay: Relay, number: int, resource: Resource) -> None:
+    def __init__(
+        self, relay: Relay, number: int, resource: Resource, namespace: str | None = None
+    ) -> None:
+        """Pass on to a relay what the watch of that number reports."""
+        relay.follow(number, resource.kind, namespace)
+        self.reached = partial(relay.reached, number)
         self.present = partial(relay.take, number, resource)
         self.gone = partial(relay.gone, number, resource.kind)
         self.listed = partial(relay.listed, number, resource.kind)

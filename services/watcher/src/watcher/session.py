@@ -138,15 +138,20 @@ class Sessions:
         held, is_open = await self._stream.load(), term.begun.is_set()
         outbox = self._outbox = Outbox(self._stream, held, end_session, is_open=is_open)
         relay = Relay(outbox, end_session)
+        sources = [
+            (target, Source(relay, number, target.resource, target.namespace))
+            for number, target in enumerate(self._targets)
+        ]
         self._watches = [
             Watch(
                 self._kube,
                 target,
-                Source(relay, number, target.resource),
+                source,
                 jitter=random.random,
                 timing=Timing(),
+                reached=source.reached,
             )
-            for number, target in enumerate(self._targets)
+            for target, source in sources
         ]
         async with asyncio.TaskGroup() as group:
             tasks = [

@@ -118,7 +118,7 @@ _event = msgspec.json.Decoder(_Event)
 class Watch:
     """One collection; `run` never ends by itself."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (two of them report what a sink need not know)
         self,
         client: KubeClient,
         target: Target,
@@ -127,8 +127,13 @@ class Watch:
         jitter: Callable[[], float],
         timing: Timing,
         failed: Callable[[errors.RaybusError], None] = lambda _problem: None,
+        reached: Callable[[str], None] = lambda _version: None,
     ) -> None:
-        """`failed` receives each failure before the retry; what it raises ends `run`."""
+        """Watch a collection once `run` is called.
+
+        `failed` receives each failure before the retry; what it raises ends `run`. `reached` receives the version of each bookmark:
+        the sink knows all changes up to it.
+        """
         self.target = target
         self.problem: str | None = f"{target}: not yet listed"
         """Why the collection is not known as it is now; None when it is."""
@@ -145,6 +150,7 @@ class Watch:
         self._jitter = jitter
         self._timing = timing
         self._report = failed
+        self._reached = reached
         selectors = {"labelSelector": target.selector, "fieldSelector": target.fields}
         self._selection = {name: value for name, value in selectors.items() if value}
         self._version: str | None = None
@@ -228,7 +234,7 @@ class Watch:
                         case "DELETED":
                             yield self._sink.gone, raw
                         case "BOOKMARK":
-                            pass
+                            self._reached(_head.decode(raw).metadata.resource_version)
                         case _:
                             head = _head.decode(event.object)
                             if event.type == "ERROR" and (

@@ -7,7 +7,7 @@ from email.utils import format_datetime
 import pytest
 from aiohttp import web
 
-from common.clock import HALF_SECOND, TOLERANCE, ClockWatch, ServerClock
+from common.clock import HALF_SECOND, TOLERANCE, ClockWatch, ServerClock, Silence
 from common.kube.client import KubeClient
 from common.kube.resources import LEASE
 from common.kube.rest_config import RestConfig
@@ -114,3 +114,16 @@ def test_a_clock_that_was_corrected_counts_as_set() -> None:
     watch.set_at()
     clock.learn(clock.now() + timedelta(minutes=5), 0.0)
     assert watch.set_at() is not None
+
+
+def test_time_in_which_this_process_did_not_run_is_no_silence() -> None:
+    clock = FakeClock()
+    silence = Silence(longest_gap=1.0, clock=clock.monotonic)
+    for _ in range(3):
+        clock.advance(0.5)
+        assert silence.seconds() <= 1.5
+    assert silence.seconds() == 1.5
+    clock.advance(60)
+    assert silence.seconds() == 2.5
+    silence.end()
+    assert silence.seconds() == 0.0

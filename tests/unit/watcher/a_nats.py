@@ -15,18 +15,20 @@ class Nats:
     def __init__(self) -> None:
         self.stream: errors.RaybusError | None = None
         """What a question after the stream comes to."""
+        self.takes = 2.0
+        """Seconds until an unanswered question times out: more where the process got no processor meanwhile."""
         self.is_there = True
         self.reconnects: list[str] = []
 
     async def identity(self) -> StreamInfo:
         problem = self.stream
         if problem is not None:
-            await asyncio.sleep(2.0 if isinstance(problem, errors.Unavailable) else 0.0)
+            await asyncio.sleep(self.takes if isinstance(problem, errors.Unavailable) else 0.0)
             raise problem
         return StreamInfo(created="once", state=StreamState(last_seq=1))
 
     async def is_in_reach(self) -> bool:
-        await asyncio.sleep(0.0 if self.is_there else 2.0)
+        await asyncio.sleep(0.0 if self.is_there else self.takes)
         return self.is_there
 
     async def reconnect(self, why: str) -> None:

@@ -8,13 +8,15 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from common import errors
 from common.api.meta import micro_time
+from common.api.opaque import Body
 from common.clock import SystemClock
 from common.kube.resources import LEASE, Resource
 from support.fakes.kube import FakeKube
 from unit.watcher.a_nats import Nats, asked
 from watcher import leadership
-from watcher.adapters.lease import Leadership, Reach
+from watcher.adapters.lease import RENEWAL_SECONDS, Leadership, Reach
 from watcher.leadership import LEASE_NAME
 from watcher.term import Term
 
@@ -27,9 +29,7 @@ MOMENT: Final = 2 * leadership.HAND_OVER_CHECK_SECONDS
 @pytest.fixture(autouse=True)
 def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have Leases expire by the loop's time, which is virtual."""
-    monkeypatch.setattr(
-        "watcher.adapters.lease.monotonic", lambda: asyncio.get_running_loop().time()
-    )
+    monkeypatch.setattr("watcher.adapters.lease.steady", lambda: asyncio.get_running_loop().time())
 
 
 class LateKube(FakeKube):
@@ -63,8 +63,17 @@ class Candidate:
         self.dropped = 0
         """How often it prepared for nothing."""
 
+    @property
+    def may_publish(self) -> bool:
+        return self._leadership.has_valid_lease
+
+    @property
+    def problem(self) -> str | None:
+        return self._leadership.problem
+
     async def run(self) -> None:
-        await self._leadership.lead(self._work, is_complete=lambda: self.is_complete)
+        while True:
+            await self._leadership.lead(self._work, is_complete=lambda: self.is_complete)
 
     async def _work(self, term: Term) -> None:
         loop = asyncio.get_running_loop()
@@ -230,6 +239,105 @@ async def test_a_stream_that_is_incomplete_at_the_end_is_not_handed_over(
             await asyncio.sleep(5.0)
             assert two.leads_since is not None
             assert not two.terms[-1].is_handed_over
+
+
+class CutKube(FakeKube):
+    """An API server as some watchers reach it, at times not."""
+
+    def __init__(self, shared: FakeKube) -> None:
+        super().__init__()
+        self.shared = shared
+        self.is_away = self.is_refusing = False
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
+        await self._reach()
+        return await self.shared.get(resource, namespace, name)
+
+    async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+        await self._reach()
+        return await self.shared.create(resource, namespace, body)
+
+    async def replace(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Body,
+        *,
+        subresource: str | None = None,
+    ) -> bytes:
+        await self._reach()
+        return await self.shared.replace(resource, namespace, body, subresource=subresource)
+
+    async def _reach(self) -> None:
+        if self.is_away:
+            await asyncio.Future()
+        if self.is_refusing:
+            raise errors.Unavailable("the API server is overloaded")
+
+
+async def test_a_leader_goes_on_where_nobody_had_its_lease_meanwhile() -> None:
+    """As after seconds without a processor: its session, and so the state of each reader, is as it was."""
+    kube = CutKube(FakeKube())
+    async with asked(Nats()) as reach:
+        one = Candidate(kube, reach, "a")
+        async with running(one):
+            kube.is_away = True
+            await asyncio.sleep(leadership.DEADLINE_SECONDS + 0.1)
+            assert not one.may_publish
+            await asyncio.sleep(60)
+            assert one.problem is not None
+            kube.is_away = False
+            await asyncio.sleep(RENEWAL_SECONDS + 1)
+            assert one.may_publish
+            assert one.problem is None
+            assert (len(one.terms), one.left_at) == (1, None)
+
+
+async def test_a_leader_that_finds_another_one_ends_its_term() -> None:
+    kube = FakeKube()
+    cut = CutKube(kube)
+    async with asked(Nats()) as reach:
+        one, two = Candidate(cut, reach, "a"), Candidate(kube, reach, "b")
+        async with running(one, two):
+            cut.is_away = True
+            for _ in range(200):
+                await asyncio.sleep(0.1)
+                assert not (one.may_publish and two.may_publish)
+            assert two.may_publish
+            cut.is_away = False
+            await asyncio.sleep(RENEWAL_SECONDS + 1)
+            assert one.left_at is not None
+            assert not one.may_publish
+
+
+async def test_a_leader_begins_anew_where_another_one_led_meanwhile() -> None:
+    """The other one may have published what this one's session does not know."""
+    kube = FakeKube()
+    cut = CutKube(kube)
+    async with asked(Nats()) as reach:
+        one, two = Candidate(cut, reach, "a"), Candidate(kube, reach, "b")
+        async with running(one, two) as (_, second):
+            cut.is_away = True
+            await asyncio.sleep(20)
+            second.cancel()
+            await asyncio.sleep(5)
+            assert not (await held_lease(kube))["spec"]["holderIdentity"]
+            cut.is_away = False
+            await asyncio.sleep(RENEWAL_SECONDS + 3)
+            assert one.may_publish
+            assert len(one.terms) == 2
+
+
+async def test_a_leader_is_ready_again_after_one_renewal_that_failed() -> None:
+    kube = CutKube(FakeKube())
+    async with asked(Nats()) as reach:
+        one = Candidate(kube, reach, "a")
+        async with running(one):
+            kube.is_refusing = True
+            await asyncio.sleep(leadership.RENEW_SECONDS + leadership.CHECK_SECONDS)
+            kube.is_refusing = False
+            await asyncio.sleep(RENEWAL_SECONDS)
+            assert one.problem is None
 
 
 async def test_a_leader_that_fails_leaves_at_once() -> None:

@@ -57,6 +57,19 @@ async def test_a_stream_that_stays_silent_leads_to_another_connection() -> None:
         assert len(nats.reconnects) == 1
 
 
+async def test_what_a_process_without_a_processor_did_not_read_is_no_silence() -> None:
+    """Nothing of it ran for as long as a server may be silent, and the answer waits in the socket."""
+    nats = Nats()
+    async with asked(nats) as reach:
+        assert not reach.is_lost
+        nats.stream, nats.takes = errors.Unavailable("no answer within 2 s"), STREAM_SECONDS + 1
+        await asyncio.sleep(nats.takes)
+        nats.stream, nats.takes = None, 2.0
+        assert not reach.is_lost
+        await asyncio.sleep(5)
+        assert (reach.problem, reach.is_lost, nats.reconnects) == (None, False, [])
+
+
 async def test_a_stream_that_does_not_exist_yet_is_no_reason_to_make_room() -> None:
     nats = Nats()
     async with asked(nats) as reach:

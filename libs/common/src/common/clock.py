@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
@@ -33,6 +34,30 @@ def steady() -> float:
     The time of an event loop is that of its last turn, which may be long ago in a process that was frozen.
     """
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Silence:
+    """How long another party has been silent, as far as this process was there to listen.
+
+    A process that got no processor for some seconds finds answers in its sockets that it has not read yet. So of the time between
+    two questions to this object at most `longest_gap` seconds count: whoever waits asks more often than that.
+    """
+
+    def __init__(self, *, longest_gap: float, clock: Callable[[], float] = steady) -> None:
+        self._longest_gap = longest_gap
+        self._clock = clock
+        self.end()
+
+    def end(self) -> None:
+        """Record that the other party has answered."""
+        self._seconds, self._asked_at = 0.0, self._clock()
+
+    def seconds(self) -> float:
+        """Return for how many seconds nothing was heard."""
+        now = self._clock()
+        self._seconds += min(now - self._asked_at, self._longest_gap)
+        self._asked_at = now
+        return self._seconds
 
 
 class SystemClock:

@@ -79,3 +79,17 @@ async def test_silence_is_noticed_by_a_reader_that_waits_in_several_parts() -> N
                 why = await reading.until_broken()
         assert loop.time() < 15
     assert why == "the server was silent for 12 s"
+
+
+async def test_a_reader_that_did_not_run_has_not_heard_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The heartbeats of that time wait in its socket."""
+    loop = asyncio.get_running_loop()
+    stopped, time = 0.0, loop.time
+    monkeypatch.setattr(loop, "time", lambda: time() + stopped)
+    reading = Reading(cast("Session", None), lambda _: None, lambda: None)
+    stopped = 11.0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(4):
+            pytest.fail(await reading.until_broken())

@@ -14,10 +14,13 @@ import msgspec
 
 from common.bus.nats import Bus, Stored
 from common.bus.session import Incoming, Session
+from common.clock import Silence
 
 HEARTBEAT_SECONDS: Final = 5
 SILENCE_SECONDS: Final = 12.0
 """After so long without a message, the server or its consumer is gone."""
+LISTENING_SECONDS: Final = 3.0
+"""Seconds between two looks at the silence: a process that did not run for longer may have messages in its socket."""
 FORGOTTEN_SECONDS: Final = 10
 """The server drops a consumer without a subscriber after this long; so no user needs the right to delete one."""
 NANOSECONDS: Final = 1_000_000_000
@@ -71,17 +74,18 @@ class Reading:
         self._read = read
         self._is_read = False
         self._last = 0
-        self._received_at = asyncio.get_running_loop().time()
+        self._silence = Silence(
+            longest_gap=LISTENING_SECONDS, clock=asyncio.get_running_loop().time
+        )
         self._broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def until_broken(self) -> str:
         """Wait until something may have been missed; return why."""
-        loop = asyncio.get_running_loop()
         while not self._broken.done():
-            remaining = self._received_at + SILENCE_SECONDS - loop.time()
+            remaining = SILENCE_SECONDS - self._silence.seconds()
             if remaining <= 0:
                 self.abort(f"the server was silent for {SILENCE_SECONDS:g} s")
-            await asyncio.wait((self._broken,), timeout=remaining)
+            await asyncio.wait((self._broken,), timeout=min(remaining, LISTENING_SECONDS))
         return self._broken.result()
 
     def abort(self, why: str) -> None:
@@ -97,7 +101,7 @@ class Reading:
 
     async def receive(self, message: Incoming) -> None:
         """Take a delivery, a heartbeat or a flow-control question."""
-        self._received_at = asyncio.get_running_loop().time()
+        self._silence.end()
         if self._broken.done():
             return
         headers = cast("Mapping[str, str]", message.headers or {})

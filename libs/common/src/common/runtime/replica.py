@@ -16,11 +16,12 @@ import msgspec
 from common.bus.nats import Bus
 from common.bus.state_feed import StateFeed
 from common.bus.subjects import Tree
-from common.clock import Clock, ServerClock, SystemClock, steady
+from common.clock import Clock, ServerClock, Silence, SystemClock
 from common.kube import rest_config
 from common.kube.client import KubeClient
 from common.kube.installation import Installation
 from common.observability import health
+from common.runtime import ownership
 from common.runtime.background import Background
 from common.runtime.cache import Cache
 from common.runtime.controller import Controller, Reconcile
@@ -100,7 +101,7 @@ class _Replica:
         self._app: App | None = None
         self._feed: StateFeed | None = None
         self._membership: Membership | None = None
-        self._reached_bus_at = float("-inf")
+        self._bus_silence = Silence(longest_gap=ownership.RENEW_SECONDS)
 
     async def take_part(self, app: App) -> None:
         self._app, service, namespace = app, self._settings.service, self._settings.namespace
@@ -144,9 +145,9 @@ class _Replica:
     def _is_able(self) -> bool:
         """Return whether this replica can hold partitions: it reaches NATS, and reads what the watcher publishes."""
         if self._bus.problem is None:
-            self._reached_bus_at = steady()
+            self._bus_silence.end()
         is_readable = self._feed is None or self._feed.unreadable is None
-        return is_readable and steady() - self._reached_bus_at < BUS_TIMEOUT
+        return is_readable and self._bus_silence.seconds() < BUS_TIMEOUT
 
     def problem(self) -> str | None:
         """Return why this replica is not ready."""

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping
-from time import monotonic
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +10,7 @@ import structlog
 
 from common import errors
 from common.api.core import LeaseSpec
-from common.clock import Clock
+from common.clock import Clock, Silence, steady
 from common.kube.client import Kube
 from common.kube.resources import LEASE
 from watcher import leadership, metrics
@@ -25,6 +24,12 @@ OURS: Final = (errors.RaybusError, TimeoutError)
 ASK_SECONDS: Final = 1.0
 ASK_AGAIN_SECONDS: Final = 0.2
 """As long as there is a problem."""
+RENEWAL_SECONDS: Final = 2.0
+"""Most seconds for one attempt of a leader to renew: a second one fits in before the Lease can expire."""
+CHECKED_SECONDS: Final = 1.0
+"""Of the time between two looks of a leader this much counts as silence; it looks each half second."""
+ASKED_SECONDS: Final = 4.5
+"""Likewise between two questions to NATS, each of which is two requests that may time out."""
 SERVER_SECONDS: Final = 4.0
 """A leader yields after its server has been silent for this long; two requests can time out in it."""
 STREAM_SECONDS: Final = 12.0
@@ -45,23 +50,21 @@ class Reach:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._server_answered_at = asyncio.get_running_loop().time()
-        self._stream_answered_at = self._reconnected_at = self._server_answered_at
+        time = asyncio.get_running_loop().time
+        self._server_silence = Silence(longest_gap=CHECKED_SECONDS, clock=time)
+        self._stream_silence = Silence(longest_gap=CHECKED_SECONDS, clock=time)
+        self._connection_silence = Silence(longest_gap=ASKED_SECONDS, clock=time)
         self.problem: str | None = "the state stream has not been asked for yet"
         """Why the state stream cannot be written to; None while it can."""
 
     @property
     def is_lost(self) -> bool:
         """Return whether a leader should make room for a replica that may have better luck."""
-        now = asyncio.get_running_loop().time()
-        return (
-            now > self._server_answered_at + SERVER_SECONDS
-            or now > self._stream_answered_at + STREAM_SECONDS
-        )
+        is_server_lost = self._server_silence.seconds() > SERVER_SECONDS
+        return self._stream_silence.seconds() > STREAM_SECONDS or is_server_lost
 
     async def run(self) -> None:
         """Ask until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
             try:
                 await self._server.identity()
@@ -71,12 +74,16 @@ class Reach:
                 # What is missing or wrong is an answer all the same; nobody can write before it is created.
                 is_answered = isinstance(problem, errors.NotFound | errors.Terminal)
             if is_answered:
-                self._server_answered_at = self._stream_answered_at = loop.time()
+                for silence in (
+                    self._server_silence,
+                    self._stream_silence,
+                    self._connection_silence,
+                ):
+                    silence.end()
             elif await self._server.is_in_reach():
-                self._server_answered_at = loop.time()
-            now = loop.time()
-            if now > max(self._stream_answered_at, self._reconnected_at) + STREAM_SECONDS:
-                self._reconnected_at = now
+                self._server_silence.end()
+            if self._connection_silence.seconds() > STREAM_SECONDS:
+                self._connection_silence.end()
                 await self._server.reconnect(
                     f"no answer of the state stream for {STREAM_SECONDS:g} s"
                 )
@@ -106,7 +113,7 @@ class Leadership:
     @property
     def has_valid_lease(self) -> bool:
         """Return whether no other replica can lead now; by the machine's own clock, which runs on while a process is stopped."""
-        return monotonic() < self._valid_until
+        return steady() < self._valid_until
 
     async def lead(self, work: Work, *, is_complete: Callable[[], bool]) -> None:
         """Wait for the Lease, have `work` done as long as it is held, and let it go; once for each time that this replica leads.
@@ -163,29 +170,47 @@ class Leadership:
         return await self._try(Role.LEADS, term)
 
     async def _keep(self) -> str:
-        """Renew until that fails for too long, another holder has the Lease, or NATS is out of reach; return why."""
+        """Renew until another holder has had the Lease, or NATS is out of reach; return why.
+
+        A leader that could not renew in time publishes nothing, since another watcher may have the Lease by now. Once it can renew
+        again and finds that nobody had it, such as after seconds without a processor, its work goes on as if nothing had happened.
+        """
+        began = self._transitions
         while True:
             await asyncio.sleep(leadership.CHECK_SECONDS)
             if self._reach.is_lost:
                 return self._reach.problem or "NATS was out of reach"
             if self.has_valid_lease and self._is_renewed:
                 continue
+            is_ours = False
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, self._valid_until - monotonic())):
+                async with asyncio.timeout(RENEWAL_SECONDS):
                     is_ours = await self._try(Role.LEADS)
-                    holder = self._seen.spec.holder_identity if self._seen is not None else self._me
-                    if not is_ours and holder != self._me:
-                        return f"the Lease now belongs to {holder or 'nobody'}"
-            if not self.has_valid_lease:
-                return f"the Lease could not be renewed for {leadership.DEADLINE_SECONDS:g} s"
+            holder = self._seen.spec.holder_identity if self._seen is not None else self._me
+            if not is_ours and holder != self._me:
+                return f"the Lease now belongs to {holder or 'nobody'}"
+            if self._transitions != began:
+                return "another watcher held the Lease meanwhile"
+            if self.has_valid_lease:
+                self.problem = None
+            else:
+                self._set_problem(
+                    f"{self._where} could not be renewed for {leadership.DEADLINE_SECONDS:g} s, so nothing is published"
+                )
+            _export(is_leading=self.has_valid_lease)
+
+    @property
+    def _transitions(self) -> int | None:
+        """How often the Lease had changed its holder when it was read or written last."""
+        return None if self._seen is None else self._seen.spec.lease_transitions
 
     async def _hand_over(self, is_complete: Callable[[], bool]) -> bool:
         """Announce that this replica leaves, and go on leading until another one is prepared, or none answers; return whether one is."""
         with contextlib.suppress(*OURS):
             async with asyncio.timeout(leadership.PREPARE_SECONDS):
-                answered_at = monotonic()
+                answered_at = steady()
                 while is_complete() and self.has_valid_lease and not self._reach.is_lost:
-                    asked, found = monotonic(), await self._read()
+                    asked, found = steady(), await self._read()
                     if found is None or found.spec.holder_identity != self._me:
                         break
                     successor = found.successor
@@ -218,24 +243,24 @@ class Leadership:
         except (errors.Conflict, errors.AlreadyExists):
             return False
         except OURS as problem:
-            if role is Role.LEADS:
+            if role is Role.LEADS and not self.has_valid_lease:
                 self._set_problem(
                     f"{self._where} cannot be had: {problem or 'the API server does not answer'}"
                 )
             return False
 
     async def _take(self, role: Role, term: Term | None) -> bool:
-        asked, found = monotonic(), await self._read()
+        asked, found = steady(), await self._read()
         self._prepares = False
         if found is None:
             if role is Role.LEADS:
                 await self._write(None, role, asked)
             return role is Role.LEADS
-        self._seen = leadership.observe(self._seen, found, now=monotonic())
+        self._seen = leadership.observe(self._seen, found, now=steady())
         has_yielded = found.role is Role.YIELDS and self._is_renewed
         if role is Role.YIELDS and (has_yielded or found.spec.holder_identity != self._me):
             return False
-        if (holder := leadership.holder_to_wait_for(self._seen, self._me, now=monotonic())) is None:
+        if (holder := leadership.holder_to_wait_for(self._seen, self._me, now=steady())) is None:
             await self._write(found, role, asked)
             if term is not None:
                 term.is_handed_over = bool(found.next_holder)
@@ -271,7 +296,7 @@ class Leadership:
 
     @property
     def _is_renewed(self) -> bool:
-        return monotonic() < self._written_at + leadership.RENEW_SECONDS
+        return steady() < self._written_at + leadership.RENEW_SECONDS
 
     async def _release(self, role: Role) -> None:
         def released(found: Lease) -> LeaseSpec | None:
@@ -317,7 +342,7 @@ class Leadership:
         lease = await self._put(
             mine, found, {**self._mark(role), leadership.NEXT_ANNOTATION: following}
         )
-        self._seen = leadership.observe(None, lease, now=monotonic())
+        self._seen = leadership.observe(None, lease, now=steady())
         self._written_at = asked
         self._valid_until = (
             0.0 if lease.role is Role.YIELDS else asked + leadership.DEADLINE_SECONDS

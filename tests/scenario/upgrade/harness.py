@@ -17,6 +17,7 @@ from common.runtime.replica import App
 from common.upgrade.sources import KINDS
 from scenario.service_reconciler.harness import TICK, Harness, Killed
 from service_reconciler.settings import Config
+from support import route_laws
 from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config, a_group, a_strategy
 from support.fakes.gateway import FakeGatewayController
 from support.fakes.kube import Request
@@ -60,8 +61,10 @@ class Pair(Harness):
         self.is_bus_silent = False
         """With it no change reaches a cache, service-reconciler decides nothing, and traffic-manager guards alone."""
         self.trace: list[tuple[float, View]] = []
-        self._gone: dict[str, float] = {}
-        """Since when clusters with a backend are gone."""
+        self._seen_clusters: set[str] = set()
+        """All clusters that there ever were."""
+        self._gone: dict[tuple[str, str], float] = {}
+        """Since when a route sends requests to a cluster that is gone, by their names."""
         self._noted = 0
         """The last change that was noted."""
         self.unknown_kinds: set[str] = set()
@@ -199,12 +202,13 @@ class Pair(Harness):
         weights = self.weights
         assert not weights or sum(weights.values()) == 100, weights
         now = self.clock.monotonic()
-        clusters = self.clusters
-        self._gone = {name: self._gone.get(name, now) for name in weights if name not in clusters}
-        for name, since in self._gone.items():
-            assert weights[name] == 0 or now - since <= 1, (
-                f"{name} is gone and gets {weights[name]} percent"
-            )
+        self._seen_clusters.update(self.clusters)
+        routes = [*self.kube.all(HTTP_ROUTE), *self.kube.all(GRPC_ROUTE)]
+        deleted = self._seen_clusters.difference(self.clusters)
+        dead = route_laws.dead_backends(routes, deleted)
+        self._gone = {each: self._gone.get(each, now) for each in dead}
+        for (route, cluster), since in self._gone.items():
+            assert now - since <= 1, f"{cluster} is gone and {route} sends requests to it"
 
     def _refuse_gateways(self, request: Request) -> errors.RaybusError | None:
         return errors.NotFound("page not found") if request.kind in self.unknown_kinds else None

@@ -686,6 +686,62 @@ async def test_a_mirror_never_keeps_requests_at_a_cluster_that_died() -> None:
     assert route(harness, "mirror") is None
 
 
+@pytest.mark.parametrize("state", ["the bus is silent", "the spec is invalid"])
+async def test_no_side_route_sends_requests_to_a_deleted_active_cluster(state: str) -> None:
+    harness, _ = await an_upgrade({**CANARY, **MIRROR, **PREVIEW})
+    blue, green = harness.active, harness.pending
+    await harness.until(lambda: route(harness, "mirror") is not None)
+    await harness.run(5)
+    if state == "the bus is silent":
+        harness.is_bus_silent = True
+    else:
+        invalid = a_strategy(surge=5, step=25)
+        harness.apply(config=GREEN, upgradeStrategy=invalid, annotations=FOLLOWS)
+        await harness.run(2)
+    await harness.kube.delete(RAY_CLUSTER, NAMESPACE, blue)
+    await harness.run(10)
+    assert harness.weights == {green: 100}
+    assert route(harness, "mirror") is None
+    assert route(harness, "preview") is None
+    deleted = [
+        str(each)
+        for each in harness.kube.requests
+        if each.verb == "delete" and each.kind == HTTP_ROUTE.kind
+    ]
+    assert len(deleted) == 2
+
+
+async def test_a_mirror_route_that_could_not_be_deleted_while_the_bus_is_silent_is_deleted_later() -> (
+    None
+):
+    harness, _ = await an_upgrade({**CANARY, **MIRROR})
+    await harness.until(lambda: route(harness, "mirror") is not None)
+    await harness.run(2)
+    harness.is_bus_silent = True
+    refused = [2]
+
+    def refuse(request: Request) -> errors.RaybusError | None:
+        if request.verb == "delete" and request.kind == HTTP_ROUTE.kind and refused[0] > 0:
+            refused[0] -= 1
+            return errors.Unavailable("try again")
+        return None
+
+    harness.kube.faults.append(refuse)
+    lost = {
+        "type": "HeadPodReady",
+        "status": "False",
+        "reason": "HeadPodNotFound",
+        "message": "",
+        "lastTransitionTime": AT,
+    }
+    blue = harness.active
+    harness.kube.set_status(RAY_CLUSTER, NAMESPACE, blue, {"state": "", "conditions": [lost]})
+    await harness.until(lambda: harness.weights.get(blue) == 0, seconds=20)
+    await harness.run(5)
+    assert refused == [0]
+    assert route(harness, "mirror") is None
+
+
 async def test_a_version_that_fails_on_mirrored_requests_gets_no_traffic() -> None:
     harness, traffic = await an_upgrade({**GATED, **MIRROR})
     green = harness.pending

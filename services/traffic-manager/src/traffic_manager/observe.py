@@ -112,6 +112,8 @@ class Observer:
                 for each in found.values():
                     self._cache.put(each)
         await self._refresh(GRPC_ROUTE, GrpcRoute, (key.namespace, names.grpc_route(key.name)))
+        for name in (names.mirror_route(key.name), names.preview_route(key.name)):
+            await self._refresh(HTTP_ROUTE, HttpRoute, (key.namespace, name))
         return await self.observe(key, now=now)
 
     async def _refresh(

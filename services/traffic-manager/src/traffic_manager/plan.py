@@ -89,9 +89,9 @@ def make_guard_plan(observed: Observed, now: datetime) -> Plan[Action]:
     ):
         return Plan(note="the bus is silent, and no upgrade in steps is on")
     if (sole := observed.sole) is not None:
-        actions = tuple(
-            each for each in _single(observed, sole, now=now).actions if isinstance(each, Patch)
-        )
+        single = _single(observed, sole, now=now).actions
+        patches = (each for each in single if isinstance(each, Patch))
+        actions = (*side_routes.removal(observed), *patches)
     else:
         actions = _sheds(observed, now=now)
     note = "the bus is silent: traffic leaves what cannot carry it"
@@ -102,7 +102,8 @@ def _unobserved(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Guard what serves by its route until service-reconciler has observed the spec; it never does with an invalid one."""
     note = "service-reconciler has not taken in the spec as it is now"
     if not routing.is_left_behind(observed):
-        return Plan(note=note)
+        beside = side_routes.removal(observed) if observed.pair is None else ()
+        return Plan(actions=beside, note=note)
     if observed.is_incremental and observed.pair is not None:
         return _upgrading(observed, observed.pair, now=now)
     plan = _left_behind(observed, now=now)
@@ -110,19 +111,27 @@ def _unobserved(observed: Observed, *, now: datetime) -> Plan[Action]:
 
 
 def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
-    """Keep a route from the time of weighted traffic at the cluster that serves, for requests may still come that way (§9.5)."""
+    """Keep the weighted route at the cluster that serves while no upgrade in steps is on.
+
+    Requests may still come through the route (§9.5). Side routes belong to an upgrade, so they go.
+    """
     view, pair = observed.sole, observed.pair
     if pair is not None:  # the active one, unless only the pending one can serve
         active, pending = pair
         is_dead = health.of(active, now=now).sustainable == 0
         view = pending if is_dead and health.ready_capacity(pending, WHOLE) > 0 else active
+    beside = side_routes.removal(observed)
     if view is None:
-        return Plan(note="a route is left, and there is no cluster for it")
+        return Plan(actions=beside, note="a route is left, and there is no cluster for it")
     share = _whole(
         observed, traffic_record.share(observed.record, view.cluster.metadata, ALL), now=now
     )
     return Plan(
-        actions=(*_backends(observed), *routing.writes(observed, [(view, share)], now=now)),
+        actions=(
+            *beside,
+            *_backends(observed),
+            *routing.writes(observed, [(view, share)], now=now),
+        ),
         requeue_at=None if pair is None else now + WATCHED,
         note="the route of an earlier strategy follows the cluster that serves",
     )
@@ -263,12 +272,19 @@ def _upgrade(
 
 
 def _sheds(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
-    """Return what takes traffic away from a cluster of an upgrade that is observed not to carry it, and nothing else."""
+    """Return what takes traffic away from a cluster of an upgrade that cannot carry it.
+
+    A mirror route sends to the active cluster alone, so it goes once that cluster lost traffic,
+    also if its deletion failed when the weights moved.
+    """
     if observed.pair is None or not observed.is_incremental:
         return ()
     found = _upgrade(observed, observed.pair, now=now)
     split = weights.shed(found.migration)
-    return () if split is None else _shifted(observed, found, split, is_shed=True, now=now)
+    if split is not None:
+        return _shifted(observed, found, split, is_shed=True, now=now)
+    is_shared = found.migration.active.weight < WHOLE
+    return tuple(side_routes.mirror(observed, 0)) if is_shared else ()
 
 
 def _upgrading(

@@ -7,7 +7,7 @@ import pytest
 
 from common import labels
 from common.api.opaque import Body, Json
-from common.kube.resources import GATEWAY, HTTP_ROUTE, RAY_SERVICE
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
 from common.upgrade.traffic_record import ANNOTATION
 from scenario.upgrade.harness import GREEN, Pair, weights_of
 from scenario.upgrade.test_own_route import (
@@ -194,9 +194,32 @@ async def test_an_object_of_somebody_else_under_the_name_of_ours_is_left_alone(
     before = len(harness.kube.writes())
     await harness.run(60)
     assert len(harness.kube.writes()) == before
+    await expect_suspended(harness, f"{kind.kind} default/{name}")
+    assert held_by(harness, kind.kind, name)["spec"] == theirs["spec"]
+
+
+@pytest.mark.parametrize("is_sharded", [True, False])
+async def test_a_suspend_does_not_wait_for_a_grpc_route_of_somebody_else(
+    *, is_sharded: bool
+) -> None:
+    harness = Pair()
+    harness.is_sharded = is_sharded
+    theirs: Body = {"metadata": {"name": "demo-grpcroute"}, "spec": {"rules": []}}
+    harness.kube.put(GRPC_ROUTE, copy.deepcopy(theirs))
+    harness.apply(upgradeStrategy=FAST)
+    await harness.until(harness.is_complete, seconds=20)
+    await expect_suspended(harness, None if is_sharded else "GRPCRoute default/demo-grpcroute")
+    assert held_by(harness, GRPC_ROUTE.kind, "demo-grpcroute")["spec"] == theirs["spec"]
+
+
+async def expect_suspended(harness: Pair, left_alone: str | None) -> None:
+    """Suspend the service, and expect an Event about an object that is left alone."""
     harness.apply(upgradeStrategy=FAST, suspend=True)
     await harness.run(15)
-    assert held_by(harness, kind.kind, name)["spec"] == theirs["spec"]
+    assert harness.condition("Suspended") == ("True", "SuspendComplete")
+    notes = [note for _, reason, note in harness.kube.events() if reason == "ObjectNotOwned"]
+    text = f"{left_alone} exists and is not owned by RayService demo"
+    assert [text in note for note in notes] == ([] if left_alone is None else [True])
 
 
 async def test_a_service_goes_on_with_its_clusters_while_its_route_is_refused() -> None:

@@ -1,5 +1,6 @@
 """Upgrades in steps that follow an UpgradePolicy: its steps, pauses, gates and bake, by both services; ADR 28."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -592,7 +593,7 @@ MIRROR: Json = {"mirror": {"percent": 10, "duration": "30s"}}
 
 
 def route(harness: Pair, role: str) -> Json | None:
-    return harness.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-{role}-httproute"))
+    return harness.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-httproute-{role}"))
 
 
 def preview_service(harness: Pair) -> Json | None:
@@ -663,7 +664,7 @@ async def test_requests_are_mirrored_before_the_first_traffic_and_for_the_durati
     created = [
         each
         for each in harness.kube.requests
-        if str(each) == f"create HTTPRoute {NAME}-mirror-httproute"
+        if str(each) == f"create HTTPRoute {NAME}-httproute-mirror"
     ]
     assert len(created) == 1
 
@@ -684,6 +685,77 @@ async def test_a_mirror_never_keeps_requests_at_a_cluster_that_died() -> None:
     await harness.until(lambda: harness.weights.get(blue) == 0, seconds=20)
     await harness.run(0.5)
     assert route(harness, "mirror") is None
+
+
+async def test_a_mirror_route_under_its_former_name_is_found_and_ends_in_time() -> None:
+    harness, _ = await an_upgrade({**CANARY, **MIRROR, **PREVIEW})
+    await harness.until(lambda: route(harness, "mirror") is not None)
+    began = harness.clock.monotonic()
+    await harness.run(2)
+    for role in ("mirror", "preview"):
+        present = route(harness, role)
+        assert present is not None
+        former = {
+            **present,
+            "metadata": {**present["metadata"], "name": f"{NAME}-{role}-httproute"},
+        }
+        del former["metadata"]["uid"]
+        await harness.kube.delete(HTTP_ROUTE, NAMESPACE, present["metadata"]["name"])
+        harness.kube.put(HTTP_ROUTE, former)
+    harness.restart()
+    await at_weight(harness, 10)
+    assert harness.clock.monotonic() - began < 40
+    await harness.until(harness.is_complete, seconds=100)
+    await harness.run(2)
+    left = [each["metadata"]["name"] for each in harness.kube.all(HTTP_ROUTE)]
+    assert left == [f"{NAME}-httproute"]
+
+
+async def test_the_weighted_route_of_a_service_called_mirror_is_no_mirror_route_of_ours() -> None:
+    theirs: Json = {
+        "metadata": {
+            "name": f"{NAME}-mirror-httproute",
+            "creationTimestamp": "2026-01-01T11:00:00Z",
+            "ownerReferences": [
+                {
+                    "apiVersion": "ray.io/v1",
+                    "kind": "RayService",
+                    "name": f"{NAME}-mirror",
+                    "uid": "of-the-other",
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {"rules": []},
+    }
+    harness, _ = await an_upgrade({**CANARY, **MIRROR})
+    harness.kube.put(HTTP_ROUTE, copy.deepcopy(theirs))
+    await harness.until(lambda: route(harness, "mirror") is not None)
+    await harness.until(harness.is_complete, seconds=150)
+    held = harness.kube.objects[HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-mirror-httproute"]
+    assert held["spec"] == theirs["spec"]
+
+
+@pytest.mark.parametrize("is_sharded", [True, False])
+async def test_a_taken_name_of_a_mirror_route_is_reported_and_no_traffic_moves(
+    *, is_sharded: bool
+) -> None:
+    harness = await a_running_pair(upgradeStrategy=WHOLE_SURGE)
+    harness.is_sharded = is_sharded
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec={**CANARY, **MIRROR}, namespace=NAMESPACE))
+    name = f"{NAME}-httproute-mirror"
+    theirs: Json = {"metadata": {"name": name}, "spec": {"rules": []}}
+    harness.kube.put(HTTP_ROUTE, copy.deepcopy(theirs))
+    apply(harness, config=GREEN, strategy=WHOLE_SURGE, annotations=FOLLOWS)
+    await harness.run(30)
+    text = f"HTTPRoute {NAMESPACE}/{name} exists and is not owned by RayService {NAME}: delete it"
+    assert text in harness.message("UpgradeInProgress")
+    assert harness.weights == {harness.active: 100, harness.pending: 0}
+    before = len(harness.kube.writes())
+    await harness.run(60)
+    assert len(harness.kube.writes()) == before
+    await harness.kube.delete(HTTP_ROUTE, NAMESPACE, name)
+    await harness.until(harness.is_complete, seconds=150)
 
 
 @pytest.mark.parametrize("state", ["the bus is silent", "the spec is invalid"])

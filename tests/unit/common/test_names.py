@@ -1,5 +1,8 @@
 """Names that we derive (spec raycluster §2.7)."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,3 +58,47 @@ def test_a_suffix_is_five_safe_characters_and_repeats(number: int) -> None:
     assert len(suffix) == 5
     assert set(suffix) <= set(names.SAFE_ALPHABET)
     assert names.suffix(number) == suffix
+
+
+NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?", fullmatch=True)
+ENDINGS = st.lists(
+    st.sampled_from(
+        [
+            *names.SideRole,
+            "httproute",
+            "grpcroute",
+            "gateway",
+            "svc",
+            "head",
+            "serve",
+            "headless",
+            "head-svc",
+            "serve-svc",
+            "preview-svc",
+        ]
+    ),
+    max_size=3,
+)
+OF_KIND: dict[str, list[Callable[[str], str]]] = {
+    "HTTPRoute": [
+        names.http_route,
+        *(partial(names.side_route, role=role) for role in names.SideRole),
+    ],
+    "Service": [
+        names.head_service,
+        names.serve_service,
+        names.preview_service,
+        names.headless_service,
+    ],
+}
+"""What derives the names of objects of one kind."""
+
+
+@pytest.mark.parametrize("kind", OF_KIND)
+@given(base=NAMES, first=ENDINGS, second=ENDINGS)
+def test_names_of_objects_with_different_uses_never_coincide(
+    kind: str, base: str, first: list[str], second: list[str]
+) -> None:
+    owners = {"-".join((base, *endings)) for endings in (first, second)}
+    derived = [derive(owner) for owner in owners for derive in OF_KIND[kind]]
+    assert len(derived) == len(set(derived))

@@ -1,10 +1,18 @@
 """Every object name that we derive, and the length rules that KubeRay applies to it (spec raycluster §2.7)."""
 
 import string
+from enum import StrEnum
 from typing import Final
 
 SAFE_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The characters of Kubernetes' random suffixes: no vowels, so that nothing offensive appears."""
+
+
+class SideRole(StrEnum):
+    """What an HTTPRoute beside the weighted one is for."""
+
+    MIRROR = "mirror"
+    PREVIEW = "preview"
 
 
 def pod_prefix(prefix: str, node_type: str) -> str:
@@ -49,14 +57,20 @@ def grpc_route(service: str) -> str:
     return f"{service}-grpcroute"
 
 
-def preview_route(service: str) -> str:
-    """Return the name of the HTTPRoute of previews."""
-    return f"{service}-preview-httproute"
+def side_route(service: str, role: SideRole) -> str:
+    """Return the name of an HTTPRoute beside the weighted one.
+
+    No weighted route ends like this, whatever its RayService is called.
+    """
+    return f"{http_route(service)}-{role}"
 
 
-def mirror_route(service: str) -> str:
-    """Return the name of the HTTPRoute of mirrored requests."""
-    return f"{service}-mirror-httproute"
+def former_side_route(service: str, role: SideRole) -> str:
+    """Return the name that earlier versions of raybus gave to a side route.
+
+    A RayService called `<service>-<role>` has its weighted route under the same name.
+    """
+    return http_route(f"{service}-{role}")
 
 
 def preview_service(service: str) -> str:

@@ -107,6 +107,9 @@ class Observer:
         parents = weighted_route.parents_of(service, route) if is_incremental else ()
         is_free = pending is None and violation is None
         next_policy = await self._next_policy(observed, active) if is_free else UNSET
+        policy = (
+            upgrade_policy.of_upgrade(active.name, pending.cluster) if active and pending else None
+        )
         observed = msgspec.structs.replace(
             observed,
             fresh_name=_fresh_name(key.name, observed.clusters),
@@ -119,13 +122,16 @@ class Observer:
                 self._sources, meta, parents, is_moving=pending is not None
             ),
             route=route,
-            our_route=self._cache.get(HttpRoute, key.namespace, names.http_route(key.name)),
+            our_route=self._cache.get(HttpRoute, key.namespace, names.http_route(key.name))
+            if weighted_route.is_users(service)
+            else route,
             users_routes=tuple(self._cache.list(HttpRoute, key.namespace, marks)),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(observed),
-            policy=upgrade_policy.of_upgrade(active.name, pending.cluster)
-            if active and pending
-            else None,
+            side_routes=await gateways.side_routes(
+                self._sources, service, policy if is_incremental else None
+            ),
+            policy=policy,
             next_policy=next_policy.record if isinstance(next_policy, Reading) else next_policy,
             policy_read=next_policy if isinstance(next_policy, Reading) else None,
             clock_set_at=self._watch.set_at(),

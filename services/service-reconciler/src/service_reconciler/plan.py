@@ -139,6 +139,10 @@ def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
         ):
             report = events.SERVICE_SUSPENDED.of(meta.namespaced_name)
             actions.append(Delete(resource=SERVICE, name=meta.name, uid=meta.uid, events=report))
+    elif state is State.COMPLETE:
+        for problem in suspend.kept(observed):
+            note = f"The RayService is suspended, and an object is left alone: {problem.message}"
+            actions.append(EmitEvent(event=warning(EventReason.OBJECT_NOT_OWNED, "Suspend", note)))
     status = suspend.status(observed, state, now=now)
     if status is not observed.service.status:
         actions.append(UpdateServiceStatus(status=status, events=events.STATUS_REFUSED))

@@ -232,6 +232,7 @@ def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[Ev
         if trouble is not None and not trouble.transient:
             what = f"GRPCRoute {grpc.metadata.namespace}/{grpc.metadata.name}"
             yield EventReason.GRPC_ROUTE_NOT_READY, f"waiting: {what} {trouble.message}"
+    yield from _taken_names(observed)
     held = observed.record.overwritten
     if held is not UNSET and route is not None and now - held.at < REMEMBERED:
         text = (
@@ -239,6 +240,15 @@ def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[Ev
             "failed until raybus had written its backends again; let that tool leave spec.rules alone"
         )
         yield EventReason.ROUTE_OVERWRITTEN, text
+
+
+def _taken_names(observed: Observed) -> Iterator[tuple[EventReason, str]]:
+    """Yield which side routes of the upgrade cannot be created, since others have their names."""
+    for route in observed.side_routes.foreign:
+        why = weighted_route.not_ours(observed.service.metadata, route.metadata)
+        if why is not None:
+            where = f"HTTPRoute {route.metadata.namespaced_name}"
+            yield EventReason.ROUTE_NOT_PERMITTED, f"waiting: {why.at(where).message}"
 
 
 def route_trouble(observed: Observed) -> RoutingProblem | None:

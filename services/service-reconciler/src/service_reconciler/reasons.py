@@ -88,6 +88,7 @@ class EventReason(StrEnum):
     ROUTE_OVERWRITTEN = "HTTPRouteOverwritten"
     ROUTE_NOT_PERMITTED = "HTTPRouteNotPermitted"
     GRPC_ROUTE_NOT_READY = "GRPCRouteNotReady"
+    OBJECT_NOT_OWNED = "ObjectNotOwned"
     DRAIN_STARTED = "DrainStarted"
     DRAIN_NOT_MARKED = "DrainNotTold"
     FAILED_TO_LABEL_POD = "FailedToLabelPod"

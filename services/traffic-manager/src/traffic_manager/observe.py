@@ -28,6 +28,7 @@ from common.kube.resources import (
     RAY_SERVICE,
     Resource,
 )
+from common.names import SideRole
 from common.ray import owner, poll_interval, ports, serve_writer
 from common.ray.dashboard import Target
 from common.ray.serve_api import read_ahead
@@ -112,8 +113,9 @@ class Observer:
                 for each in found.values():
                     self._cache.put(each)
         await self._refresh(GRPC_ROUTE, GrpcRoute, (key.namespace, names.grpc_route(key.name)))
-        for name in (names.mirror_route(key.name), names.preview_route(key.name)):
-            await self._refresh(HTTP_ROUTE, HttpRoute, (key.namespace, name))
+        for role in SideRole:
+            for name in (names.side_route, names.former_side_route):
+                await self._refresh(HTTP_ROUTE, HttpRoute, (key.namespace, name(key.name, role)))
         return await self.observe(key, now=now)
 
     async def _refresh(
@@ -161,8 +163,6 @@ class Observer:
             clusters=clusters,
             overwriter=await self._overwriter(service, route, clusters),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
-            preview_route=self._cache.get(HttpRoute, key.namespace, names.preview_route(key.name)),
-            mirror_route=self._cache.get(HttpRoute, key.namespace, names.mirror_route(key.name)),
             unknown_kinds=frozenset(
                 each for each, at in asked_at.items() if self._clock.monotonic() - at < ABSENT
             ),
@@ -246,13 +246,17 @@ class Observer:
 
     async def _with_policy(self, observed: Observed) -> Observed:
         """Return an observation with the UpgradePolicy that its upgrade began with, and what that is decided by."""
-        if observed.pair is None:
+        pair, policy = observed.pair, None
+        if pair is not None:
+            policy = upgrade_policy.of_upgrade(pair[0].name, pair[1].cluster)
+        beside = await gateways.side_routes(self._sources, observed.service, policy)
+        observed = msgspec.structs.replace(observed, policy=policy, side_routes=beside)
+        if pair is None or policy is None:
             return observed
-        active, pending = observed.pair
+        active, pending = pair
         meta, share = pending.cluster.metadata, observed.record.clusters.get(pending.name)
-        policy = upgrade_policy.of_upgrade(active.name, pending.cluster)
-        if policy is None or share is None:
-            return msgspec.structs.replace(observed, policy=policy)
+        if share is None:
+            return observed
         warm_up = window = None
         if (
             share.weight == 0
@@ -262,13 +266,13 @@ class Observer:
             proxies = list(_nodes(pending, "serve", ports.SERVE).values())
             warm_up = await self._sources.warm_ups.of(meta.uid, proxies, policy.warm_up)
         measures = any(isinstance(each, Gate) for each in policy.gates)
-        if measures and (share.weight > 0 or observed.mirror_route is not None):
+        if measures and (share.weight > 0 or beside.mirror is not None):
             exporters = (_nodes(each, "metrics", ports.METRICS) for each in (active, pending))
             is_whole = share.weight == WHOLE
             window = await self._sources.windows.of(
                 meta.uid, *exporters, moved_at=share.moved_at, is_whole=is_whole
             )
-        observed = msgspec.structs.replace(observed, policy=policy, warm_up=warm_up, window=window)
+        observed = msgspec.structs.replace(observed, warm_up=warm_up, window=window)
         asked = gate_types.asking(policy.gates, is_before=share.weight == 0)
         if not asked or not _may_ask(observed, pending, policy, share):
             return observed

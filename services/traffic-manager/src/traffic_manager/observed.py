@@ -8,7 +8,6 @@ import msgspec
 
 from common import conditions
 from common.api.core import ObjectReference, Service
-from common.api.gateway import HttpRoute
 from common.ray import ports, serve_writer
 from common.ray.view import ServeView
 from common.upgrade import traffic_record, weighted_route
@@ -53,8 +52,6 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     """The field manager that replaced our backends on the route, where that is so."""
     clusters: frozenset[str] = frozenset()
     """All RayClusters of the RayService by name, unneeded ones included."""
-    preview_route: HttpRoute | None = None
-    mirror_route: HttpRoute | None = None
     unknown_kinds: frozenset[str] = frozenset()
     """Kinds of the Gateway API that the API server lately did not know."""
     others: tuple[ClusterView, ...] = ()

@@ -1,9 +1,13 @@
 """The routes beside the weighted one that an UpgradePolicy asks for: for previews, and for mirrored requests.
 
-`<RayService>-preview-httproute` sends requests with a header to the pending cluster. `<RayService>-mirror-httproute` sends requests of some
-methods to the active cluster and copies a part of them to the pending one, as long as that one gets no requests of its own. Both hang on our
-Gateway and match more than the weighted route does, which stays as it is. The mirror goes with the first write that moves weights, for it
-sends to the active cluster alone.
+`<RayService>-httproute-preview` sends requests with a header to the pending cluster.
+`<RayService>-httproute-mirror` sends requests of some methods to the active cluster, and copies a
+part of them to the pending one, as long as that one gets no requests of its own. Both hang on our
+Gateway and match more than the weighted route does, which stays as it is. The mirror goes with the
+first write that moves weights, for it sends to the active cluster alone.
+
+No object of another owner is changed. A route whose name is taken is not created, an upgrade waits
+for its mirror route, and service-reconciler reports the object (`problems`).
 
 A user's own route has their Gateway, and no route of ours beside it.
 """
@@ -16,10 +20,11 @@ from common import names
 from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE
+from common.names import SideRole
 from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch
-from common.upgrade import weighted_route
+from common.upgrade import gateways
 from common.upgrade.policy import UpgradePolicy
-from traffic_manager import events, routing
+from traffic_manager import events
 from traffic_manager.actions import SIDE_ROUTES
 from traffic_manager.migration.progression import Progression
 from traffic_manager.migration.state import Side
@@ -33,20 +38,17 @@ def writes(observed: Observed, pending: Side, progression: Progression) -> Itera
     is_shown = progression.judged is not None and not progression.leaves and pending.ready > 0
     yield from _preview(observed, observed.policy if is_shown else None)
     yield from mirror(observed, pending.proven if progression.mirrors else 0)
-    if observed.mirror_route is not None and gateway_api.copies_all(observed.mirror_route):
+    held = observed.side_routes.mirror
+    if held is not None and gateway_api.copies_all(held):
         yield EmitEvent(event=events.MIRROR_UNSUPPORTED)
 
 
 def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Action]:
     """Yield what makes requests with the header of a preview go to the pending cluster; None for no such route."""
-    have, pending, name = (
-        observed.preview_route,
-        observed.pending,
-        names.preview_route(observed.service.metadata.name),
-    )
-    is_users = weighted_route.is_users(observed.service)
-    if policy is None or policy.preview.header_name is None or pending is None or is_users:
-        yield from _removal(observed, have)
+    have, pending = observed.side_routes.preview, observed.pending
+    wanted = gateways.wanted_side_routes(observed.service, policy)
+    if policy is None or pending is None or SideRole.PREVIEW not in wanted:
+        yield from _removal(have)
         return
     header = {
         "type": "Exact",
@@ -63,9 +65,9 @@ def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Actio
         "backendRefs": [_backend(pending)],
     }
     if have is None:
-        yield _created(observed, name, rule)
+        yield from _creation(observed, SideRole.PREVIEW, rule)
     elif not _holds(have, rule):
-        yield from _removal(observed, have)  # and the next reconcile creates it
+        yield from _removal(have)  # and the next reconcile creates it
 
 
 def mirror(observed: Observed, proven: int) -> Iterator[Action]:
@@ -73,9 +75,9 @@ def mirror(observed: Observed, proven: int) -> Iterator[Action]:
 
     The duration counts from the creation of the route, so another percentage or other methods are written into it.
     """
-    have, policy = observed.mirror_route, observed.policy
+    have, policy = observed.side_routes.mirror, observed.policy
     if proven == 0 or policy is None or policy.mirror is None or observed.pair is None:
-        yield from _removal(observed, have)
+        yield from _removal(have)
         return
     percent, (active, pending) = min(policy.mirror.percent, proven), observed.pair
     copy = _backend(pending)
@@ -88,8 +90,8 @@ def mirror(observed: Observed, proven: int) -> Iterator[Action]:
         "backendRefs": [_backend(active)],
     }
     if have is None:
-        yield _created(observed, names.mirror_route(observed.service.metadata.name), rule)
-    elif routing.is_ours(observed, have) and not (
+        yield from _creation(observed, SideRole.MIRROR, rule)
+    elif have.metadata.deletion_timestamp is None and not (
         _holds(have, rule) and gateway_api.mirrored(have) == [percent]
     ):
         patch: Json = {"metadata": gateway_api.patch_meta(have), "spec": {"rules": [rule]}}
@@ -104,11 +106,11 @@ def mirror(observed: Observed, proven: int) -> Iterator[Action]:
 
 def removal(observed: Observed) -> tuple[Action, ...]:
     """Return what deletes both routes."""
-    return (*_removal(observed, observed.preview_route), *_removal(observed, observed.mirror_route))
+    return tuple(action for have in observed.side_routes.existing for action in _removal(have))
 
 
-def _removal(observed: Observed, have: HttpRoute | None) -> Iterator[Action]:
-    if have is not None and routing.is_ours(observed, have):
+def _removal(have: HttpRoute | None) -> Iterator[Action]:
+    if have is not None and have.metadata.deletion_timestamp is None:
         meta, report = have.metadata, events.DELETED[HTTP_ROUTE].of(have.metadata.namespaced_name)
         yield Delete(
             resource=HTTP_ROUTE,
@@ -120,8 +122,12 @@ def _removal(observed: Observed, have: HttpRoute | None) -> Iterator[Action]:
         )
 
 
-def _created(observed: Observed, name: str, rule: Json) -> Create:
+def _creation(observed: Observed, role: SideRole, rule: Json) -> Iterator[Create]:
+    """Yield the creation of a side route, unless its name is taken."""
     meta, weighted = observed.service.metadata, observed.our_route
+    name = names.side_route(meta.name, role)
+    if any(each.metadata.name == name for each in observed.side_routes.foreign):
+        return
     spec: Json = {
         "parentRefs": [{"name": names.gateway(meta.name), "namespace": meta.namespace}],
         "rules": [rule],
@@ -133,7 +139,7 @@ def _created(observed: Observed, name: str, rule: Json) -> Create:
         spec["hostnames"] = hostnames
     body = gateway_api.manifest(HTTP_ROUTE, meta, name, spec)
     report = events.SIDE_ROUTE_CREATED.of(f"{meta.namespace}/{name}")
-    return Create(resource=HTTP_ROUTE, body=body, events=report, chain=SIDE_ROUTES, is_side=True)
+    yield Create(resource=HTTP_ROUTE, body=body, events=report, chain=SIDE_ROUTES, is_side=True)
 
 
 def _holds(have: HttpRoute, rule: Json) -> bool:

@@ -4,21 +4,40 @@ The bus brings what is ours. A user's route, and the Gateways of users, may have
 moves. So are objects of another owner under the name of ours.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Final
+
+import msgspec
 
 from common import names
 from common.api.gateway import Gateway, HttpRoute
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from common.kube.resources import GATEWAY, HTTP_ROUTE
+from common.names import SideRole
+from common.ray import owner
 from common.upgrade import weighted_route
+from common.upgrade.policy import UpgradePolicy
 from common.upgrade.sources import Sources
 from common.upgrade.weighted_route import Place
 
 FOREIGN: Final = 2.0
 """Seconds that a Gateway may be old that the bus does not deliver to us."""
 FOREIGN_AT_REST: Final = 30.0
+
+
+class SideRoutes(msgspec.Struct, frozen=True, kw_only=True):
+    """The routes beside the weighted one that an upgrade has or asks for."""
+
+    mirror: HttpRoute | None = None
+    preview: HttpRoute | None = None
+    foreign: tuple[HttpRoute, ...] = ()
+    """Objects of other owners under the names of routes that the upgrade asks for."""
+
+    @property
+    def existing(self) -> tuple[HttpRoute, ...]:
+        """Return the routes that the RayService owns."""
+        return tuple(each for each in (self.mirror, self.preview) if each is not None)
 
 
 async def read(
@@ -49,3 +68,40 @@ async def weighted(
     if not is_wanted:
         return sources.cache.get(HttpRoute, *place)
     return await sources.lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_AT_REST)
+
+
+async def side_routes(
+    sources: Sources, service: RayService, policy: UpgradePolicy | None
+) -> SideRoutes:
+    """Return the side routes of a RayService; `policy` is that of its upgrade in steps, if any.
+
+    Names that the policy asks for are looked up, since the bus brings no object of other owners.
+    """
+    meta, wanted = service.metadata, wanted_side_routes(service, policy)
+    held: dict[str, HttpRoute | None] = {}
+    foreign: list[HttpRoute] = []
+    for role in SideRole:
+        place = (meta.namespace, names.side_route(meta.name, role))
+        former = (meta.namespace, names.former_side_route(meta.name, role))
+        found = (sources.cache.get(HttpRoute, *each) for each in (former, place))
+        own = (each for each in found if each is not None and owner.owns(meta, each.metadata))
+        held[role] = next(own, None)
+        if held[role] is None and role in wanted:
+            other = await sources.lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_AT_REST)
+            if other is not None and not owner.owns(meta, other.metadata):
+                foreign.append(other)
+    return SideRoutes(**held, foreign=tuple(foreign))
+
+
+def wanted_side_routes(service: RayService, policy: UpgradePolicy | None) -> Set[SideRole]:
+    """Return which side routes the policy of an upgrade in steps asks for.
+
+    A user's own route has their Gateway, and no route of ours beside it.
+    """
+    if policy is None or weighted_route.is_users(service):
+        return set()
+    asked = {
+        SideRole.MIRROR: policy.mirror is not None,
+        SideRole.PREVIEW: policy.preview.header_name is not None,
+    }
+    return {role for role, is_asked in asked.items() if is_asked}

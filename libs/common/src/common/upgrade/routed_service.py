@@ -16,6 +16,7 @@ from common.upgrade import controls, weighted_route
 from common.upgrade.controls import Controls
 from common.upgrade.gate_types import AnyGate
 from common.upgrade.gates import Result
+from common.upgrade.gateways import SideRoutes
 from common.upgrade.policy import UpgradePolicy, WarmUpProgress
 from common.upgrade.traffic_record import Record
 from common.upgrade.weighted_route import Place
@@ -40,6 +41,7 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     users_routes: tuple[HttpRoute, ...] = ()
     """Routes of users that hold something of ours, or are to."""
     grpc_route: GrpcRoute | None = None
+    side_routes: SideRoutes = SideRoutes()
     policy: UpgradePolicy | None = None
     """The UpgradePolicy that the upgrade began with."""
     warm_up: WarmUpProgress | None = None

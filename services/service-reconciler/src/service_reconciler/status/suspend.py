@@ -4,14 +4,20 @@ Its state is the pair of conditions Suspending and Suspended; nothing else write
 anything is deleted, and from then on only the end stops it. Spec rayservice §14; acceptance 79-82, 84.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
 from common import conditions
+from common.api.gateway import Gateway, GrpcRoute, Route, RoutingCode
 from common.api.ray_service import RayServiceStatus
 from common.conditions import ConditionUpdate
+from common.errors import Problem
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
+from common.ray import owner
+from common.upgrade import weighted_route
 from service_reconciler.observed import Observed
 from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, ConditionType, Reason
 from service_reconciler.status import compute
@@ -34,12 +40,37 @@ def state(observed: Observed) -> State:
     """Return where the machine is, from its conditions, the spec and what exists."""
     held, wanted = observed.service.status.conditions, observed.service.spec.suspend
     if conditions.is_true(held, ConditionType.SUSPENDING):
-        objects = (observed.gateway, observed.our_route, observed.grpc_route)
-        exists = bool(observed.clusters or observed.services or any(objects))
+        exists = bool(observed.clusters or observed.services or awaited(observed))
         return State.SUSPENDING if exists else State.COMPLETE
     if conditions.is_true(held, ConditionType.SUSPENDED):
         return State.SUSPENDED if wanted else State.RESUMED
     return State.REQUESTED if wanted else State.AWAKE
+
+
+def awaited(observed: Observed) -> tuple[Gateway | Route, ...]:
+    """Return the Gateway and the routes that must be gone before the RayService is suspended."""
+    meta, side = observed.service.metadata, observed.side_routes.existing
+    return (*(each for each in _named(observed) if owner.owns(meta, each.metadata)), *side)
+
+
+def kept(observed: Observed) -> Iterator[Problem[RoutingCode]]:
+    """Yield which objects have a name of ours and another owner: a suspend leaves them alone."""
+    for have in _named(observed):
+        problem = weighted_route.not_ours(observed.service.metadata, have.metadata)
+        if problem is not None:
+            yield problem.at(f"{_kind(have)} {have.metadata.namespaced_name}")
+
+
+def _named(observed: Observed) -> Iterator[Gateway | Route]:
+    """Yield the Gateway and the weighted routes that have a name of ours, whoever owns them."""
+    found = (observed.gateway, observed.our_route, observed.grpc_route)
+    return (each for each in found if each is not None)
+
+
+def _kind(have: Gateway | Route) -> str:
+    if isinstance(have, Gateway):
+        return GATEWAY.kind
+    return GRPC_ROUTE.kind if isinstance(have, GrpcRoute) else HTTP_ROUTE.kind
 
 
 def status(observed: Observed, state: State, *, now: datetime) -> RayServiceStatus:

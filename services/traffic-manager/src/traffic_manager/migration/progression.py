@@ -175,7 +175,7 @@ def _mirroring(
     observed: Observed, found: UpgradePolicy, *, is_over: bool, now: datetime
 ) -> tuple[bool, str | None]:
     """Return whether requests were mirrored long enough, and what the first traffic waits for."""
-    asked, route = found.mirror, observed.mirror_route
+    asked, route = found.mirror, observed.side_routes.mirror
     if asked is None or weighted_route.is_users(observed.service):
         return False, None
     if is_over or (route is not None and gateway_api.copies_all(route)):

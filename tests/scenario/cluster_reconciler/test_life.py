@@ -117,6 +117,43 @@ async def test_of_two_groups_with_one_name_the_first_has_pods_and_a_warning_name
     ) in harness.kube.events()
 
 
+async def test_workers_live_on_under_a_crd_that_prunes_the_number_of_hosts() -> None:
+    harness = await a_running_harness()
+    workers = harness.names("worker")
+    harness.apply(a_ray_cluster(groups=[a_group(num_of_hosts=None)]))
+    await harness.settle()
+    assert (len(workers), harness.names("worker"), harness.trace) == (3, workers, [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "warning"),
+    [
+        (
+            {"ray_version": "2.8.1"},
+            "rayVersion 2.8.1 is older than 2.9, the oldest that is tested: use Ray 2.9.0 or later",
+        ),
+        (
+            {"groups": [a_group(num_of_hosts=-1)]},
+            "worker group g has numOfHosts -1: it counts as 1",
+        ),
+    ],
+)
+async def test_what_is_allowed_and_unwise_is_reported(fields: Any, warning: str) -> None:
+    harness = Harness()
+    harness.apply(a_ray_cluster(**fields))
+    await harness.settle()
+    text = f"RayCluster spec warning ns/c: {warning}"
+    assert ("Warning", "InvalidRayClusterSpec", text) in harness.kube.events()
+
+
+@pytest.mark.parametrize("version", ["2.9.0", "2.52.0", "", "nightly"])
+async def test_no_version_that_is_tested_or_unknown_is_warned_of(version: str) -> None:
+    harness = Harness()
+    harness.apply(a_ray_cluster(ray_version=version))
+    await harness.settle()
+    assert "InvalidRayClusterSpec" not in harness.reasons()
+
+
 async def test_a_failed_head_is_replaced_under_the_name_that_its_template_gives() -> None:
     template = a_template(name="c-head-mine")
     harness = await a_running_harness(a_ray_cluster(head=a_head(template=template)))

@@ -178,6 +178,10 @@ def _mismatch(body: Json) -> None:
     body["spec"]["rayClusterConfig"]["rayVersion"] = "2.40.0"
 
 
+def _old_ray(body: Json) -> None:
+    body["spec"]["rayClusterConfig"]["rayVersion"] = "2.8.0"
+
+
 def _bare(body: Json) -> None:
     del _group(body)["template"]["spec"]["containers"][0]["resources"]
 
@@ -204,6 +208,7 @@ def _at_once(body: Json) -> None:
         pytest.param(_no_port, "no port named serve", id="no port"),
         pytest.param(_latest, "may be another image tomorrow", id="no tag"),
         pytest.param(_mismatch, "rayVersion is 2.40.0", id="another Ray"),
+        pytest.param(_old_ray, "rayVersion 2.8.0 is older than 2.9", id="an old Ray"),
         pytest.param(_bare, "no resources", id="no resources"),
         pytest.param(_odd_step, "15 moves", id="an odd step"),
         pytest.param(_slow, "moves its traffic for 540 min", id="hours"),

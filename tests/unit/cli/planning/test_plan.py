@@ -282,7 +282,7 @@ def test_a_group_that_has_not_been_scaled_yet_counts_with_its_least() -> None:
     assert demand.of(demand.cluster_of(a_config(snapshots.OLD_IMAGE, group)))["pods"] == "3"
 
 
-@pytest.mark.parametrize("fields", [{"maxReplicas": 0}, {"numOfHosts": 0}, {"suspend": True}])
+@pytest.mark.parametrize("fields", [{"maxReplicas": 0}, {"suspend": True}])
 def test_a_group_that_gets_no_pod_counts_for_nothing(fields: Json) -> None:
     found = demand.of(demand.cluster_of(a_config(snapshots.OLD_IMAGE, {**a_gpu_group(), **fields})))
     assert (found["pods"], found.get("nvidia.com/gpu", "0")) == ("1", "0")

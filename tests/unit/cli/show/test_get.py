@@ -264,7 +264,7 @@ def _a_snapshot(*groups: Json, **fields: Any) -> ClusterSnapshot:
         pytest.param([a_gpu_group(replicas=0, minReplicas=2)], 2, id="at least"),
         pytest.param([a_gpu_group(replicas=9)], 8, id="at most"),
         pytest.param([a_gpu_group(replicas=2, numOfHosts=3)], 6, id="several hosts"),
-        pytest.param([a_gpu_group(numOfHosts=0)], 0, id="no host"),
+        pytest.param([a_gpu_group(replicas=2, numOfHosts=0)], 2, id="0 hosts count as 1"),
         pytest.param([a_gpu_group(suspend=True)], 0, id="suspended"),
         pytest.param(
             [a_gpu_group(replicas=1), a_gpu_group(replicas=5)],

@@ -49,10 +49,9 @@ def created(decision: GroupDecision) -> list[int]:
         ),
         pytest.param({"replicas": 3, "max_replicas": None}, 3, id="no limit"),
         pytest.param({"replicas": 2, "num_of_hosts": 4}, 8, id="times hosts"),
-        pytest.param({"replicas": 2, "num_of_hosts": 0}, 0, id="no hosts, no pods"),
-        pytest.param(
-            {"replicas": 2, "num_of_hosts": -1}, 0, id="a negative number of hosts is none"
-        ),
+        pytest.param({"replicas": 2, "num_of_hosts": 0}, 2, id="0 hosts count as 1"),
+        pytest.param({"replicas": 2, "num_of_hosts": None}, 2, id="hosts pruned by an older CRD"),
+        pytest.param({"replicas": 2, "num_of_hosts": -1}, 2, id="a negative number counts as 1"),
         pytest.param({"replicas": 3, "suspend": True}, 0, id="suspended"),
     ],
 )

@@ -300,6 +300,7 @@ def _step_advice(spec: Json) -> Iterator[Problem]:
 
 def _cluster_advice(config: Json, place: Place) -> Iterator[Problem]:
     version = str(config.get("rayVersion") or "")
+    yield from (((*place, "rayVersion"), text) for text in cluster_rules.old_version(version))
     for group, below in _groups(config, place):
         template: Json = group.get("template") or {}
         spec: Json = template.get("spec") or {}

@@ -67,8 +67,11 @@ def active_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
 
 
 def hosts(group: WorkerGroupSpec) -> int:
-    """Return the pods per replica; a negative number counts as none."""
-    return max(0, group.num_of_hosts)
+    """Return the pods per replica; absent, 0 or a negative number counts as 1.
+
+    The API server of an older CRD prunes the field: as 0 it would delete all workers of the group.
+    """
+    return max(1, group.num_of_hosts)
 
 
 def limits(group: WorkerGroupSpec) -> tuple[int, int]:

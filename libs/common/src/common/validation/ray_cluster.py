@@ -26,6 +26,8 @@ NO_CERT_MANAGER: Final = "tlsOptions requires cert-manager, but cert-manager is 
 CERT_MANAGER_REMEDY: Final = "install cert-manager, or remove tlsOptions"
 START_COMMAND_ENV: Final = "KUBERAY_GEN_AUTOSCALER_START_CMD"
 _PRIORITY_SINCE: Final = (2, 56)
+_TESTED_SINCE: Final = (2, 9)
+"""Older versions of Ray lack the REST API and the proxy health that upgrades of Serve rely on."""
 _RESOURCE_PARAMS: Final = ("num-cpus", "num-gpus", "memory", "resources")
 
 
@@ -191,13 +193,27 @@ def of_autoscaling(cluster: RayCluster, gates: Gates) -> Iterator[str]:
 
 
 def warnings(cluster: RayCluster) -> Iterator[str]:
-    """Yield what is allowed and unwise: the warning of §4.3, and names of groups that come again."""
+    """Yield what is allowed and unwise: the warning of §4.3, and three that KubeRay does not give."""
+    yield from old_version(cluster.spec.ray_version)
     groups = _restarting_groups(cluster)
     if groups and traits.is_autoscaling(cluster) and traits.autoscaler_version(cluster) == "v1":
         yield f"restartPolicy for worker groups [{', '.join(groups)}] should be Never or unset when using autoscaler V1"
     for name, times in Counter(each.group_name for each in traits.worker_groups(cluster)).items():
         if times > 1:
             yield f"{times} worker groups are called {name!r}: only the first one has pods; give the others names of their own"
+    for group in traits.worker_groups(cluster):
+        if group.num_of_hosts < 0:
+            yield f"worker group {group.group_name} has numOfHosts {group.num_of_hosts}: it counts as 1"
+
+
+def old_version(text: str) -> Iterator[str]:
+    """Yield a warning for a version of Ray that upgrades of Serve do not work with."""
+    try:
+        is_old = bool(text) and traits.parse_version(text) < _TESTED_SINCE
+    except traits.VersionError:
+        return
+    if is_old:
+        yield f"rayVersion {text} is older than 2.9, the oldest that is tested: use Ray 2.9.0 or later"
 
 
 def _restarting_groups(cluster: RayCluster) -> list[str]:

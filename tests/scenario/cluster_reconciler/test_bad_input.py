@@ -283,7 +283,7 @@ async def test_a_stale_finalizer_of_embedded_storage_goes_without_a_job() -> Non
 
 
 @pytest.mark.acceptance("raycluster", 38)
-async def test_an_invalid_spec_blocks_a_fault_tolerant_cluster_until_it_is_corrected() -> None:
+async def test_an_invalid_spec_holds_a_fault_tolerant_cluster_until_it_is_corrected() -> None:
     options: dict[str, Any] = {"gcs_fault_tolerance_options": {"redisAddress": "redis:6379"}}
     harness = await a_running_harness(a_ray_cluster(**options))
     broken = harness.kube.objects["RayCluster", "ns", "c"]
@@ -293,12 +293,13 @@ async def test_an_invalid_spec_blocks_a_fault_tolerant_cluster_until_it_is_corre
         broken | {"spec": good | {"workerGroupSpecs": [a_group(min_replicas=5, max_replicas=1)]}},
     )
     await harness.app.observer.kube.delete(RAY_CLUSTER, "ns", "c")
-    await harness.pass_time(1000)
+    await harness.pass_time(299)
     assert ("RayCluster", "ns", "c") in harness.kube.objects
-    assert "InvalidRayClusterSpec" in harness.reasons()
+    assert "RedisCleanupBlocked" in harness.reasons()
+    assert harness.names() == []
     harness.kube.put(RAY_CLUSTER, harness.kube.objects["RayCluster", "ns", "c"] | {"spec": good})
     await harness.settle()
-    assert harness.names() == []
+    assert "CreatedRedisCleanupJob" in harness.reasons()
 
 
 @pytest.mark.acceptance("raycluster", 45)

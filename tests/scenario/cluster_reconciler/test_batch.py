@@ -11,6 +11,7 @@ from common import errors, labels
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, Gate
+from common.kube.resources import Resource
 from scenario.cluster_reconciler.harness import Harness
 from support.builders.ray_cluster import a_container, a_group, a_ray_cluster, a_template
 
@@ -79,6 +80,49 @@ async def test_case_116_volcanos_numbers_follow_an_edit_of_a_suspended_cluster()
         harness.apply(a_cluster(replicas=replicas, suspend=suspend))
         await harness.settle()
     assert pod_group(harness, "ray-c-pg")["spec"]["minMember"] == 6
+
+
+@pytest.mark.parametrize(
+    ("config", "kinds"),
+    [
+        (with_scheduler("volcano"), [batch.VOLCANO_POD_GROUP]),
+        (with_scheduler("scheduler-plugins"), [batch.PLUGINS_POD_GROUP]),
+        (WORKLOAD_AWARE, [POD_GROUP, WORKLOAD]),
+    ],
+    ids=["volcano", "scheduler-plugins", "Kubernetes"],
+)
+@pytest.mark.parametrize(
+    "broken", [{}, {"upgrade_strategy": {"type": "Sideways"}}], ids=["valid", "invalid"]
+)
+async def test_a_suspended_cluster_gives_the_room_of_its_gang_back(
+    config: Config, kinds: list[Resource], broken: dict[str, Any]
+) -> None:
+    harness = await a_harness(a_cluster(labels=GANG), config)
+    harness.kube.graceful_pods = True
+    harness.apply(a_cluster(labels=GANG, suspend=True, **broken))
+    await harness.settle()
+    assert all(harness.kube.all(kind, "ns") for kind in kinds)
+    assert harness.names()
+    harness.finish_deletions()
+    await harness.settle()
+    for _ in kinds:
+        await harness.reconcile()
+    assert not any(harness.kube.all(kind, "ns") for kind in kinds)
+    assert harness.conditions()["RayClusterSuspended"][0] == "True"
+    harness.apply(a_cluster(labels=GANG, suspend=False))
+    await harness.settle()
+    assert all(harness.kube.all(kind, "ns") for kind in kinds)
+    assert len(harness.names()) == 4
+
+
+async def test_a_suspended_cluster_leaves_another_owners_pod_group_alone() -> None:
+    harness = Harness(with_scheduler("volcano"))
+    meta = {"name": "ray-c-pg", "namespace": "ns"}
+    harness.kube.put(batch.VOLCANO_POD_GROUP, {"metadata": meta, "spec": {"minMember": 1}})
+    harness.apply(a_cluster(suspend=True))
+    await harness.settle()
+    assert harness.conditions()["RayClusterSuspended"][0] == "True"
+    assert harness.kube.all(batch.VOLCANO_POD_GROUP, "ns")
 
 
 async def test_a_job_of_ray_has_its_own_pod_group_so_the_labels_of_its_cluster_are_not_read() -> (

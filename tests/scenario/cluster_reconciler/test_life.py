@@ -1,6 +1,7 @@
 """A RayCluster's life on fakes, as a user follows it (spec raycluster §25, cases 19-28, 43-84, 111-114)."""
 
 import copy
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -115,6 +116,78 @@ async def test_of_two_groups_with_one_name_the_first_has_pods_and_a_warning_name
         "InvalidRayClusterSpec",
         f"RayCluster spec warning ns/c: {warning}",
     ) in harness.kube.events()
+
+
+def _of_another_owner(harness: Harness) -> None:
+    service = harness.kube.objects["Service", "ns", "c-head-svc"]
+    harness.kube.put(SERVICE, service | {"metadata": service["metadata"] | {"name": "second"}})
+
+
+def _nothing(_: Harness) -> None:
+    """Leave all as it is."""
+
+
+@pytest.mark.parametrize(
+    ("broken", "change"),
+    [
+        pytest.param({"workerGroupSpecs": 7}, _nothing, id="the spec cannot be read"),
+        pytest.param(
+            {"workerGroupSpecs": [a_group(min_replicas=5, max_replicas=1)]},
+            _nothing,
+            id="the spec breaks a rule",
+        ),
+        pytest.param(
+            {"upgradeStrategy": {"type": "Sideways"}}, _nothing, id="the strategy is invalid"
+        ),
+        pytest.param(
+            {"tlsOptions": {"enabled": True}}, _nothing, id="the gate of mutual TLS is off"
+        ),
+        pytest.param({}, _of_another_owner, id="two head Services"),
+        pytest.param(
+            {
+                "enableInTreeAutoscaling": True,
+                "headGroupSpec": a_head(template=a_template(service_account_name="none")),
+            },
+            _nothing,
+            id="no ServiceAccount",
+        ),
+    ],
+)
+async def test_a_cluster_is_suspended_whatever_else_is_wrong(
+    broken: Body, change: Callable[[Harness], None]
+) -> None:
+    harness = await a_running_harness()
+    change(harness)
+    body = harness.kube.objects["RayCluster", "ns", "c"]
+    harness.kube.put(RAY_CLUSTER, body | {"spec": body["spec"] | broken | {"suspend": True}})
+    await harness.settle()
+    for _ in range(4):
+        await harness.reconcile()
+    assert harness.names() == []
+    assert harness.conditions()["RayClusterSuspended"] == ("True", "RayClusterSuspended")
+    status = harness.cluster().status
+    assert (status.state, status.ready_worker_replicas) == ("suspended", 0)
+    seen = len(harness.kube.writes())
+    await harness.pass_time(300)
+    assert harness.kube.writes()[seen:] == []
+
+
+async def test_a_suspended_cluster_resumes_once_its_spec_is_corrected() -> None:
+    harness = await a_running_harness()
+    body = harness.kube.objects["RayCluster", "ns", "c"]
+    good, strategy = body["spec"], {"upgradeStrategy": {"type": "Sideways"}}
+    for spec in (good | strategy | {"suspend": True}, good | strategy | {"suspend": False}):
+        harness.kube.put(RAY_CLUSTER, body | {"spec": spec, "status": harness_status(harness)})
+        await harness.settle()
+    assert (harness.names(), harness.conditions()["RayClusterSuspended"][0]) == ([], "False")
+    harness.kube.put(RAY_CLUSTER, body | {"spec": good, "status": harness_status(harness)})
+    await harness.settle()
+    assert len(harness.names()) == 4
+
+
+def harness_status(harness: Harness) -> Body:
+    """Return the status as the API server holds it."""
+    return harness.kube.objects["RayCluster", "ns", "c"]["status"]
 
 
 async def test_workers_live_on_under_a_crd_that_prunes_the_number_of_hosts() -> None:

@@ -188,6 +188,7 @@ PARTS: Final = {
             Key("raybus.io/upgrade-receipt", _SERVICE, "JSON", "Result of the last upgrade ([the receipt](../traffic.md#the-receipt))."),
             Key("raybus.io/traffic-record", "HTTPRoute", "JSON", "Current weights and capacities, and the time of their last change."),
             Key("raybus.io/upgrade-policy-record", _CLUSTER, "JSON", "The UpgradePolicy that the upgrade to this cluster began with."),
+            Key("raybus.io/redis-storage-namespace", _CLUSTER, "any text", "Storage namespace of the last head of a deleted cluster, where the spec no longer names it."),
             Key("raybus.io/upgrade-from", _CLUSTER, "name", "The cluster that this one replaces, until the event of the upgrade's end is published."),
             Key("raybus.io/upgrade-so-far", _CLUSTER, "JSON", "Record of the upgrade that replaced this cluster."),
             Key("raybus.io/delete-after", _CLUSTER, "time", "Earliest deletion time of this unused cluster."),
@@ -246,11 +247,22 @@ PARTS: Final = {
         ),
     ),
     "Finalizers": (
-        "",
+        "While raybus runs, each of these goes within its limit, in every state of the object.",
         (
-            Key("ray.io/rayservice-finalizer", _SERVICE, "", "Clean up objects without owner references."),
-            Key("ray.io/gcs-ft-redis-cleanup-finalizer", _CLUSTER, "", "Clean up Redis first."),
-            Key("scheduling.k8s.io/podgroup-protection", "PodGroup", "", "Kubernetes' own; removed before the deletion of the PodGroup."),
+            Key(
+                "ray.io/rayservice-finalizer",
+                _SERVICE,
+                "until all its RayClusters are gone, and 30 s more for a user's HTTPRoute",
+                "Clean up objects without owner references.",
+            ),
+            Key(
+                "ray.io/gcs-ft-redis-cleanup-finalizer",
+                _CLUSTER,
+                f"{round(REDIS_TIMEOUT.total_seconds())} s after the deletion, or `ray.io/gcs-ft-deletion-timeout`",
+                "Clean up Redis first. It also goes when the clean-up is impossible or failed: then a Warning Event "
+                "(`ForceDeletedStuckCluster`, `RedisCleanupFailed`) names the storage namespace and the keys that are left.",
+            ),
+            Key("scheduling.k8s.io/podgroup-protection", "PodGroup", "at once", "Kubernetes' own; removed before the deletion of the PodGroup."),
         ),
     ),
 }  # fmt: skip

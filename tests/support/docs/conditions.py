@@ -158,7 +158,9 @@ WARNINGS: Final = {
     "GracefulDrainUnavailable": "Pods of this cluster cannot drain.",
     "LimitExceeded": "The cluster has more pods, groups or hosts than the operator allows; raybus creates and deletes none of its pods.",
     "AutoscalerServiceAccountNotFound": "The head names a missing ServiceAccount.",
-    "ForceDeletedStuckCluster": "raybus deleted the cluster before Redis was clean.",
+    "ForceDeletedStuckCluster": "raybus deleted the cluster before Redis was clean; the message names the keys that are left.",
+    "RedisCleanupFailed": "The Redis clean-up Job failed and raybus deleted the cluster; the message names the keys that are left.",
+    "RedisCleanupBlocked": "Redis of the deleted cluster cannot be cleaned; correct the field in the message before the time limit.",
 }
 """Events that may need an action; Events with the prefix `FailedTo` are Warnings too."""
 

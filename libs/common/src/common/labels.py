@@ -39,6 +39,8 @@ BY_OPERATOR: Final = {APP_NAME: KUBERAY, APP_CREATED_BY: KUBERAY_OPERATOR}
 # --- annotations -------------------------------------------------------------------------------------------------------
 FT_ENABLED: Final = "ray.io/ft-enabled"
 EXTERNAL_STORAGE_NAMESPACE: Final = "ray.io/external-storage-namespace"
+REDIS_STORAGE_NAMESPACE: Final = "raybus.io/redis-storage-namespace"
+"""On a RayCluster that is deleted: the storage namespace of its last head, if the spec has another."""
 GCS_FT_DELETION_TIMEOUT: Final = "ray.io/gcs-ft-deletion-timeout"
 OVERWRITE_CONTAINER_CMD: Final = "ray.io/overwrite-container-cmd"
 ENABLE_SERVE_SERVICE: Final = "ray.io/enable-serve-service"

@@ -12,7 +12,7 @@ import re2
 from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
 from cluster_reconciler.config import Config
-from cluster_reconciler.observed import Child, Observed
+from cluster_reconciler.observed import Child, Observed, Place
 from cluster_reconciler.resources import owner
 from cluster_reconciler.status import compute
 from common import feature_gates, labels, pod_json, quantity
@@ -61,6 +61,10 @@ class BatchScheduler(msgspec.Struct, frozen=True):
 
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:  # noqa: ARG002  (for others)
         """Return the scheduler's own objects, which are looked up at the API server."""
+        return ()
+
+    def places(self, cluster: RayCluster) -> tuple[Place, ...]:  # noqa: ARG002  (for others)
+        """Return where these objects are, in the order of their deletion; the spec is not read."""
         return ()
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
@@ -121,6 +125,10 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
 
     name: str = "scheduler-plugins-scheduler"
 
+    def places(self, cluster: RayCluster) -> tuple[Place, ...]:
+        """Return where the PodGroup is."""
+        return ((PLUGINS_POD_GROUP, cluster.metadata.name),)
+
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         """Return the PodGroup, which the cluster owns without controlling it."""
         if GANG not in cluster.metadata.labels:
@@ -154,6 +162,11 @@ class Volcano(BatchScheduler, frozen=True):
         (VOLCANO_QUEUE, VOLCANO_QUEUE),
         (PRIORITY_CLASS, PRIORITY_CLASS),
     )
+
+    def places(self, cluster: RayCluster) -> tuple[Place, ...]:
+        """Return where the PodGroup is; that of a RayJob is not ours."""
+        is_jobs = traits.creator_kind(cluster) == "RayJob"
+        return () if is_jobs else ((VOLCANO_POD_GROUP, volcano_name(cluster)),)
 
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         """Return the PodGroup; `submit` refuses a tier that is no number before it is made."""
@@ -241,6 +254,11 @@ def _numbers(cluster: RayCluster) -> Body:
 class WorkloadAware(BatchScheduler, frozen=True):
     """Kubernetes' own scheduler of gangs."""
 
+    def places(self, cluster: RayCluster) -> tuple[Place, ...]:
+        """Return where PodGroup and Workload are."""
+        name = cluster.metadata.name
+        return (POD_GROUP, f"{name}-{TEMPLATE}"), (WORKLOAD, name)
+
     def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
         """Return Workload and PodGroup, also of a cluster that should have none."""
         count, name = {"minCount": compute.desired_workers(cluster) + 1}, cluster.metadata.name
@@ -271,17 +289,8 @@ class WorkloadAware(BatchScheduler, frozen=True):
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
         """Bring both objects a step nearer to what they should be: what does not fit is deleted, and what is absent is made."""
         cluster, dependent = observed.cluster, observed.found.get(POD_GROUP)
-        if not is_gang(cluster):  # our PodGroup goes, then our Workload; those of other owners stay
-            for resource in (POD_GROUP, WORKLOAD):
-                if (have := observed.found.get(resource)) is not None and owner.controls(
-                    cluster, have
-                ):
-                    return _delete(
-                        resource,
-                        have,
-                        waits_for=f"waiting for {_named(resource, have)} to finish deleting",
-                    )
-            return Continue()
+        if not is_gang(cluster):
+            return withdraw(observed) or Continue()
         for resource in (WORKLOAD, POD_GROUP):
             if (have := observed.found.get(resource)) is None:
                 continue
@@ -332,6 +341,32 @@ def _fits(cluster: RayCluster, resource: Resource, have: Body) -> bool:
     ]
     count = compute.desired_workers(cluster) + 1
     return [(name, gang.get("minCount")) for name, gang in gangs] == [(TEMPLATE, count)]
+
+
+def looked_up(observed: Observed) -> tuple[Child, ...]:
+    """Return the scheduler's objects to look up; those of a suspended cluster go after its pods."""
+    cluster, own = observed.cluster, scheduler(observed.config)
+    if not observed.is_to_be_suspended:
+        return own.looked_up(cluster) if observed.is_valid else ()
+    if observed.pods:
+        return ()
+    return tuple(
+        Child(resource=resource, body={"metadata": {"name": name}}, wanted={"isSuspended": True})
+        for resource, name in own.places(cluster)
+    )
+
+
+def withdraw(observed: Observed) -> ClusterPlan | None:
+    """Return the plan that deletes our first object of the scheduler; others' objects stay.
+
+    An object of a cluster without pods would keep its room reserved.
+    """
+    cluster = observed.cluster
+    for resource, _ in scheduler(observed.config).places(cluster):
+        if (have := observed.found.get(resource)) is not None and owner.owns(cluster, have):
+            waits_for = f"waiting for {_named(resource, have)} to finish deleting"
+            return _delete(resource, have, waits_for=waits_for)
+    return None
 
 
 def _delete(resource: Resource, have: Body, *, waits_for: str) -> ClusterPlan:

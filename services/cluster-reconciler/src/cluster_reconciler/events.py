@@ -144,8 +144,20 @@ NO_SERVE_PORT: Final = EventSpec("FailedToCreateService", "{problem}", "Create")
 POD_GROUP_FAILED: Final = EventSpec("FailedToCreatePodGroup", "{problem}, ", "Create")
 FORCE_DELETED: Final = EventSpec(
     "ForceDeletedStuckCluster",
-    "Force-removed GCS FT finalizer after {waited} due to Redis cleanup timeout; "
-    'Redis storage namespace "{storage}" may need manual cleanup',
+    "Force-removed GCS FT finalizer after {waited} due to {problem}; "
+    "{left} may need manual cleanup: delete these keys",
+    "Cleanup",
+)
+CLEANUP_FAILED: Final = EventSpec(
+    "RedisCleanupFailed",
+    "Redis cleanup Job {child} failed and RayCluster {cluster} is deleted all the same; "
+    "{left} needs manual cleanup: delete these keys",
+    "Cleanup",
+)
+CLEANUP_BLOCKED: Final = EventSpec(
+    "RedisCleanupBlocked",
+    "Redis cannot be cleaned for the deleted RayCluster {cluster}: {problem}; correct it within "
+    "{limit} of the deletion, or delete by hand {left}",
     "Cleanup",
 )
 

@@ -8,7 +8,7 @@ that is not brand-new, because the state may be old just after a start (design r
 import base64
 import itertools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -110,13 +110,24 @@ class Observer:
         if cluster is None:
             self._drop(key)
             return None
-        observed = Observed(cluster=cluster, config=self.config, now=now)
-        if (
-            cluster.metadata.deletion_timestamp is not None
-            or refusals.find(cluster, self.config) is not None
-        ):
+        is_valid = refusals.find(cluster, self.config) is None
+        observed = Observed(cluster=cluster, config=self.config, now=now, is_valid=is_valid)
+        if cluster.metadata.deletion_timestamp is not None or refusals.manager(cluster):
             return self.from_state(observed)
-        observed = self.from_state(await self._look_up(observed))
+        if observed.is_to_be_suspended:
+            observed = self.from_state(observed)
+        if not is_valid:
+            return self.from_state(await self._look_up(observed, batch.looked_up(observed)))
+        token = base64.b64encode(secrets.token_bytes(32)).decode()
+        own = children.looked_up(cluster, self.config, token=token)
+        observed = await self._look_up(observed, (*own, *batch.looked_up(observed)))
+        observed = self.from_state(
+            msgspec.structs.replace(
+                observed,
+                network_policies=await self._listed_policies(observed),
+                budgets=await self._listed_budgets(observed),
+            )
+        )
         return await self._with_pki(observed) if traits.has_tls(cluster) else observed
 
     def from_state(self, observed: Observed) -> Observed:
@@ -200,13 +211,12 @@ class Observer:
             self.cache.put(pod)
         self.memory_of(cluster).has_listed_pods = True
 
-    async def _look_up(self, observed: Observed) -> Observed:
-        """Add the children that the state stream does not carry and that were not observed lately."""
+    async def _look_up(self, observed: Observed, wanted: Iterable[Child]) -> Observed:
+        """Add those of the wanted children that the state stream does not carry and that were not observed lately."""
         cluster, memory, now = observed.cluster, self.memory_of(observed.cluster), observed.now
         found, absent = dict[Resource, Body](), dict[Resource, Child]()
-        predecessors, token = list[Place](), base64.b64encode(secrets.token_bytes(32)).decode()
-        own = children.looked_up(cluster, self.config, token=token)
-        for child in (*own, *batch.scheduler(self.config).looked_up(cluster)):
+        predecessors = list[Place]()
+        for child in wanted:
             resource, name = child.place
             if memory.trusts(child.place, child.wanted, now=now):
                 continue
@@ -223,12 +233,7 @@ class Observer:
             memory.children[child.place] = child.wanted, now
             found[resource] = body
         return msgspec.structs.replace(
-            observed,
-            absent=absent,
-            found=found,
-            predecessors=tuple(predecessors),
-            network_policies=await self._listed_policies(observed),
-            budgets=await self._listed_budgets(observed),
+            observed, absent=absent, found=found, predecessors=tuple(predecessors)
         )
 
     async def _listed_budgets(self, observed: Observed) -> Bodies | None:

@@ -13,6 +13,7 @@ from common import conditions, labels
 from common.api.core import Job, Pod, Service
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
+from common.feature_gates import Gate
 from common.kube.resources import Resource
 from common.ray import cluster_traits as traits
 from common.runtime.actions import Create, IfExists
@@ -63,6 +64,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cluster: RayCluster
     config: Config
     now: datetime
+    is_valid: bool = True
+    """Whether the spec breaks no rule: of an invalid one only `RayCluster.intent` is read."""
     pods: tuple[Pod, ...] = ()
     """All pods of the cluster that have a Ray node type, by name."""
     head_services: tuple[Service, ...] = ()
@@ -131,6 +134,18 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
         """Return whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""
         return any(pod.metadata.uid in self.awaited for pod in pods)
+
+    @property
+    def is_to_be_suspended(self) -> bool:
+        """Return whether the cluster is suspended, is about to be, or has not resumed yet.
+
+        It is not while its conditions contradict each other, which validation refuses.
+        """
+        states = (ConditionType.SUSPENDING, ConditionType.SUSPENDED)
+        held = sum(map(self.holds, states))
+        has_conditions = Gate.STATUS_CONDITIONS in self.config.gates
+        is_wanted = self.cluster.intent.suspend is True
+        return held < len(states) and (is_wanted or (has_conditions and held > 0))
 
     def holds(self, kind: ConditionType) -> bool:
         """Return whether a condition of the status is True."""

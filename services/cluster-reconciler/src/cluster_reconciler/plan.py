@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from cluster_reconciler import batch, children, events, pki, redis_cleanup, refusals
-from cluster_reconciler.actions import ClusterPlan, Continue, CreateWorker, step
+from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, CreateWorker, step
 from cluster_reconciler.observed import Observed, described, irrecoverable
 from cluster_reconciler.pods import all_pods, workers
 from cluster_reconciler.reasons import ConditionType, Failure, ReplicaFailure
@@ -61,9 +61,18 @@ def make_plan(observed: Observed, now: datetime) -> ClusterPlan:
     )
 
 
+def _leave_to_its_manager(observed: Observed) -> Continue | ClusterPlan:
+    """Do nothing for a cluster that another controller manages."""
+    return NOTHING if refusals.manager(observed.cluster) else Continue()
+
+
 def _validate(observed: Observed) -> Continue | ClusterPlan:
-    """Refuse what is not ours or not valid."""
-    return refusals.find(observed.cluster, observed.config) or Continue()
+    """Refuse what is not valid; suspension goes on all the same, for it needs nothing of the spec."""
+    found = refusals.find(observed.cluster, observed.config)
+    if found is None or not observed.is_to_be_suspended:
+        return found or Continue()
+    actions = (*found.actions, *_stay_suspended(observed).actions)
+    return msgspec.structs.replace(found, actions=actions, writes_status=True)
 
 
 def _warn(observed: Observed) -> Continue:
@@ -78,6 +87,14 @@ def _warn(observed: Observed) -> Continue:
     ):
         found.append(EmitEvent(event=events.NO_DRAIN.about(cluster, problem=problem)))
     return Continue(actions=step(*found, is_side=True))
+
+
+def _stay_suspended(observed: Observed) -> Continue | ClusterPlan:
+    """Make no pod of a suspended cluster, and take its gang back once it has no pods."""
+    if not observed.is_to_be_suspended:
+        return Continue()
+    withdrawn = None if observed.pods else batch.withdraw(observed)
+    return withdrawn or ClusterPlan(note="suspended: pods are left alone")
 
 
 def _hold_back(observed: Observed) -> Continue | ClusterPlan:
@@ -185,13 +202,16 @@ def _workers(observed: Observed) -> ClusterPlan:
 
 
 PHASES: Final[tuple[Phase, ...]] = (
+    redis_cleanup.finish,
+    _leave_to_its_manager,
+    all_pods.suspend,
     _validate,
     pki.require,
-    redis_cleanup.finalize,
+    redis_cleanup.protect,
     _warn,
     children.create,
     pki.maintain,
-    all_pods.suspend,
+    _stay_suspended,
     _hold_back,
     all_pods.recreate,
     _submit_to_batch_scheduler,

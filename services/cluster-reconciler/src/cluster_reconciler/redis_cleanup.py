@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 import re2
 
-from cluster_reconciler import events
+from cluster_reconciler import events, refusals
 from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, step
 from cluster_reconciler.observed import Observed, is_terminating
-from cluster_reconciler.resources import head_pod
+from cluster_reconciler.resources import gcs_fault_tolerance, head_pod
 from common import durations, labels
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import JOB, POD
@@ -21,8 +21,10 @@ from common.ray import cluster_traits as traits
 from common.runtime.actions import (
     SILENT,
     ActionEvents,
+    Annotate,
     Create,
     DeleteCollection,
+    EmitEvent,
     IfExists,
     Parallel,
     SetFinalizers,
@@ -33,30 +35,57 @@ _NUMBER: Final = re2.compile(r"[0-9]{1,18}")
 """As Go reads it."""
 _LONGEST: Final = 10**9
 """Seconds that a clock can count on from now; more is for ever."""
-_FINISHED: Final = frozenset({"Complete", "Failed", "FailureTarget"})
+_FAILED: Final = frozenset({"Failed", "FailureTarget"})
+OFF: Final = "ENABLE_GCS_FT_REDIS_CLEANUP is false"
 
 
-def finalize(observed: Observed) -> Continue | ClusterPlan:
-    """Do what the finalizer asks for, and leave a deleted cluster to the garbage collector."""
-    cluster, meta = observed.cluster, observed.cluster.metadata
-    is_held, is_embedded = (
-        labels.GCS_FT_FINALIZER in meta.finalizers,
-        traits.has_embedded_storage(cluster),
-    )
-    cleans_up = (
-        traits.is_fault_tolerant(cluster) and not is_embedded and observed.config.cleans_up_redis
-    )
-    if meta.deletion_timestamp is not None:
-        if is_held and is_embedded:
-            return _release(cluster, "the embedded store needs no cleaning")
-        return _clean_up(observed, meta.deletion_timestamp) if cleans_up else NOTHING
-    if is_held or not cleans_up:
+def protect(observed: Observed) -> Continue | ClusterPlan:
+    """Put the finalizer on a cluster with keys in Redis, before it has any pod."""
+    meta = observed.cluster.metadata
+    if labels.GCS_FT_FINALIZER in meta.finalizers or _obstacle(observed):
         return Continue()
     action = SetFinalizers(finalizers=(*meta.finalizers, labels.GCS_FT_FINALIZER))
     note = "the finalizer comes first"
     return msgspec.structs.replace(
         NOTHING, actions=step(action), requeue_at=observed.now, note=note
     )
+
+
+def finish(observed: Observed) -> Continue | ClusterPlan:
+    """Do what the finalizer of a deleted cluster asks for, and let the cluster go in every state.
+
+    Pods go first. Redis is cleaned while the spec permits that; when the time is over, or the Job has
+    failed, an Event names the keys that are left.
+    """
+    cluster, deleted_at = observed.cluster, observed.cluster.metadata.deletion_timestamp
+    if deleted_at is None:
+        return Continue()
+    obstacle = _obstacle(observed)
+    if labels.GCS_FT_FINALIZER not in cluster.metadata.finalizers and obstacle:
+        return NOTHING
+    if observed.is_valid and traits.has_embedded_storage(cluster):
+        return _release(cluster, "the embedded store needs no cleaning")
+    ends_at = deleted_at + timeout(cluster)
+    if observed.now >= ends_at:
+        return _give_up(observed, obstacle, waited=observed.now - deleted_at)
+    if refusals.manager(cluster):
+        return msgspec.structs.replace(NOTHING, requeue_at=ends_at, note=obstacle)
+    return _clean_up(observed, obstacle, ends_at)
+
+
+def _obstacle(observed: Observed) -> str:
+    """Return why Redis is not cleaned, or need not be; empty when the clean-up Job can be made."""
+    cluster, config = observed.cluster, observed.config
+    if manager := refusals.manager(cluster):
+        return f"spec.managedBy names {manager}"
+    if not config.cleans_up_redis:
+        return OFF
+    if not observed.is_valid:
+        found = refusals.violation(cluster, config)
+        return f"the spec is invalid: {found[1]}" if found else "its name is invalid"
+    if not traits.is_fault_tolerant(cluster) or traits.has_embedded_storage(cluster):
+        return "the spec has no gcsFaultToleranceOptions for Redis"
+    return ""
 
 
 def timeout(cluster: RayCluster) -> timedelta:
@@ -66,33 +95,87 @@ def timeout(cluster: RayCluster) -> timedelta:
     return timedelta(seconds=min(seconds, _LONGEST)) if seconds > 0 else DEFAULT_TIMEOUT
 
 
-def _clean_up(observed: Observed, deleted_at: datetime) -> ClusterPlan:
-    cluster, now, removals = observed.cluster, observed.now, list[Parallel]()
-    ends_at = deleted_at + timeout(cluster)
+def _clean_up(observed: Observed, obstacle: str, ends_at: datetime) -> ClusterPlan:
+    cluster, actions = observed.cluster, [*_recorded(observed)]
     for node_type, pods in ((labels.HEAD, observed.heads), (labels.WORKER, observed.workers)):
         if not all(map(is_terminating, pods)):
             selector = {labels.CLUSTER: cluster.metadata.name, labels.NODE_TYPE: node_type}
-            removals += step(DeleteCollection(resource=POD, selector=selector))
-    waiting = ClusterPlan(actions=tuple(removals), writes_status=False, requeue_at=ends_at)
-    if observed.heads:  # its end is an event, and no time limit changes anything before
-        return msgspec.structs.replace(waiting, requeue_at=None, note="waiting for the head to go")
-    if now >= ends_at:
-        storage = cluster.metadata.annotations.get(labels.EXTERNAL_STORAGE_NAMESPACE, "")
-        event = events.FORCE_DELETED.about(
-            cluster, waited=durations.text(now - deleted_at), storage=storage
+            actions += step(DeleteCollection(resource=POD, selector=selector))
+    if obstacle and obstacle != OFF:
+        blocked = events.CLEANUP_BLOCKED.about(
+            cluster, problem=obstacle, left=_left(observed), limit=durations.text(timeout(cluster))
         )
-        return _release(cluster, "cleaning took too long", ActionEvents(success=event))
+        actions += step(EmitEvent(event=blocked), is_side=True)
+    waiting = ClusterPlan(actions=tuple(actions), writes_status=False, requeue_at=ends_at)
+    if observed.heads:
+        return msgspec.structs.replace(waiting, note="waiting for the head to go")
+    if obstacle == OFF:
+        return _give_up(observed, obstacle, waited=timedelta())
+    if obstacle:
+        return msgspec.structs.replace(waiting, note=obstacle)
+    return _run_job(observed, waiting)
+
+
+def _run_job(observed: Observed, waiting: ClusterPlan) -> ClusterPlan:
+    cluster = observed.cluster
     if observed.cleanup_jobs:
-        reached = observed.cleanup_jobs[0].status.conditions
-        if any(each.type in _FINISHED and each.status == "True" for each in reached):
+        ended = {
+            each.type
+            for each in observed.cleanup_jobs[0].status.conditions
+            if each.status == "True"
+        }
+        if ended & _FAILED:
+            name = observed.cleanup_jobs[0].metadata.name
+            event = events.CLEANUP_FAILED.about(cluster, name, left=_left(observed))
+            return _release(cluster, "the cleanup Job has failed", ActionEvents(success=event))
+        if "Complete" in ended:
             return _release(cluster, "the cleanup Job has finished")
         return msgspec.structs.replace(waiting, note="waiting for the cleanup Job")
     body = head_pod.build_cleanup_job(cluster, observed.config)
     report = events.CREATED_CLEANUP_JOB.about(cluster, body["metadata"]["name"])
-    removals += step(Create(resource=JOB, body=body, events=report, if_exists=IfExists.NEED_OWN))
+    create = Create(resource=JOB, body=body, events=report, if_exists=IfExists.NEED_OWN)
     return msgspec.structs.replace(
-        waiting, actions=tuple(removals), note="the head is gone: cleaning Redis"
+        waiting,
+        actions=(*waiting.actions, *step(create)),
+        note="the head is gone: cleaning Redis",
     )
+
+
+def _recorded(observed: Observed) -> tuple[Parallel, ...]:
+    """Return the step that keeps the storage namespace of a head which is about to go.
+
+    The spec may name another one by now, or none; nothing else would remember it.
+    """
+    if _storage(observed) == gcs_fault_tolerance.storage_namespace(observed.cluster):
+        return ()
+    return step(Annotate(name=labels.REDIS_STORAGE_NAMESPACE, value=_storage(observed)))
+
+
+def _storage(observed: Observed) -> str:
+    """Return the storage namespace in Redis: that of the head while there is one."""
+    annotations = (head.metadata.annotations for head in observed.heads)
+    of_heads = (each.get(labels.EXTERNAL_STORAGE_NAMESPACE, "") for each in annotations)
+    return next(filter(None, of_heads), "") or gcs_fault_tolerance.storage_namespace(
+        observed.cluster
+    )
+
+
+def _left(observed: Observed) -> str:
+    """Return the Redis keys that a user has to delete by hand."""
+    storage = _storage(observed)
+    return f'Redis storage namespace "{storage}" (keys that begin with "RAY{storage}@")'
+
+
+def _give_up(observed: Observed, obstacle: str, *, waited: timedelta) -> ClusterPlan:
+    """Let the cluster go although Redis is not clean."""
+    problem = obstacle or "Redis cleanup timeout"
+    if observed.heads:
+        head = observed.heads[0].metadata.name
+        problem += f", and head Pod {head} is still there: end it before you clean up"
+    event = events.FORCE_DELETED.about(
+        observed.cluster, waited=durations.text(waited), problem=problem, left=_left(observed)
+    )
+    return _release(observed.cluster, problem, ActionEvents(success=event))
 
 
 def _release(cluster: RayCluster, note: str, report: ActionEvents = SILENT) -> ClusterPlan:

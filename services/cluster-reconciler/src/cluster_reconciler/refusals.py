@@ -20,33 +20,38 @@ from common.validation import ray_cluster as cluster_rules
 
 def find(cluster: RayCluster, config: Config) -> ClusterPlan | None:
     """Return the plan that reports the first reason to do nothing, None without a reason."""
-    try:
-        managed_by = cluster.spec.managed_by or ""
-    except msgspec.ValidationError:
-        managed_by = ""  # the rules on the spec report what is wrong
-    if managed_by not in {"", labels.MANAGED_BY_US}:
+    if manager(cluster):
         return NOTHING
     if problem := cluster_rules.metadata(cluster):
         event = events.INVALID_METADATA.about(cluster, what="metadata", problem=problem)
         return _report(
             EmitEvent(event=event), failure=Failure(ReplicaFailure.INVALID_METADATA, problem)
         )
-    try:
-        problem = cluster_rules.spec(cluster, config.gates)
-    except msgspec.ValidationError as fault:
-        problem = f"{fault}; correct the field"
-    if problem is not None:
+    if (found := violation(cluster, config)) is not None:
+        what, problem = found
         return _report(
-            EmitEvent(event=events.INVALID_SPEC.about(cluster, what="spec", problem=problem))
-        )
-    if problem := cluster_rules.upgrade_options(cluster):
-        return _report(
-            EmitEvent(
-                event=events.INVALID_SPEC.about(cluster, what="UpgradeStrategy", problem=problem)
-            )
+            EmitEvent(event=events.INVALID_SPEC.about(cluster, what=what, problem=problem))
         )
     if problem := cluster_rules.status(cluster):  # a retry may help without a change
         return _report(Refuse(event=events.INVALID_STATUS.about(cluster, problem=problem)))
+    return None
+
+
+def manager(cluster: RayCluster) -> str:
+    """Return the controller that `spec.managedBy` names; empty when it is ours."""
+    named = cluster.intent.managed_by or ""
+    return "" if named == labels.MANAGED_BY_US else named
+
+
+def violation(cluster: RayCluster, config: Config) -> tuple[str, str] | None:
+    """Return which part of the spec breaks a rule, and how."""
+    try:
+        if (problem := cluster_rules.spec(cluster, config.gates)) is not None:
+            return "spec", problem
+    except msgspec.ValidationError as fault:
+        return "spec", f"{fault}; correct the field"
+    if problem := cluster_rules.upgrade_options(cluster):
+        return "UpgradeStrategy", problem
     return None
 
 

@@ -218,6 +218,13 @@ class RayClusterSpec(ApiStruct, frozen=True, kw_only=True):
     worker_group_specs: list[WorkerGroupSpec] | None = None
 
 
+class Intent(ApiStruct, frozen=True, kw_only=True):
+    """Fields of a spec that count although another field of it is invalid."""
+
+    suspend: bool | None = None
+    managed_by: str | None = None
+
+
 class HeadInfo(ApiStruct, frozen=True, kw_only=True):
     """Where the head is."""
 
@@ -272,6 +279,14 @@ class RayCluster(RayObject, frozen=True, kw_only=True, rename="camel", dict=True
     def spec(self) -> RayClusterSpec:
         """The typed view of the spec; raises msgspec.ValidationError, which names the field."""
         return msgspec.json.decode(self.spec_json, type=RayClusterSpec, strict=False)
+
+    @cached_property
+    def intent(self) -> Intent:
+        """Suspension and manager, which are read without the rest of the spec."""
+        try:
+            return msgspec.json.decode(self.spec_json, type=Intent, strict=False)
+        except msgspec.ValidationError:
+            return Intent()
 
 
 def decode(obj: bytes | str | Mapping[str, Any]) -> RayCluster:

@@ -21,12 +21,12 @@ from common.runtime.actions import DeleteCollection, Patch
 
 
 def suspend(observed: Observed) -> Continue | ClusterPlan:
-    """Delete all pods of a cluster that is to be suspended; do nothing for a suspended one."""
+    """Delete all pods of a cluster that is to be suspended, also while its spec is invalid."""
+    if not observed.is_to_be_suspended:
+        return Continue()
     has_conditions = Gate.STATUS_CONDITIONS in observed.config.gates
     is_suspending = has_conditions and observed.holds(ConditionType.SUSPENDING)
     is_suspended = has_conditions and observed.holds(ConditionType.SUSPENDED)
-    if not (observed.cluster.spec.suspend is True or is_suspending or is_suspended):
-        return Continue()
     owners = (
         each for pod in observed.pods for each in pod.metadata.owner_references if each.controller
     )
@@ -34,7 +34,7 @@ def suspend(observed: Observed) -> Continue | ClusterPlan:
     may_delete = is_suspending or not has_conditions or is_late
     if may_delete and not all(map(is_terminating, observed.pods)):
         return _delete(observed.cluster, "Pods", "suspension", note="suspending: all pods go")
-    return ClusterPlan(note="suspended: pods are left alone")
+    return Continue()
 
 
 def recreate(observed: Observed) -> Continue | ClusterPlan:

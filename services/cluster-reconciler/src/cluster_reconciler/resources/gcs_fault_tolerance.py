@@ -3,7 +3,7 @@
 Behaviour: spec raycluster §8.7, §11.13, §12.6; acceptance cases 35, 39-42, 105.
 """
 
-from typing import Final
+from typing import Final, cast
 
 from cluster_reconciler.resources import owner
 from common import labels, pod_json, quantity
@@ -54,10 +54,7 @@ def configure_head(pod: Body, cluster: RayCluster) -> None:
         }
         pod_json.ensure_list(pod["spec"], "volumes").append(volume)
         return
-    options = cluster.spec.gcs_fault_tolerance_options
-    namespace = (
-        options.external_storage_namespace if options else ""
-    ) or cluster.metadata.annotations.get(labels.EXTERNAL_STORAGE_NAMESPACE, cluster.metadata.uid)
+    options, namespace = cluster.spec.gcs_fault_tolerance_options, storage_namespace(cluster)
     annotations[labels.EXTERNAL_STORAGE_NAMESPACE] = namespace
     pod_json.add_missing_env(container, literal("RAY_external_storage_namespace", namespace))
     if options is not None:
@@ -72,6 +69,24 @@ def configure_head(pod: Body, cluster: RayCluster) -> None:
         password := traits.start_params(cluster.spec.head_group_spec).get("redis-password")
     ) is not None:
         pod_json.add_missing_env(container, literal("REDIS_PASSWORD", password))
+
+
+def storage_namespace(cluster: RayCluster) -> str:
+    """Return what the cluster's keys in Redis begin with, after `RAY`; no valid spec is needed."""
+    annotations, options = (
+        cluster.metadata.annotations,
+        cluster.raw_spec.get("gcsFaultToleranceOptions"),
+    )
+    if cluster.metadata.deletion_timestamp is not None and (
+        recorded := annotations.get(labels.REDIS_STORAGE_NAMESPACE)
+    ):
+        return recorded
+    own = (
+        cast("Body", options).get("externalStorageNamespace") if isinstance(options, dict) else None
+    )
+    return (own if isinstance(own, str) else "") or annotations.get(
+        labels.EXTERNAL_STORAGE_NAMESPACE, cluster.metadata.uid
+    )
 
 
 def claim_name(cluster: RayCluster) -> str:

@@ -29,6 +29,12 @@ def controls(cluster: RayCluster, body: Body) -> bool:
     return found is not None and found["uid"] == cluster.metadata.uid
 
 
+def owns(cluster: RayCluster, body: Body) -> bool:
+    """Return whether a child as read goes with this very cluster, controlled by it or not."""
+    references = pod_json.bodies(pod_json.body(body, "metadata"), "ownerReferences")
+    return any(each.get("uid") == cluster.metadata.uid for each in references)
+
+
 def is_predecessors(cluster: RayCluster, body: Body) -> bool:
     """Return whether a child as read belongs to a deleted cluster of the same name: the garbage collector is about to delete it."""
     found = controller(body)

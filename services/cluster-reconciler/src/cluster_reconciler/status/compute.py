@@ -6,6 +6,7 @@ the spec: to remove the field is not enough (§13.4, §13.5).
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -54,38 +55,71 @@ def compute(observed: Observed, outcome: Outcome) -> RayClusterStatus:
     """Return the status that `observed` deserves; the caller has checked `head_violation`. The counters count pods, in spite of their names."""
     cluster, old, now = observed.cluster, observed.cluster.status, observed.now
     has_conditions = Gate.STATUS_CONDITIONS in observed.config.gates
-    if (
-        outcome.failure is not None and outcome.failure.is_of_name
-    ):  # nothing but its condition changes
-        known = conditions.updated(old.conditions, outcome.failure.update, now=now)
-        return msgspec.structs.replace(old, conditions=known if has_conditions else old.conditions)
+    if not observed.is_valid or (outcome.failure is not None and outcome.failure.is_of_name):
+        return _of_invalid(observed, outcome)
     desired = desired_workers(cluster)
     most = sum(
         traits.limits(group)[1] * traits.hosts(group) for group in traits.active_groups(cluster)
     )
     is_ready = outcome.is_clean and len(observed.pods) == desired + 1 and all_running(observed.pods)
     state = State.READY.value if is_ready else old.state
-    if cluster.spec.suspend and not observed.pods:
+    if cluster.intent.suspend and not observed.pods:
         state = State.SUSPENDED.value
-    transitions = old.state_transition_times
-    if state != old.state:
-        transitions = {**(transitions or {}), state: whole_seconds(now)}
     return RayClusterStatus(
         state=state,
         reason="" if is_ready else old.reason,
         **desired_resources.for_status(cluster),
         last_update_time=whole_seconds(now),
-        state_transition_times=transitions,
+        state_transition_times=_transitions(observed, state),
         endpoints=_endpoints(observed),
         head=head_info(observed),
         conditions=list(_conditions(observed, outcome) if has_conditions else old.conditions),
-        ready_worker_replicas=sum(pod.is_running_and_ready for pod in observed.workers),
-        available_worker_replicas=sum(pod.status.phase == "Running" for pod in observed.workers),
+        **_counts(observed),
         desired_worker_replicas=desired,
         min_worker_replicas=least_workers(cluster),
         max_worker_replicas=min(most, traits.UNBOUNDED),
         observed_generation=cluster.metadata.generation,
     )
+
+
+def _of_invalid(observed: Observed, outcome: Outcome) -> RayClusterStatus:
+    """Return the status of a cluster with an invalid name or spec: only its suspension moves on."""
+    old, known = observed.cluster.status, observed.cluster.status.conditions
+    if outcome.failure is not None:
+        known = conditions.updated(known, outcome.failure.update, now=observed.now)
+    state, updated_at, counts = old.state, old.last_update_time, dict[str, int]()
+    if observed.is_to_be_suspended:
+        known = suspended(
+            conditions.updated(known, head_ready(observed), now=observed.now), observed
+        )
+        state = old.state if observed.pods else State.SUSPENDED.value
+        counts, updated_at = _counts(observed), whole_seconds(observed.now)
+    return msgspec.structs.replace(
+        old,
+        state=state,
+        last_update_time=updated_at,
+        state_transition_times=_transitions(observed, state),
+        conditions=list(known)
+        if Gate.STATUS_CONDITIONS in observed.config.gates
+        else old.conditions,
+        **counts,
+    )
+
+
+def _transitions(observed: Observed, state: str) -> dict[str, datetime] | None:
+    """Return when each state began for the last time."""
+    old = observed.cluster.status
+    if state == old.state:
+        return old.state_transition_times
+    return {**(old.state_transition_times or {}), state: whole_seconds(observed.now)}
+
+
+def _counts(observed: Observed) -> dict[str, int]:
+    """Return the counters of workers that need nothing of the spec."""
+    return {
+        "ready_worker_replicas": sum(pod.is_running_and_ready for pod in observed.workers),
+        "available_worker_replicas": sum(pod.status.phase == "Running" for pod in observed.workers),
+    }
 
 
 def desired_workers(cluster: RayCluster) -> int:
@@ -171,7 +205,7 @@ def suspended(known: Sequence[Condition], observed: Observed) -> Sequence[Condit
     """Move the state machine of suspension on."""
     state, suspend, states = (
         suspension(known),
-        observed.cluster.spec.suspend,
+        observed.cluster.intent.suspend,
         dict[ConditionType, str](),
     )
     if state is ConditionType.SUSPENDING and not observed.pods:
@@ -199,6 +233,8 @@ def head_violation(observed: Observed, outcome: Outcome) -> str | None:
     cluster = observed.cluster.metadata
     if outcome.failure is not None and outcome.failure.is_of_name:
         return None
+    if not observed.is_valid or observed.is_to_be_suspended:
+        return None
     if len(observed.heads) > 1:
         found = " ".join(pod.metadata.name for pod in observed.heads)
         return f"found multiple heads. cluster name {cluster.name}, pods [{found}]"
@@ -224,7 +260,7 @@ def head_info(observed: Observed) -> HeadInfo:
     """Return names and addresses of the head's pod and Service (spec raycluster §13.6); the caller has checked `head_violation`."""
     head = observed.heads[0] if observed.heads else None
     pod_ip, pod_name = (head.status.pod_ip, head.metadata.name) if head else ("", "")
-    if not observed.head_services:  # it cannot be made, or is not found: its address is what it was
+    if len(observed.head_services) != 1:  # it cannot be made, or is not found: as it was
         return msgspec.structs.replace(
             observed.cluster.status.head, pod_ip=pod_ip, pod_name=pod_name
         )
@@ -238,7 +274,7 @@ def head_info(observed: Observed) -> HeadInfo:
 def _endpoints(observed: Observed) -> dict[str, str] | None:
     """Return port name to the number of the node's port, or the container's; entries are added or overwritten, never removed (§13.7)."""
     known = observed.cluster.status.endpoints
-    if not observed.head_services:
+    if len(observed.head_services) != 1:
         return known
     ports = observed.head_services[0].spec.ports
     numbers = {port.name: port.node_port or port.target_port for port in ports if port.name}

@@ -10,9 +10,11 @@ import msgspec
 ACCOUNT: Final = "system:serviceaccount:raybus:"
 
 
-class Reference(msgspec.Struct, frozen=True):
+class Reference(msgspec.Struct, frozen=True, rename="camel"):
     """What a request was about."""
 
+    api_group: str = ""
+    api_version: str = ""
     namespace: str = ""
     resource: str = ""
     name: str = ""

@@ -141,6 +141,20 @@ def test_no_other_path_has_attributes(path: str) -> None:
         pytest.param(
             "GET", "/api/v1/namespaces/a", {}, "get namespaces a in namespace a", id="a namespace"
         ),
+        pytest.param(
+            "GET",
+            "/api/v1/namespaces/a/pods/proxy/log",
+            {},
+            "get pods/log proxy in namespace a",
+            id="the log of a pod called proxy",
+        ),
+        pytest.param(
+            "POST",
+            "/api/v1/namespaces/proxy/pods/proxy/eviction",
+            {},
+            "create pods/eviction proxy in namespace proxy",
+            id="names like a subresource",
+        ),
     ],
 )
 def test_the_verb_follows_from_method_name_and_query(

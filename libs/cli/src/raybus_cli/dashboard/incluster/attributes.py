@@ -26,6 +26,9 @@ NAMESPACES: Final = "namespaces"
 PROXY: Final = "proxy"
 AMBIGUOUS: Final = frozenset({"watch", PROXY, "status", "finalize"})
 """What the API server reads as a verb of old, or as a subresource of a namespace, in the place of a resource."""
+_END: Final = 3
+"""Segments of RESOURCE/NAME/SUBRESOURCE."""
+_END_OF_NAMESPACED: Final = 2 + _END
 TRUE: Final = frozenset({"1", "true", "True", "TRUE", "t", "T"})
 """Values that Kubernetes reads as true."""
 _SEGMENT: Final = re2.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:-]*[A-Za-z0-9])?")
@@ -57,12 +60,15 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(method: str, path: str, query: Mapping[str, str] | None = None) -> Attributes:
-    """Return the attributes of a request; raise `Unparsable` for a path, a method or a query without certain ones."""
+    """Return the attributes of a request; raise `Unparsable` for a path, a method or a query without certain ones.
+
+    A segment counts by its position, as for the API server: a pod may be called `proxy` or `status`.
+    """
     group, version, rest = _group(path)
     tail: list[str] = []
-    if PROXY in rest[2:]:
-        at = rest.index(PROXY, 2) + 1
-        rest, tail = rest[:at], rest[at:]
+    end = _END_OF_NAMESPACED if rest[0] == NAMESPACES and len(rest) > 2 else _END
+    if rest[end - 1 : end] == [PROXY]:
+        rest, tail = rest[:end], rest[end:]
     if tail and tail[-1] == "":  # Ray's paths end with a slash
         tail.pop()
     if not all(map(_SEGMENT.fullmatch, rest)) or not all(map(_TAIL.fullmatch, tail)):

@@ -59,9 +59,11 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
         "unit/common/ray/test_parity.py",
         "scenario/upgrade/test_parity.py",
     ),
+    f"{COMMON}/ray/exposition.py": ("unit/common/ray/test_exposition.py",),
     f"{COMMON}/ray/request_metrics.py": ("unit/common/ray/test_request_metrics.py",),
     f"{COMMON}/upgrade/gates.py": ("unit/common/upgrade/test_gates.py",),
     f"{COMMON}/upgrade/sequential.py": ("unit/common/upgrade/test_gates.py",),
+    f"{COMMON}/upgrade/increases.py": ("unit/common/upgrade/test_increases.py",),
     f"{COMMON}/upgrade/windows.py": ("unit/common/upgrade/test_windows.py",),
     f"{TRAFFIC}/migration/progression.py": (
         "unit/traffic_manager/migration/test_progression.py",

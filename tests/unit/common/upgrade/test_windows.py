@@ -1,7 +1,8 @@
 """The requests that gates are judged by: since the weights last changed, and in the windows within a step."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from common.ray.dashboard import Target
 from common.ray.request_metrics import ALL, Sample
@@ -11,6 +12,7 @@ from common.upgrade.gates import Window
 from common.upgrade.windows import Windows
 from support.fakes.clock import FakeClock
 
+T = TypeVar("T")
 FIRST, SECOND = (datetime(2026, 1, 1, 12, minute, tzinfo=UTC) for minute in (0, 1))
 
 
@@ -28,12 +30,14 @@ class Nodes:
         """Begin a new process; reads that nothing runs in the background end at once."""
         self.windows = Windows(cast("Any", self), Background(), self.clock)
 
-    async def metrics(self, _node: Target, uid: str) -> bytes:
+    async def metrics(self, _node: Target, uid: str, read: Callable[[bytes], T]) -> T:
         if self.moves is not None:
             (moved_at, is_whole), self.moves = self.moves, None
             assert await self.read(moved_at, is_whole=is_whole, seconds=0) is None
         count = self.counts[uid]
-        return f'ray_serve_num_http_requests_total{{application="a",route="/",status_code="200"}} {count}\n'.encode()
+        return read(
+            f'ray_serve_num_http_requests_total{{application="a",route="/",status_code="200"}} {count}\n'.encode()
+        )
 
     async def read(
         self, moved_at: datetime, *, is_whole: bool = False, seconds: float = windows.AGE

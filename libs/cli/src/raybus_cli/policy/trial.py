@@ -202,10 +202,10 @@ async def _sample(kube: KubeClient, pod: Pod) -> Sample:
             body = await kube.request("GET", path, most=dashboard.LARGEST_METRICS)
     except TimeoutError as problem:
         raise errors.Unavailable(f"no answer within {SECONDS:g} s") from problem
-    sample = request_metrics.parse(body)
-    if sample is None:
+    series = request_metrics.parse(body)
+    if series is None:
         raise errors.Unavailable(f"port {port} has no metrics of Ray that can be read")
-    return sample
+    return request_metrics.by_route(series.values())
 
 
 _PART: Final = re2.compile(r"[A-Za-z]+|\d+")

@@ -10,13 +10,13 @@ requests and reports none of them, but the replicas that work on them do.
 
 import asyncio
 import math
-import re
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 import msgspec
 
 from common.api.core import Pod
+from common.ray import exposition
 
 PROXIES: Final = (b"ray_serve_num_ongoing_http_requests", b"ray_serve_num_ongoing_grpc_requests")
 REPLICAS: Final = b"ray_serve_replica_processing_queries"
@@ -26,12 +26,6 @@ MOST: Final = 10**6
 AT_ONCE: Final = 16
 SILENT_AFTER: Final = 64
 """Pods without an answer after which the cluster counts as silent."""
-_LINES: Final = re.compile(
-    rb"^(?:" + b"|".join((*PROXIES, REPLICAS, HA_PROXIES)) + rb")[^\r\n]*", re.MULTILINE
-)
-"""Of an untrusted text, only these lines are parsed."""
-_IS_RAY: Final = re.compile(rb"^ray_", re.MULTILINE)
-"""Every metric of a Ray node begins so; without any, it was not Ray that answered."""
 
 
 class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,35 +79,28 @@ async def ask(
     return counts
 
 
-def count(exposition: bytes) -> Ongoing | None:
-    """Return the ongoing requests in a text of Prometheus's format; None when it has none."""
-    values: dict[bytes, list[float]] = {}
-    for name, value in map(_sample, _LINES.findall(exposition)):
-        values.setdefault(name, []).append(value)
-    proxies = [each for name in PROXIES for each in values.get(name, ())]
-    replicas, processes = values.get(REPLICAS, ()), values.get(HA_PROXIES, ())
-    totals = [sum(each) for each in (proxies, replicas, processes)]
-    if not all(total <= MOST for total in totals) or not _IS_RAY.search(
-        exposition
-    ):  # a sum with NaN is not
+def count(page: bytes) -> Ongoing | None:
+    """Return the ongoing requests on a node's page of metrics; None when it does not tell them."""
+    names = (*PROXIES, REPLICAS, HA_PROXIES)
+    totals: dict[bytes, float] = dict.fromkeys(names, 0.0)
+    found: set[bytes] = set()
+    try:
+        for line in exposition.lines(page, names):
+            totals[line.name] += line.value if line.value >= 0 else math.nan
+            found.add(line.name)
+    except ValueError:
         return None
-    if processes and not proxies:  # its socket did not answer when it was asked last
+    proxies = sum(totals[name] for name in PROXIES)
+    numbers = (proxies, totals[REPLICAS], totals[HA_PROXIES])
+    if not all(number <= MOST for number in numbers) or not exposition.is_of_ray(page):
+        return None  # a sum with NaN is not below the limit
+    has_ha_proxy, has_proxy = HA_PROXIES in found, not found.isdisjoint(PROXIES)
+    if has_ha_proxy and not has_proxy:  # its socket did not answer when it was asked last
         return None
     return Ongoing(
-        proxies=math.ceil(totals[0]),
-        replicas=math.ceil(totals[1]),
-        has_ha_proxy=bool(processes),
-        has_older=math.ceil(totals[2]) > 1,
-        lacks_proxy=not proxies,
+        proxies=math.ceil(proxies),
+        replicas=math.ceil(totals[REPLICAS]),
+        has_ha_proxy=has_ha_proxy,
+        has_older=math.ceil(totals[HA_PROXIES]) > 1,
+        lacks_proxy=not has_proxy,
     )
-
-
-def _sample(line: bytes) -> tuple[bytes, float]:
-    """Return a line's name and its value, NaN where it is none that can be meant."""
-    name, _, rest = line.partition(b"{")
-    value = rest.rpartition(b"}")[2] if rest else line.partition(b" ")[2]
-    try:
-        number = float(value.split()[0])
-    except (ValueError, IndexError):
-        number = math.nan
-    return name.partition(b" ")[0], number if math.isfinite(number) and number >= 0 else math.nan

@@ -11,17 +11,15 @@ Errors are those of the server: HTTP 5xx, 408, which is Serve's own time limit, 
 """
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from common import untrusted
+from common.ray import exposition
 
-MOST_LINES: Final = 50_000
-"""Lines of one exposition that are read; a node with more has no sample."""
 MOST_ROUTES: Final = 64
 LONGEST_ROUTE: Final = 256
 """Characters; a longer one counts to `OTHERS`."""
@@ -30,17 +28,22 @@ MOST: Final = 10**12
 """Requests of one line; a larger number is none that can be meant."""
 ALL: Final = ""
 OTHERS: Final = "…"
-_LINES: Final = re.compile(
-    rb"^ray_(serve_num_(?:http|grpc)_requests(?:_total)?|serve_(?:http|grpc)_request_latency_ms_bucket"
-    rb"|vllm[:_]time_to_first_token_seconds_bucket)"
-    rb'\{((?:[^"}\r\n]|"(?:[^"\\\r\n]|\\.)*")*)\}[ \t]+([^ \t\r\n]+)',
-    re.MULTILINE,
+_COUNTERS: Final = (b"ray_serve_num_http_requests", b"ray_serve_num_grpc_requests")
+_LATENCIES: Final = (
+    b"ray_serve_http_request_latency_ms_bucket",
+    b"ray_serve_grpc_request_latency_ms_bucket",
 )
-"""Name, labels and value; of an untrusted text, only these lines are parsed."""
-_LABEL: Final = re.compile(rb'(?:^|,)[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
-_ESCAPE: Final = re.compile(r"\\(.)")
-_IS_RAY: Final = re.compile(rb"^ray_", re.MULTILINE)
-_HTTP: Final = re.compile(rb"[1-5][0-9][0-9]")
+_FIRST_TOKENS: Final = (
+    b"ray_vllm:time_to_first_token_seconds_bucket",
+    b"ray_vllm_time_to_first_token_seconds_bucket",
+)
+_TOTAL: Final = b"_total"
+_NAMES: Final = (
+    *(each + _TOTAL for each in _COUNTERS),
+    *_COUNTERS,
+    *_LATENCIES,
+    *_FIRST_TOKENS,
+)
 _ERRORS: Final = frozenset(
     b"408 UNKNOWN DEADLINE_EXCEEDED RESOURCE_EXHAUSTED UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS".split()
 )
@@ -74,93 +77,136 @@ Sample: TypeAlias = Mapping[str, Requests]
 """By route; `ALL` is the sum, `OTHERS` has the routes beyond the limit."""
 
 
-def parse(exposition: bytes) -> Sample | None:
-    """Return what a node's metrics state; None where it was not Ray that answered, or a number cannot be meant."""
-    found = _LINES.findall(exposition)
-    if len(found) > MOST_LINES or not _IS_RAY.search(exposition):
+class Series(NamedTuple):
+    """One series of a node: a counter, or a histogram with all its buckets."""
+
+    route: str
+    requests: Requests
+    """Since the process that exports the series has begun to count."""
+
+
+NodeSeries: TypeAlias = Mapping[int, Series]
+"""The series of one node, by a hash of name and labels: the labels themselves take 400 bytes."""
+
+
+def parse(page: bytes) -> NodeSeries | None:
+    """Return the series on a node's page of metrics.
+
+    None for a page that is not of Ray, that is beyond the limits of `exposition`, or that has a
+    number which no counter of requests can have.
+    """
+    if not exposition.is_of_ray(page):
         return None
     try:
-        parts = [*_parts(found)]
+        return _series(exposition.lines(page, _NAMES))
     except ValueError:
         return None
-    return _sums([*parts, *((ALL, requests) for route, requests in parts if route != ALL)])
 
 
-def difference(new: Sample, old: Sample) -> Sample:
-    """Return the requests between two samples; a counter that became smaller was reset, and then `new` alone counts."""
-    return {route: _since(requests, old.get(route, Requests())) for route, requests in new.items()}
+def increase(new: Requests, old: Requests) -> Requests:
+    """Return the requests of a series between two of its values.
 
-
-def total(samples: Iterable[Sample]) -> Sample:
-    """Return the sum of several samples; of histograms with different bounds, those of the rarer bounds are left out."""
-    return _sums([part for sample in samples for part in sample.items()])
-
-
-def _parts(lines: Iterable[tuple[bytes, bytes, bytes]]) -> Iterator[tuple[str, Requests]]:
-    """Yield counters and histograms with their routes; of a counter that is exported under two names, one is read.
-
-    Raises `ValueError` for a number that cannot be meant.
+    A counter that became smaller was reset, and then `new` alone counts, as in Prometheus'
+    `increase`.
     """
-    counters: list[tuple[bool, str, Requests]] = []
-    series: dict[tuple[bytes, str, frozenset[tuple[bytes, bytes]]], dict[float, int]] = {}
-    for name, text, number in lines:
-        value, labels = int(_number(number, MOST)), dict(_LABEL.findall(text))
-        status = labels.get(b"status_code", b"")
-        if labels.get(b"application") == b"" or (status.isdigit() and not _HTTP.fullmatch(status)):
-            continue  # no application answered these requests over HTTP or gRPC
-        route = _ESCAPE.sub(r"\1", labels.get(b"route", b"").decode(errors="replace"))
-        route = untrusted.plain(route) if len(route) <= LONGEST_ROUTE else OTHERS
-        if name.endswith(b"_bucket"):
-            bound = _number(labels.pop(b"le", b""), math.inf) / (
-                1 if name.startswith(b"vllm") else 1_000
-            )
-            series.setdefault((name, route, frozenset(labels.items())), {})[bound] = value
-        else:
-            is_error = status in _ERRORS or status.startswith(b"5")
-            counters.append(
-                (
-                    name.endswith(b"_total"),
-                    route,
-                    Requests(total=value, errors=value if is_error else 0),
-                )
-            )
-    has_totals = any(is_total for is_total, _, _ in counters)
-    yield from (
-        (route, requests) for is_total, route, requests in counters if is_total == has_totals
-    )
-    for (name, route, _), cumulative in series.items():
-        found = _histogram(cumulative)
-        yield (
-            route,
-            Requests(first_token=found) if name.startswith(b"vllm") else Requests(latency=found),
-        )
-
-
-def _histogram(cumulative: Mapping[float, int]) -> Histogram:
-    *bounds, last = sorted(cumulative)
-    values = [0, *(cumulative[bound] for bound in (*bounds, last))]
-    if last != math.inf or len(bounds) > MOST_BOUNDS or values != sorted(values):
-        raise ValueError(bounds)
-    return Histogram(tuple(bounds), tuple(after - before for before, after in pairwise(values)))
-
-
-def _number(text: bytes, most: float) -> float:
-    """Read a number; `ValueError` for one that cannot be meant."""
-    number = float(text)
-    if not 0 <= number <= most:  # NaN is not
-        raise ValueError(number)
-    return number
-
-
-def _since(new: Requests, old: Requests) -> Requests:
-    since = Requests(
+    increase = Requests(
         total=new.total - old.total,
         errors=new.errors - old.errors,
         latency=_histogram_since(new.latency, old.latency),
         first_token=_histogram_since(new.first_token, old.first_token),
     )
-    numbers = (since.total, since.errors, *since.latency.counts, *since.first_token.counts)
-    return new if min(numbers) < 0 else since
+    numbers = (
+        increase.total,
+        increase.errors,
+        *increase.latency.counts,
+        *increase.first_token.counts,
+    )
+    return new if min(numbers) < 0 else increase
+
+
+def size(requests: Requests) -> int:
+    """Return the number of values: one for a counter, one more for each bucket with a bound."""
+    return len(requests.latency.counts) + len(requests.first_token.counts) - 1
+
+
+def by_route(series: Iterable[Series]) -> Sample:
+    """Return the sum of several series by route."""
+    parts = [(each.route, each.requests) for each in series]
+    return _sums([*parts, *((ALL, requests) for route, requests in parts if route != ALL)])
+
+
+def total(samples: Iterable[Sample]) -> Sample:
+    """Return the sum of several samples.
+
+    Of histograms with different bounds, those of the rarer bounds are left out.
+    """
+    return _sums([part for sample in samples for part in sample.items()])
+
+
+def _series(lines: Iterable[exposition.Line]) -> dict[int, Series]:
+    """Return series by name and labels; a counter that is exported under two names is one.
+
+    Raises `ValueError` for a number that cannot be meant.
+    """
+    series: dict[int, Series] = {}
+    buckets: dict[int, tuple[str, bytes, dict[float, int]]] = {}
+    routes: dict[bytes, str] = {}
+    has_totals = False
+    for name, labels, number in lines:
+        value = int(_checked(number, MOST))
+        status = labels.get(b"status_code", b"")
+        if labels.get(b"application") == b"" or (status.isdigit() and not _is_http(status)):
+            continue  # no application answered these requests over HTTP or gRPC
+        text = labels.get(b"route", b"")
+        if (route := routes.get(text)) is None:
+            route = routes[text] = _route(text)
+        if name.endswith(b"_bucket"):
+            bound = _checked(float(labels.pop(b"le", b"")), math.inf)
+            key = hash((name, frozenset(labels.items())))
+            buckets.setdefault(key, (route, name, {}))[2][bound] = value
+            continue
+        has_totals = has_totals or name.endswith(_TOTAL)  # these names come first
+        if has_totals and not name.endswith(_TOTAL):
+            continue
+        is_error = status in _ERRORS or status.startswith(b"5")
+        key = hash((name.removesuffix(_TOTAL), frozenset(labels.items())))
+        requests = Requests(total=value, errors=value if is_error else 0)
+        series[key] = Series(route, requests)
+    shared: dict[tuple[float, ...], tuple[float, ...]] = {}
+    for key, (route, name, cumulative) in buckets.items():
+        found = _histogram(cumulative, 1 if name in _FIRST_TOKENS else 1_000)
+        found = Histogram(shared.setdefault(found.bounds, found.bounds), found.counts)
+        is_token = name in _FIRST_TOKENS
+        series[key] = Series(
+            route, Requests(first_token=found) if is_token else Requests(latency=found)
+        )
+    return series
+
+
+def _is_http(status: bytes) -> bool:
+    return len(status) == 3 and b"1" <= status[:1] <= b"5"
+
+
+def _route(text: bytes) -> str:
+    """Return a route for people to read; a longer one is among the others."""
+    route = text.decode(errors="replace")
+    return untrusted.plain(route) if len(route) <= LONGEST_ROUTE else OTHERS
+
+
+def _histogram(cumulative: Mapping[float, int], divisor: int) -> Histogram:
+    *bounds, last = sorted(cumulative)
+    values = [0, *(cumulative[bound] for bound in (*bounds, last))]
+    if last != math.inf or len(bounds) > MOST_BOUNDS or values != sorted(values):
+        raise ValueError(bounds)
+    counts = tuple(after - before for before, after in pairwise(values))
+    return Histogram(tuple(bound / divisor for bound in bounds), counts)
+
+
+def _checked(number: float, most: float) -> float:
+    """Return a number; `ValueError` for one that cannot be meant."""
+    if not 0 <= number <= most:  # NaN is not
+        raise ValueError(number)
+    return number
 
 
 def _histogram_since(new: Histogram, old: Histogram) -> Histogram:
@@ -175,9 +221,9 @@ def _histogram_since(new: Histogram, old: Histogram) -> Histogram:
 def _sums(parts: Sequence[tuple[str, Requests]]) -> Sample:
     """Return the sum by route, of which there are not too many."""
     kept = {*sorted({route for route, _ in parts} - {ALL, OTHERS})[:MOST_ROUTES], ALL}
-    by_route: dict[str, list[Requests]] = {ALL: []}
+    grouped: dict[str, list[Requests]] = {ALL: []}
     for route, requests in parts:
-        by_route.setdefault(route if route in kept else OTHERS, []).append(requests)
+        grouped.setdefault(route if route in kept else OTHERS, []).append(requests)
     return {
         route: Requests(
             total=sum(each.total for each in found),
@@ -185,7 +231,7 @@ def _sums(parts: Sequence[tuple[str, Requests]]) -> Sample:
             latency=_merged([each.latency for each in found]),
             first_token=_merged([each.first_token for each in found]),
         )
-        for route, found in by_route.items()
+        for route, found in grouped.items()
     }
 
 

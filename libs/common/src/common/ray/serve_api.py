@@ -6,11 +6,11 @@ hosts costs the others nothing (spec rayservice W20; acceptance 89).
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -56,6 +56,10 @@ LEAST_WORKERS: Final = 32
 """Least workers of a service that asks dashboards: a reconcile may wait seconds for one, and costs nothing meanwhile."""
 SLOW_AT_ONCE: Final = LEAST_WORKERS // 2
 """Those of them that may wait for hosts that were slow the last time; half of the workers that a service has at least."""
+MAX_PAGES: Final = SLOW_AT_ONCE + 8
+"""Pages of metrics in memory at the same time, of at most 8 MiB each, over all clusters."""
+SHORT_PAGE: Final = 64 * 1024
+"""Bytes of a page of metrics that are read in a few milliseconds."""
 CALLS_AT_ONCE: Final = 64
 """Requests of users' applications under way, over all clusters."""
 SLOW: Final = 1.0
@@ -69,6 +73,8 @@ SHORT: Final = 4096
 """Characters of a Serve config that are read in a few milliseconds."""
 _thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="serve-config")
 """One: readers share the interpreter with the loop, and each takes as much of it as the loop."""
+_page_thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metrics-page")
+T = TypeVar("T")
 
 
 async def read_ahead(*configs: str | None) -> None:
@@ -125,6 +131,7 @@ class ServeApi:
         self._pods = Remembered[str, Checks]()
         self._slow_metrics = Remembered[str, bool]()
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._pages = asyncio.Semaphore(MAX_PAGES)
         self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
         self._slow = 0
         """Calls under way to hosts that were slow the last time."""
@@ -233,22 +240,31 @@ class ServeApi:
 
     async def ongoing_requests(self, pod: Pod) -> Ongoing | None:
         """Return what a pod reports of the requests in flight; None when it does not, or enough slow hosts are asked already."""
-        exposition = await self.metrics(address(pod, "metrics", ports.METRICS), pod.metadata.uid)
-        return None if exposition is None else ongoing.count(exposition)
+        node = address(pod, "metrics", ports.METRICS)
+        return await self.metrics(node, pod.metadata.uid, ongoing.count)
 
-    async def metrics(self, node: Target, uid: str) -> bytes | None:
-        """Return what the pod with this uid exports, in Prometheus's format; None as for `ongoing_requests`."""
-        exposition, is_slow = None, self._slow_metrics.get(uid, False)
+    async def metrics(self, node: Target, uid: str, read: Callable[[bytes], T | None]) -> T | None:
+        """Return what `read` finds on the metrics page of the pod with this uid.
+
+        None as for `ongoing_requests`. A long page is read in a thread, and few pages are in memory
+        at the same time.
+        """
+        is_slow = self._slow_metrics.get(uid, False)
         if not node.ip or self._is_full(slow=is_slow):
             return None
-        async with self._slot(slow=is_slow):
+        async with self._pages, self._slot(slow=is_slow):
             began = self._clock.monotonic()
-            with suppress(errors.RaybusError):
-                exposition = await self._dashboard.request(
+            try:
+                page = await self._dashboard.request(
                     node, dashboard.METRICS, most=dashboard.LARGEST_METRICS
                 )
-        self._slow_metrics[uid] = self._clock.monotonic() - began > SLOW
-        return exposition
+            except errors.RaybusError:
+                return None
+            finally:
+                self._slow_metrics[uid] = self._clock.monotonic() - began > SLOW
+            if len(page) <= SHORT_PAGE:
+                return read(page)
+            return await asyncio.get_running_loop().run_in_executor(_page_thread, read, page)
 
     async def call(self, proxy: Target, path: str) -> None:
         """Send a request of a user's application to one proxy; `Unavailable` or `Rejected` when it is not answered with 200.

@@ -8,23 +8,26 @@ In a long step or bake the requests before an error would hide it, so another wi
 Where all traffic moves at once, the gates decide before: by all that the pending cluster ever counted, which is of warm-ups and previews,
 and outlives a restart. Once all traffic has moved, the active cluster answers nothing: then the comparison is with its requests of the step
 before, or after a restart with all that its nodes have counted.
+
+What a node answered between two reads is computed by `common.upgrade.increases`.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from common.clock import Clock
 from common.ray import request_metrics
 from common.ray.dashboard import Target
-from common.ray.request_metrics import Sample
 from common.ray.serve_api import ServeApi
 from common.runtime.background import Background
 from common.runtime.cache import Remembered
+from common.upgrade import increases
 from common.upgrade.gates import Window
+from common.upgrade.increases import Increase, Node, Nodes, Tally
 
 AGE: Final = 5.0
 """Seconds between two reads of a node."""
@@ -37,33 +40,32 @@ RESTARTED_EVERY: Final = 60.0
 MOST_RECENT: Final = 5
 """Windows within a step that are judged beside its own; a regression that takes longer to show is left to that one."""
 
-Nodes = Mapping[str, Target]
+MAX_ALL_VALUES: Final = 2**20
+"""Values that are remembered of all upgrades, some 250 MB; the upgrade with most of them begins anew."""
+
+Targets: TypeAlias = Mapping[str, Target]
 """By the uid of the pod."""
 
 
 class _Cluster(msgspec.Struct):
     """What was read of one cluster."""
 
-    last: dict[str, Sample] = {}
-    """The counters of each node at its last read."""
-    answered: Sample = {}
+    nodes: Nodes = msgspec.field(default_factory=Nodes)
+    step: Tally = msgspec.field(default_factory=Tally)
+    within: dict[int, Tally] = {}
+    """Of the windows within the step, by their number."""
 
-    def add(
-        self, read: Mapping[str, Sample], *, nodes: Nodes, is_new: bool, from_beginning: bool
-    ) -> None:
-        """Count what was answered since the last read, unless the weights changed meanwhile.
+    def begin_step(self) -> None:
+        self.step = Tally(since=self.nodes.read)
 
-        Of a node that was never read before, nothing is known to be new, unless all that it ever answered counts.
-        """
-        new = [
-            request_metrics.difference(each, self.last[uid])
-            for uid, each in read.items()
-            if uid in self.last
-        ]
-        if from_beginning:
-            new += (each for uid, each in read.items() if uid not in self.last)
-        self.answered = {} if is_new else request_metrics.total((self.answered, *new))
-        self.last = {uid: each for uid, each in {**self.last, **read}.items() if uid in nodes}
+    def count(self, found: list[Increase]) -> None:
+        increases.count([self.step, *self.within.values()], found)
+
+    @property
+    def size(self) -> int:
+        tallies = (self.step, *self.within.values())
+        requests = (each for tally in tallies for each in tally.answered.values())
+        return self.nodes.size + sum(map(request_metrics.size, requests))
 
 
 class _Upgrade(msgspec.Struct):
@@ -80,31 +82,51 @@ class _Upgrade(msgspec.Struct):
     """Whether anything was read since the weights last changed."""
     restarted_at: float | None = None
     """When the last window within the step began, or the step's own."""
-    marks: dict[int, tuple[Sample, Sample]] = {}
-    """What both clusters had answered when each window within the step began, by its number."""
-    recent: tuple[Window, ...] = ()
     read_at: float | None = None
     task: asyncio.Task[None] | None = None
 
+    @property
+    def size(self) -> int:
+        return self.active.size + self.pending.size
+
+    def begin_step(self, moved_at: datetime | None, *, is_whole: bool) -> None:
+        """Begin the windows anew, since the weights changed; once all has moved, the active cluster's stays."""
+        self.moved_at, self.is_whole = moved_at, is_whole
+        self.is_read, self.restarted_at = False, None
+        for cluster in (self.active, self.pending):
+            cluster.within = {}
+        self.pending.begin_step()
+        if not is_whole:
+            self.active.begin_step()
+
     def restart(self, now: float) -> None:
-        """Compute the windows within the step, and begin the next one when it is due."""
-        active, pending = self.active.answered, self.pending.answered
-        self.recent = tuple(
-            Window(
-                number=number,
-                active=active
-                if self.is_whole
-                else request_metrics.difference(active, active_before),
-                pending=request_metrics.difference(pending, pending_before),
-            )
-            for number, (active_before, pending_before) in self.marks.items()
-        )
+        """Begin the next window within the step when it is due."""
         if self.restarted_at is None:
             self.restarted_at = now
         elif now - self.restarted_at >= RESTARTED_EVERY:
-            self.marks[max(self.marks, default=0) + 1] = active, pending
-            self.marks.pop(max(self.marks) - MOST_RECENT, None)
+            number = max(self.pending.within, default=0) + 1
+            for cluster in (self.active, self.pending):
+                cluster.within[number] = Tally(since=cluster.nodes.read)
+                cluster.within.pop(number - MOST_RECENT - 1, None)
             self.restarted_at = now
+
+    def window(self) -> Window:
+        """Return the window of the step, with the last ones within it that have been read."""
+        active, pending = self.active, self.pending
+        recent = [
+            Window(
+                number=number,
+                active=(active.step if self.is_whole else active.within[number]).answered,
+                pending=tally.answered,
+            )
+            for number, tally in pending.within.items()
+            if tally.since < pending.nodes.read
+        ]
+        return Window(
+            active=active.step.answered,
+            pending=pending.step.answered,
+            recent=tuple(recent[-MOST_RECENT:]),
+        )
 
 
 class Windows:
@@ -122,8 +144,8 @@ class Windows:
     async def of(
         self,
         uid: str,
-        active: Nodes,
-        pending: Nodes,
+        active: Targets,
+        pending: Targets,
         *,
         moved_at: datetime | None = None,
         is_whole: bool = False,
@@ -132,47 +154,59 @@ class Windows:
         """Return what is known of an upgrade, by the uid of its pending cluster, and of its weights, which changed at `moved_at`; and read on."""
         held = self._upgrades[uid] = self._upgrades.get(uid) or _Upgrade(is_unused=is_unused)
         if held.moved_at != moved_at:
-            held.moved_at, held.is_whole, held.is_read = moved_at, is_whole, False
-            held.restarted_at, held.marks, held.recent, held.pending.answered = None, {}, (), {}
-            if not is_whole:
-                held.active.answered = {}
+            held.begin_step(moved_at, is_whole=is_whole)
         is_idle = held.task is None or held.task.done()
         if is_idle and (held.read_at is None or self._clock.monotonic() - held.read_at >= AGE):
             held.read_at = self._clock.monotonic()
             held.task = await self._background.start(self._read(held, active, pending))
-        if not held.is_read:
-            return None
-        return Window(
-            active=held.active.answered, pending=held.pending.answered, recent=held.recent
-        )
+        return held.window() if held.is_read else None
 
     def forget(self, uid: str) -> None:
         """Drop what is known of an upgrade."""
         self._upgrades.pop(uid, None)
 
-    async def _read(self, held: _Upgrade, active: Nodes, pending: Nodes) -> None:
+    async def _read(self, held: _Upgrade, active: Targets, pending: Targets) -> None:
         moved_at = held.moved_at
-        for cluster, nodes in ((held.pending, pending), (held.active, active)):
-            read = await self._samples(sorted(nodes.items())[:MOST_NODES])
-            is_over = cluster is held.active and held.is_whole  # it answers nothing any more
-            from_beginning = (
-                held.is_unused if cluster is held.pending else is_over and not cluster.last
-            )
-            is_new = held.moved_at != moved_at and not is_over
-            cluster.add(read, nodes=nodes, is_new=is_new, from_beginning=from_beginning)
+        is_unread = held.active.nodes.size == 0
+        for cluster in (held.pending, held.active):
+            cluster.nodes.read += 1
+        await self._count(held.pending, pending, is_new=held.is_unused)
+        # once all traffic has moved, all that the active cluster ever answered is comparable
+        await self._count(held.active, active, is_new=held.is_whole and is_unread)
         if held.moved_at == moved_at:
             held.is_read = True
             held.restart(self._clock.monotonic())
+        self._limit()
 
-    async def _samples(self, nodes: Sequence[tuple[str, Target]]) -> dict[str, Sample]:
-        found: dict[str, Sample] = {}
-        for first in range(0, len(nodes), AT_ONCE):
-            batch = nodes[first : first + AT_ONCE]
+    async def _count(self, cluster: _Cluster, targets: Targets, *, is_new: bool) -> None:
+        """Count what the nodes of a cluster answered since they were read last."""
+        nodes, found = cluster.nodes, list[Increase]()
+
+        async def read(uid: str, target: Target) -> None:
+            node, number = nodes.get(uid), nodes.read
+
+            def advance(page: bytes) -> tuple[Node, list[Increase]] | None:
+                series = request_metrics.parse(page)
+                if series is None:
+                    return None
+                is_first = is_new and not nodes.is_cut
+                return increases.advance(node, series, read=number, is_new=is_first)
+
+            advanced = await self._serve.metrics(target, uid, advance)
+            if advanced is not None:
+                nodes.put(uid, advanced[0])
+                found.extend(advanced[1])
+
+        read_now = sorted(targets.items())[:MOST_NODES]
+        for first in range(0, len(read_now), AT_ONCE):
             async with asyncio.TaskGroup() as group:
-                asked = [
-                    (uid, group.create_task(self._serve.metrics(node, uid))) for uid, node in batch
-                ]
-            read = ((uid, each.result()) for uid, each in asked)
-            samples = ((uid, request_metrics.parse(each)) for uid, each in read if each is not None)
-            found |= {uid: each for uid, each in samples if each is not None}
-        return found
+                for uid, target in read_now[first : first + AT_ONCE]:
+                    group.create_task(read(uid, target))
+        cluster.count(found)
+
+    def _limit(self) -> None:
+        """Drop the largest upgrades while too much is remembered."""
+        sizes = {uid: each.size for uid, each in self._upgrades.items()}
+        while sum(sizes.values()) > MAX_ALL_VALUES:
+            largest = max(sizes, key=sizes.__getitem__)
+            del sizes[largest], self._upgrades[largest]

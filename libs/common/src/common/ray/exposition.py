@@ -1,0 +1,102 @@
+"""A page of metrics in Prometheus' text format, which a tenant's pod wrote, read within limits.
+
+The search for the wanted names is a substring search, and only their lines are split. So the time
+is linear in the length of the page, and the memory is that of one line.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+MAX_LINES: Final = 50_000
+"""Lines of the wanted names on one page. 300 routes with 3 status codes and 21 buckets have 19,000."""
+MAX_LINE_BYTES: Final = 16 * 1024
+"""Ray's own labels have 400 bytes."""
+MAX_LABELS: Final = 64
+_ENDS_A_NAME: Final = {b"{", b" ", b"\t", b"\r", b"\n", b""}
+_ESCAPED_BACKSLASH: Final = b"\x00"
+_ESCAPED_QUOTE: Final = b"\x01"
+
+
+class Line(NamedTuple):
+    """The newest value of one series."""
+
+    name: bytes
+    labels: dict[bytes, bytes]
+    value: float
+    """May be infinite, negative or NaN."""
+
+
+def is_of_ray(page: bytes) -> bool:
+    """Return whether a page has a metric of Ray; each of them begins with `ray_`."""
+    return page.startswith(b"ray_") or b"\nray_" in page
+
+
+def lines(page: bytes, names: Sequence[bytes]) -> Iterator[Line]:
+    """Yield the lines of these metrics, by name.
+
+    Raises `ValueError` for a page beyond the limits, and for a line of these metrics that is
+    malformed: what the rest of such a page says is unknown, so Prometheus drops it, too.
+    """
+    count = 0
+    for name in names:
+        for begin in _begins(page, name):
+            count += 1
+            if count > MAX_LINES:
+                raise ValueError(f"more than {MAX_LINES} lines")
+            end = page.find(b"\n", begin, begin + MAX_LINE_BYTES + 1)
+            if end < 0:
+                end = len(page)
+                if end - begin > MAX_LINE_BYTES:
+                    raise ValueError(f"a line of more than {MAX_LINE_BYTES} bytes")
+            yield _line(name, page[begin:end])
+
+
+def _begins(page: bytes, name: bytes) -> Iterator[int]:
+    """Yield where each line of a metric goes on behind the metric's name."""
+    if page.startswith(name) and page[len(name) : len(name) + 1] in _ENDS_A_NAME:
+        yield len(name)
+    needle = b"\n" + name
+    found = page.find(needle)
+    while found >= 0:
+        begin = found + len(needle)
+        if page[begin : begin + 1] in _ENDS_A_NAME:
+            yield begin
+        found = page.find(needle, begin)
+
+
+def _line(name: bytes, text: bytes) -> Line:
+    """Return a line of which the text begins behind its name."""
+    if not text.startswith(b"{"):
+        return Line(name, {}, _value(text))
+    is_escaped = b"\\" in text
+    if is_escaped:
+        if _ESCAPED_BACKSLASH in text or _ESCAPED_QUOTE in text:
+            raise ValueError("control characters in a label")
+        text = text.replace(rb"\\", _ESCAPED_BACKSLASH).replace(rb"\"", _ESCAPED_QUOTE)
+    labels: dict[bytes, bytes] = {}
+    # Behind the brace, the odd parts are the values of labels; no even part before the end of the
+    # labels has a brace.
+    parts = text[1:].split(b'"', 2 * MAX_LABELS + 1)
+    for index in range(0, len(parts), 2):
+        label, brace, rest = parts[index].partition(b"}")
+        if brace:
+            return Line(name, labels, _value(rest))
+        label = label.strip(b", \t")
+        if index + 1 == len(parts) or not label.endswith(b"="):
+            raise ValueError(f"malformed labels, or more than {MAX_LABELS}")
+        value = parts[index + 1]
+        labels[label[:-1].rstrip()] = _unescaped(value) if is_escaped else value
+    raise ValueError("labels without an end")
+
+
+def _unescaped(value: bytes) -> bytes:
+    value = value.replace(rb"\n", b"\n").replace(_ESCAPED_QUOTE, b'"')
+    return value.replace(_ESCAPED_BACKSLASH, b"\\")
+
+
+def _value(text: bytes) -> float:
+    """Return the number before a timestamp or an exemplar."""
+    words = text.split(None, 1)
+    if not words:
+        raise ValueError("a line without a value")
+    return float(words[0])

@@ -133,6 +133,31 @@ def test_observed_state_is_shown_where_no_event_was_published() -> None:
     assert (seen.ended, seen.outcome) == (NOW + timedelta(seconds=9), "Promoted")
 
 
+def _seen(history: History, *keys: str) -> list[str]:
+    return [key for key in keys if history.timelines(key, has_all_events=False)]
+
+
+def test_the_service_without_a_sample_for_the_longest_time_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(histories, "MOST_SERVICES", 2)
+    history, _ = _a_history()
+    for weight, key in enumerate(("a", "b", "a", "c")):
+        history.see(key, _in_upgrade(weight), now=NOW)
+    assert _seen(history, "a", "b", "c") == ["a", "c"]
+
+
+def test_the_samples_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histories, "MOST_SAMPLES", 2)
+    monkeypatch.setattr(histories, "MOST_SAMPLES_OF_ALL", 3)
+    history, _ = _a_history()
+    for weight, key in enumerate(("a", "a", "a", "b", "c")):
+        history.see(key, _in_upgrade(weight), now=NOW)
+    assert _seen(history, "a", "b", "c") == ["b", "c"]
+    history.see("b", _in_upgrade(50), now=NOW)
+    assert _seen(history, "b", "c") == ["b", "c"]
+
+
 def test_an_upgrade_that_went_back_is_seen_to_have_done_so() -> None:
     history, _ = _a_history()
     history.see("default/demo", _in_upgrade(30), now=NOW)

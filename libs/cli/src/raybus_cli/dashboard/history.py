@@ -36,8 +36,13 @@ MOST_EVENTS: Final = 1000
 """Of one upgrade: a hundred steps have some four hundred."""
 MOST_EVENTS_OF_ALL: Final = 50_000
 MOST_SAMPLES: Final = 500
+"""Of one RayService."""
+MOST_SAMPLES_OF_ALL: Final = 50_000
 MOST_SERVICES: Final = 1000
-"""RayServices with events; the one without an event for the longest time is dropped, as for too many events of all."""
+"""RayServices with events, or with samples.
+
+The one without a new one for the longest time is dropped, as for too many of all.
+"""
 
 
 class EventLog:
@@ -88,6 +93,8 @@ class History:
     def __init__(self, events: EventLog) -> None:
         self._events = events
         self._samples: dict[str, deque[Sample]] = {}
+        """By RayService; the one with the newest sample is last."""
+        self._count = 0
 
     def see(self, key: str, service: RayService, *, now: datetime) -> None:
         """Keep a sample of a RayService's upgrade."""
@@ -96,7 +103,11 @@ class History:
         found = _sample(service, last, now=now)
         if found is None or (last is not None and _same(found, last)):
             return
-        self._samples.setdefault(key, deque(maxlen=MOST_SAMPLES)).append(found)
+        samples = self._samples[key] = self._samples.pop(key, deque(maxlen=MOST_SAMPLES))
+        self._count += len(samples) < MOST_SAMPLES
+        samples.append(found)
+        while len(self._samples) > MOST_SERVICES or self._count > MOST_SAMPLES_OF_ALL:
+            self._count -= len(self._samples.pop(next(iter(self._samples))))
 
     def timelines(self, key: str, *, has_all_events: bool) -> list[Timeline]:
         """Return the upgrades of a RayService, newest first; `has_all_events` means that all events have arrived."""

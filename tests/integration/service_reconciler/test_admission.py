@@ -148,9 +148,33 @@ async def test_the_policy_refuses_a_cluster_above_the_limits(guarded: Live) -> N
         (a_group(replicas=1, num_of_hosts=50_000), "numOfHosts above 2560"),
     ):
         assert text in await cluster_refusal(guarded, "good", group)
+    for name, negative in (
+        ("replicas", a_group("small", replicas=-15_000, min_replicas=-15_000)),
+        ("minReplicas", a_group("small", replicas=None, min_replicas=-15_000)),
+        ("numOfHosts", a_group("small", replicas=15_000, max_replicas=most, num_of_hosts=-1)),
+    ):
+        large = a_group(replicas=20_000, max_replicas=most)
+        refused = await cluster_refusal(guarded, "good", large, negative)
+        assert "worker pods, more than 10000" in refused, name
+    minimum = a_group(replicas=1, min_replicas=20_000, max_replicas=most)
+    assert "asks for 20000 worker pods" in await cluster_refusal(guarded, "good", minimum)
     many = [a_group(f"g{number}", replicas=0) for number in range(1001)]
     assert "has 1001 groups, more than 1000" in await cluster_refusal(guarded, "good", *many)
     assert await cluster_refusal(guarded, "good", *many[:200]) == ""
+
+
+async def test_the_policy_holds_the_clusters_of_a_rayservice_to_the_same_limits(
+    guarded: Live,
+) -> None:
+    for group, text in (
+        (a_group(replicas=20_000, max_replicas=20_000), "asks for 20000 worker pods"),
+        (a_group(replicas=1, num_of_hosts=50_000), "numOfHosts above 2560"),
+    ):
+        body = a_ray_service(name="large", suspend=True)
+        body["spec"]["rayClusterConfig"]["workerGroupSpecs"] = [group]
+        del body["metadata"]["namespace"]
+        with pytest.raises(errors.RaybusError, match=text):
+            await guarded.kube.create(RAY_SERVICE, guarded.namespace, body)
 
 
 @pytest.mark.acceptance("rayservice", 13)

@@ -10,7 +10,6 @@ from cluster_reconciler import events
 from cluster_reconciler.actions import NOTHING, ClusterPlan, step
 from cluster_reconciler.config import Config
 from cluster_reconciler.reasons import Failure, ReplicaFailure
-from cluster_reconciler.status import compute
 from common import labels
 from common.api.ray_cluster import RayCluster
 from common.ray import cluster_traits as traits
@@ -66,7 +65,8 @@ def _report(*actions: Action, failure: Failure | None = None) -> ClusterPlan:
 
 def exceeded_limit(cluster: RayCluster, config: Config) -> str | None:
     """Return which limit the spec exceeds, with the value found, the limit, and the remedy; a large object delays no other."""
-    members, pods = traits.worker_groups(cluster), compute.desired_workers(cluster)
+    members = traits.worker_groups(cluster)
+    pods = sum(max(0, traits.target(group)) for group in members)
     groups = f"spec.workerGroupSpecs has {len(members)} groups"
     limits = [
         (len(members), config.max_groups, groups, "(RAYBUS_MAX_GROUPS_PER_CLUSTER): remove groups")

@@ -199,6 +199,74 @@ def test_other_options_can_be_tried() -> None:
     ]
 
 
+def _surge(*, gpus: str = "6", used: str = "4", **options: Any) -> Plan:
+    """Plan a new image in steps with the largest surge, under a quota for GPUs; each of four workers has one."""
+    quota = copy.deepcopy(QUOTA)
+    quota["status"]["hard"]["requests.nvidia.com/gpu"] = gpus
+    quota["status"]["used"]["requests.nvidia.com/gpu"] = used
+    return _plan(
+        at_rest(quotas=[quota]),
+        Sizing(finds_surge=True, **options),
+        config=a_config(snapshots.NEW_IMAGE),
+        upgradeStrategy=STEPS,
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "percent"),
+    [
+        pytest.param("8", 100, id="a second cluster fits"),
+        pytest.param("7", 75, id="three workers more"),
+        pytest.param("6", 50, id="two workers more"),
+        pytest.param("5", 25, id="one worker more"),
+    ],
+)
+def test_the_largest_surge_fits_and_one_percent_more_does_not(gpus: str, percent: int) -> None:
+    found = _surge(gpus=gpus)
+    assert found.surge is not None
+    assert found.surge.percent == percent
+    in_steps = found.ways[1]
+    assert in_steps.peak_percent == 100 + percent
+    assert all(each.is_enough for each in in_steps.quotas)
+    assert [each.resource for each in found.surge.limits] == (
+        [] if percent == 100 else ["requests.nvidia.com/gpu"]
+    )
+
+
+def test_what_others_use_of_a_quota_lowers_the_surge() -> None:
+    found = _surge(gpus="8", used="7").surge
+    assert found is not None
+    assert found.percent == 25
+
+
+def test_a_full_quota_has_room_for_no_surge_and_the_remedy_is_named() -> None:
+    found = _surge(gpus="4")
+    assert found.surge is not None
+    assert found.surge.percent is None
+    assert "--max-unavailable" in text_of(picture.draw(found), width=200)
+
+
+def test_a_step_larger_than_the_surge_becomes_the_surge() -> None:
+    found = _surge(gpus="5", step=100)
+    assert found.ways[1].moves == 4
+
+
+def test_without_a_quota_nothing_limits_the_surge() -> None:
+    found = _plan(
+        at_rest(),
+        Sizing(finds_surge=True),
+        config=a_config(snapshots.NEW_IMAGE),
+        upgradeStrategy=STEPS,
+    )
+    assert found.surge is not None
+    assert (found.surge.percent, found.surge.limits) == (100, [])
+    assert "No ResourceQuota limits maxSurgePercent" in text_of(picture.draw(found), width=200)
+
+
+def test_a_change_in_place_needs_no_surge() -> None:
+    assert _plan(at_rest(), Sizing(finds_surge=True), serve="applications: []\n").surge is None
+
+
 def test_a_refused_manifest_has_a_reason() -> None:
     found = _plan(at_rest(), upgradeStrategy={"type": "Sometimes"})
     assert found.outcome is PlanOutcome.REFUSED
@@ -264,6 +332,10 @@ def test_it_renders_as(name: str, spec: Json, golden: Golden) -> None:
     config = spec.pop("config", a_config())
     found = _plan(at_rest(quotas=[QUOTA]), config=config, **spec)
     golden.check(f"cli/plan-{name}.txt", text_of(picture.draw(found), width=160))
+
+
+def test_the_largest_surge_renders_as(golden: Golden) -> None:
+    golden.check("cli/plan-surge.txt", text_of(picture.draw(_surge()), width=160))
 
 
 def test_of_a_long_serve_config_the_lines_that_differ_are_shown() -> None:

@@ -55,6 +55,13 @@ def plan(
     surge: Annotated[
         int | None, typer.Option("--max-surge", help="Try another maxSurgePercent.", min=0, max=100)
     ] = None,
+    finds_surge: Annotated[
+        bool,
+        typer.Option(
+            "--surge",
+            help="Find the largest maxSurgePercent that the ResourceQuotas have room for, and plan with it.",
+        ),
+    ] = False,
     step: Annotated[
         int | None, typer.Option("--step", help="Try another stepSizePercent.", min=0, max=100)
     ] = None,
@@ -80,14 +87,17 @@ def plan(
 ) -> None:
     """Show the effect of a manifest on the running service: nothing, in place, or a new cluster; by which fields, at what cost.
 
-    Nothing is changed. Exit code 1 when the manifest would be rejected.
+    Nothing is changed. Exit code 1 when the manifest would be rejected, or with --surge when no surge fits.
 
     Examples:
     $ raybus plan -f demo.yaml
     $ raybus plan -f demo.yaml --max-surge 50 --step 10
+    $ raybus plan -f demo.yaml --surge
     $ raybus plan -k overlays/production
     """
     place = session.where(kubeconfig, context, namespace)
+    if finds_surge and surge is not None:
+        session.fail(errors.InvalidSpec("--surge finds the surge: leave out --max-surge"))
     try:
         enabled = feature_gates.resolve(feature_gates.parse(gates))
         wanted = [
@@ -101,7 +111,13 @@ def plan(
         session.fail(
             errors.InvalidSpec(f"there is no RayService in {', '.join(file or [str(kustomize)])}")
         )
-    sizing = Sizing(surge=surge, step=step, interval=interval, unavailable=unavailable)
+    sizing = Sizing(
+        surge=surge,
+        step=step,
+        interval=interval,
+        unavailable=unavailable,
+        finds_surge=finds_surge,
+    )
 
     async def work(kube: KubeClient) -> list[Plan]:
         return [
@@ -115,7 +131,13 @@ def plan(
     else:
         for each in found:
             printing.show(picture.draw(each))
-    raise SystemExit(1 if any(each.outcome is PlanOutcome.REFUSED for each in found) else 0)
+    raise SystemExit(1 if any(_is_impossible(each) for each in found) else 0)
+
+
+def _is_impossible(plan: Plan) -> bool:
+    """Return whether a manifest would be rejected, or the surge that was asked for does not exist."""
+    has_no_surge = plan.surge is not None and plan.surge.percent is None
+    return plan.outcome is PlanOutcome.REFUSED or has_no_surge
 
 
 async def _plan(

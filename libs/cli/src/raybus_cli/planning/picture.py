@@ -10,6 +10,7 @@ from raybus_cli.planning import policies
 from raybus_cli.planning.differences import Difference, Effect
 from raybus_cli.planning.plan import Plan, Way
 from raybus_cli.planning.predict import PlanOutcome
+from raybus_cli.planning.surge import Surge
 from raybus_cli.printing import Column, Table
 
 _STYLES = {
@@ -96,6 +97,8 @@ def _sentences(plan: Plan) -> list[str]:
             verdict = "has room" if each.is_enough else "is too small"
             need = f"{each.used} of {each.hard} {each.resource} used, {each.more} more needed"
             found.append(f"ResourceQuota {each.quota} {verdict} for {choice.strategy}: {need}")
+    if plan.surge is not None:
+        found += _surge(plan.surge)
     if plan.outcome is PlanOutcome.CREATED:
         return found
     known = plan.preparing_seconds
@@ -107,6 +110,25 @@ def _sentences(plan: Plan) -> list[str]:
     found.append(f"Before the traffic moves, the new cluster has to be ready ({before}).")
     found.append(f"The old cluster is kept for {length(plan.kept_seconds)} afterwards.")
     return found
+
+
+def _surge(surge: Surge) -> list[str]:
+    """Return the largest surge, and what limits it."""
+    limits = [
+        f"ResourceQuota {each.quota}: {each.used} of {each.hard} {each.resource} used, {each.more} more needed"
+        for each in surge.limits
+    ]
+    if surge.percent is None:
+        remedy = "raise the quota, or plan with `--max-surge 0 --step 0 --max-unavailable PERCENT`"
+        return [f"No maxSurgePercent fits: {remedy}.", *(f"  {each}" for each in limits)]
+    if not limits:
+        return [
+            f"No ResourceQuota limits maxSurgePercent ({surge.percent}); whether the nodes have room is not examined."
+        ]
+    return [
+        f"The largest maxSurgePercent that fits is {surge.percent}. One percent more exceeds:",
+        *(f"  {each}" for each in limits),
+    ]
 
 
 def length(seconds: int) -> str:

@@ -19,6 +19,7 @@ from raybus_cli.planning.demand import Amounts, QuotaCheck
 from raybus_cli.planning.differences import Difference
 from raybus_cli.planning.policies import PolicyPlan
 from raybus_cli.planning.predict import PlanOutcome
+from raybus_cli.planning.surge import Surge, find_surge
 from raybus_cli.reading.snapshot import Snapshot
 
 AT_ONCE: Final = "NewCluster"
@@ -32,6 +33,8 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
     interval: int | None = None
     unavailable: int | None = None
     """Percent of capacity that may be missing (`raybus.io/max-unavailable-percent`)."""
+    finds_surge: bool = False
+    """Whether to plan with the largest surge that the quotas have room for."""
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -64,6 +67,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     differences: list[Difference] = []
     now: Amounts = {}
     ways: list[Way] = []
+    surge: Surge | None = None
+    """The largest surge that fits, where that was asked for."""
     preparing_seconds: int | None = None
     """How long the new cluster of the last upgrade took to be ready; None when that one was not promoted."""
     kept_seconds: int = DEFAULT_DELETION_DELAY
@@ -89,8 +94,20 @@ def build(
     if active is None or found.outcome is not PlanOutcome.NEW_CLUSTER:
         return plan
     delay = goal.raw_spec.get("rayClusterDeletionDelaySeconds")
+    surge = None
+    if sizing.finds_surge:
+        config = goal.raw_cluster_config
+        surge = find_surge(
+            active,
+            demand.cluster_of(config),
+            snapshot.quotas,
+            sizes=demand.sizes_of(active, config),
+            unavailable=_unavailable(goal, sizing),
+        )
+        sizing = _with_surge(sizing, goal, surge.percent)
     return msgspec.structs.replace(
         plan,
+        surge=surge,
         ways=_ways(snapshot, active, goal, gates, sizing),
         preparing_seconds=_prepared(snapshot.service),
         kept_seconds=delay if isinstance(delay, int) else DEFAULT_DELETION_DELAY,
@@ -170,10 +187,24 @@ def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
         **goal.raw_upgrade_options,
         **{name: value for name, value in tried.items() if value is not None},
     }
-    unavailable = (
+    return upgrade_controls.policy_of(given, unavailable=_unavailable(goal, sizing))
+
+
+def _unavailable(goal: RayService, sizing: Sizing) -> int:
+    """Return the percentage of capacity that may be missing."""
+    return (
         upgrade_controls.of(goal).unavailable if sizing.unavailable is None else sizing.unavailable
     )
-    return upgrade_controls.policy_of(given, unavailable=unavailable)
+
+
+def _with_surge(sizing: Sizing, goal: RayService, percent: int | None) -> Sizing:
+    """Return options with a surge, and with a step that is not larger than it."""
+    if percent is None:
+        return sizing
+    step = goal.raw_upgrade_options.get("stepSizePercent") if sizing.step is None else sizing.step
+    return msgspec.structs.replace(
+        sizing, surge=percent, step=min(step, percent) if isinstance(step, int) else None
+    )
 
 
 def _prepared(service: RayService) -> int | None:

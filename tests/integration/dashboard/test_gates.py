@@ -31,6 +31,9 @@ from support.upgrade_events import a_split
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
+LONGEST_TIME = "document.querySelector('#timeline .after').textContent = '+47 h 59 min'"
+"""The widest text that the page shows for a time since the start."""
+
 NOW = session.now().replace(microsecond=0)
 EVIL = '<img src=x onerror="alert(1)">\x1b[31m'
 UPGRADE = ue.upgrade("uid", BLUE, GREEN)
@@ -214,10 +217,13 @@ async def test_gates_with_figures_and_their_points_on_the_chart(
             assert tips[-1] == "Inconclusive: timeToFirstTokenP95: 61 of 100 requests observed"
             await page.page.evaluate("document.getElementById('upgrade').scrollIntoView()")
             await page.picture(pictures / "dashboard-gates.png")
+            await page.page.evaluate(LONGEST_TIME)
+            assert await page.overflowing() == []
             for scheme in ("light", "dark"):
                 await page.page.emulate_media(color_scheme=scheme)
                 assert await violations(page) == []
             await page.page.set_viewport_size({"width": 390, "height": 844})
+            assert await page.overflowing() == []
             assert await page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             assert page.complaints == []
 

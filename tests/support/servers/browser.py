@@ -9,6 +9,7 @@ from typing import Final
 from playwright.async_api import Browser, Page, async_playwright
 
 from localcluster.images import debian
+from support import pictures
 from support.servers.programs import REMEDY
 
 PROGRAM: Final = "chromium"
@@ -26,6 +27,12 @@ FLAGS: Final = (
 """With them it works as root, and asks nobody but the page's server for anything."""
 TIMEOUT: Final = 90.0
 """Seconds; a machine that does other things as well takes long to start a browser."""
+
+OVERFLOWING: Final = """
+[...document.querySelectorAll("li > *, dt, dd, td, th")]
+  .filter((each) => each.clientWidth && each.scrollWidth > each.clientWidth + 1)
+  .map((each) => each.textContent)
+"""
 
 
 class Watched:
@@ -49,6 +56,11 @@ class Watched:
         """Return what is to be read in a part of the page."""
         return (await self.page.locator(selector).inner_text()).strip()
 
+    async def overflowing(self) -> list[str]:
+        """Return texts that need more room than their place in a row or a table has, so that they cover what is beside them."""
+        found: list[str] = await self.page.evaluate(OVERFLOWING)
+        return found
+
     async def until(self, selector: str, text: str, *, within: float = TIMEOUT) -> None:
         """Wait until a part that can be seen has a text."""
         found = self.page.locator(selector).filter(has_text=text).first
@@ -58,6 +70,8 @@ class Watched:
         """Take a picture of what the window shows."""
         path.parent.mkdir(parents=True, exist_ok=True)
         await self.page.screenshot(path=path, animations="disabled")
+        if path.parent == pictures.IMAGES:
+            pictures.record(path.name)
 
 
 @asynccontextmanager

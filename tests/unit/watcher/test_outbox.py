@@ -551,3 +551,21 @@ async def test_an_outbox_that_is_not_open_sends_nothing() -> None:
             outbox.put(other(number), a_pod(number + 1), wait=0.01)
         await asyncio.sleep(0.1)
         assert stream.stored == []
+
+
+@pytest.mark.parametrize("stored", [a_pod(9), gone(9)])
+async def test_a_watch_that_lags_behind_the_leader_before_publishes_nothing_older(
+    stored: State | Gone,
+) -> None:
+    """On a busy machine the successor's watches report changes that the leader has published already."""
+    stream = FakeStateStream()
+    begin = (await stream.identity()).state.last_seq
+    async with working(stream, is_open=False) as (outbox, _):
+        stream.put(SUBJECT, stored, begin + 1)
+        outbox.open(await stream.since(begin + 1))
+        outbox.put(SUBJECT, a_pod(7))
+        await outbox.flush()
+        assert stream.messages.get(SUBJECT, stored) == stored
+        outbox.put(SUBJECT, a_pod(10))
+        await outbox.flush()
+        assert stream.messages[SUBJECT] == a_pod(10)

@@ -77,6 +77,8 @@ class Outbox:
         """Subjects with a state that waits for a newer one, and for no worker; each with the end of its wait."""
         self._puts = 0
         self.is_open = is_open
+        self._ahead: dict[str, Entry] = {}
+        """What another watcher stored while this one prepared: our watches may still report older states of it."""
         self._run = token_hex(4)
         """Part of each message's id: an object that returns to a subject in the same version is no repetition."""
         self._awaited: dict[str, int] = {}
@@ -112,6 +114,11 @@ class Outbox:
 
         For `wait` seconds a newer message may take its place, which is sent as soon as that allows.
         """
+        ahead = self._ahead.get(subject)
+        if ahead is not None and not isinstance(message, Synced):
+            if version_number(ahead.version) > version_number(message.version):
+                return
+            del self._ahead[subject]
         is_at_rest = subject not in self._tickets
         if is_at_rest and _is_same(self._held.get(subject, NOTHING), message):
             metrics.UNCHANGED.labels(message.kind).inc()
@@ -136,6 +143,7 @@ class Outbox:
 
     def open(self, stored: Mapping[str, Entry]) -> None:
         """Hand out what was put, once nobody else publishes; what another watcher has `stored` since the stream was read makes some of it pointless."""
+        self._ahead = dict(stored)
         for subject, found in stored.items():
             if found.is_gone:
                 self._held.pop(subject, None)

@@ -17,6 +17,7 @@ from contextlib import (
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, cast
 from urllib.parse import urlsplit
@@ -47,6 +48,8 @@ METADATA: Final = {
 """Headers of a request with an answer of which at most the metadata is read: the API server encodes no more."""
 UNCHECKED: Final = {"fieldValidation": "Ignore"}
 """Query of a write of what we build or copy ourselves: the API server does not check for unknown and repeated fields, of which it would only warn."""
+LARGE_BODY: Final = 2**19
+"""Bytes; a larger body is sent in pieces, so that no write of it holds up the event loop."""
 REQUEST_TIMEOUT: Final = aiohttp.ClientTimeout(total=15.0, connect=5.0)
 STREAM_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=5.0)
 READ_BUFFER: Final = 2**20
@@ -234,8 +237,10 @@ class KubeClient(Kube):
         if method != "GET":
             self.may_write()
         headers, data = headers or {}, None if body is None else msgspec.json.encode(body)
+        is_large = data is not None and len(data) > LARGE_BODY
+        sent = BytesIO(data) if data is not None and is_large else data
         sending = await self._sending(
-            method, path, query or {}, headers, most, data=data, timeout=REQUEST_TIMEOUT
+            method, path, query or {}, headers, most, data=sent, timeout=REQUEST_TIMEOUT
         )
         with self._exchange(method, path, data) as take:
             async with sending as answer:

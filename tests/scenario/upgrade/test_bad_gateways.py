@@ -91,6 +91,54 @@ async def test_trouble_in_mid_upgrade_holds_it_and_is_reported_once(trouble: str
     await until_green(harness)
 
 
+@pytest.mark.parametrize("states_generations", [True, False])
+async def test_the_report_of_a_controller_that_left_the_gateway_holds_no_upgrade(
+    *, states_generations: bool
+) -> None:
+    harness = await at_weight(25)
+    harness.gateway.name = "new.example/gw"
+    harness.gateway.states_generations = states_generations
+    harness.gateway.forget()
+    await until_green(harness)
+    names = [each["controllerName"] for each in route_reports(harness)]
+    assert names == ["example.org/gw", "new.example/gw"]
+    await harness.until(lambda: harness.clusters == [harness.active], seconds=90)
+
+
+async def test_a_controller_that_states_no_generation_holds_no_upgrade() -> None:
+    harness = Pair()
+    harness.gateway.states_generations = False
+    harness.apply(upgradeStrategy=FAST)
+    await harness.until(lambda: harness.is_complete() and bool(harness.weights), seconds=20)
+    harness.apply(config=GREEN, upgradeStrategy=FAST)
+    await harness.until(lambda: bool(harness.pending), seconds=20)
+    await until_green(harness)
+    await harness.until(lambda: harness.clusters == [harness.active], seconds=90)
+
+
+async def test_a_controller_that_does_not_take_the_route_in_is_named_within_a_minute() -> None:
+    harness = await at_weight(25)
+    harness.gateway.is_asleep = True
+    await harness.run(60)
+    generation = harness.kube.objects[HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-httproute"]["metadata"][
+        "generation"
+    ]
+    text = (
+        f"waiting: HTTPRoute {NAMESPACE}/{NAME}-httproute is not Accepted yet as it is now: controller "
+        f"example.org/gw reports generation {generation - 1} of {generation} "
+        f"for Gateway {NAMESPACE}/{NAME}-gateway"
+    )
+    assert text in harness.message("UpgradeInProgress")
+    assert harness.reasons().count("HTTPRouteNotReady") == 1
+    harness.gateway.is_asleep = False
+    await until_green(harness)
+
+
+def route_reports(harness: Pair) -> list[Json]:
+    route = harness.route
+    return [] if route is None else route["status"]["parents"]
+
+
 async def test_definitions_that_go_in_mid_upgrade_and_come_back() -> None:
     harness = await at_weight(50)
     blue, green = harness.active, harness.pending

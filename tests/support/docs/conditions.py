@@ -152,6 +152,7 @@ WARNINGS: Final = {
     "RayDashboardUnauthorized": "The head's dashboard refuses raybus's token, or there is no token to send.",
     "RayClusterNotRunning": "The cluster cannot create its pods, or is suspended.",
     "NoServePort": "The head has no port for Serve.",
+    "ObjectNotOwned": "Suspend left a Gateway or route alone: it has a name of ours and another owner.",
     "ServiceNotOwned": "Another RayService owns the Service of that name.",
     "NetworkPolicyNameCollision": "Another owner has a NetworkPolicy of the name; the pods run without that isolation.",
     "PodDisruptionBudgetNameCollision": "Another owner has a PodDisruptionBudget of the name; evictions are not limited.",

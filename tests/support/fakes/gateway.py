@@ -25,6 +25,10 @@ class FakeGatewayController:
         """The classes that it serves."""
         self.refused_kinds: set[str] = set()
         """Kinds of routes that are not accepted."""
+        self.name = "example.org/gw"
+        """The controller name in its reports; it leaves the reports of other controllers alone."""
+        self.states_generations = True
+        """Whether its conditions have an `observedGeneration`."""
         self.is_asleep = False
         """With it nothing changes any more."""
         self._seen: dict[tuple[str, int], float] = {}
@@ -57,7 +61,8 @@ class FakeGatewayController:
     def _mind(self, body: Body) -> tuple[object, ...]:
         """Return all that a status depends on."""
         version = body["metadata"]["resourceVersion"]
-        return version, self.is_programmed, self.accepts_routes, frozenset(self.refused_kinds)
+        refused = frozenset(self.refused_kinds)
+        return version, self.name, self.is_programmed, self.accepts_routes, refused
 
     def _is_served(self, body: Body) -> bool:
         return body["spec"].get("gatewayClassName", "fast") in self.classes
@@ -81,11 +86,13 @@ class FakeGatewayController:
         held = self._conditions(
             body, Accepted=(_status(not is_refused), why), ResolvedRefs=("True", "ResolvedRefs")
         )
-        parents = [
-            {"parentRef": dict(parent), "controllerName": "example.org/gw", "conditions": held}
+        reports: list[Json] = body.get("status", {}).get("parents", [])
+        others = [each for each in reports if each["controllerName"] != self.name]
+        own = [
+            {"parentRef": dict(parent), "controllerName": self.name, "conditions": held}
             for parent in body["spec"].get("parentRefs", [])
         ]
-        self._put(resource, body, {"parents": parents})
+        self._put(resource, body, {"parents": [*others, *own]})
 
     def _put(self, resource: Resource, body: Body, status: Json) -> None:
         if _essence(body.get("status", {})) != _essence(status):
@@ -94,13 +101,18 @@ class FakeGatewayController:
 
     def _conditions(self, body: Body, **statuses: tuple[str, str]) -> list[Json]:
         now = rfc3339(self._clock.now())
+        stated = (
+            {"observedGeneration": body["metadata"]["generation"]}
+            if self.states_generations
+            else {}
+        )
         return [
             {
                 "type": kind,
                 "status": status,
                 "reason": reason,
                 "message": "",
-                "observedGeneration": body["metadata"]["generation"],
+                **stated,
                 "lastTransitionTime": now,
             }
             for kind, (status, reason) in statuses.items()

@@ -112,6 +112,7 @@ class Observer:
         )
         observed = msgspec.structs.replace(
             observed,
+            observed_at=now,
             fresh_name=_fresh_name(key.name, observed.clusters),
             violation=violation,
             draining=await self._draining(observed, now=now),

@@ -253,7 +253,8 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
             if traffic_record.weight_of(route, backend) > 0:
                 return name
             if had_requests and any(
-                self.gateways.get(each, True) for each in lagging_parents(route)
+                self.gateways.get(each, True)
+                for each in lagging_parents(route, is_settled=self.is_settled)
             ):
                 return f"{name}, which its Gateway has not accepted yet as it is now"
         is_selected = services.selected(self.own_serve_service) == cluster

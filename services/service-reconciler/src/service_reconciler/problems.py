@@ -29,6 +29,8 @@ REPORTED_AFTER: Final = timedelta(seconds=8)
 """A pod that cannot be placed for this long is reported; the autoscaler may need a moment."""
 SETTLES_WITHIN: Final = timedelta(seconds=5)
 """Objects of the Gateway API that were asked for just now need a moment."""
+TAKEN_IN_WITHIN: Final = timedelta(seconds=30)
+"""A route whose controller has not taken in the last change for this long is reported."""
 REMEMBERED: Final = timedelta(minutes=15)
 """How long a condition reports that another writer replaced our backends: a tool that does so does it again."""
 FOLLOWS_WITHIN: Final = timedelta(seconds=10)
@@ -224,12 +226,16 @@ def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[Ev
     if (trouble := observed.gateway_trouble) is not None:
         hint = " (is the Gateway API installed?)" if trouble.code is RoutingCode.MISSING else ""
         yield EventReason.GATEWAY_NOT_READY, f"waiting: {trouble.message}{hint}"
+    changed_at = observed.record.changed_at
+    is_late = changed_at is None or now - changed_at >= TAKEN_IN_WITHIN
     if route is not None and (trouble := route_trouble(observed)) is not None:
-        if not trouble.transient:
+        if is_late or not trouble.transient:
             yield EventReason.ROUTE_NOT_READY, f"waiting: {trouble.message}"
     elif grpc is not None:
-        trouble = weighted_route.not_ours(service.metadata, grpc.metadata) or route_problem(grpc)
-        if trouble is not None and not trouble.transient:
+        trouble = weighted_route.not_ours(service.metadata, grpc.metadata) or route_problem(
+            grpc, is_settled=observed.is_settled
+        )
+        if trouble is not None and (is_late or not trouble.transient):
             what = f"GRPCRoute {grpc.metadata.namespace}/{grpc.metadata.name}"
             yield EventReason.GRPC_ROUTE_NOT_READY, f"waiting: {what} {trouble.message}"
     yield from _taken_names(observed)
@@ -254,7 +260,9 @@ def _taken_names(observed: Observed) -> Iterator[tuple[EventReason, str]]:
 def route_trouble(observed: Observed) -> RoutingProblem | None:
     """Return why the traffic does not follow the route as it is now."""
     clusters = [each.metadata.name for each in observed.clusters]
-    return weighted_route.route_trouble(observed.service, observed.route, clusters)
+    return weighted_route.route_trouble(
+        observed.service, observed.route, clusters, is_settled=observed.is_settled
+    )
 
 
 def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServiceProblem | None:

@@ -152,6 +152,7 @@ class Observer:
         }
         observed = Observed(
             service=service,
+            observed_at=now,
             active=active,
             pending=pending,
             gateways=await gateways.read(

@@ -176,14 +176,18 @@ def released(observed: Observed) -> Iterator[Action]:
 
 def problem(observed: Observed) -> RoutingProblem | None:
     """Return why the traffic does not follow the routes as they are now."""
-    trouble = weighted_route.route_trouble(observed.service, observed.route, observed.clusters)
+    trouble = weighted_route.route_trouble(
+        observed.service, observed.route, observed.clusters, is_settled=observed.is_settled
+    )
     if trouble is not None or not _wants_grpc(observed):
         return trouble
     meta, route = observed.service.metadata, observed.grpc_route
     where = f"GRPCRoute {meta.namespace}/{names.grpc_route(meta.name)}"
     if route is None:
         return Problem(RoutingCode.MISSING, f"{where} does not exist")
-    why = weighted_route.not_ours(meta, route.metadata) or route_problem(route)
+    why = weighted_route.not_ours(meta, route.metadata) or route_problem(
+        route, is_settled=observed.is_settled
+    )
     return None if why is None else why.at(where)
 
 
@@ -192,7 +196,9 @@ def lag(observed: Observed) -> RoutingProblem | None:
     route = record_route(observed)
     if route is None:
         return None
-    return problem(observed) if route is observed.route else route_problem(route)
+    if route is observed.route:
+        return problem(observed)
+    return route_problem(route, is_settled=observed.is_settled)
 
 
 def overwrite_due(observed: Observed, *, now: datetime) -> datetime | None:

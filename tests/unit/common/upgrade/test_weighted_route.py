@@ -7,7 +7,7 @@ import pytest
 
 from common import labels
 from common.api import ray_service
-from common.api.gateway import Gateway, HttpRoute
+from common.api.gateway import Gateway, HttpRoute, lagging_parents
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.errors import message_of
@@ -42,14 +42,18 @@ def a_route(*backends: list[str], filters: Json | None = None, **more: Any) -> H
     return msgspec.json.decode(msgspec.json.encode(body), type=HttpRoute)
 
 
-def accepted(status: str, *, generation: int = 2, section: str | None = None) -> Json:
+def accepted(
+    status: str, *, generation: int = 2, section: str | None = None, by: str = "example.org/gw"
+) -> Json:
+    """Return a controller's report on a route; generation 0 stands for none."""
+    stated = {"observedGeneration": generation} if generation else {}
     held = [
         {
             "type": kind,
             "status": status,
             "reason": "R",
             "message": "",
-            "observedGeneration": generation,
+            **stated,
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
         for kind in ("Accepted", "ResolvedRefs")
@@ -57,7 +61,7 @@ def accepted(status: str, *, generation: int = 2, section: str | None = None) ->
     parent: Json = {"name": "shared", "namespace": "infra"}
     if section is not None:
         parent["sectionName"] = section
-    return {"parentRef": parent, "conditions": held}
+    return {"parentRef": parent, "controllerName": by, "conditions": held}
 
 
 @pytest.mark.parametrize(
@@ -196,23 +200,87 @@ def test_rules_that_are_for_us(route: HttpRoute, rules: tuple[int, ...]) -> None
     assert weighted_route.rules_of(route, OURS) == rules
 
 
+NOBODY = "is not accepted yet: no controller reports on Gateway infra/shared"
+OLD = "old.example/gw"
+
+
+def reported(text: str, about: str, *, by: str = "example.org/gw") -> str:
+    return f"{text}: controller {by} reports {about} for Gateway infra/shared"
+
+
+BEHIND = reported("is not Accepted yet as it is now", "generation 1 of 2")
+UNSTATED = reported("is not Accepted yet as it is now", "no observedGeneration")
+REFUSED = reported("is not Accepted (R)", "generation 2 of 2")
+
+
 @pytest.mark.parametrize(
-    ("parents", "problem"),
+    ("parents", "problem", "settled_problem"),
     [
-        ([], "is not accepted yet"),
-        ([accepted("True")], None),
-        ([accepted("False")], "is not Accepted (R)"),
-        ([accepted("True", generation=1)], "is not Accepted yet as it is now"),
-        ([accepted("True"), accepted("False")], "is not Accepted (R)"),
-        ([accepted("True", section="other")], "is not accepted yet"),
+        ([], NOBODY, NOBODY),
+        ([accepted("True")], None, None),
+        ([accepted("False")], REFUSED, REFUSED),
+        ([accepted("True", generation=1)], BEHIND, BEHIND),
+        ([accepted("True", section="other")], NOBODY, NOBODY),
+        pytest.param(
+            [accepted("True"), accepted("False", by=OLD)], None, None, id="one follows the route"
+        ),
+        pytest.param(
+            [accepted("True", generation=1, by=OLD), accepted("True")],
+            None,
+            None,
+            id="a controller that left keeps an old report",
+        ),
+        pytest.param(
+            [accepted("True", generation=1, by=OLD), accepted("False")],
+            REFUSED,
+            REFUSED,
+            id="the old report does not hide the refusal of the new controller",
+        ),
+        pytest.param(
+            [accepted("True", generation=0)], UNSTATED, None, id="no generation counts after a time"
+        ),
+        pytest.param(
+            [accepted("False", generation=1, by=OLD), accepted("True", generation=0)],
+            UNSTATED,
+            None,
+            id="no generation counts before an old one",
+        ),
+        pytest.param(
+            [accepted("True", generation=0, by=OLD), accepted("False")],
+            REFUSED,
+            REFUSED,
+            id="the present generation counts before none",
+        ),
     ],
 )
-def test_a_route_is_followed_when_each_parent_took_it_as_it_is(
-    parents: list[Json], problem: str | None
+def test_a_route_is_followed_when_a_controller_of_each_parent_took_it_as_it_is(
+    parents: list[Json], problem: str | None, settled_problem: str | None
 ) -> None:
     route = a_route([], status={"parents": parents})
-    text = None if problem is None else f"HTTPRoute default/mine {problem}"
-    assert message_of(weighted_route.route_trouble(a_service("mine"), route)) == text
+    for is_settled, text in ((False, problem), (True, settled_problem)):
+        trouble = weighted_route.route_trouble(a_service("mine"), route, is_settled=is_settled)
+        expected = None if text is None else f"HTTPRoute default/mine {text}"
+        assert message_of(trouble) == expected
+
+
+@pytest.mark.parametrize(
+    ("parents", "is_settled", "lags"),
+    [
+        ([accepted("True")], False, False),
+        ([accepted("True", generation=1)], True, True),
+        ([accepted("True", generation=1, by=OLD), accepted("True")], False, False),
+        ([accepted("True", generation=1), accepted("False", by=OLD)], True, True),
+        ([accepted("True", generation=0)], False, True),
+        ([accepted("True", generation=0)], True, False),
+        ([accepted("False", generation=1)], True, False),
+    ],
+)
+def test_a_gateway_lags_while_no_accepting_report_is_about_the_route_as_it_is(
+    parents: list[Json], *, is_settled: bool, lags: bool
+) -> None:
+    route = a_route([], status={"parents": parents})
+    found = lagging_parents(route, is_settled=is_settled)
+    assert found == ((("infra", "shared"),) if lags else ())
 
 
 def test_a_gateway_that_is_missing_or_not_taken_is_named() -> None:

@@ -1,7 +1,9 @@
 """Gateways and routes as far as a decision reads them, and whether their controller has accepted them.
 
-"Ready" is what KubeRay asks for (spec rayservice §9.1, §9.2), and more for a route: the controller must have seen this very
-generation of it, because an old acceptance proves nothing about new weights (§8.10 G3).
+"Ready" is what KubeRay asks for (spec rayservice §9.1, §9.2), and more for a route: a controller must
+have seen this very generation of it, because an old acceptance proves nothing about new weights
+(§8.10 G3). Several controllers may report on one parent, and a controller that left it may leave its
+report. ADR 43 says which report counts.
 """
 
 from enum import StrEnum
@@ -85,6 +87,7 @@ class RouteParentStatus(ApiStruct, frozen=True, kw_only=True):
     """What one Gateway's controller reports of a route."""
 
     parent_ref: ParentRef = ParentRef()
+    controller_name: str = ""
     conditions: tuple[Condition, ...] = ()
 
 
@@ -137,48 +140,111 @@ def gateway_problem(gateway: Gateway | None) -> RoutingProblem | None:
     return _problem(gateway.status.conditions, "Accepted", "Programmed", generation=0)
 
 
-def route_problem(route: Route) -> RoutingProblem | None:
-    """Return why a Gateway does not follow a route as it is now, None when each of its parents does.
+def route_problem(route: Route, *, is_settled: bool) -> RoutingProblem | None:
+    """Return why a Gateway does not follow a route as it is now, None when each parent does.
 
-    Several controllers may report on the same parent.
+    Of the reports on one parent those count that are about the newest state (`_decisive`), and one
+    without a problem is enough. `is_settled` is whether the last change by raybus is so old that a
+    report without a generation counts for it.
     """
     meta, wanted = route.metadata, route.spec.parent_refs
     if not wanted:
         return Problem(RoutingCode.NO_PARENT, "names no Gateway in spec.parentRefs")
     for parent in wanted:
-        held = [
-            each
-            for each in route.status.parents
-            if _place(each.parent_ref, meta) == _place(parent, meta)
-        ]
+        place = _place(parent, meta)
+        held = [each for each in route.status.parents if _place(each.parent_ref, meta) == place]
         if not held:
-            return Problem(RoutingCode.NOT_ACCEPTED, "is not accepted yet", transient=True)
-        for each in held:
-            if problem := _problem(
-                each.conditions, "Accepted", "ResolvedRefs", generation=meta.generation
-            ):
-                return problem
+            text = f"is not accepted yet: no controller reports on {_shown(parent, meta)}"
+            return Problem(RoutingCode.NOT_ACCEPTED, text, transient=True)
+        problems = [
+            _report_problem(each, meta, is_settled=is_settled) for each in _decisive(held, meta)
+        ]
+        if None not in problems:
+            return problems[0]
     return None
 
 
-def lagging_parents(route: Route) -> tuple[tuple[str, str], ...]:
-    """Return the Gateways, by namespace and name, that accepted a route and have not seen it as it is now."""
-    return tuple(
-        _place(each.parent_ref, route.metadata)[:2]
+def lagging_parents(route: Route, *, is_settled: bool) -> tuple[tuple[str, str], ...]:
+    """Return the Gateways, by namespace and name, that may still follow an earlier state of a route.
+
+    These have accepted the route, and no accepting report is about the route as it is now.
+    """
+    meta = route.metadata
+    accepting = [
+        each
         for each in route.status.parents
-        for condition in each.conditions
-        if (condition.type, condition.status) == ("Accepted", "True")
-        and condition.observed_generation < route.metadata.generation
-    )
+        if any((held.type, held.status) == ("Accepted", "True") for held in each.conditions)
+    ]
+    behind: dict[Place, bool] = {}
+    for each in accepting:
+        stated = _stated_generation(each)
+        is_current = stated >= meta.generation if stated else is_settled
+        place = _place(each.parent_ref, meta)
+        behind[place] = behind.get(place, True) and not is_current
+    return tuple(place[:2] for place, is_behind in behind.items() if is_behind)
 
 
-def _place(parent: ParentRef, meta: ObjectMeta) -> tuple[str, str, str | None, int | None]:
+Place = tuple[str, str, str | None, int | None]
+
+
+def _place(parent: ParentRef, meta: ObjectMeta) -> Place:
     return parent.namespace or meta.namespace, parent.name, parent.section_name, parent.port
 
 
-def _problem(
-    conditions: tuple[Condition, ...], *wanted: str, generation: int
+def _shown(parent: ParentRef, meta: ObjectMeta) -> str:
+    namespace, name, section, _ = _place(parent, meta)
+    listener = "" if section is None else f", listener {section}"
+    return f"{parent.kind or 'Gateway'} {namespace}/{name}{listener}"
+
+
+def _stated_generation(report: RouteParentStatus) -> int:
+    """Return the generation that a report is about; 0 for one that states none."""
+    return max((each.observed_generation for each in report.conditions), default=0)
+
+
+def _decisive(reports: list[RouteParentStatus], meta: ObjectMeta) -> list[RouteParentStatus]:
+    """Return the reports on one parent that count.
+
+    A report about the present generation counts before one that states no generation, and that one
+    before a report about an earlier generation: its controller may have left the Gateway.
+    """
+
+    def rank(report: RouteParentStatus) -> int:
+        stated = _stated_generation(report)
+        return 2 if stated >= meta.generation else 1 if stated == 0 else 0
+
+    best = max(map(rank, reports))
+    return [each for each in reports if rank(each) == best]
+
+
+def _report_problem(
+    report: RouteParentStatus, meta: ObjectMeta, *, is_settled: bool
 ) -> RoutingProblem | None:
+    """Return the problem that one controller reports, with the controller, parent and generation."""
+    stated = _stated_generation(report)
+    problem = _problem(
+        report.conditions,
+        "Accepted",
+        "ResolvedRefs",
+        generation=meta.generation,
+        is_settled=is_settled,
+    )
+    if problem is None:
+        return None
+    about = f"generation {stated} of {meta.generation}" if stated else "no observedGeneration"
+    controller = report.controller_name or "without a name"
+    where = _shown(report.parent_ref, meta)
+    text = f"{problem.message}: controller {controller} reports {about} for {where}"
+    return msgspec.structs.replace(problem, message=text)
+
+
+def _problem(
+    conditions: tuple[Condition, ...], *wanted: str, generation: int, is_settled: bool = True
+) -> RoutingProblem | None:
+    """Return the first condition that does not hold for a generation.
+
+    A condition without a generation holds for the present one once `is_settled`.
+    """
     held = {each.type: each for each in conditions}
     for kind in wanted:
         code, found = RoutingCode(f"Not{kind}"), held.get(kind)
@@ -187,6 +253,7 @@ def _problem(
         if found.status != "True":
             why = ": ".join(part for part in (found.reason, found.message) if part)
             return Problem(code, f"is not {kind} ({why})" if why else f"is not {kind}")
-        if found.observed_generation < generation:
+        stated = found.observed_generation
+        if stated < generation and not (stated == 0 and is_settled):
             return Problem(code, f"is not {kind} yet as it is now", transient=True)
     return None

@@ -1,13 +1,14 @@
 """What both services observe of a RayService alike: its two clusters, what carries its requests, and the policy of its upgrade."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from common import names
+from common.annotation_record import EARLIEST
 from common.api.gateway import Gateway, GrpcRoute, HttpRoute, RoutingProblem
 from common.api.ray_service import RayService
 from common.ray import poll_interval
@@ -21,6 +22,8 @@ from common.upgrade.policy import UpgradePolicy, WarmUpProgress
 from common.upgrade.traffic_record import Record
 from common.upgrade.weighted_route import Place
 
+SETTLES_WITHIN: Final = timedelta(seconds=10)
+"""Gateway controllers take in a route within seconds (ADR 43)."""
 View = TypeVar("View", bound=ServeView)
 
 
@@ -31,6 +34,7 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     """
 
     service: RayService
+    observed_at: datetime = EARLIEST
     active: View | None = None
     pending: View | None = None
     gateways: Mapping[Place, Gateway | None] = {}
@@ -82,6 +86,16 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     def record(self) -> Record:
         """Return the newest record on these routes; the mirror in the status where none has any."""
         return weighted_route.record_of(self.service, self.routes)
+
+    @cached_property
+    def is_settled(self) -> bool:
+        """Return whether a Gateway must have taken in the last weights, if it follows the route at all.
+
+        That counts only for a controller that states no generation in its conditions.
+        """
+        moves = (share.moved_at for share in self.record.clusters.values())
+        moved_at = max((each for each in moves if each is not None), default=None)
+        return moved_at is None or self.observed_at >= moved_at + SETTLES_WITHIN
 
     @property
     def gateway_trouble(self) -> RoutingProblem | None:

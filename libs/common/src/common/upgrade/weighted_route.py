@@ -96,9 +96,16 @@ def gateway_trouble(
 
 
 def route_trouble(
-    service: RayService, route: HttpRoute | None, clusters: Iterable[str] = ()
+    service: RayService,
+    route: HttpRoute | None,
+    clusters: Iterable[str] = (),
+    *,
+    is_settled: bool,
 ) -> RoutingProblem | None:
-    """Return why the traffic does not follow the route as it is now, with its name; `clusters` are those that exist."""
+    """Return why the traffic does not follow the route as it is now, with its name.
+
+    `clusters` are those that exist. `is_settled`: see `common.api.gateway.route_problem`.
+    """
     where = f"HTTPRoute {service.metadata.namespace}/{name_of(service)}"
     if route is None:
         return Problem(RoutingCode.MISSING, f"{where} does not exist")
@@ -114,7 +121,7 @@ def route_trouble(
             need = f"one with a backendRef to Service {names.serve_service(service.metadata.name)}"
             text = f"has no rule for this service: add a rule without backendRefs, or {need}"
             problem = Problem(RoutingCode.NO_RULE, text)
-    problem = problem or route_problem(route)
+    problem = problem or route_problem(route, is_settled=is_settled)
     return None if problem is None else problem.at(where)
 
 

@@ -439,10 +439,14 @@ class Greeter:
             self.history.append(moment)
 
     def _note_route(self, body: bytes, at: float) -> None:
-        rules = msgspec.json.decode(body, type=HttpRoute).spec.rules
+        route = msgspec.json.decode(body, type=HttpRoute)
         move = Move(
             at=at,
-            weights={each.name: each.weight or 0 for rule in rules for each in rule.backend_refs},
+            weights={
+                each.target.place[1]: each.weight
+                for rule in route.spec.rules
+                for each in route.backends(rule)
+            },
         )
         if not self.moves or self.moves[-1].weights != move.weights:
             self.moves.append(move)

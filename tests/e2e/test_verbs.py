@@ -64,7 +64,9 @@ class Shell(msgspec.Struct, frozen=True, kw_only=True):
         )
         state = await self.greeter.state()
         held = {
-            each.name: each.weight or 0 for rule in route.spec.rules for each in rule.backend_refs
+            each.target.place[1]: each.weight
+            for rule in route.spec.rules
+            for each in route.backends(rule)
         }
         return [held.get(f"{name}-serve-svc", 0) for name in (state.active, state.pending) if name]
 

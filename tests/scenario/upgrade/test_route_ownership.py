@@ -64,6 +64,34 @@ async def test_the_backend_of_another_service_with_our_name_as_its_prefix_stays(
     assert mine(harness)["spec"]["rules"][0]["backendRefs"] == [SIBLING]
 
 
+@pytest.mark.parametrize("what", ["an upgrade", "the end of the service"])
+async def test_backends_of_others_with_the_name_of_ours_stay(what: str) -> None:
+    east: Json = {"name": "demo-serve-svc", "namespace": "east", "port": 8000, "weight": 10}
+    imported: Json = {
+        "group": "multicluster.x-k8s.io",
+        "kind": "ServiceImport",
+        "name": "demo-serve-svc",
+        "port": 8000,
+        "weight": 10,
+    }
+    ours: Json = {"name": "demo-serve-svc", "port": 8000}
+    harness = await a_pair(a_route(a_rule(backendRefs=[east, imported, ours])))
+    if what == "an upgrade":
+        blue = harness.active
+        upgrade(harness)
+        await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=100)
+        await harness.run(2)
+        backends = mine(harness)["spec"]["rules"][0]["backendRefs"]
+        assert backends[:2] == [east, imported]
+        assert [(each["name"], each["weight"]) for each in backends[2:]] == [
+            (f"{harness.active}-serve-svc", 100)
+        ]
+        return
+    await harness.kube.delete(RAY_SERVICE, NAMESPACE, "demo")
+    await harness.run(15)
+    assert mine(harness)["spec"]["rules"][0]["backendRefs"] == [east, imported]
+
+
 async def test_backends_of_clusters_that_are_gone_are_known_by_the_record() -> None:
     harness = await a_pair(a_route(a_rule(backendRefs=[SIBLING])))
     upgrade(harness)

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import UnsetType
 
 from common import labels
-from common import names as naming
 from common.annotation_record import EARLIEST
 from common.api.core import Pod, Service
 from common.api.gateway import GrpcRoute, Route, lagging_parents
@@ -19,7 +18,7 @@ from common.kube.resources import GRPC_ROUTE, HTTP_ROUTE
 from common.ray import owner, serve_writer
 from common.ray.view import ServeView, head_is_ready
 from common.upgrade import policy as upgrade_policy
-from common.upgrade import traffic_record
+from common.upgrade import traffic_record, weighted_route
 from common.upgrade.policy import Stored
 from common.upgrade.routed_service import RoutedService
 from common.upgrade.traffic_record import Upgrade
@@ -241,7 +240,8 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         That is a route with a weight for it, or the Serve Service. A route that took its weight away counts until its Gateway, if it exists,
         has accepted that: until then requests flow as before.
         """
-        backend, held = naming.serve_service(cluster), self.record.upgrade
+        backend = weighted_route.serve_service(self.service.metadata.namespace, cluster)
+        held = self.record.upgrade
         had_requests = (
             isinstance(held, Upgrade)
             and cluster in {held.old, held.new}
@@ -253,7 +253,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
             if traffic_record.weight_of(route, backend) > 0:
                 return name
             if had_requests and any(
-                self.gateways.get(each, True)
+                not each.is_gateway or self.gateways.get(each.place, True)
                 for each in lagging_parents(route, is_settled=self.is_settled)
             ):
                 return f"{name}, which its Gateway has not accepted yet as it is now"

@@ -8,6 +8,7 @@ import msgspec
 
 from common import conditions
 from common.api.core import ObjectReference, Service
+from common.api.reference import Reference
 from common.ray import ports, serve_writer
 from common.ray.view import ServeView
 from common.upgrade import traffic_record, weighted_route
@@ -102,7 +103,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         return self.service.status.pending_service_status.ray_cluster_name
 
     @cached_property
-    def own_backends(self) -> frozenset[str]:
+    def own_backends(self) -> frozenset[Reference]:
         """Return the Services that are ours wherever a route names them."""
         return weighted_route.own_backends(self.service, self.clusters, self.routes)
 

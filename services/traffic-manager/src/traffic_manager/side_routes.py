@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import msgspec
 
 from common import names
-from common.api.gateway import HttpRoute
+from common.api.gateway import HttpRoute, RouteRule
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE
 from common.names import SideRole
@@ -91,9 +91,7 @@ def mirror(observed: Observed, proven: int) -> Iterator[Action]:
     }
     if have is None:
         yield from _creation(observed, SideRole.MIRROR, rule)
-    elif have.metadata.deletion_timestamp is None and not (
-        _holds(have, rule) and gateway_api.mirrored(have) == [percent]
-    ):
+    elif have.metadata.deletion_timestamp is None and not _holds(have, rule):
         patch: Json = {"metadata": gateway_api.patch_meta(have), "spec": {"rules": [rule]}}
         yield Patch(
             resource=HTTP_ROUTE,
@@ -144,10 +142,19 @@ def _creation(observed: Observed, role: SideRole, rule: Json) -> Iterator[Create
 
 def _holds(have: HttpRoute, rule: Json) -> bool:
     """Return whether a route has this one rule."""
-    held = [
-        (list(each.matches), [ref.name for ref in each.backend_refs]) for each in have.spec.rules
-    ]
-    return held == [(rule["matches"], [each["name"] for each in rule["backendRefs"]])]
+    wanted, namespace = msgspec.convert(rule, RouteRule), have.metadata.namespace
+    return len(have.spec.rules) == 1 and all(
+        _essence(each, namespace) == _essence(wanted, namespace) for each in have.spec.rules
+    )
+
+
+def _essence(rule: RouteRule, namespace: str) -> tuple[object, ...]:
+    """Return what counts of a rule: its matches, backends and mirrors."""
+    return (
+        list(rule.matches),
+        [each.resolved(namespace) for each in rule.backend_refs],
+        gateway_api.mirrors(rule, namespace),
+    )
 
 
 def _backend(view: ClusterView) -> Json:

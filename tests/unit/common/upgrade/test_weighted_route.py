@@ -10,8 +10,9 @@ from common.api import ray_service
 from common.api.gateway import Gateway, HttpRoute, lagging_parents
 from common.api.opaque import Json
 from common.api.ray_service import RayService
+from common.api.reference import Reference
 from common.errors import message_of
-from common.upgrade import weighted_route
+from common.upgrade import traffic_record, weighted_route
 from common.upgrade.traffic_record import ANNOTATION
 from support.builders.ray_service import a_ray_service
 
@@ -83,7 +84,11 @@ def test_the_name_of_the_route(annotation: str | None, name: str, *, is_users: b
     assert (weighted_route.odd_name(service) is not None) is is_odd
 
 
-OURS = frozenset({"demo-serve-svc", "demo-7m7rj-serve-svc"})
+def serve(*owners: str) -> frozenset[Reference]:
+    return frozenset(weighted_route.serve_service("default", owner) for owner in owners)
+
+
+OURS = serve("demo", "demo-7m7rj")
 
 
 def test_backends_are_ours_by_what_exists_and_by_the_record() -> None:
@@ -99,7 +104,7 @@ def test_backends_are_ours_by_what_exists_and_by_the_record() -> None:
     own = weighted_route.own_backends(
         service, ["demo-raycluster-7m7rj"], [a_route([], metadata=meta), None]
     )
-    assert own == {"demo-serve-svc", "demo-raycluster-7m7rj-serve-svc", "demo-gone1-serve-svc"}
+    assert own == serve("demo", "demo-raycluster-7m7rj", "demo-gone1")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +125,7 @@ def test_the_record_of_another_owner_is_ignored(meta: Json) -> None:
     meta["annotations"] = {**meta.get("annotations", {}), ANNOTATION: record}
     route = a_route([], metadata=meta)
     assert weighted_route.record_of(a_service("mine"), [route]).clusters == {}
-    assert weighted_route.own_backends(a_service("mine"), (), [route]) == {"demo-serve-svc"}
+    assert weighted_route.own_backends(a_service("mine"), (), [route]) == serve("demo")
 
 
 def test_of_two_records_the_newest_holds_wherever_it_stands() -> None:
@@ -181,6 +186,52 @@ def test_a_rule_holds_at_most_sixteen_backends(others: int, needed: int, *, fits
         assert why.message.startswith(
             f"has {others} other backends in spec.rules[0], and RayService needs room for {needed}"
         )
+
+
+LIKE_OURS: list[Json] = [
+    {"name": "demo-serve-svc", "namespace": "east", "port": 80, "weight": 5},
+    {"name": "demo-serve-svc", "kind": "ServiceImport", "port": 80, "weight": 5},
+    {
+        "name": "demo-serve-svc",
+        "group": "multicluster.x-k8s.io",
+        "kind": "ServiceImport",
+        "port": 80,
+        "weight": 5,
+    },
+]
+"""Backends of others with the name of ours."""
+
+
+@pytest.mark.parametrize("theirs", LIKE_OURS)
+def test_a_backend_is_ours_by_group_kind_namespace_and_name(theirs: Json) -> None:
+    parents: list[Json] = [{"name": "shared"}]
+
+    def route(*backends: Json) -> HttpRoute:
+        rules: list[Json] = [{"backendRefs": list(backends)}, {"backendRefs": [{"name": "other"}]}]
+        return a_route(spec={"parentRefs": parents, "rules": rules})
+
+    ours: Json = {"name": "demo-serve-svc", "port": 80, "weight": 7}
+    assert weighted_route.rules_of(route(theirs), OURS) == ()
+    assert weighted_route.rules_of(route(theirs, ours), OURS) == (0,)
+    service = weighted_route.serve_service("default", "demo")
+    assert traffic_record.weight_of(route(theirs), service) == 0
+    assert traffic_record.weight_of(route(theirs, ours), service) == 7
+    spelled = {**ours, "group": "", "kind": "Service", "namespace": "default"}
+    assert traffic_record.weight_of(route(spelled), service) == 7
+
+
+def test_a_parent_is_a_gateway_by_group_and_kind() -> None:
+    parents: list[Json] = [
+        {"name": "a"},
+        {"name": "b", "group": "gateway.networking.k8s.io", "kind": "Gateway"},
+        {"name": "c", "group": "", "kind": "Service"},
+        {"name": "d", "group": "example.com"},
+    ]
+    route = a_route(spec={"parentRefs": parents, "rules": []})
+    assert weighted_route.parents_of(a_service("mine"), route) == (
+        ("default", "a"),
+        ("default", "b"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -280,7 +331,7 @@ def test_a_gateway_lags_while_no_accepting_report_is_about_the_route_as_it_is(
 ) -> None:
     route = a_route([], status={"parents": parents})
     found = lagging_parents(route, is_settled=is_settled)
-    assert found == ((("infra", "shared"),) if lags else ())
+    assert found == ((Reference.gateway("infra", "shared"),) if lags else ())
 
 
 def test_a_gateway_that_is_missing_or_not_taken_is_named() -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from common.api.meta import ApiStruct, Condition, ObjectMeta
 from common.api.opaque import Json
+from common.api.reference import GATEWAY_GROUP, Reference
 from common.errors import Problem
 
 
@@ -67,20 +68,56 @@ class Gateway(ApiStruct, frozen=True, kw_only=True):
 class ParentRef(ApiStruct, frozen=True, kw_only=True):
     """The Gateway that a route hangs on, or one listener of it."""
 
-    name: str = ""
-    namespace: str | None = None
-    kind: str | None = None
+    _group: str | None = msgspec.field(default=None, name="group")
+    _kind: str | None = msgspec.field(default=None, name="kind")
+    _namespace: str | None = msgspec.field(default=None, name="namespace")
+    _name: str = msgspec.field(default="", name="name")
     section_name: str | None = None
     port: int | None = None
 
+    def target(self, namespace: str) -> Reference:
+        """Return what a route of this namespace refers to."""
+        group = GATEWAY_GROUP if self._group is None else self._group
+        kind = self._kind or "Gateway"
+        return Reference(group, kind, self._namespace or namespace, self._name)
+
+    def place(self, namespace: str) -> "Place":
+        """Return the parent, and the listener of it if the route names one."""
+        return self.target(namespace), self.section_name, self.port
+
+
+class Backend(msgspec.Struct, frozen=True):
+    """What a rule of a route sends a share of its requests to."""
+
+    target: Reference
+    port: int | None
+    weight: int
+
 
 class BackendRef(ApiStruct, frozen=True, kw_only=True):
-    """A Service that a route sends a share of its requests to."""
+    """A backend as a rule has it."""
 
-    name: str = ""
-    namespace: str | None = None
+    _group: str | None = msgspec.field(default=None, name="group")
+    _kind: str | None = msgspec.field(default=None, name="kind")
+    _namespace: str | None = msgspec.field(default=None, name="namespace")
+    _name: str = msgspec.field(default="", name="name")
     port: int | None = None
     weight: int | None = None
+
+    @classmethod
+    def of_service(cls, namespace: str, name: str, *, port: int, weight: int) -> "BackendRef":
+        """Return the reference to a port of a Service."""
+        return cls(_namespace=namespace, _name=name, port=port, weight=weight)
+
+    def resolved(self, namespace: str) -> Backend:
+        """Return the backend of a route of this namespace; its default weight is 1."""
+        kind, group = self._kind or "Service", self._group or ""
+        target = Reference(group, kind, self._namespace or namespace, self._name)
+        return Backend(target, self.port, 1 if self.weight is None else self.weight)
+
+
+Place = tuple[Reference, str | None, int | None]
+"""A parent with the name and the port of one of its listeners."""
 
 
 class RouteParentStatus(ApiStruct, frozen=True, kw_only=True):
@@ -124,6 +161,10 @@ class Route(ApiStruct, frozen=True, kw_only=True, dict=True):
         """The part of the spec that decisions read."""
         return msgspec.json.decode(self.spec_json, type=RouteSpec, strict=False)
 
+    def backends(self, rule: RouteRule) -> tuple[Backend, ...]:
+        """Return the backends of a rule of this route."""
+        return tuple(each.resolved(self.metadata.namespace) for each in rule.backend_refs)
+
 
 class HttpRoute(Route, frozen=True, kw_only=True, dict=True):
     """An HTTPRoute."""
@@ -151,8 +192,10 @@ def route_problem(route: Route, *, is_settled: bool) -> RoutingProblem | None:
     if not wanted:
         return Problem(RoutingCode.NO_PARENT, "names no Gateway in spec.parentRefs")
     for parent in wanted:
-        place = _place(parent, meta)
-        held = [each for each in route.status.parents if _place(each.parent_ref, meta) == place]
+        place = parent.place(meta.namespace)
+        held = [
+            each for each in route.status.parents if each.parent_ref.place(meta.namespace) == place
+        ]
         if not held:
             text = f"is not accepted yet: no controller reports on {_shown(parent, meta)}"
             return Problem(RoutingCode.NOT_ACCEPTED, text, transient=True)
@@ -164,8 +207,8 @@ def route_problem(route: Route, *, is_settled: bool) -> RoutingProblem | None:
     return None
 
 
-def lagging_parents(route: Route, *, is_settled: bool) -> tuple[tuple[str, str], ...]:
-    """Return the Gateways, by namespace and name, that may still follow an earlier state of a route.
+def lagging_parents(route: Route, *, is_settled: bool) -> tuple[Reference, ...]:
+    """Return the parents that may still follow an earlier state of a route.
 
     These have accepted the route, and no accepting report is about the route as it is now.
     """
@@ -179,22 +222,14 @@ def lagging_parents(route: Route, *, is_settled: bool) -> tuple[tuple[str, str],
     for each in accepting:
         stated = _stated_generation(each)
         is_current = stated >= meta.generation if stated else is_settled
-        place = _place(each.parent_ref, meta)
+        place = each.parent_ref.place(meta.namespace)
         behind[place] = behind.get(place, True) and not is_current
-    return tuple(place[:2] for place, is_behind in behind.items() if is_behind)
-
-
-Place = tuple[str, str, str | None, int | None]
-
-
-def _place(parent: ParentRef, meta: ObjectMeta) -> Place:
-    return parent.namespace or meta.namespace, parent.name, parent.section_name, parent.port
+    return tuple(place[0] for place, is_behind in behind.items() if is_behind)
 
 
 def _shown(parent: ParentRef, meta: ObjectMeta) -> str:
-    namespace, name, section, _ = _place(parent, meta)
-    listener = "" if section is None else f", listener {section}"
-    return f"{parent.kind or 'Gateway'} {namespace}/{name}{listener}"
+    target, section, _ = parent.place(meta.namespace)
+    return f"{target}" if section is None else f"{target}, listener {section}"
 
 
 def _stated_generation(report: RouteParentStatus) -> int:

@@ -13,6 +13,7 @@ from common import annotation_record
 from common.annotation_record import AnnotationRecord
 from common.api.gateway import Route
 from common.api.ray_service import RayService
+from common.api.reference import Reference
 from common.upgrade import gate_record
 
 ANNOTATION: Final = "raybus.io/traffic-record"
@@ -147,15 +148,8 @@ def of_status(service: RayService) -> Record:
         return Record()
 
 
-def weight_of(route: Route | None, service: str) -> int:
+def weight_of(route: Route | None, service: Reference) -> int:
     """Return the weight that a route gives to a Service, 0 when it has none; of several rules the highest."""
-    rules = route.spec.rules if route is not None else ()
-    held = (
-        (
-            1 if ref.weight is None else ref.weight
-            for ref in rule.backend_refs
-            if ref.name == service
-        )
-        for rule in rules
-    )
+    rules = () if route is None else map(route.backends, route.spec.rules)
+    held = ((each.weight for each in rule if each.target == service) for rule in rules)
     return max(map(sum, held), default=0)

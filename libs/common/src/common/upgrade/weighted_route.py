@@ -1,8 +1,9 @@
 """The HTTPRoute that carries the traffic of a RayService, and what keeps it from doing so: one answer for two services.
 
 It is ours, `<RayService>-httproute` on `<RayService>-gateway`, or the user's, which `raybus.io/http-route` names. Gateway, hostnames,
-matches and filters of a user's route are theirs, and of the backends only ours are written. Their rules for us are those that send
-to one of our Services; if there is none, those without backends; else the only rule there is.
+matches and filters of a user's route are theirs, and of the backends only ours are written. Their rules
+for us are those that send to one of our Services (group, kind, namespace and name); if there is none,
+those without backends; else the only rule there is.
 
 A route is written only with a right to it: the RayService owns it, or its annotation `raybus.io/rayservice` names the RayService
 (ADR 12). A backend is ours because of what exists and what the record has, never because of the shape of its name.
@@ -26,8 +27,9 @@ from common.api.gateway import (
 )
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
+from common.api.reference import Reference
 from common.errors import Problem
-from common.kube.resources import GATEWAY, HTTP_ROUTE
+from common.kube.resources import HTTP_ROUTE
 from common.ray import owner
 from common.upgrade import traffic_record
 from common.upgrade.traffic_record import Record
@@ -69,11 +71,8 @@ def parents_of(service: RayService, route: HttpRoute | None) -> tuple[Place, ...
         return ((meta.namespace, names.gateway(meta.name)),)
     if route is None:
         return ()
-    return tuple(
-        (each.namespace or meta.namespace, each.name)
-        for each in route.spec.parent_refs
-        if each.kind in {None, GATEWAY.kind}
-    )
+    targets = (each.target(meta.namespace) for each in route.spec.parent_refs)
+    return tuple(each.place for each in targets if each.is_gateway)
 
 
 def gateway_trouble(
@@ -168,22 +167,28 @@ def record_of(service: RayService, routes: Iterable[HttpRoute | None]) -> Record
 
 def own_backends(
     service: RayService, clusters: Iterable[str] = (), routes: Iterable[HttpRoute | None] = ()
-) -> frozenset[str]:
+) -> frozenset[Reference]:
     """Return the Serve Services of a RayService and of its clusters: those that exist, and those that a record still names.
 
     A name in the status alone does not count: its writer could have the backends of others replaced.
     """
     recorded = (name for each in _records(service, routes) for name in each.clusters)
-    return frozenset(map(names.serve_service, (service.metadata.name, *clusters, *recorded)))
+    owners = (service.metadata.name, *clusters, *recorded)
+    return frozenset(serve_service(service.metadata.namespace, each) for each in owners)
 
 
-def rules_of(route: HttpRoute, own: Set[str]) -> tuple[int, ...]:
+def serve_service(namespace: str, owner: str) -> Reference:
+    """Return the Serve Service of a RayService or of a cluster."""
+    return Reference.service(namespace, names.serve_service(owner))
+
+
+def rules_of(route: HttpRoute, own: Set[Reference]) -> tuple[int, ...]:
     """Return the positions of the rules of a user's route that send requests to a RayService with these backends."""
     rules = route.spec.rules
     ours = tuple(
         index
         for index, rule in enumerate(rules)
-        if any(each.name in own for each in rule.backend_refs)
+        if any(each.target in own for each in route.backends(rule))
     )
     redirects = [
         any(each.get("type") == "RequestRedirect" for each in rule.filters) for rule in rules
@@ -194,28 +199,31 @@ def rules_of(route: HttpRoute, own: Set[str]) -> tuple[int, ...]:
     return ours or bare or ((0,) if redirects == [False] else ())
 
 
-def is_overwritten(route: HttpRoute, own: Set[str]) -> bool:
+def is_overwritten(route: HttpRoute, own: Set[Reference]) -> bool:
     """Return whether another writer replaced our backends: weights and record are written in one request, and do not agree."""
-    shares = traffic_record.of_route(route).clusters
+    shares, namespace = traffic_record.of_route(route).clusters, route.metadata.namespace
     wanted = {
-        names.serve_service(name): share.weight for name, share in shares.items() if share.weight
+        serve_service(namespace, name): share.weight
+        for name, share in shares.items()
+        if share.weight
     }
     rules = route.spec.rules
     held = [
         {
-            each.name: each.weight
-            for each in rules[index].backend_refs
-            if each.name in own and each.weight != 0
+            each.target: each.weight
+            for each in route.backends(rules[index])
+            if each.target in own and each.weight != 0
         }
         for index in rules_of(route, own)
     ]
     return bool(wanted and held) and wanted not in held
 
 
-def crowded(route: HttpRoute, own: Set[str], needed: int) -> RoutingProblem | None:
+def crowded(route: HttpRoute, own: Set[Reference], needed: int) -> RoutingProblem | None:
     """Return why a user's route has no room for so many backends of ours: the API server would refuse them."""
     for index in rules_of(route, own):
-        others = sum(each.name not in own for each in route.spec.rules[index].backend_refs)
+        backends = route.backends(route.spec.rules[index])
+        others = sum(each.target not in own for each in backends)
         if others + needed > MOST_BACKENDS:
             text = (
                 f"has {others} other backends in spec.rules[{index}], and RayService needs room for {needed}: "

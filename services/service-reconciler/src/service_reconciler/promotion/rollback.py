@@ -10,10 +10,9 @@ from typing import Final
 
 import msgspec
 
-from common import names as naming
 from common.ray import serve_writer
 from common.ray.view import SILENT, head_is_ready
-from common.upgrade import traffic_record
+from common.upgrade import traffic_record, weighted_route
 from common.upgrade.traffic_record import WHOLE, Record, Share
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion.control import Control
@@ -163,7 +162,8 @@ def _has_moved(observed: Observed, active: ClusterView, pending: ClusterView) ->
         pending.cluster.metadata.uid,
     }:  # it was made again under its name, and has nothing yet
         return False
-    weight = traffic_record.weight_of(observed.route, naming.serve_service(pending.name))
+    backend = weighted_route.serve_service(observed.service.metadata.namespace, pending.name)
+    weight = traffic_record.weight_of(observed.route, backend)
     return (old.capacity, new.weight, weight) == (0, WHOLE, WHOLE)
 
 

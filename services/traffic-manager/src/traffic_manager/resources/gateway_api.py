@@ -18,10 +18,11 @@ import msgspec
 
 from common import labels, names
 from common.api import ray_cluster
-from common.api.gateway import BackendRef, Gateway, GatewaySpec, HttpRoute, Route
+from common.api.gateway import BackendRef, Gateway, GatewaySpec, HttpRoute, Route, RouteRule
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
+from common.api.reference import Reference
 from common.kube.resources import GATEWAY, GRPC_ROUTE, Resource
 from common.ray import owner, ports
 from common.upgrade import weighted_route
@@ -37,9 +38,8 @@ def backend(cluster: RayCluster, weight: int, grpc_port: int | None = None) -> B
     """Return the Service of a cluster with its share of the requests, or of the gRPC calls."""
     meta, http_port = cluster.metadata, ports.of_head(cluster.raw_spec).get("serve", ports.SERVE)
     port = http_port if grpc_port is None else grpc_port
-    return BackendRef(
-        name=names.serve_service(meta.name), namespace=meta.namespace, port=port, weight=weight
-    )
+    name = names.serve_service(meta.name)
+    return BackendRef.of_service(meta.namespace, name, port=port, weight=weight)
 
 
 def build_service(cluster: RayCluster) -> Json | None:
@@ -104,16 +104,18 @@ def corrected(
     record: Record | None = None,
 ) -> Json | None:
     """Return the merge patch that writes shares and record to a route of ours, refused when it changed meanwhile; None for no patch."""
-    is_grpc, spec = resource is GRPC_ROUTE, have.spec
+    is_grpc, spec, namespace = resource is GRPC_ROUTE, have.spec, service.namespace
     parents = [
-        (each.name, each.namespace, each.section_name if is_grpc else None)
+        (each.target(namespace), each.section_name if is_grpc else None)
         for each in spec.parent_refs
     ]
-    is_hung = parents == [
-        (names.gateway(service.name), service.namespace, GRPC_LISTENER if is_grpc else None)
+    gateway = Reference.gateway(namespace, names.gateway(service.name))
+    is_hung = parents == [(gateway, GRPC_LISTENER if is_grpc else None)]
+    held = [
+        ([each.get("path") for each in rule.matches], have.backends(rule)) for rule in spec.rules
     ]
-    held = [([each.get("path") for each in rule.matches], rule.backend_refs) for rule in spec.rules]
-    if is_hung and held == [([] if is_grpc else [MATCH["path"]], tuple(backends))]:
+    wanted = tuple(each.resolved(namespace) for each in backends)
+    if is_hung and held == [([] if is_grpc else [MATCH["path"]], wanted)]:
         return None
     (rule, *_) = _rules(have) or [{}]
     return {"metadata": patch_meta(have, record), "spec": _spec(resource, service, backends, rule)}
@@ -122,7 +124,7 @@ def corrected(
 def corrected_users(
     have: HttpRoute,
     service: ObjectMeta,
-    own: Set[str],
+    own: Set[Reference],
     backends: Sequence[BackendRef],
     record: Record,
 ) -> Json | None:
@@ -131,11 +133,9 @@ def corrected_users(
     `own` are the Services that are ours wherever a rule names them.
     """
     marks, rules = owner.marks(service.name), have.spec.rules
-    wanted = [(each.name, each.port, each.weight) for each in backends]
-    ours = (rules[index].backend_refs for index in weighted_route.rules_of(have, own))
-    held = (
-        [(each.name, each.port, each.weight) for each in rule if each.name in own] for rule in ours
-    )
+    wanted = [each.resolved(service.namespace) for each in backends]
+    ours = (have.backends(rules[index]) for index in weighted_route.rules_of(have, own))
+    held = ([each for each in rule if each.target in own] for rule in ours)
     if marks.items() <= have.metadata.labels.items() and all(each == wanted for each in held):
         return None
     return {
@@ -156,18 +156,26 @@ def is_held(have: HttpRoute) -> bool:
 
 def copies_all(route: HttpRoute) -> bool:
     """Return whether a mirror copies every request: the CRD is older than the percentage of mirrored requests, and dropped it."""
-    return None in mirrored(route)
+    found = (mirrors(rule, route.metadata.namespace) for rule in route.spec.rules)
+    return any(percent is None for held in found for _, _, percent in held)
 
 
-def mirrored(route: HttpRoute) -> list[int | None]:
-    """Return the percentage of each mirror of a route, None for one that copies every request."""
-    mirrors: list[Json] = [
-        each.get("requestMirror") or {} for rule in route.spec.rules for each in rule.filters
+def mirrors(rule: RouteRule, namespace: str) -> list[tuple[Reference, int | None, int | None]]:
+    """Return each mirror of a rule: target, port, and percentage, None for one that copies every request."""
+    held: list[Json] = [
+        each["requestMirror"] for each in rule.filters if each.get("requestMirror") is not None
     ]
-    return [each.get("percent") for each in mirrors]
+    found = (
+        (msgspec.convert(each.get("backendRef") or {}, BackendRef, strict=False), each)
+        for each in held
+    )
+    return [
+        (backend.resolved(namespace).target, backend.port, mirror.get("percent"))
+        for backend, mirror in found
+    ]
 
 
-def release(have: HttpRoute, service: ObjectMeta, own: Set[str]) -> Json:
+def release(have: HttpRoute, service: ObjectMeta, own: Set[Reference]) -> Json:
     """Return the merge patch that takes everything of ours out of a user's route, and nothing else."""
     marks: Json = dict.fromkeys(owner.marks(service.name))
     return {
@@ -227,21 +235,26 @@ def _spec(
     return {"parentRefs": [parent], "rules": [rule]}
 
 
-def _users_rules(have: HttpRoute, own: Set[str], references: list[Json]) -> list[Json]:
+def _users_rules(have: HttpRoute, own: Set[Reference], references: list[Json]) -> list[Json]:
     """Return all rules, ours with these backends in the place of our old ones, or after the others."""
     ours = weighted_route.rules_of(have, own)
     return [
-        {**rule, "backendRefs": _merged(rule, own, references)} if index in ours else rule
+        {**rule, "backendRefs": _merged(rule, have.metadata.namespace, own, references)}
+        if index in ours
+        else rule
         for index, rule in enumerate(_rules(have))
     ]
 
 
-def _merged(rule: Json, own: Set[str], references: list[Json]) -> list[Json]:
+def _merged(rule: Json, namespace: str, own: Set[Reference], references: list[Json]) -> list[Json]:
+    """Return the backends of a rule with these in the place of ours."""
     held = cast("list[Json]", rule.get("backendRefs") or [])
-    first = next(
-        (index for index, each in enumerate(held) if each.get("name", "") in own), len(held)
-    )
+    is_ours = [
+        msgspec.convert(each, BackendRef, strict=False).resolved(namespace).target in own
+        for each in held
+    ]
+    first = is_ours.index(True) if True in is_ours else len(held)
     replaced: Json = held[first] if first < len(held) else {}
     kept = {key: value for key, value in replaced.items() if key == "filters"}
-    after = [each for each in held[first:] if each.get("name", "") not in own]
+    after = [each for each, is_own in zip(held, is_ours, strict=True) if not is_own][first:]
     return [*held[:first], *({**kept, **each} for each in references), *after]

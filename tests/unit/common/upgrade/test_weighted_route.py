@@ -261,7 +261,7 @@ def reported(text: str, about: str, *, by: str = "example.org/gw") -> str:
 
 BEHIND = reported("is not Accepted yet as it is now", "generation 1 of 2")
 UNSTATED = reported("is not Accepted yet as it is now", "no observedGeneration")
-REFUSED = reported("is not Accepted (R)", "generation 2 of 2")
+REFUSED = "is not Accepted (R): controller example.org/gw of Gateway infra/shared"
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,11 @@ def _decisive(reports: list[RouteParentStatus], meta: ObjectMeta) -> list[RouteP
 def _report_problem(
     report: RouteParentStatus, meta: ObjectMeta, *, is_settled: bool
 ) -> RoutingProblem | None:
-    """Return the problem that one controller reports, with the controller, parent and generation."""
+    """Return the problem that one controller reports, with the controller and the parent.
+
+    The generation is named only where the controller is behind: the text of a refusal stays the
+    same while the controller takes in further generations.
+    """
     stated = _stated_generation(report)
     problem = _problem(
         report.conditions,
@@ -266,10 +270,12 @@ def _report_problem(
     )
     if problem is None:
         return None
-    about = f"generation {stated} of {meta.generation}" if stated else "no observedGeneration"
-    controller = report.controller_name or "without a name"
+    controller = f"controller {report.controller_name or 'without a name'}"
     where = _shown(report.parent_ref, meta)
-    text = f"{problem.message}: controller {controller} reports {about} for {where}"
+    text = f"{problem.message}: {controller} of {where}"
+    if problem.transient:
+        about = f"generation {stated} of {meta.generation}" if stated else "no observedGeneration"
+        text = f"{problem.message}: {controller} reports {about} for {where}"
     return msgspec.structs.replace(problem, message=text)
 
 

@@ -129,7 +129,7 @@ class Observer:
             users_routes=tuple(self._cache.list(HttpRoute, key.namespace, marks)),
             grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
             endpoints=self._endpoints(observed),
-            side_routes=await gateways.side_routes(
+            side_routes=await gateways.beside(
                 self._sources, service, policy if is_incremental else None
             ),
             policy=policy,

@@ -250,7 +250,7 @@ class Observer:
         pair, policy = observed.pair, None
         if pair is not None:
             policy = upgrade_policy.of_upgrade(pair[0].name, pair[1].cluster)
-        beside = await gateways.side_routes(self._sources, observed.service, policy)
+        beside = await gateways.beside(self._sources, observed.service, policy)
         observed = msgspec.structs.replace(observed, policy=policy, side_routes=beside)
         if pair is None or policy is None:
             return observed

@@ -22,7 +22,7 @@ from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE
 from common.names import SideRole
 from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch
-from common.upgrade import gateways
+from common.upgrade import side_routes
 from common.upgrade.policy import UpgradePolicy
 from traffic_manager import events
 from traffic_manager.actions import SIDE_ROUTES
@@ -46,7 +46,7 @@ def writes(observed: Observed, pending: Side, progression: Progression) -> Itera
 def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Action]:
     """Yield what makes requests with the header of a preview go to the pending cluster; None for no such route."""
     have, pending = observed.side_routes.preview, observed.pending
-    wanted = gateways.wanted_side_routes(observed.service, policy)
+    wanted = side_routes.wanted(observed.service, policy)
     if policy is None or pending is None or SideRole.PREVIEW not in wanted:
         yield from _removal(have)
         return

@@ -4,10 +4,8 @@ The bus brings what is ours. A user's route, and the Gateways of users, may have
 moves. So are objects of another owner under the name of ours.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from typing import Final
-
-import msgspec
 
 from common import names
 from common.api.gateway import Gateway, HttpRoute
@@ -16,28 +14,15 @@ from common.api.ray_service import RayService
 from common.kube.resources import GATEWAY, HTTP_ROUTE
 from common.names import SideRole
 from common.ray import owner
-from common.upgrade import weighted_route
+from common.upgrade import side_routes, weighted_route
 from common.upgrade.policy import UpgradePolicy
+from common.upgrade.side_routes import SideRoutes
 from common.upgrade.sources import Sources
 from common.upgrade.weighted_route import Place
 
 FOREIGN: Final = 2.0
 """Seconds that a Gateway may be old that the bus does not deliver to us."""
 FOREIGN_AT_REST: Final = 30.0
-
-
-class SideRoutes(msgspec.Struct, frozen=True, kw_only=True):
-    """The routes beside the weighted one that an upgrade has or asks for."""
-
-    mirror: HttpRoute | None = None
-    preview: HttpRoute | None = None
-    foreign: tuple[HttpRoute, ...] = ()
-    """Objects of other owners under the names of routes that the upgrade asks for."""
-
-    @property
-    def existing(self) -> tuple[HttpRoute, ...]:
-        """Return the routes that the RayService owns."""
-        return tuple(each for each in (self.mirror, self.preview) if each is not None)
 
 
 async def read(
@@ -70,14 +55,12 @@ async def weighted(
     return await sources.lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_AT_REST)
 
 
-async def side_routes(
-    sources: Sources, service: RayService, policy: UpgradePolicy | None
-) -> SideRoutes:
+async def beside(sources: Sources, service: RayService, policy: UpgradePolicy | None) -> SideRoutes:
     """Return the side routes of a RayService; `policy` is that of its upgrade in steps, if any.
 
     Names that the policy asks for are looked up, since the bus brings no object of other owners.
     """
-    meta, wanted = service.metadata, wanted_side_routes(service, policy)
+    meta, wanted = service.metadata, side_routes.wanted(service, policy)
     held: dict[str, HttpRoute | None] = {}
     foreign: list[HttpRoute] = []
     for role in SideRole:
@@ -91,17 +74,3 @@ async def side_routes(
             if other is not None and not owner.owns(meta, other.metadata):
                 foreign.append(other)
     return SideRoutes(**held, foreign=tuple(foreign))
-
-
-def wanted_side_routes(service: RayService, policy: UpgradePolicy | None) -> Set[SideRole]:
-    """Return which side routes the policy of an upgrade in steps asks for.
-
-    A user's own route has their Gateway, and no route of ours beside it.
-    """
-    if policy is None or weighted_route.is_users(service):
-        return set()
-    asked = {
-        SideRole.MIRROR: policy.mirror is not None,
-        SideRole.PREVIEW: policy.preview.header_name is not None,
-    }
-    return {role for role, is_asked in asked.items() if is_asked}

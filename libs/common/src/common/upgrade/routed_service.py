@@ -17,8 +17,8 @@ from common.upgrade import controls, weighted_route
 from common.upgrade.controls import Controls
 from common.upgrade.gate_types import AnyGate
 from common.upgrade.gates import Result
-from common.upgrade.gateways import SideRoutes
 from common.upgrade.policy import UpgradePolicy, WarmUpProgress
+from common.upgrade.side_routes import SideRoutes
 from common.upgrade.traffic_record import Record
 from common.upgrade.weighted_route import Place
 

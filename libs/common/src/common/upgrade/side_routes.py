@@ -1,0 +1,39 @@
+"""The HTTPRoutes beside the weighted one that an UpgradePolicy asks for: mirror and preview."""
+
+from collections.abc import Set
+
+import msgspec
+
+from common.api.gateway import HttpRoute
+from common.api.ray_service import RayService
+from common.names import SideRole
+from common.upgrade import weighted_route
+from common.upgrade.policy import UpgradePolicy
+
+
+class SideRoutes(msgspec.Struct, frozen=True, kw_only=True):
+    """The routes beside the weighted one that an upgrade has or asks for."""
+
+    mirror: HttpRoute | None = None
+    preview: HttpRoute | None = None
+    foreign: tuple[HttpRoute, ...] = ()
+    """Objects of other owners under the names of routes that the upgrade asks for."""
+
+    @property
+    def existing(self) -> tuple[HttpRoute, ...]:
+        """Return the routes that the RayService owns."""
+        return tuple(each for each in (self.mirror, self.preview) if each is not None)
+
+
+def wanted(service: RayService, policy: UpgradePolicy | None) -> Set[SideRole]:
+    """Return which side routes the policy of an upgrade in steps asks for.
+
+    A user's own route has their Gateway, and no route of ours beside it.
+    """
+    if policy is None or weighted_route.is_users(service):
+        return set()
+    asked = {
+        SideRole.MIRROR: policy.mirror is not None,
+        SideRole.PREVIEW: policy.preview.header_name is not None,
+    }
+    return {role for role, is_asked in asked.items() if is_asked}

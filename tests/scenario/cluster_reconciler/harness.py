@@ -23,6 +23,7 @@ from common.runtime.key import Key
 from support.builders.ray_cluster import a_ray_cluster
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
+from support.plans import checked
 
 NAMESPACE = "ns"
 LIMIT = 100
@@ -46,8 +47,10 @@ class Harness:
     def start(self) -> None:
         """Start a replica that knows what the API server holds."""
         self.registry = CollectorRegistry()
-        self.app = wiring.assemble(
-            self.kube, self.config, clock=self.clock, instance="test", registry=self.registry
+        self.app = checked(
+            wiring.assemble(
+                self.kube, self.config, clock=self.clock, instance="test", registry=self.registry
+            )
         )
         self._enqueued: deque[Key] = deque()
         self.promised: dict[Key, datetime] = {}

@@ -23,6 +23,7 @@ from support.fakes.clock import FakeClock
 from support.fakes.events import FakeEvents
 from support.fakes.kube import Request
 from support.fakes.webhook import FakeServers
+from support.plans import checked
 
 KEY = Key(NAMESPACE, NAME)
 TICK = 0.25
@@ -73,15 +74,17 @@ class Harness(Surroundings):
     def restart(self) -> None:
         """Begin a new process: it knows what the API server has and remembers nothing."""
         self.metrics = CollectorRegistry()
-        self.app = assemble(
-            self.kube,
-            self.serve,
-            self.config,
-            clock=self.clock,
-            instance="test",
-            bus=self.events,
-            registry=self.metrics,
-            outbound=self.servers,
+        self.app = checked(
+            assemble(
+                self.kube,
+                self.serve,
+                self.config,
+                clock=self.clock,
+                instance="test",
+                bus=self.events,
+                registry=self.metrics,
+                outbound=self.servers,
+            )
         )
         for (kind, _, _), body in self.kube.objects.items():
             self._put(kind, body)

@@ -1,5 +1,7 @@
 """Suspend, time limit, deletion, metrics; spec rayservice §13.5-§16, acceptance 79-91."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from prometheus_client import generate_latest
@@ -253,3 +255,30 @@ async def test_90_each_gauge_has_one_series_with_the_value_that_holds_now() -> N
         msgspec.json.decode(msgspec.json.encode(harness.service), type=RayService)
     )
     assert values("kuberay_service_condition_ready") == ["false"]
+
+
+INVALID: dict[str, Any] = {
+    "a rule": {"upgradeStrategy": {"type": "Foo"}},
+    "a type": {"rayClusterDeletionDelaySeconds": "soon"},
+    "the cluster": {"config": {"headGroupSpec": {"template": 7}}},
+    "the metadata": {"annotations": {"ray.io/initializing-timeout": "never"}},
+}
+
+
+@pytest.mark.parametrize("fields", INVALID.values(), ids=INVALID.keys())
+async def test_an_invalid_service_is_suspended_and_reports_the_violation_when_it_resumes(
+    fields: dict[str, Any],
+) -> None:
+    harness = await a_running_harness()
+    harness.apply(**fields)
+    await harness.run(2)
+    assert harness.condition("Ready") == ("False", "ValidationFailed")
+    harness.apply(**fields, suspend=True)
+    await harness.until(lambda: harness.condition("Suspended")[0] == "True", seconds=20)
+    assert (harness.clusters, own_services(harness)) == ([], [])
+    await harness.run(5)
+    assert harness.condition("Suspended")[0] == "True"
+    harness.apply(**fields)
+    await harness.until(lambda: harness.condition("Ready") == ("False", "ValidationFailed"))
+    harness.apply()
+    await harness.until(harness.is_complete)

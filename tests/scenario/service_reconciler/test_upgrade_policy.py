@@ -206,10 +206,10 @@ async def test_a_revert_during_the_bake_rolls_back_to_the_replaced_cluster() -> 
     await harness.until(lambda: green not in harness.clusters, seconds=400)
 
 
-async def test_a_revert_after_the_bake_builds_a_new_cluster() -> None:
+async def test_a_revert_after_the_replaced_cluster_is_deleted_builds_a_new_cluster() -> None:
     harness, blue = await an_upgrade({"bake": "10s"})
     await harness.until(lambda: harness.is_complete() and harness.active != blue)
-    await harness.run(20)
+    await harness.until(lambda: blue not in harness.clusters, seconds=100)
     harness.apply(config=BLUE, annotations=FOLLOWS)
     await harness.run(1)
     await harness.until(harness.is_complete)

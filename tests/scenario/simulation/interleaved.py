@@ -56,6 +56,7 @@ from service_reconciler import wiring as services
 from service_reconciler.settings import Config
 from support.builders.ray_service import NAME, NAMESPACE
 from support.fakes.kube import Request
+from support.plans import checked
 from traffic_manager import wiring as traffic
 
 OBSERVED: Final = 1.5
@@ -186,18 +187,20 @@ class Interleaved(Sim):
         clock = self.wall_clocks.setdefault(name, SkewedClock(self.clock))
         gates = self.gates_of.get(name, BETA)
         if name == "service":
-            self.app = services.assemble(
-                kube,
-                serve,
-                Config(gates=gates),
-                clock=clock,
-                instance="test",
-                bus=self.events,
-                outbound=self.sources,
+            self.app = checked(
+                services.assemble(
+                    kube,
+                    serve,
+                    Config(gates=gates),
+                    clock=clock,
+                    instance="test",
+                    bus=self.events,
+                    outbound=self.sources,
+                )
             )
         else:
-            self.traffic = traffic.assemble(
-                kube, serve, clock=clock, instance="test", outbound=self.sources
+            self.traffic = checked(
+                traffic.assemble(kube, serve, clock=clock, instance="test", outbound=self.sources)
             )
         self._failures[name] = 0
         process.received = 0

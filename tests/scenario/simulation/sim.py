@@ -28,6 +28,7 @@ from scenario.upgrade.harness import Pair
 from service_reconciler import wiring as services
 from support.builders.ray_service import NAME, NAMESPACE, a_serve_config
 from support.fakes.kube import Request
+from support.plans import checked
 from traffic_manager import wiring as traffic
 
 MOST_RECONCILES = 60
@@ -107,17 +108,19 @@ class Sim(Pair):
     def begin(self, process: Process) -> None:
         """Begin a new process: it knows what the watcher has published, and remembers nothing."""
         if process.name == "service":
-            self.app = services.assemble(
-                self.kube,
-                self.serve,
-                self.config,
-                clock=self.clock,
-                instance="test",
-                bus=self.events,
+            self.app = checked(
+                services.assemble(
+                    self.kube,
+                    self.serve,
+                    self.config,
+                    clock=self.clock,
+                    instance="test",
+                    bus=self.events,
+                )
             )
         else:
-            self.traffic = traffic.assemble(
-                self.kube, self.serve, clock=self.clock, instance="test"
+            self.traffic = checked(
+                traffic.assemble(self.kube, self.serve, clock=self.clock, instance="test")
             )
         process.received = 0
         process.due = self.clock.monotonic()

@@ -21,6 +21,7 @@ from support import route_laws
 from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config, a_group, a_strategy
 from support.fakes.gateway import FakeGatewayController
 from support.fakes.kube import Request
+from support.plans import checked
 from traffic_manager import wiring as traffic
 
 GATEWAY_API = frozenset({GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind})
@@ -87,8 +88,10 @@ class Pair(Harness):
 
     def restart_traffic(self) -> None:
         """Begin a new traffic-manager."""
-        self.traffic = traffic.assemble(
-            self.kube, self.serve, clock=self.clock, instance="test", outbound=self.servers
+        self.traffic = checked(
+            traffic.assemble(
+                self.kube, self.serve, clock=self.clock, instance="test", outbound=self.servers
+            )
         )
         for (kind, _, _), body in self.kube.objects.items():
             self._give(kind, body)

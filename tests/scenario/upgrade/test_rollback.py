@@ -267,3 +267,16 @@ async def test_a_pending_cluster_that_turns_silent_gives_its_share_back_and_resu
     head.behaviour = "ok"
     green = harness.pending
     await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=500)
+
+
+async def test_the_events_of_a_third_spec_name_the_cause_of_each_upgrade() -> None:
+    strategy = a_strategy(surge=100, step=50, interval=1)
+    harness = await at_weight(50, upgradeStrategy=strategy)
+    green = harness.pending
+    harness.apply(config=RED, serve=RED_CONFIG, upgradeStrategy=strategy)
+    await harness.until(lambda: harness.pending not in {green, ""}, seconds=100)
+    started = [note for _, reason, note in harness.kube.events() if reason == "UpgradeStarted"]
+    assert [note.partition(": ")[2] for note in started] == [
+        "the cluster spec changed",
+        "the spec changed again, and all traffic is back on the active cluster",
+    ]

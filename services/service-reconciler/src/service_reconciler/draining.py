@@ -6,7 +6,7 @@ pods can be marked, a cluster drains: without a route its pods are marked as soo
 the usual delay it is deleted once nothing is in flight, or at a cap. What is in flight is read anew at each reconcile.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -34,7 +34,13 @@ from common.upgrade import policy as upgrade_policy
 from common.upgrade.receipt import Receipt, receipt_of
 from service_reconciler import decided, events, upgrade_events
 from service_reconciler.actions import change_metadata
-from service_reconciler.observed import DrainingCluster, Observed, drains
+from service_reconciler.observed import (
+    DrainingCluster,
+    Names,
+    Observed,
+    drains,
+    marks_of,
+)
 from service_reconciler.promotion import dangling
 from service_reconciler.promotion import receipt as receipts
 from service_reconciler.reasons import ConditionType, EventReason
@@ -45,8 +51,50 @@ LATE: Final = timedelta(seconds=30)
 """How long an unneeded cluster may get requests before the user gets an Event."""
 
 
-def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
+def recall(observed: Observed, names: Names, *, now: datetime) -> list[Action]:
+    """Take clusters that are needed again out of their drain; `names` hold after the plan (ADR 44).
+
+    The marks of a cluster go before the status names it: a deadline that stays would end that
+    cluster in its next upgrade. A replaced cluster that the status names as pending ends the
+    upgrade that replaced it, before any traffic moves.
+    """
+    held, returns = observed.names, observed.returning
+    needed = {held.active, held.pending, names.active, names.pending}
+    changes: dict[str, dict[str, str | None]] = {
+        each.metadata.name: dict.fromkeys(marks_of(each))
+        for each in observed.undeleted
+        if each.metadata.name in needed
+    }
+    actions: list[Action] = []
+    if returns is not None:
+        active, back = returns
+        receipt = receipts.returned(observed, active.cluster, back.cluster, now=now)
+        actions += _received(observed, receipt)
+        changes[back.name] |= {
+            labels.UPGRADE_FROM: active.name,
+            labels.UPGRADE_POLICY_RECORD: None,
+            receipts.SO_FAR: None,
+        }
+        changes[active.name] |= {labels.UPGRADE_FROM: None}
+    for cluster in (each for each in observed.undeleted if changes.get(each.metadata.name)):
+        name = cluster.metadata.name
+        is_late = returns is None and name in {held.active, held.pending}
+        write = annotated(cluster, "needed", changes[name])
+        actions.append(msgspec.structs.replace(write, is_side=is_late))
+    for meta in (pod.metadata for view in observed.views for pod in view.pods):
+        marks = {labels.DRAINING, labels.DRAIN_REFRESH} & meta.annotations.keys()
+        if marks and meta.deletion_timestamp is None:
+            note = f"The pod {meta.namespaced_name} is still marked as draining: "
+            report = ActionEvents(failure=warning(EventReason.DRAIN_NOT_MARKED, "Drain", note))
+            unmarked = dict.fromkeys(sorted(marks))
+            actions.append(change_metadata(POD, meta, report, annotations=unmarked))
+    return actions
+
+
+def decide(observed: Observed, named: Set[str] = frozenset(), *, now: datetime) -> Plan[Action]:
     """Give each unneeded cluster a deadline, and delete those past their deadline, once they have drained.
+
+    `named` are clusters that the status names once the plan is executed: they are needed.
 
     The clock of a cluster starts when nothing sends it requests any more; requests that come back stop it.
     A receipt comes before its cluster goes, for a restart in between must not lose it.
@@ -56,7 +104,7 @@ def decide(observed: Observed, *, now: datetime) -> Plan[Action]:
     deleted: list[RayCluster] = []
     later: list[datetime] = []
     draining_of = {each.cluster.metadata.uid: each for each in observed.draining}
-    for cluster in observed.unneeded:
+    for cluster in (each for each in observed.unneeded if each.metadata.name not in named):
         sender = observed.requests_from(cluster.metadata.name)
         until = (
             now + dangling.RECHECK if sender is not None else _baked_at(observed, cluster, now=now)
@@ -113,12 +161,7 @@ def deletion(cluster: RayCluster, report: Report = events.CLUSTER_DELETED) -> De
 def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime) -> list[Action]:
     """Stop the clock of a cluster that gets requests, and report it if traffic-manager and the Gateway should have ended that."""
     actions: list[Action] = []
-    held = [
-        name
-        for name in (labels.DELETE_AFTER, labels.DRAINING_SINCE)
-        if name in cluster.metadata.annotations
-    ]
-    if held:
+    if held := marks_of(cluster):
         actions.append(annotated(cluster, "old", dict.fromkeys(held)))
     changes = (
         observed.record.changed_at,

@@ -30,6 +30,8 @@ from service_reconciler.settings import Config
 
 REREAD: Final = timedelta(seconds=10)
 """Between two reads of an UpgradePolicy with edits that apply at once, for each upgrade that follows it."""
+HA_PROXY: Final = b"RAY_SERVE_ENABLE_HA_PROXY"
+"""The environment variable of Ray that makes HAProxy the proxy, in the text of a spec."""
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +94,12 @@ class DrainingCluster(msgspec.Struct, frozen=True, kw_only=True):
     def is_graceful(self) -> bool:
         """Return whether its pods can be marked as draining, because the user asked for a graceful drain."""
         return any(drains(pod) for pod in self.pods)
+
+    @property
+    def is_drained_for_good(self) -> bool:
+        """Return whether its proxies do not serve again: an HAProxy that drains never stops to."""
+        is_marked = any(labels.DRAINING in pod.metadata.annotations for pod in self.pods)
+        return is_marked and (self.has_ha_proxy or HA_PROXY in bytes(self.cluster.spec_json))
 
 
 def drains(pod: Pod) -> bool:
@@ -190,26 +198,31 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         return tuple(each for each in self.undeleted if each.metadata.name not in needed)
 
     @cached_property
+    def replaced(self) -> RayCluster | None:
+        """Return the unneeded cluster that the active one was created to replace."""
+        old = upgrade_policy.upgraded_from(None if self.active is None else self.active.cluster)
+        return next((each for each in self.unneeded if each.metadata.name == old), None)
+
+    @property
+    def returning(self) -> tuple[ClusterView, ClusterView] | None:
+        """Return the active cluster and the one that it replaced, while the status names both.
+
+        The upgrade between them ends before traffic moves; after that there is none.
+        """
+        active, back = self.active, self.pending
+        if active is None or back is None:
+            return None
+        return (active, back) if upgrade_policy.upgraded_from(active.cluster) == back.name else None
+
+    @cached_property
     def baking(self) -> tuple[RayCluster, timedelta] | None:
         """Return the replaced cluster that stays for the `bake` of its upgrade's policy, and that time; in steps it passes before the promotion."""
         if self.active is None or self.is_incremental:
             return None
-        policy, old = (
-            upgrade_policy.of_cluster(self.active.cluster),
-            upgrade_policy.upgraded_from(self.active.cluster),
-        )
-        if policy is None or policy.bake <= timedelta(0):
+        policy, old = upgrade_policy.of_cluster(self.active.cluster), self.replaced
+        if policy is None or policy.bake <= timedelta(0) or old is None:
             return None
-        marks = {labels.DELETE_AFTER, labels.DRAINING_SINCE}
-        replaced = (each for each in self.unneeded if each.metadata.name == old)
-        return next(
-            (
-                (each, policy.bake)
-                for each in replaced
-                if not marks & each.metadata.annotations.keys()
-            ),
-            None,
-        )
+        return None if marks_of(old) else (old, policy.bake)
 
     @property
     def following(self) -> RayCluster | None:
@@ -222,13 +235,21 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         return None if self.active is None or self.baking is None else self.active.cluster
 
     @property
-    def returnable(self) -> str:
-        """Return the name of the replaced cluster if it still can serve, and is what the RayService asks for; else empty."""
-        old = None if self.baking is None else self.baking[0]
-        if old is None or not head_is_ready(old):
-            return ""
+    def returnable(self) -> RayCluster | None:
+        """Return the replaced cluster if it is whole and is what the RayService asks for (ADR 44).
+
+        Only the way back is free of a new cluster: the replaced cluster is the older one of both.
+        A newer version that is asked for again has to pass its gates again.
+        """
+        old, active = self.replaced, self.active
+        if old is None or active is None or not is_whole(old):
+            return None
+        if any(each.cluster is old and each.is_drained_for_good for each in self.draining):
+            return None
+        births = (each.metadata.creation_timestamp for each in (old, active.cluster))
+        born, later = (each or EARLIEST for each in births)
         is_wanted = ray_cluster.match(old, self.service) is Match.FULL
-        return old.metadata.name if is_wanted else ""
+        return old if is_wanted and born <= later else None
 
     def match(self, view: ClusterView) -> Match:
         """Return how a cluster compares with what the RayService asks for."""
@@ -259,6 +280,19 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
                 return f"{name}, which its Gateway has not accepted yet as it is now"
         is_selected = services.selected(self.own_serve_service) == cluster
         return f"Service {services.serve_name(self.service)}" if is_selected else None
+
+
+def marks_of(cluster: RayCluster) -> tuple[str, ...]:
+    """Return the annotations by which a cluster is marked as unneeded: its deadline, its drain."""
+    marks = (labels.DELETE_AFTER, labels.DRAINING_SINCE)
+    return tuple(each for each in marks if each in cluster.metadata.annotations)
+
+
+def is_whole(cluster: RayCluster) -> bool:
+    """Return whether a cluster has a ready head and all workers that it is to have."""
+    status, is_suspended = cluster.status, cluster.raw_spec.get("suspend") is True
+    has_workers = status.ready_worker_replicas >= status.desired_worker_replicas
+    return head_is_ready(cluster) and has_workers and not is_suspended
 
 
 def names_of(

@@ -1,10 +1,12 @@
 """The plan of one reconcile of a RayService: the order of decisions (spec rayservice §5.2).
 
-Deletion, validation, suspend and the time limit come first, as in KubeRay; then clusters, Serve, Services and status. The
-status is written where its durability matters: a pending name before its cluster exists, a promotion after both Services
-select the cluster.
+Deletion, suspend, validation and the time limit come first; then clusters, Serve, Services and
+status. KubeRay validates before it suspends, so that an invalid spec is never suspended. The status
+is written where its durability matters: a pending name before its cluster exists, a promotion after
+both Services select the cluster.
 """
 
+from collections.abc import Set
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -63,8 +65,10 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
     if meta.deletion_timestamp is not None:
         going = _delete(observed, now=now)
         return msgspec.structs.replace(going, actions=(*published, *going.actions))
-    found = _validate(observed, now=now) or _suspend(observed, now=now) or _run(observed, now=now)
-    cleanup = draining.decide(observed, now=now)
+    found, cleanup = _suspend(observed, now=now), Plan[Action]()
+    if found is None:  # a suspend ends all clusters at once, and needs nothing of the spec
+        found = _validate(observed, now=now) or _run(observed, now=now)
+        cleanup = draining.decide(observed, _named(found), now=now)
     first: list[Action] = []
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
         config = observed.service.raw_cluster_config
@@ -80,6 +84,13 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
         requeue_at=earliest(found.requeue_at, cleanup.requeue_at),
         note=found.note,
     )
+
+
+def _named(plan: Plan[Action]) -> Set[str]:
+    """Return the clusters that the status names once a plan is executed."""
+    written = (each.status for each in plan.actions if isinstance(each, UpdateServiceStatus))
+    names = map(Names.of, written)
+    return {name for each in names for name in (each.active, each.pending) if name}
 
 
 def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
@@ -176,6 +187,7 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
         written.append(UpdateServiceStatus(status=status, events=events.STATUS_REFUSED))
         written += upgrade_events.of_status(observed, Names.of(status), status, now=now)
     actions = (
+        *draining.recall(observed, names, now=now),
         *_policy_report(observed, now=now),
         *(_growth(found) or _policy_edit(found)),
         *sent,
@@ -191,7 +203,7 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
         *serving.head_labels(observed),
         *(EmitEvent(event=each) for each in events.transitions(found, status)),
     )
-    is_changed = bool(sent or created) or names != observed.names
+    is_changed = bool(sent or created or observed.returning) or names != observed.names
     requeue_at = (
         now if is_changed else earliest(control.requeue_at, _next_poll(observed, status, now=now))
     )
@@ -202,7 +214,7 @@ def _traffic(
     observed: Observed, decision: Decision, control: Control
 ) -> tuple[serving.Switch, Names, str]:
     """Return the writes that move the Services, the names once they are done, and why."""
-    if decision.step is not Step.KEEP:
+    if decision.step is not Step.KEEP or observed.returning is not None:
         return serving.Switch(), decision.names, decision.note
     if observed.is_incremental:
         target, note = promote.target_in_steps(observed)

@@ -201,11 +201,7 @@ def of_status(
     if not (names.active and names.pending):
         return
     upgrade, made = _upgrade(observed, names), there.get(names.pending)
-    if made is not None:
-        meta = made.metadata
-        data = events.ClusterCreated(upgrade=upgrade, cluster=meta.name, uid=meta.uid)
-        yield Publish(data=data, facts=(meta.uid,), at=meta.creation_timestamp or at)
-    else:
+    if made is None or lost == names.pending:  # a replaced cluster that returns exists already
         started = events.Started(
             upgrade=upgrade,
             reason=events.Cause.SPEC_CHANGED
@@ -215,6 +211,10 @@ def of_status(
             generation=status.observed_generation,
         )
         yield Publish(data=started, at=at)
+    if made is not None:
+        meta = made.metadata
+        data = events.ClusterCreated(upgrade=upgrade, cluster=meta.name, uid=meta.uid)
+        yield Publish(data=data, facts=(meta.uid,), at=meta.creation_timestamp or at)
     kinds = (
         ConditionType.UPGRADE_STALLED,
         ConditionType.UPGRADE_PAUSED,

@@ -117,6 +117,11 @@ class RayService(RayObject, frozen=True, kw_only=True, rename="camel", dict=True
         return self.raw_spec.get("excludeHeadPodFromServeSvc") is True
 
     @property
+    def is_to_be_suspended(self) -> bool:
+        """`spec.suspend` as written, also where the rest of the spec cannot be read."""
+        return self.raw_spec.get("suspend") is True
+
+    @property
     def serve_config(self) -> str:
         """`spec.serveConfigV2` as written, also where the rest of the spec cannot be read."""
         text = self.raw_spec.get("serveConfigV2")

@@ -106,7 +106,26 @@ def finished(
     return _closed(held, ongoing, now=now)
 
 
-def lost(observed: Observed, active: RayCluster, old: str, *, now: datetime) -> Receipt:
+def returned(observed: Observed, active: RayCluster, old: RayCluster, *, now: datetime) -> Receipt:
+    """Return the receipt of a promoted upgrade with an old cluster that is needed again.
+
+    Nothing was deleted, so no request was cut.
+    """
+    held, last = begun(old.metadata.annotations), receipt_of(observed.service)
+    pair = (old.metadata.name, active.metadata.name)
+    if held is None or (held.old, held.new) != pair or (last and (last.old, last.new) == pair):
+        return lost(observed, active, old.metadata.name, ongoing=0, now=now)
+    return _closed(held, 0, now=now)
+
+
+def lost(
+    observed: Observed,
+    active: RayCluster,
+    old: str,
+    *,
+    ongoing: int | None = None,
+    now: datetime,
+) -> Receipt:
     """Return the receipt of an upgrade without its old cluster: the written one, else what is known without it."""
     if (held := receipt_of(observed.service)) is not None and (held.old, held.new) == (
         old,
@@ -121,7 +140,7 @@ def lost(observed: Observed, active: RayCluster, old: str, *, now: datetime) -> 
     )
     pair = Names(active=old, pending=active.metadata.name)
     return _closed(
-        _so_far(observed, pair, active, Outcome.PROMOTED, completed=completed), None, now=now
+        _so_far(observed, pair, active, Outcome.PROMOTED, completed=completed), ongoing, now=now
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from common.errors import message_of
 from common.ray import serve_writer
 from common.ray.view import SILENT, head_is_ready
 from common.upgrade import traffic_record, weighted_route
@@ -60,9 +61,9 @@ def decide(observed: Observed, control: Control) -> Decision:
         case Step.KEEP:
             names = observed.names
         case Step.NEW:
-            names = Names(
-                active=observed.names.active, pending=observed.returnable or observed.fresh_name
-            )
+            returning = observed.returnable
+            new = observed.fresh_name if returning is None else returning.metadata.name
+            names = Names(active=observed.names.active, pending=new)
         case Step.DROP:
             names = Names(active=observed.names.active)
         case Step.PROMOTE:
@@ -90,7 +91,7 @@ def _at_once(observed: Observed, pending: ClusterView, control: Control) -> tupl
         return Step.DROP, control.abort.message
     if is_wanted:
         return Step.KEEP, "the pending cluster is what the spec asks for"
-    if observed.active is not None and observed.match(observed.active) is Match.FULL:
+    if observed.active is not None and observed.match(observed.active) is not Match.DIFFERENT:
         return Step.DROP, "the spec is the active cluster's again"
     kept = Step.KEEP, "the upgrade strategy allows no further cluster"
     changed = Step.NEW, "the spec changed again before the pending cluster served"
@@ -98,15 +99,15 @@ def _at_once(observed: Observed, pending: ClusterView, control: Control) -> tupl
 
 
 def _without_pending(observed: Observed, control: Control) -> tuple[Step, str]:
+    """Decide without a pending cluster; a name without a cluster lasts while a new one is needed."""
     names, active = observed.names, observed.active
-    if names.pending:
-        is_reverted = active is not None and (
-            control.abort is not None or observed.match(active) is Match.FULL
-        )
-        dropped = Step.DROP, "the spec was reverted before the pending cluster was created"
-        return dropped if is_reverted else (Step.KEEP, "the pending cluster is to be created")
+    created = Step.KEEP, "the pending cluster is to be created"
     if active is None:
-        return Step.NEW, "there is no cluster" if not names.active else "the active cluster is gone"
+        why = "there is no cluster" if not names.active else "the active cluster is gone"
+        return created if names.pending else (Step.NEW, why)
+    if names.pending:
+        dropped = Step.DROP, "no new cluster is needed, and the pending one does not exist"
+        return created if _is_new_needed(observed, active, control) else dropped
     if control.abort is not None:
         return Step.KEEP, control.abort.message
     match observed.match(active):
@@ -117,6 +118,12 @@ def _without_pending(observed: Observed, control: Control) -> tuple[Step, str]:
         case Match.DIFFERENT:
             kept = Step.KEEP, "the cluster spec changed, but the upgrade strategy is None"
             return (Step.NEW, "the cluster spec changed") if replaces_clusters(observed) else kept
+
+
+def _is_new_needed(observed: Observed, active: ClusterView, control: Control) -> bool:
+    """Return whether the spec needs a cluster in place of the active one, and may have it."""
+    is_different = observed.match(active) is Match.DIFFERENT
+    return control.abort is None and is_different and replaces_clusters(observed)
 
 
 def _in_steps(
@@ -137,12 +144,14 @@ def _in_steps(
         return Step.KEEP, "traffic moves to the pending cluster", None
     if not _is_back(observed.record, active, pending):
         return Step.KEEP, why, why
-    is_wanted = (
-        control.abort is None
-        and observed.match(active) is Match.DIFFERENT
-        and replaces_clusters(observed)
-    )
-    return Step.NEW if is_wanted else Step.DROP, why, None
+    if _is_new_needed(observed, active, control):
+        return (
+            Step.NEW,
+            "the spec changed again, and all traffic is back on the active cluster",
+            None,
+        )
+    back = "the spec needs no new cluster, and all traffic is back on the active one"
+    return Step.DROP, message_of(control.abort) or back, None
 
 
 def replaces_clusters(observed: Observed) -> bool:

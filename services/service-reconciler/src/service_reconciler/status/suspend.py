@@ -38,7 +38,7 @@ class State(StrEnum):
 
 def state(observed: Observed) -> State:
     """Return where the machine is, from its conditions, the spec and what exists."""
-    held, wanted = observed.service.status.conditions, observed.service.spec.suspend
+    held, wanted = observed.service.status.conditions, observed.service.is_to_be_suspended
     if conditions.is_true(held, ConditionType.SUSPENDING):
         exists = bool(observed.clusters or observed.services or awaited(observed))
         return State.SUSPENDING if exists else State.COMPLETE

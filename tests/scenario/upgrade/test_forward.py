@@ -1,6 +1,7 @@
 """Upgrades in steps, forward, by both services; spec rayservice §8, acceptance 39-58."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -391,3 +392,22 @@ async def test_each_event_names_the_service_that_acts() -> None:
         "UpdatedHTTPRoute"
         in acting["raybus.io/traffic-manager"] - acting["raybus.io/service-reconciler"]
     )
+
+
+async def test_the_status_has_the_times_of_its_writing_and_of_the_last_move_of_traffic() -> None:
+    harness = await a_running_pair(upgradeStrategy=FAST)
+    written = harness.status["lastUpdateTime"]
+    harness.apply(config=GREEN, upgradeStrategy=FAST)
+    await harness.until(lambda: bool(harness.pending))
+    assert harness.status["lastUpdateTime"] > written
+    moves: list[tuple[str, str]] = []
+    for weight in (25, 50):
+        await harness.until(lambda at=weight: harness.view.weights[1] == at, seconds=60)
+        sides = [harness.status[f"{role}ServiceStatus"] for role in ("active", "pending")]
+        active, pending = (each["lastTrafficMigratedTime"] for each in sides)
+        moved = datetime.fromisoformat(pending)
+        assert active == pending
+        assert timedelta(0) <= harness.clock.now() - moved <= timedelta(seconds=2)
+        assert harness.status["lastUpdateTime"] >= pending
+        moves.append((active, pending))
+    assert moves[0] < moves[1]

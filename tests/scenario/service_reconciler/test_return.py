@@ -1,5 +1,7 @@
 """A spec that is reverted after its upgrade, while the replaced cluster still exists; ADR 44."""
 
+from typing import Any
+
 import pytest
 
 from common import errors, labels
@@ -33,7 +35,7 @@ def creations(harness: Harness) -> list[str]:
 
 
 async def upgraded(
-    bake: str | None = None, annotations: Json | None = None, **fields: object
+    bake: str | None = None, annotations: Json | None = None, **fields: Any
 ) -> tuple[Harness, str]:
     """Return a service right after its promotion to the green spec, and the replaced cluster."""
     harness = await a_running_harness(config=BLUE, annotations=annotations, **fields)

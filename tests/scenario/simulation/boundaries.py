@@ -169,6 +169,9 @@ class GatedKube:
             resource, namespace, label_selector=label_selector, limit=limit
         )
 
+    async def dry_create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+        return await self._kube.dry_create(resource, namespace, body)
+
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
         return await self._at.write(
             f"create {resource.kind}", lambda: self._kube.create(resource, namespace, body)

@@ -50,8 +50,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     subresource: str | None = None
     body: Any = None
+    is_dry_run: bool = False
 
     def __str__(self) -> str:
+        if self.is_dry_run:
+            return f"dry run: create {self.kind} {self.name}"
         kind = self.kind if self.subresource is None else f"{self.kind}/{self.subresource}"
         return f"{self.verb} {kind} {self.name}".strip()
 
@@ -95,6 +98,10 @@ class FakeKube:
         return msgspec.json.encode(
             {"metadata": {"resourceVersion": str(self.version)}, "items": found}
         )
+
+    async def dry_create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+        self._receive("create", resource, namespace, body["metadata"]["name"], is_dry_run=True)
+        return msgspec.json.encode(body)
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
         body = _copy(body)

@@ -2,7 +2,7 @@
 
     RaybusError
     ├── Retryable: Conflict, AlreadyExists, NotFound, Throttled, NotOurs, Unavailable (OutOfRoom, Unauthenticated)
-    ├── Terminal: InvalidSpec, Rejected, Forbidden
+    ├── Terminal: InvalidSpec, Rejected, Forbidden (NamespaceTerminating)
     └── Invariant
 
 Adapters translate into these; `common.runtime.controller` alone decides what happens next. "Not yet" is not an error: it is
@@ -77,6 +77,10 @@ class Rejected(Terminal):
 
 class Forbidden(Terminal):
     """We may not do that, or a quota is used up (403); retried slowly, since a quota may be lifted."""
+
+
+class NamespaceTerminating(Forbidden):
+    """The namespace is being deleted (403): nothing is created in it any more, and no user is to act."""
 
 
 class Invariant(RaybusError):

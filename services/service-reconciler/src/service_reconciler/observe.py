@@ -14,14 +14,15 @@ from itertools import chain
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from common import labels, names
+from common import errors, labels, names
 from common.api.core import EndpointSlice, Pod, Service
 from common.api.gateway import GrpcRoute, HttpRoute
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import ClockWatch
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, illegal_name
-from common.ray import ongoing, owner, poll_interval, ports, submit
+from common.kube.resources import CONTROLLER_REVISION, RAY_CLUSTER, RAY_SERVICE, illegal_name
+from common.ray import goal_revision, ongoing, owner, poll_interval, ports, submit
+from common.ray.goal_revision import Goal, Spec
 from common.ray.serve_api import address, read_ahead
 from common.ray.view import head_is_ready
 from common.runtime.cache import Objects, Remembered
@@ -92,6 +93,7 @@ class Observer:
                 return None
             observed = await self._begun(service)
         active, pending = await self._views(observed, now=now)
+        is_abandoned = active is None and bool(observed.names.active) and not observed.names.pending
         await read_ahead(
             service.serve_config, *(each.given for each in (active, pending) if each is not None)
         )
@@ -135,6 +137,7 @@ class Observer:
             policy=policy,
             next_policy=next_policy.record if isinstance(next_policy, Reading) else next_policy,
             policy_read=next_policy if isinstance(next_policy, Reading) else None,
+            is_namespace_ending=is_abandoned and await self._is_namespace_ending(service),
             clock_set_at=self._watch.set_at(),
             rest=poll_interval.at_rest(self._cache.count(RayService), now=now),
         )
@@ -230,6 +233,23 @@ class Observer:
             rollback.replaces_clusters(observed) and observed.match(active) is Match.DIFFERENT
         )
         return await self._policies.record_for(observed.service) if is_upgrade else UNSET
+
+    async def _is_namespace_ending(self, service: RayService) -> bool:
+        """Return whether the API server creates nothing more beside a RayService.
+
+        The deletion of a namespace takes the RayClusters and the RayService in any order.
+        """
+        meta, nothing = service.metadata, Spec(goal=Goal(), hash="")
+        body = goal_revision.build(meta, nothing, 0, replaces="")
+        if meta.deletion_timestamp is not None:
+            return False
+        try:
+            await self._sources.kube.dry_create(CONTROLLER_REVISION, meta.namespace, body)
+        except errors.NamespaceTerminating:
+            return True
+        except (errors.Terminal, errors.AlreadyExists):
+            return False  # another refusal is reported when a cluster is created
+        return False
 
     async def _begun(self, service: RayService) -> Observed:
         """Return a RayService with its Services, and its clusters by name."""

@@ -142,6 +142,8 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     """
     policy_read: Reading | None = None
     """That policy as it was read, or the policy of the upgrade in progress after an edit that applies at once; None where none was."""
+    is_namespace_ending: bool = False
+    """Whether the namespace is being deleted; asked only when the active cluster is gone."""
     clock_set_at: datetime | None = None
     """When the clock on the wall was set; a time that seems long ago may not be."""
 

@@ -66,7 +66,9 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
         going = _delete(observed, now=now)
         return msgspec.structs.replace(going, actions=(*published, *going.actions))
     found, cleanup = _suspend(observed, now=now), Plan[Action]()
-    if found is None:  # a suspend ends all clusters at once, and needs nothing of the spec
+    if found is None and observed.is_namespace_ending:
+        found = Plan(requeue_at=now + STARTING, note="the namespace is being deleted")
+    elif found is None:  # a suspend ends all clusters at once, and needs nothing of the spec
         found = _validate(observed, now=now) or _run(observed, now=now)
         cleanup = draining.decide(observed, _named(found), now=now)
     first: list[Action] = []

@@ -22,6 +22,7 @@ from common.kube.resources import (
     SERVICE_ACCOUNT,
     Resource,
 )
+from common.kube.resources import NAMESPACE as NAMESPACES
 from localcluster.control_plane import ControlPlane
 from support.fakes.kube import FakeKube
 
@@ -95,6 +96,25 @@ async def test_a_name_that_is_taken_is_refused(kube: Kube) -> None:
 async def test_a_malformed_name_is_refused(kube: Kube) -> None:
     with pytest.raises(errors.Rejected):
         await kube.create(SERVICE, NAMESPACE, a_service("No_Name"))
+
+
+async def test_a_dry_creation_is_admitted_and_stores_nothing(kube: Kube) -> None:
+    name = a_name()
+    await kube.dry_create(SERVICE, NAMESPACE, a_service(name))
+    with pytest.raises(errors.NotFound):
+        await kube.get(SERVICE, NAMESPACE, name)
+
+
+async def test_nothing_is_created_in_a_namespace_that_is_being_deleted(kube: Kube) -> None:
+    if not isinstance(kube, KubeClient):
+        pytest.skip("the fake has no namespaces")
+    name = a_name()
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    made = read(await kube.create(NAMESPACES, None, body))
+    await kube.delete(NAMESPACES, None, name, uid=made["metadata"]["uid"])
+    for create in (kube.create, kube.dry_create):
+        with pytest.raises(errors.NamespaceTerminating):
+            await create(SERVICE, name, a_service(a_name()))
 
 
 async def test_an_object_too_large_for_the_store_is_refused(kube: Kube) -> None:

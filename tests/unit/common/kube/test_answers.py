@@ -32,6 +32,22 @@ def test_what_an_answer_means(code: int, text: str, kind: type[errors.RaybusErro
     assert (type(found), str(found).startswith(text)) == (kind, True)
 
 
+@pytest.mark.parametrize(
+    ("causes", "kind"),
+    [
+        pytest.param([{"reason": "NamespaceTerminating"}], errors.NamespaceTerminating, id="ends"),
+        pytest.param([{"reason": "FieldValueInvalid"}], errors.Forbidden, id="another cause"),
+        pytest.param(None, errors.Forbidden, id="no causes"),
+    ],
+)
+def test_a_namespace_that_is_being_deleted_is_no_fault_of_its_user(
+    causes: object, kind: type[errors.RaybusError]
+) -> None:
+    text = "unable to create new content in namespace a because it is being terminated"
+    status = {"message": text, "reason": "Forbidden", "details": {"causes": causes}}
+    assert type(from_answer(403, msgspec.json.encode(status))) is kind
+
+
 def test_an_answer_of_bytes_that_are_no_text_keeps_the_meaning_of_its_code() -> None:
     found = from_answer(503, b'{"message": "\xff"}')
     assert (type(found), "\ufffd" in str(found)) == (errors.Unavailable, True)

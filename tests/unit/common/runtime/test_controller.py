@@ -182,6 +182,17 @@ async def test_a_key_that_fails_for_days_is_retried_on(problem: type[Exception])
     assert len(shell.reconciles) == failures + 1
 
 
+async def test_a_namespace_that_is_being_deleted_is_logged_once_and_retried_slowly() -> None:
+    shell = Shell(*(errors.NamespaceTerminating("is being terminated") for _ in range(100)))
+    shell.partition.take(a_state("Pod", a_pod("a")), trace="")
+    shell.partition.synced(1)
+    with structlog.testing.capture_logs() as logs:
+        await shell.run_for(60)
+    assert 10 <= len(shell.reconciles) <= 15
+    shown = [each["event"] for each in logs if each["log_level"] != "debug"]
+    assert shown == ["the namespace is being deleted"]
+
+
 async def test_a_key_is_never_reconciled_twice_at_once() -> None:
     shell = Shell()
     running: list[str] = []

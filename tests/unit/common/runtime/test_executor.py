@@ -128,6 +128,24 @@ async def test_what_shows_that_the_plan_is_stale_ends_all_of_it(
     assert (done, raised) == ([], problem)
 
 
+@pytest.mark.parametrize("is_parallel", [True, False])
+@pytest.mark.parametrize(
+    ("problem", "notes"),
+    [
+        pytest.param(errors.NotOurs("our Lease is not sure"), [], id="fenced"),
+        pytest.param(errors.NamespaceTerminating("is being terminated"), [], id="terminating"),
+        pytest.param(REFUSED, ["not written: denied"], id="refused"),
+    ],
+)
+async def test_no_event_reports_a_failure_that_would_refuse_the_event(
+    problem: errors.RaybusError, notes: list[str], *, is_parallel: bool
+) -> None:
+    report = ActionEvents(failure=warning("NotWritten", "Reconcile", "not written: "))
+    step = Step(name="a", fails=problem, events=report)
+    _, found, raised = await executed(Parallel(actions=(step,)) if is_parallel else step)
+    assert (found, raised) == (notes, problem)
+
+
 async def test_what_ends_a_plan_is_raised_before_an_earlier_refusal() -> None:
     _, _, raised = await executed(
         Step(name="a", fails=REFUSED, is_side=True), Step(name="b", fails=STALE)

@@ -32,12 +32,35 @@ OURS: Final = "raybus-"
 UNKNOWN: Final = "unknown"
 
 
+NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
+"""The reason of a cause of 403: the object would be created in a namespace that is being deleted."""
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One of several reasons for a refusal."""
+
+    reason: str = ""
+
+
+class Details(msgspec.Struct, frozen=True):
+    """What a refusal is about."""
+
+    causes: tuple[Cause, ...] | None = None
+
+
 class Status(msgspec.Struct, frozen=True):
     """The `Status` object that the API server answers with when it refuses."""
 
     kind: str = ""
     message: str = ""
     reason: str = ""
+    details: Details | None = None
+
+    @property
+    def causes(self) -> frozenset[str]:
+        """Return the reasons of its causes."""
+        causes = None if self.details is None else self.details.causes
+        return frozenset(each.reason for each in causes or ())
 
 
 def from_answer(
@@ -60,7 +83,8 @@ def from_answer(
     if not 400 <= code < 500:
         kind = errors.Retryable if code == 500 and _WEBHOOK in text else errors.Unavailable
         return kind(text, after=retry_after)
-    return _MEANING.get(code, errors.Rejected)(text)
+    is_ending = code == 403 and NAMESPACE_TERMINATING in status.causes
+    return (errors.NamespaceTerminating if is_ending else _MEANING.get(code, errors.Rejected))(text)
 
 
 def _status(code: int, body: bytes) -> Status:

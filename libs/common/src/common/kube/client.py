@@ -109,6 +109,11 @@ class Kube(Protocol):
             "POST", resource.path(namespace), query=UNCHECKED, body=body, headers=headers
         )
 
+    def dry_create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:
+        """Ask whether `create` would be admitted; nothing is stored."""
+        query = {**UNCHECKED, "dryRun": "All"}
+        return self.request("POST", resource.path(namespace), query=query, body=body)
+
     def replace(
         self,
         resource: Resource,

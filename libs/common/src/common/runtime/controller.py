@@ -210,6 +210,9 @@ class Controller:
                 text, least, level = "the partition is not surely ours", after or 0.0, logging.DEBUG
             case errors.Retryable(after=after):
                 text, least = "retrying", after or 0.0
+            case errors.NamespaceTerminating():
+                text, least = "the namespace is being deleted", SLOW_RETRY
+                level = logging.DEBUG if before else logging.INFO
             case errors.Terminal():
                 text, least = (
                     "the user must correct this",

@@ -62,6 +62,8 @@ async def _send(request: Request, event: Event) -> None:
     """Send a request; log why the API server does not take the event."""
     try:
         await request()
+    except (errors.NotOurs, errors.NamespaceTerminating) as problem:
+        log.debug("an event is not written", reason=event.reason, error=str(problem))
     except errors.RaybusError as problem:
         log.warning("an event is lost", reason=event.reason, note=event.note, error=str(problem))
 

@@ -38,6 +38,8 @@ SLICE: Final = 0.5
 """Seconds after which a plan is cut short and its key requeued, so that a large object does not occupy a worker."""
 REFUSALS: Final = (errors.Terminal, errors.Throttled, errors.Unavailable)
 """Failures after which the rest of a plan may still hold."""
+UNREPORTED: Final = (errors.NotOurs, errors.NamespaceTerminating)
+"""Failures that no Event reports: the same fence, or the same namespace, would refuse the Event."""
 UNANSWERED: Final = (errors.Throttled, errors.Unavailable)
 """Failures after which no more of the many requests of a `Parallel` are sent."""
 
@@ -218,6 +220,8 @@ def _event_of(action: Action, result: Result) -> Event | None:
     """Return the Event that reports an action."""
     if isinstance(action, EmitEvent):
         return action.event
+    if isinstance(result, UNREPORTED):
+        return None
     if isinstance(result, errors.RaybusError):
         event = action.events.failure
         return (

@@ -13,6 +13,7 @@ ALLOWED: Final = {
     "a node needs root",
     "the network of our own needs root",
     "only root mounts a file system",
+    "the fake has no namespaces",
     "the fake sends no requests",
     "this local cluster has no gateway; the driver built has",
     "PEER and PEER_CRDS name no other operator",

@@ -446,6 +446,50 @@ async def test_37_none_leaves_the_cluster_and_updates_the_serve_config() -> None
     ]
 
 
+def ignored_events(harness: Harness) -> list[str]:
+    return [note for _, reason, note in harness.kube.events() if reason == "ClusterSpecIgnored"]
+
+
+async def test_a_cluster_spec_that_none_ignores_is_reported_with_its_fields_and_the_remedy() -> (
+    None
+):
+    none: Json = {"upgradeStrategy": {"type": "None"}}
+    harness = await a_running_harness(config=a_cluster_config(a_group(), a_group("gpu")), **none)
+    changed = a_cluster_config(
+        a_group(), a_group("gpu", rayStartParams={"a": "b"}), image="rayproject/ray:2.53.0"
+    )
+    harness.apply(config=changed, **none)
+    await harness.run(30)
+    kind = "ClusterSpecIgnored"
+    assert harness.condition(kind) == ("True", "UpgradeStrategyNone")
+    text = (
+        "The change of spec.rayClusterConfig (headGroupSpec, workerGroupSpecs[1] (gpu)) is not "
+        f"applied to RayCluster default/{harness.active}, because spec.upgradeStrategy.type is "
+        "None. To apply it, set spec.upgradeStrategy.type to NewCluster; to drop it, revert it."
+    )
+    assert (harness.message(kind), ignored_events(harness)) == (text, [text])
+    active = harness.active
+    harness.apply(config=changed, upgradeStrategy={"type": "NewCluster"})
+    await harness.until(lambda: harness.is_complete() and harness.active != active)
+    assert harness.condition(kind) == ("", "")
+
+
+async def test_a_cluster_spec_that_the_operators_default_ignores_is_reported_until_it_is_reverted() -> (
+    None
+):
+    harness = await a_running_harness(switches=Config(zero_downtime=False))
+    harness.apply(config=a_cluster_config(a_group(replicas=3)))  # this needs no new cluster
+    await harness.run(5)
+    assert harness.condition("ClusterSpecIgnored") == ("", "")
+    harness.apply(config=GREEN)
+    await harness.run(5)
+    assert "ENABLE_ZERO_DOWNTIME is false" in harness.message("ClusterSpecIgnored")
+    harness.apply()
+    await harness.run(5)
+    assert harness.condition("ClusterSpecIgnored") == ("", "")
+    assert len(ignored_events(harness)) == 1
+
+
 @pytest.mark.acceptance("rayservice", 38)
 async def test_38_none_creates_a_cluster_when_there_is_none() -> None:
     harness = await a_running_harness(upgradeStrategy={"type": "None"})

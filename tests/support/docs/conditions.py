@@ -64,6 +64,11 @@ SERVICES: Final = {
         ("GatesPassed", "GateFailed", "GateInconclusive"),
         is_ours=True,
     ),
+    "ClusterSpecIgnored": Meaning(
+        "A change of `rayClusterConfig` is not applied, because the upgrade strategy is None; the message lists the changed fields.",
+        ("UpgradeStrategyNone",),
+        is_ours=True,
+    ),
     "InvalidAnnotations": Meaning("An annotation has an invalid value; the message lists the valid values.", ("InvalidValue",), is_ours=True),
 }  # fmt: skip
 CLUSTERS: Final = {
@@ -114,6 +119,7 @@ WARNINGS: Final = {
     "InvalidRayClusterMetadata": "The name is invalid.",
     "InvalidRayClusterSpec": "The spec is invalid, or discouraged.",
     "InvalidRayClusterStatus": "The status contradicts itself.",
+    "ClusterSpecIgnored": "A change of `rayClusterConfig` is not applied, because the upgrade strategy is None; the message lists the changed fields.",
     "InvalidAnnotation": "An annotation has an invalid value.",
     "MTLSFailedToReconcile": "An object of the cluster's certificates cannot be made, changed or read, or is another owner's; the message names the step.",
     "MTLSCertificateExpiringSoon": "A certificate of the cluster expires within 24 hours; restart the pods after cert-manager has renewed it.",

@@ -135,6 +135,9 @@ def _of_control(control: Control, old: RayServiceStatus, new: RayServiceStatus) 
     is_over = ConditionType.UPGRADE_PAUSED in was and ConditionType.UPGRADE_PAUSED not in now
     if is_over and new.pending_service_status.ray_cluster_name:
         yield normal(EventReason.UPGRADE_RESUMED, "Upgrade", "The upgrade is not paused any more")
+    ignored = now.get(ConditionType.CLUSTER_SPEC_IGNORED)
+    if ignored is not None and ignored != was.get(ConditionType.CLUSTER_SPEC_IGNORED):
+        yield warning(EventReason.CLUSTER_SPEC_IGNORED, "Reconcile", ignored)
     odd = now.get(ConditionType.INVALID_ANNOTATIONS)
     if odd is not None and odd != was.get(ConditionType.INVALID_ANNOTATIONS):
         yield warning(EventReason.INVALID_ANNOTATION, "Validate", odd)

@@ -21,6 +21,7 @@ class ConditionType(StrEnum):
     UPGRADE_ABORTED = "UpgradeAborted"
     UPGRADE_GATES_PASSED = "UpgradeGatesPassed"
     INVALID_ANNOTATIONS = "InvalidAnnotations"
+    CLUSTER_SPEC_IGNORED = "ClusterSpecIgnored"
 
 
 class Reason(StrEnum):
@@ -44,6 +45,7 @@ class Reason(StrEnum):
     PAUSE_OVER = "PauseOver"
     ABORT_REQUESTED = "AbortRequested"
     INVALID_VALUE = "InvalidValue"
+    STRATEGY_IS_NONE = "UpgradeStrategyNone"
     INSUFFICIENT_CAPACITY = "InsufficientCapacity"
     INSUFFICIENT_REPLICAS = "InsufficientReplicas"
     APPLICATION_NOT_READY = "ApplicationNotReady"
@@ -79,6 +81,7 @@ class EventReason(StrEnum):
     UPGRADE_EVENT_LOST = "UpgradeEventLost"
     POLICY_EDITED = "UpgradePolicyEdited"
     INVALID_ANNOTATION = "InvalidAnnotation"
+    CLUSTER_SPEC_IGNORED = "ClusterSpecIgnored"
     ROLLBACK_STARTED = "RollbackStarted"
     ROLLBACK_COMPLETED = "RollbackCompleted"
     ROLLBACK_CANCELLED = "RollbackCancelled"

@@ -36,10 +36,20 @@ def cluster_spec_hash(spec: Json) -> str:
 
 def service_goal_hash(config: Json, *, worker_groups: int | None = None) -> str:
     """Hash a RayService's `rayClusterConfig`, or only that much of it as has the first so many worker groups."""
-    goal = {name: value for name, value in config.items() if name != "suspend"}
+    goal = _goal(config)
     if worker_groups is not None and isinstance(groups := goal.get("workerGroupSpecs"), list):
         goal["workerGroupSpecs"] = cast("list[Any]", groups)[:worker_groups]
     return cluster_spec_hash(goal)
+
+
+def goal_json(config: Json) -> str:
+    """Return the text that is hashed of a RayService's `rayClusterConfig`."""
+    return canonical_json(_goal(config))
+
+
+def _goal(config: Json) -> Json:
+    """Return a `rayClusterConfig` without what queues change at run time."""
+    return {name: value for name, value in config.items() if name != "suspend"}
 
 
 def canonical_json(spec: Json) -> str:

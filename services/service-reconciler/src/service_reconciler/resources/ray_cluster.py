@@ -6,6 +6,7 @@ Spec rayservice §4.3, §6.1-6.4; acceptance 16-23.
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Any, Final, cast
 
 import msgspec
@@ -121,6 +122,27 @@ def match(cluster: RayCluster, service: RayService) -> Match:
     if count is None or (is_fewer and goal_hash(service, count) == held):
         return Match.APPENDED
     return Match.DIFFERENT
+
+
+def differences(cluster: RayCluster, service: RayService) -> list[str]:
+    """Return the fields of `rayClusterConfig` that a cluster has otherwise, of those that are hashed."""
+    held, wanted = (
+        msgspec.json.decode(spec_hash.goal_json(each), type=dict[str, Any])
+        for each in (cluster.raw_spec, service.raw_cluster_config)
+    )
+    found: list[str] = []
+    for field in sorted(held.keys() | wanted.keys()):
+        old, new = held.get(field), wanted.get(field)
+        if field == "workerGroupSpecs":
+            groups = zip_longest(_groups(held), _groups(wanted), fillvalue=Json())
+            found += [
+                f"workerGroupSpecs[{index}] ({(new or old).get('groupName', '')})"
+                for index, (old, new) in enumerate(groups)
+                if old != new
+            ]
+        elif old != new:
+            found.append(field)
+    return found
 
 
 def change(cluster: RayCluster, service: RayService) -> Body | None:

@@ -18,9 +18,12 @@ from common.upgrade.gates import Outcome as GateOutcome
 from common.upgrade.traffic_record import Upgrade
 from service_reconciler.observed import Names, Observed
 from service_reconciler.problems import ServiceProblem
+from service_reconciler.promotion import rollback
 from service_reconciler.promotion.control import Control
-from service_reconciler.promotion.rollback import Decision
+from service_reconciler.promotion.rollback import Decision, Step
 from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, ConditionType, Reason, caused
+from service_reconciler.resources import ray_cluster
+from service_reconciler.resources.ray_cluster import Match
 
 INITIALIZING_AGAIN: Final = "RayService is initializing after resuming from suspend."
 HAS_ENDPOINTS = "Number of serve endpoints is greater than 0"
@@ -37,6 +40,7 @@ CONTROLS = (
     ConditionType.UPGRADE_ABORTED,
     ConditionType.UPGRADE_GATES_PASSED,
     ConditionType.INVALID_ANNOTATIONS,
+    ConditionType.CLUSTER_SPEC_IGNORED,
 )
 PAUSE_OVER = "The upgrade goes on."
 _GATES: Final = {
@@ -77,17 +81,15 @@ def computed(found: Assessment) -> list[Condition]:
     base = conditions.without(before, ConditionType.READY) if starts_anew(found) else before
     if now_ready.reason is Reason.INITIALIZING_TIMEOUT:
         return conditions.updated(base, now_ready, generation=generation, now=now)
-    updates, rollback = [now_ready], found.decision.rollback
+    updates, back = [now_ready], found.decision.rollback
     if (upgrade := upgrade_in_progress(found)) is not None:
         updates.append(upgrade)
     was_on = conditions.is_true(before, ConditionType.ROLLBACK_IN_PROGRESS)
-    if rollback is None and was_on:
+    if back is None and was_on:
         base = conditions.without(base, ConditionType.ROLLBACK_IN_PROGRESS)
-    elif rollback is not None and not was_on:
+    elif back is not None and not was_on:
         reason = Reason.DESIRED_CLUSTER_SPEC_CHANGED
-        updates.append(
-            ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "True", reason, rollback)
-        )
+        updates.append(ConditionUpdate(ConditionType.ROLLBACK_IN_PROGRESS, "True", reason, back))
     wanted = {each.type: each for each in _of_controls(found)}
     kept = conditions.updated(base, *updates, generation=generation, now=now)
     kept = conditions.without(kept, *(kind for kind in CONTROLS if kind not in wanted))
@@ -179,6 +181,27 @@ def gates_passed(upgrade: Upgrade | None) -> ConditionUpdate | None:
     return ConditionUpdate(kind, status, reason, gate_record.sentence(current))
 
 
+def cluster_spec_ignored(found: Assessment) -> ConditionUpdate | None:
+    """Report a changed cluster spec that no cluster gets, because the upgrade strategy is None."""
+    observed, decision = found.observed, found.decision
+    view = observed.pending or observed.active
+    if view is None or decision.step is not Step.KEEP or found.control.abort is not None:
+        return None
+    if rollback.replaces_clusters(observed) or observed.match(view) is not Match.DIFFERENT:
+        return None
+    fields = ray_cluster.differences(view.cluster, observed.service)
+    strategy = "spec.upgradeStrategy.type is None"
+    if not observed.service.raw_upgrade_strategy.get("type"):
+        strategy = "spec.upgradeStrategy is absent and ENABLE_ZERO_DOWNTIME is false"
+    text = (
+        f"The change of spec.rayClusterConfig ({', '.join(fields) or 'unknown fields'}) is not "
+        f"applied to RayCluster {view.cluster.metadata.namespaced_name}, because {strategy}. "
+        "To apply it, set spec.upgradeStrategy.type to NewCluster; to drop it, revert it."
+    )
+    kind = ConditionType.CLUSTER_SPEC_IGNORED
+    return ConditionUpdate(kind, "True", Reason.STRATEGY_IS_NONE, text)
+
+
 def _moment(held: list[Condition], update: ConditionUpdate, *, now: datetime) -> datetime:
     """Return when a condition changes: a second after the last time at least, so that the events of both differ."""
     old = conditions.find(held, update.type)
@@ -211,5 +234,7 @@ def _of_controls(found: Assessment) -> Iterator[ConditionUpdate]:
     if found.observed.controls.problems:
         text = "; ".join(found.observed.controls.problems)
         yield ConditionUpdate(ConditionType.INVALID_ANNOTATIONS, "True", Reason.INVALID_VALUE, text)
+    if (ignored := cluster_spec_ignored(found)) is not None:
+        yield ignored
     if is_upgrading and (gated := gates_passed(found.observed.upgrade)) is not None:
         yield gated

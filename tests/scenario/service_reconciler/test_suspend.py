@@ -6,11 +6,13 @@ import msgspec
 import pytest
 from prometheus_client import generate_latest
 
+from common import errors
 from common.api.ray_service import RayService
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from scenario.service_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_service import a_cluster_config
+from support.fakes.kube import Request
 
 GREEN = a_cluster_config(image="rayproject/ray:2.53.0")
 TIMEOUT = {"ray.io/initializing-timeout": "10s"}
@@ -189,6 +191,61 @@ async def test_85_the_finalizer_waits_for_the_last_cluster() -> None:
     await harness.run(5)
     assert len(harness.kube.all(RAY_SERVICE)) == 1
     assert harness.reasons().count("DeletedRayCluster") == 1
+
+
+def hold(harness: Harness) -> None:
+    stored = harness.kube.objects[(RAY_CLUSTER.kind, "default", harness.active)]
+    held = {**stored["metadata"], "finalizers": ["example.com/keep"]}
+    harness.kube.put(RAY_CLUSTER, {**stored, "metadata": held})
+
+
+def refused(request: Request) -> errors.RaybusError | None:
+    is_deletion = (request.verb, request.kind) == ("delete", RAY_CLUSTER.kind)
+    return errors.Forbidden("denied by a webhook") if is_deletion else None
+
+
+STATES: dict[str, dict[str, Any]] = {
+    "as it was": {},
+    "invalid": {"upgradeStrategy": {"type": "Foo"}},
+    "suspended": {"suspend": True},
+    "timed out": {"annotations": {"ray.io/initializing-timeout": "1s"}},
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("cause", ["a finalizer", "a refusal"])
+async def test_the_finalizer_goes_in_every_state_at_its_limit(state: str, cause: str) -> None:
+    harness = await a_running_harness()
+    cluster = harness.active
+    if cause == "a finalizer":
+        hold(harness)
+    else:
+        harness.kube.faults.append(refused)
+    harness.apply(**STATES[state])
+    await harness.run(3)
+    await harness.kube.delete(RAY_SERVICE, "default", "demo")
+    await harness.run(590)
+    assert len(harness.kube.all(RAY_SERVICE)) == 1
+    await harness.run(20)
+    assert harness.kube.all(RAY_SERVICE) == []
+    (note,) = [text for _, why, text in harness.kube.events() if why == "FinalizerReleased"]
+    why = "example.com/keep" if cause == "a finalizer" else "its deletion is refused"
+    assert f"{cluster} ({why})" in note
+
+
+async def test_the_finalizer_goes_at_once_from_a_service_that_another_operator_manages() -> None:
+    harness = await a_running_harness()
+    hold(harness)
+    stored = harness.service
+    spec = {**stored["spec"], "managedBy": "kueue.x-k8s.io/multikueue"}
+    harness.kube.put(RAY_SERVICE, {**stored, "spec": spec})
+    await harness.run(5)
+    before = len(harness.kube.writes())
+    await harness.kube.delete(RAY_SERVICE, "default", "demo")
+    await harness.run(2)
+    assert harness.kube.all(RAY_SERVICE) == []
+    assert "patch RayService demo" in harness.kube.writes()[before:]
+    assert not [each for each in harness.kube.writes()[before:] if "RayCluster" in each]
 
 
 @pytest.mark.acceptance("rayservice", 86)

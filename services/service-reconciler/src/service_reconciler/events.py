@@ -22,6 +22,9 @@ from service_reconciler.status.conditions import Assessment
 LONGEST_NAME: Final = 253
 """Characters of a name in a status that an Event repeats."""
 
+MAX_NAMED: Final = 5
+"""RayClusters that an Event lists."""
+
 CLUSTER_CREATED: Final = Report("Create", "RayCluster", "the RayCluster {}")
 CLUSTER_UPDATED: Final = Report("Update", "RayCluster", "the {} RayCluster {}")
 CLUSTER_DELETED: Final = Report("Delete", "RayCluster", "the RayCluster {}")
@@ -62,6 +65,22 @@ def transitions(found: Assessment, status: RayServiceStatus) -> Iterator[Event]:
     yield from _of_control(found.control, old, status)
     if room.is_cut(status) and not room.is_cut(old):
         yield warning(EventReason.STATUS_TRUNCATED, "Reconcile", room.LEFT_OUT)
+
+
+def finalizer_released(observed: Observed, limit: timedelta) -> Event:
+    """Return the event of a deleted RayService that waits no longer for its RayClusters."""
+    left = [each.metadata for each in observed.clusters]
+    named = (
+        f"{each.name} ({', '.join(each.finalizers) or 'its deletion is refused'})"
+        for each in left[:MAX_NAMED]
+    )
+    more = f" and {len(left) - MAX_NAMED} more" if len(left) > MAX_NAMED else ""
+    note = (
+        f"The finalizer is removed {durations.text(limit)} after the deletion, although "
+        f"RayClusters with finalizers still exist: {', '.join(named)}{more}. Check the controllers "
+        "of these finalizers, or delete the RayClusters by hand"
+    )
+    return warning(EventReason.FINALIZER_RELEASED, "Delete", note)
 
 
 def timeout(observed: Observed, *, now: datetime) -> Event:

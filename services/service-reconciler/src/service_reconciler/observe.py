@@ -38,6 +38,7 @@ from service_reconciler import decided, validation
 from service_reconciler.observed import (
     ClusterView,
     DrainingCluster,
+    Names,
     Observed,
     Reading,
     drains,
@@ -82,10 +83,15 @@ class Observer:
                 self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
-        """Return what is known of a RayService; None when it is gone or another operator's."""
+        """Return what is known of a RayService; None when it is gone or another operator's.
+
+        Of one that another operator manages by now, only our finalizer is left to be removed.
+        """
         service = await self._service(key)
         if service is None:
             return None
+        if service.manager != labels.MANAGED_BY_US:
+            return Observed(service=service, config=self._config, names=Names())
         observed = await self._begun(service)
         if any(due is not None and due <= now for due in map(dangling.due_at, observed.unneeded)):
             service = await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
@@ -218,7 +224,11 @@ class Observer:
         if key not in self._fetched:
             service = await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
             self._fetched.add(key)
-        return service if service is not None and service.manager == labels.MANAGED_BY_US else None
+        if service is None or service.manager == labels.MANAGED_BY_US:
+            return service
+        meta = service.metadata
+        is_held = meta.deletion_timestamp is not None
+        return service if is_held and labels.RAYSERVICE_FINALIZER in meta.finalizers else None
 
     async def _next_policy(
         self, observed: Observed, active: ClusterView | None

@@ -50,6 +50,14 @@ from service_reconciler.status.suspend import State
 
 RELEASE: Final = timedelta(seconds=30)
 """How long a RayService that goes waits for its part in a user's route to be taken out."""
+RELEASE_LIMIT: Final = timedelta(minutes=10)
+"""How long a deleted RayService waits for its RayClusters to go.
+
+Twice the longest time that a RayCluster waits for the clean-up of Redis by default (300 s). The
+deletion of the RayClusters is requested by then, so the finalizer protects nothing any more.
+"""
+RELEASE_CHAIN: Final = "release"
+"""The chain of the finalizer's removal, so that a refused deletion of a cluster does not hold it."""
 FAST: Final = timedelta(seconds=0.5)
 """Until the next poll of a dashboard while applications of the cluster that serves do not run."""
 STARTING: Final = timedelta(seconds=1)
@@ -104,8 +112,10 @@ def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
         gone = (
             *upgrade_events.deleted(observed, now=now),
             *map(draining.deletion, observed.undeleted),
+            *_release(observed, now=now),
         )
-        return Plan(actions=gone, requeue_at=now + STARTING, note="its clusters are going")
+        note = "waiting for its RayClusters to be deleted"
+        return Plan(actions=gone, requeue_at=now + STARTING, note=note)
     is_held = any(
         traffic_record.ANNOTATION in each.metadata.annotations for each in observed.users_routes
     )
@@ -116,6 +126,19 @@ def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
     kept = tuple(each for each in meta.finalizers if each != labels.RAYSERVICE_FINALIZER)
     actions = (*upgrade_events.deleted(observed, now=now), SetFinalizers(finalizers=kept))
     return Plan(actions=actions, note="all its clusters are gone")
+
+
+def _release(observed: Observed, *, now: datetime) -> list[Action]:
+    """Return the end of the wait for clusters that do not go, after `RELEASE_LIMIT`."""
+    meta = observed.service.metadata
+    if meta.deletion_timestamp is None or now - meta.deletion_timestamp < RELEASE_LIMIT:
+        return []
+    kept = tuple(each for each in meta.finalizers if each != labels.RAYSERVICE_FINALIZER)
+    event = events.finalizer_released(observed, RELEASE_LIMIT)
+    return [
+        EmitEvent(event=event, chain=RELEASE_CHAIN),
+        SetFinalizers(finalizers=kept, chain=RELEASE_CHAIN),
+    ]
 
 
 def _validate(observed: Observed, *, now: datetime) -> Plan[Action] | None:

@@ -102,6 +102,7 @@ class EventReason(StrEnum):
     STATUS_TRUNCATED = "StatusTruncated"
     STATUS_NOT_WRITTEN = "StatusNotWritten"
     FINALIZER_NOT_SET = "FinalizerNotSet"
+    FINALIZER_RELEASED = "FinalizerReleased"
     SPEC_NOT_RECORDED = "SpecNotRecorded"
     INCREMENTAL_UPGRADE_DISABLED = "IncrementalUpgradeDisabled"
     EMPTY_SERVE_CONFIG = "EmptyServeConfig"

@@ -33,7 +33,7 @@ def asked(harness: Harness, since: int) -> list[str]:
     about = [
         each for each in harness.kube.requests[since:] if each.kind == CONTROLLER_REVISION.kind
     ]
-    return [each.verb for each in about if "goal" in each.name]
+    return [each.verb for each in about if "goal" in each.name and not each.is_dry_run]
 
 
 async def upgrade(harness: Harness, image: str, **fields: object) -> None:

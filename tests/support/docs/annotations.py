@@ -14,6 +14,7 @@ import msgspec
 from cluster_reconciler.redis_cleanup import DEFAULT_TIMEOUT as REDIS_TIMEOUT
 from common import durations
 from common.upgrade import controls as upgrade_controls
+from service_reconciler.plan import RELEASE, RELEASE_LIMIT
 from service_reconciler.promotion import dangling
 from support.docs import markdown
 from support.manifests import ROOT
@@ -252,8 +253,9 @@ PARTS: Final = {
             Key(
                 "ray.io/rayservice-finalizer",
                 _SERVICE,
-                "until all its RayClusters are gone, and 30 s more for a user's HTTPRoute",
-                "Clean up objects without owner references.",
+                f"until its RayClusters are gone, {RELEASE_LIMIT.seconds // 60} min after the deletion at most; with a user's HTTPRoute "
+                f"until raybus left it, {round(RELEASE.total_seconds())} s after the deletion at most; at once under another `spec.managedBy`",
+                "Clean up objects without owner references. The Event `FinalizerReleased` names RayClusters that still exist at the limit.",
             ),
             Key(
                 "ray.io/gcs-ft-redis-cleanup-finalizer",

@@ -8,6 +8,8 @@ import pytest
 from common.api.opaque import Json
 from common.feature_gates import BETA, Gate
 from common.kube.resources import ENDPOINT_SLICE, GATEWAY, HTTP_ROUTE, POD, RAY_CLUSTER, SERVICE
+from common.upgrade.controls import Policy
+from raybus_cli.planning import steps
 from scenario.upgrade.harness import GATEWAY_API, GREEN, Pair, a_running_pair, trace_of
 from support.builders.ray_service import a_serve_config, a_strategy
 from support.golden import Golden
@@ -411,3 +413,15 @@ async def test_the_status_has_the_times_of_its_writing_and_of_the_last_move_of_t
         assert harness.status["lastUpdateTime"] >= pending
         moves.append((active, pending))
     assert moves[0] < moves[1]
+
+
+async def test_the_forecast_contains_the_first_interval() -> None:
+    strategy = a_strategy(surge=100, step=25, interval=20)
+    harness = await a_running_pair(upgradeStrategy=strategy)
+    harness.apply(config=GREEN, upgradeStrategy=strategy)
+    await harness.until(lambda: bool(harness.pending) and harness.pending in harness.weights)
+    began = harness.clock.monotonic()
+    await harness.until(lambda: harness.weights.get(harness.pending) == 100, seconds=120)
+    policy = Policy(surge=100, step=25, interval=timedelta(seconds=20))
+    forecast = steps.simulate(policy).length.total_seconds()
+    assert abs(harness.clock.monotonic() - began - forecast) <= 2

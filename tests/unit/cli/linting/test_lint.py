@@ -211,7 +211,7 @@ def _at_once(body: Json) -> None:
         pytest.param(_old_ray, "rayVersion 2.8.0 is older than 2.9", id="an old Ray"),
         pytest.param(_bare, "no resources", id="no resources"),
         pytest.param(_odd_step, "15 moves", id="an odd step"),
-        pytest.param(_slow, "moves its traffic for 540 min", id="hours"),
+        pytest.param(_slow, "moves its traffic for 600 min", id="hours"),
         pytest.param(_few, "less than minReplicas 1", id="fewer than the least"),
         pytest.param(_at_once, "raybus undo", id="no time to go back"),
     ],

@@ -106,18 +106,18 @@ def test_each_field_has_a_description(
 @pytest.mark.parametrize(
     ("surge", "step", "interval", "weights", "seconds", "most"),
     [
-        pytest.param(100, 25, 60, (25, 50, 75, 100), 180, 200, id="a full surge"),
-        pytest.param(20, 10, 30, tuple(range(10, 101, 10)), 270, 120, id="a surge of two steps"),
+        pytest.param(100, 25, 60, (25, 50, 75, 100), 240, 200, id="a full surge"),
+        pytest.param(20, 10, 30, tuple(range(10, 101, 10)), 300, 120, id="a surge of two steps"),
         pytest.param(
             30,
             7,
             10,
             (7, 14, 21, 28, 30, 37, 44, 51, 58, 60, 67, 74, 81, 88, 90, 97, 100),
-            160,
+            170,
             130,
             id="no divisor",
         ),
-        pytest.param(100, 100, 5, (100,), 0, 200, id="one step"),
+        pytest.param(100, 100, 5, (100,), 5, 200, id="one step"),
     ],
 )
 def test_steps_take_as_long_as_their_intervals(
@@ -143,7 +143,7 @@ def test_a_full_cluster_is_upgraded_with_what_it_may_lack() -> None:
     way = found.ways[1]
     assert (way.moves, way.traffic_seconds, way.lowest_percent, way.peak_percent) == (
         4,
-        93,
+        122,
         80,
         100,
     )
@@ -159,7 +159,7 @@ def test_the_annotation_for_a_full_cluster_counts() -> None:
     found = plan.build(
         snapshot, msgspec.structs.replace(goal, metadata=meta), BETA, Sizing(), now=NOW
     )
-    assert found.ways[1].traffic_seconds == 93
+    assert found.ways[1].traffic_seconds == 122
 
 
 def test_a_cluster_asks_for_head_and_workers() -> None:

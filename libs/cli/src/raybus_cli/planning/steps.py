@@ -84,9 +84,12 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def simulate(policy: Policy) -> Rollout:
-    """Return the course of an upgrade with these options."""
+    """Return the course of an upgrade with these options, whose new cluster is ready as soon as it is in the route.
+
+    The first interval counts from then, as in KubeRay, so a cluster that starts slowly has waited it, or a part of it, before it is ready.
+    """
     now, moments = _START, [Moment(seconds=0, active_capacity=WHOLE, pending_capacity=0, weight=0)]
-    held = _migration(WHOLE, 0, 0, None, None)
+    held = _migration(WHOLE, 0, 0, _START, None)
     for _ in range(_MOST):
         if (held.active.capacity, held.pending.capacity, held.pending.weight) == (0, WHOLE, WHOLE):
             return Rollout(moments=tuple(moments), is_finished=True)

@@ -9,6 +9,7 @@ import pytest
 from common import targets
 from common.runtime.background import Background
 from common.targets import Address, Targets
+from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import PrometheusGate
 from common.upgrade.gates import Outcome
 from common.upgrade.inquiries import Inquiries
@@ -24,7 +25,7 @@ STEP = Step(
     namespace="team",
     service="demo",
     policy="p",
-    upgrade_uid="u",
+    candidate=Candidate(cluster_uid="u", config="c"),
     old="demo-a",
     new="demo-b",
     weight=10,

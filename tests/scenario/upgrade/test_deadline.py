@@ -5,11 +5,13 @@ from datetime import timedelta
 
 import pytest
 
+from common import labels
 from common.api.opaque import Json
-from common.kube.resources import POD, RAY_CLUSTER
+from common.kube.resources import POD, RAY_CLUSTER, UPGRADE_POLICY
 from scenario.upgrade.harness import GREEN, RED, Pair, a_running_pair
 from scenario.upgrade.test_controls import STEPS, V2, annotate, held, is_at_rest, messages
 from support.builders.ray_service import a_serve_config, a_strategy
+from support.builders.upgrade_policy import a_policy
 
 pytestmark = pytest.mark.long
 
@@ -295,3 +297,46 @@ async def test_a_restart_forgets_no_deadline() -> None:
         harness.restart()
     await harness.run(1)
     assert harness.condition("UpgradeStalled") == ("True", "InsufficientCapacity")
+
+
+LONG_WAITS: Json = {
+    "steps": [{"weight": 10}, {"weight": 50, "hold": "2h"}, {"weight": 100}],
+    "bake": "2h",
+}
+
+
+async def test_a_hold_or_bake_that_has_not_begun_does_not_postpone_the_deadline() -> None:
+    harness = await a_running_pair()
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=LONG_WAITS, namespace="default"))
+    no_image(harness)
+    annotations = {
+        labels.UPGRADE_POLICY: "careful",
+        labels.PROGRESS_DEADLINE: "60s",
+        labels.ON_DEADLINE: "Rollback",
+    }
+    harness.apply(config=GREEN, annotations=annotations)
+    await harness.until(lambda: harness.condition("UpgradeAborted")[0] == "True", seconds=90)
+
+
+async def test_a_hold_of_the_present_step_does_not_count_against_the_deadline() -> None:
+    harness = await a_running_pair()
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=LONG_WAITS, namespace="default"))
+    annotations = {labels.UPGRADE_POLICY: "careful", labels.PROGRESS_DEADLINE: "20s"}
+    harness.apply(config=GREEN, annotations=annotations)
+    await harness.until(lambda: harness.weights.get(harness.pending) == 50)
+    await harness.run(60)
+    assert harness.condition("UpgradeStalled")[0] != "True"
+
+
+async def test_the_time_of_a_mirror_does_not_count_against_the_deadline() -> None:
+    harness = await a_running_pair()
+    spec: Json = {
+        "steps": [{"weight": 10}, {"weight": 100}],
+        "mirror": {"percent": 50, "duration": "60s"},
+    }
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=spec, namespace="default"))
+    annotations = {labels.UPGRADE_POLICY: "careful", labels.PROGRESS_DEADLINE: "20s"}
+    harness.apply(config=GREEN, annotations=annotations)
+    await harness.run(50)
+    assert harness.condition("UpgradeStalled")[0] != "True"
+    await harness.until(lambda: harness.weights.get(harness.pending) == 10, seconds=30)

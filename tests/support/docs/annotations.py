@@ -52,8 +52,9 @@ PARTS: Final = {
             Key(
                 "raybus.io/approved-step",
                 _SERVICE,
-                "`<pending RayCluster>/<weight>`",
-                "End the pause of an UpgradePolicy at this weight of this upgrade; `raybus resume` sets it.",
+                "`<pending RayCluster>/<weight>@<generation>`",
+                "End the pause of an UpgradePolicy at this weight of this upgrade, for this `metadata.generation`; `raybus resume` sets "
+                "it. Without a generation it holds until the Serve config is edited.",
             ),
             Key(
                 "raybus.io/progress-deadline",

@@ -7,11 +7,15 @@ restart. A record beside them could differ from what users read. What is missing
 """
 
 from datetime import datetime
+from typing import Final
 
 from common import conditions
 from common.api.ray_service import RayService
 from common.errors import Problem
 from service_reconciler.reasons import ConditionType, Reason
+
+PAUSED_BY_GATE: Final = "paused, for the gate "
+"""How the text of the condition UpgradePaused begins after a failure; the gate with its figures follows."""
 
 
 def holds(service: RayService, kind: ConditionType) -> bool:
@@ -40,6 +44,14 @@ def problem_of(service: RayService, kind: ConditionType) -> Problem[Reason] | No
     ):
         return None
     return Problem(Reason(found.reason), found.message)
+
+
+def failed_gate(service: RayService) -> str | None:
+    """Return the gate, with its figures, whose failure paused the upgrade to this very generation; None if none did."""
+    found = problem_of(service, ConditionType.UPGRADE_PAUSED)
+    if found is None or found.code is not Reason.GATE_FAILED:
+        return None
+    return found.message[len(PAUSED_BY_GATE) :].removesuffix(".")
 
 
 def is_earlier_to_blame(service: RayService) -> bool:

@@ -29,6 +29,7 @@ from common.runtime.cache import Objects, Remembered
 from common.runtime.key import Key
 from common.upgrade import gate_types, gates, gateways, traffic_record, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
+from common.upgrade.candidate import candidate_of
 from common.upgrade.gate_types import AnyGate, Gate
 from common.upgrade.gates import Result
 from common.upgrade.policy import WarmUpProgress
@@ -169,13 +170,18 @@ class Observer:
             or observed.is_incremental
         ):
             return {}
-        is_over = observed.serving == pending.name or decided.holds(
-            observed.service, ConditionType.UPGRADE_ABORTED
+        if has_failed := decided.failed_gate(observed.service) is not None:
+            self._sources.inquiries.forget(pending.cluster.metadata.uid)  # the record counts now
+        is_over = (
+            observed.serving == pending.name
+            or decided.holds(observed.service, ConditionType.UPGRADE_ABORTED)
+            or has_failed
         )
         if (
             is_over
             or observed.controls.promotes
             or promote.not_serving(observed, pending) is not None
+            or (candidate := candidate_of(pending)) is None
         ):
             return {}
         found: dict[AnyGate, Result] = {}
@@ -188,7 +194,7 @@ class Observer:
                 for view in (active, pending)
             )
             window = await self._sources.windows.of(
-                pending.cluster.metadata.uid, *nodes, is_unused=True
+                candidate, *nodes, is_unused=not pending.was_edited
             )
             found |= {
                 each: promote.judged(each, window or gates.NO_WINDOW, observed.warm_up)
@@ -197,9 +203,14 @@ class Observer:
         if promote.not_askable(observed, pending) is None and (
             asked := gate_types.asking(decisive)
         ):
-            clusters = active.cluster, pending.cluster
             step = webhook.step_of(
-                observed.service, policy, *clusters, strategy=Strategy.BLUE_GREEN, weight=0
+                observed.service,
+                policy,
+                active.cluster,
+                pending.cluster,
+                candidate=candidate,
+                strategy=Strategy.BLUE_GREEN,
+                weight=0,
             )
             found |= await self._sources.inquiries.of(step, asked)
         return found
@@ -211,10 +222,13 @@ class Observer:
             return None
         if promote.not_serving(observed, pending) is not None:
             return None
+        if decided.failed_gate(observed.service) is not None:
+            self._sources.warm_ups.forget(pending.cluster.metadata.uid)
+            return None
+        if (candidate := candidate_of(pending)) is None:
+            return None
         proxies = [address(each, "serve", ports.SERVE) for each in pending.proxies]
-        return await self._sources.warm_ups.of(
-            pending.cluster.metadata.uid, proxies, policy.warm_up
-        )
+        return await self._sources.warm_ups.of(candidate, proxies, policy.warm_up)
 
     async def _service(self, key: Key) -> RayService | None:
         service = self._cache.get(RayService, key.namespace, key.name)

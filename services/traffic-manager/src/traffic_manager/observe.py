@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from common import errors, labels, names
 from common.api.core import EndpointSlice, Service
@@ -36,13 +37,14 @@ from common.runtime.cache import Object, Objects, Remembered
 from common.runtime.key import Key
 from common.upgrade import gate_types, gateways, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
+from common.upgrade.candidate import candidate_of
 from common.upgrade.gate_types import Gate
-from common.upgrade.policy import UpgradePolicy
+from common.upgrade.policy import OnFailure, UpgradePolicy
 from common.upgrade.sources import Sources
 from common.upgrade.traffic_record import WHOLE, Record, Share
 from common.upgrade.webhook import Strategy
 from traffic_manager.observed import ClusterView, Memory, Observed
-from traffic_manager.status import health
+from traffic_manager.status import health, traffic_record
 
 OPTIONAL_KINDS: Final = (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
 """Kinds that the API server may not know."""
@@ -179,7 +181,7 @@ class Observer:
             if each is not None and owner.may_control(meta, each.metadata)
         ]
         return msgspec.structs.replace(
-            await self._with_policy(observed),
+            await self._with_policy(observed, now=now),
             active=self._remembered(active, observed.record, now=now),
             pending=self._remembered(pending, observed.record, now=now),
             others=tuple(ClusterView(cluster=each) for each in own),
@@ -245,7 +247,7 @@ class Observer:
             *views, max_ages=(max_age, max_age), now=now
         )
 
-    async def _with_policy(self, observed: Observed) -> Observed:
+    async def _with_policy(self, observed: Observed, *, now: datetime) -> Observed:
         """Return an observation with the UpgradePolicy that its upgrade began with, and what that is decided by."""
         pair, policy = observed.pair, None
         if pair is not None:
@@ -258,6 +260,18 @@ class Observer:
         meta, share = pending.cluster.metadata, observed.record.clusters.get(pending.name)
         if share is None:
             return observed
+        known = share.config if share.config is not UNSET and share.uid == meta.uid else None
+        if (candidate := candidate_of(pending, known)) is None:
+            return observed
+        renewed = traffic_record.renewed(
+            observed.record,
+            meta,
+            candidate,
+            keeps_failure=policy.on_failure is OnFailure.ROLLBACK,
+            now=now,
+        )
+        observed = msgspec.structs.replace(observed, candidate=candidate, renewed_record=renewed)
+        share = observed.record.clusters[pending.name]
         warm_up = window = None
         if (
             share.weight == 0
@@ -265,21 +279,27 @@ class Observer:
             and health.ready_capacity(pending, share.capacity) > 0
         ):
             proxies = list(_nodes(pending, "serve", ports.SERVE).values())
-            warm_up = await self._sources.warm_ups.of(meta.uid, proxies, policy.warm_up)
+            warm_up = await self._sources.warm_ups.of(candidate, proxies, policy.warm_up)
         measures = any(isinstance(each, Gate) for each in policy.gates)
         if measures and (share.weight > 0 or beside.mirror is not None):
             exporters = (_nodes(each, "metrics", ports.METRICS) for each in (active, pending))
             is_whole = share.weight == WHOLE
             window = await self._sources.windows.of(
-                meta.uid, *exporters, moved_at=share.moved_at, is_whole=is_whole
+                candidate, *exporters, moved_at=share.same_since, is_whole=is_whole
             )
         observed = msgspec.structs.replace(observed, warm_up=warm_up, window=window)
         asked = gate_types.asking(policy.gates, is_before=share.weight == 0)
         if not asked or not _may_ask(observed, pending, policy, share):
             return observed
-        clusters, weight, since = (active.cluster, pending.cluster), share.weight, share.moved_at
         at = webhook.step_of(
-            observed.service, policy, *clusters, strategy=Strategy.STEPS, weight=weight, since=since
+            observed.service,
+            policy,
+            active.cluster,
+            pending.cluster,
+            candidate=candidate,
+            strategy=Strategy.STEPS,
+            weight=share.weight,
+            since=share.same_since,
         )
         return msgspec.structs.replace(
             observed, answers=await self._sources.inquiries.of(at, asked)

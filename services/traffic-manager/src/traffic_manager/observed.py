@@ -12,6 +12,7 @@ from common.api.reference import Reference
 from common.ray import ports, serve_writer
 from common.ray.view import ServeView
 from common.upgrade import traffic_record, weighted_route
+from common.upgrade.candidate import Candidate
 from common.upgrade.gates import Window
 from common.upgrade.routed_service import RoutedService
 from common.upgrade.traffic_record import Upgrade
@@ -59,6 +60,8 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     """Clusters that the traffic record names beside these two, and that exist; their dashboards are not polled."""
     gone: frozenset[str] = frozenset()
     """Clusters of the traffic record without a RayCluster."""
+    candidate: Candidate | None = None
+    """What the pending cluster of an upgrade with an UpgradePolicy runs; None without one, and while that changes."""
     window: Window | None = None
     """What the gates of the policy are judged by; None before it was observed."""
 

@@ -231,6 +231,9 @@ def _upgrade(
     old = traffic_record.weighed(old, rest.weight, now=now, is_followed=lag is None)
     mirror = traffic_record.numbers(records.of_status(observed.service).clusters)
     sides = health.side(active, old, now=now), health.side(pending, new, goal=goal, now=now)
+    if observed.policy is not None and new.weight > 0:  # while the config changes, no time passes
+        since = new.same_since if observed.candidate is not None else now
+        sides = sides[0], msgspec.structs.replace(sides[1], moved_at=since)
     if observed.controls.parity:
         sides = _in_parity(views, sides, direction)
     if observed.policy is not None and observed.policy.steps and health.is_silent(active):
@@ -316,7 +319,9 @@ def _upgrading(
     )
     routed = routing.writes(observed, found.parts, now=now, judged=judged)
     # both keep their configs in a rollback, else the active one does (§12, §8.10 G8): a third spec's never meets the first one's image
-    is_frozen, (active, pending) = not is_forward or not observed.is_spec_observed, views
+    # nor does a cluster that is given up for a gate get another one, for which that would then seem to have failed
+    is_frozen = not is_forward or not observed.is_spec_observed or found.progression.leaves
+    active, pending = views
     config_of = partial(submit.submission, service=observed.service, now=now)
     of_pending = config_of(pending, frozen=is_frozen, capacity=m.pending.capacity)
     of_active = config_of(active, frozen=True, capacity=m.active.capacity)

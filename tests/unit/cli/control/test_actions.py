@@ -66,13 +66,13 @@ def _promoted() -> RayService:
         pytest.param(
             actions.resume,
             _paused_at(25),
-            {APPROVED: "demo-green/25"},
+            {APPROVED: "demo-green/25@3"},
             id="resume what a policy paused",
         ),
         pytest.param(
             actions.resume,
             _paused_at(None),
-            {APPROVED: "demo-green/100"},
+            {APPROVED: "demo-green/100@3"},
             id="resume before all moves at once",
         ),
         pytest.param(
@@ -183,6 +183,7 @@ def test_a_promotion_reports_the_end_of_the_pause() -> None:
 
 
 ABORTED = a_condition("UpgradeAborted", reason="AbortRequested")
+REQUESTED = a_condition("UpgradePaused", reason="PauseRequested")
 
 
 @pytest.mark.parametrize(
@@ -199,9 +200,15 @@ ABORTED = a_condition("UpgradeAborted", reason="AbortRequested")
         ),
         pytest.param(
             actions.resume(_upgrading(pause="true")),
-            _upgrading(a_condition("UpgradePaused")),
+            _upgrading(REQUESTED),
             _upgrading(a_condition("UpgradePaused", "False")),
             id="resume",
+        ),
+        pytest.param(
+            actions.resume(_upgrading(pause="true")),
+            _upgrading(REQUESTED),
+            _upgrading(a_condition("UpgradePaused", reason="GateFailed")),
+            id="resume what a failed gate pauses too",
         ),
         pytest.param(
             actions.promote(_upgrading()),

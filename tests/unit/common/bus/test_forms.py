@@ -30,7 +30,7 @@ FORMS: Final[dict[str, tuple[Any, str]]] = {
     "Synced": (Synced, forms.written("Synced")),
     "Quarantined": (messages.Withheld, forms.written("Quarantined")),
     # What is stored in Kubernetes outlives every build and is never of another major.
-    "traffic-record": (traffic_record.Record, "1.3"),
+    "traffic-record": (traffic_record.Record, "1.4"),
     "serve-config-revision": (revision.Given, "1.0"),
     "goal-revision": (goal_revision.Data, "1.0"),
     "upgrade-so-far": (SoFar, "1.1"),

@@ -144,3 +144,37 @@ def test_an_interval_is_held_to_what_the_crd_admits(
     options: dict[str, object], expected: timedelta | None
 ) -> None:
     assert upgrade_controls.interval(options) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "was_edited", "holds"),
+    [
+        pytest.param("demo-b/50@7", True, True, id="for this generation"),
+        pytest.param("demo-b/100@7", True, True, id="for a later weight, too"),
+        pytest.param("demo-b/25@7", False, False, id="for an earlier weight"),
+        pytest.param("demo-a/50@7", False, False, id="for another cluster"),
+        pytest.param("demo-b/50@6", False, False, id="for an earlier generation"),
+        pytest.param("demo-b/50@8", False, False, id="for a generation to come"),
+        pytest.param(
+            "demo-b/50", False, True, id="for no generation, of a cluster with one config"
+        ),
+        pytest.param("demo-b/50", True, False, id="for no generation, after an edit"),
+    ],
+)
+def test_an_approval_is_for_one_cluster_and_one_spec(
+    value: str, *, was_edited: bool, holds: bool
+) -> None:
+    approved = controls(approved_step=value).approved
+    found = approved is not None and approved.holds("demo-b", 50, was_edited=was_edited)
+    assert found is holds
+    assert controls(approved_step=value).problems == ()
+
+
+@pytest.mark.parametrize("value", ["demo-b", "demo-b/101@7", "demo-b/5@x", "demo-b/5@7@7", "/5@7"])
+def test_an_approval_that_cannot_be_meant_is_named_and_counts_as_absent(value: str) -> None:
+    found = controls(approved_step=value)
+    assert found.approved is None
+    assert found.problems == (
+        f'raybus.io/approved-step "{value}" is not <RayCluster>/<weight from 0 to 100>@<metadata.generation>; '
+        "it counts as absent",
+    )

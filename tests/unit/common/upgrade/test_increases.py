@@ -12,6 +12,7 @@ from common.ray.dashboard import Target
 from common.ray.request_metrics import ALL, NodeSeries, Requests, Series
 from common.runtime.background import Background
 from common.upgrade import increases, windows
+from common.upgrade.candidate import Candidate
 from common.upgrade.gates import Window
 from common.upgrade.increases import Increase, Nodes, Tally
 from common.upgrade.windows import Windows
@@ -22,6 +23,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 UIDS, WORKERS, STATUSES = ("one", "two"), ("a", "b"), ("200", "500")
 Values = Mapping[tuple[str, str], int]
 """Requests by the process that answered them, and by their status."""
+CANDIDATE = Candidate(cluster_uid="u", config="c")
 
 
 class Cluster:
@@ -68,7 +70,7 @@ class Cluster:
         nodes = {uid: place for uid in UIDS if uid not in self.away}
         moved_at = START + timedelta(minutes=self.moved)
         is_unused = self.is_unused
-        return await self.windows.of("u", {}, nodes, moved_at=moved_at, is_unused=is_unused)
+        return await self.windows.of(CANDIDATE, {}, nodes, moved_at=moved_at, is_unused=is_unused)
 
     async def totals(self) -> tuple[int, int]:
         """Read the nodes; return the requests in the window of the step, and the errors."""

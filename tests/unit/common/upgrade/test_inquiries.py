@@ -16,6 +16,7 @@ from common.kube.resources import SECRET
 from common.runtime.background import Background
 from common.targets import Targets
 from common.upgrade import inquiries, webhook
+from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import PrometheusGate, WebhookGate
 from common.upgrade.gates import Outcome, Result
 from common.upgrade.inquiries import Inquiries
@@ -36,7 +37,7 @@ def a_step(uid: str = "u", namespace: str = "team", weight: int = 10) -> Step:
         namespace=namespace,
         service="demo",
         policy="careful",
-        upgrade_uid=uid,
+        candidate=Candidate(cluster_uid=uid, config="c"),
         old="demo-a",
         new="demo-b",
         weight=weight,

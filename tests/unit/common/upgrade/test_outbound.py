@@ -16,6 +16,7 @@ from common import errors, targets
 from common.settings import Settings
 from common.targets import Address, Targets
 from common.upgrade import outbound
+from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import PrometheusGate
 from common.upgrade.inquiries import request_of
 from common.upgrade.outbound import HttpOutbound, Request
@@ -119,7 +120,7 @@ async def test_a_query_of_prometheus_arrives_as_it_was_written() -> None:
         namespace="team",
         service="demo",
         policy="p",
-        upgrade_uid="u",
+        candidate=Candidate(cluster_uid="u", config="c"),
         old="demo-a",
         new="demo-b",
         weight=10,

@@ -326,11 +326,6 @@ def test_without_steps_there_is_one_of_all_traffic() -> None:
     assert upgrade_policy.next_weight(UpgradePolicy(name="p"), 0) == 100
 
 
-def test_the_longest_hold() -> None:
-    assert upgrade_policy.longest_hold(READ) == 5 * MINUTE
-    assert upgrade_policy.longest_hold(UpgradePolicy(name="p")) == timedelta(0)
-
-
 @pytest.mark.parametrize(
     ("weight", "aim", "stops", "following"),
     [

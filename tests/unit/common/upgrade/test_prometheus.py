@@ -9,6 +9,7 @@ import pytest
 from common import errors
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import prometheus
+from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import PrometheusGate
 from common.upgrade.gates import Outcome
 from common.upgrade.policy import PolicyError
@@ -24,7 +25,7 @@ STEP = Step(
     namespace="team",
     service="demo",
     policy="careful",
-    upgrade_uid="u",
+    candidate=Candidate(cluster_uid="u", config="c"),
     old="demo-a",
     new="demo-b",
     weight=10,

@@ -9,6 +9,7 @@ import pytest
 from common.ray.dashboard import Target
 from common.runtime.background import Background
 from common.upgrade import warm_up, windows
+from common.upgrade.candidate import Candidate
 from common.upgrade.policy import WarmUp
 from common.upgrade.warm_up import WarmUps
 from common.upgrade.windows import Windows
@@ -27,7 +28,7 @@ class Hanging:
     async def call(self, _proxy: Target, _path: str) -> None:
         await self._hang()
 
-    async def metrics(self, _node: Target, _uid: str) -> bytes | None:
+    async def metrics(self, _node: Target, _uid: str, _read: object) -> bytes | None:
         await self._hang()
         return None
 
@@ -39,18 +40,22 @@ class Hanging:
             self.waiting -= 1
 
 
+def a_candidate(uid: str) -> Candidate:
+    return Candidate(cluster_uid=uid, config="c")
+
+
 def a_warm_up(
     nodes: Hanging, background: Background
 ) -> tuple[Part, Callable[[str], Awaitable[object]]]:
     found = WarmUps(cast("Any", nodes), background)
-    return found, lambda uid: found.of(uid, [NODE], WarmUp(requests=1))
+    return found, lambda uid: found.of(a_candidate(uid), [NODE], WarmUp(requests=1))
 
 
 def a_window(
     nodes: Hanging, background: Background
 ) -> tuple[Part, Callable[[str], Awaitable[object]]]:
     found = Windows(cast("Any", nodes), background, FakeClock())
-    return found, lambda uid: found.of(uid, {}, {"pod": NODE})
+    return found, lambda uid: found.of(a_candidate(uid), {}, {"pod": NODE})
 
 
 @pytest.mark.parametrize("make", [a_warm_up, a_window])

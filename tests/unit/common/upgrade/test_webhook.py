@@ -10,6 +10,7 @@ from common import errors
 from common.api.ray_service import RayService
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import webhook
+from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import WebhookGate
 from common.upgrade.gates import Outcome
 from common.upgrade.webhook import Answer, Reply, Step, Strategy
@@ -22,7 +23,7 @@ STEP = Step(
     namespace="team",
     service="demo",
     policy="careful",
-    upgrade_uid="u-2",
+    candidate=Candidate(cluster_uid="u-2", config="c"),
     old="demo-a",
     new="demo-b",
     weight=10,
@@ -60,7 +61,8 @@ def test_the_question_names_the_upgrade_the_step_and_where_to_send_requests() ->
     "other",
     [
         {"weight": 25},
-        {"upgrade_uid": "u-3"},
+        {"candidate": Candidate(cluster_uid="u-3", config="c")},
+        {"candidate": Candidate(cluster_uid="u-2", config="another")},
         {"since": SINCE.replace(minute=1)},
     ],
 )
@@ -87,7 +89,16 @@ def test_a_step_has_the_services_of_both_clusters_and_of_the_preview(
     )
     old, new = (a_ray_cluster(name) for name in ("demo-a", "demo-b"))
     service = msgspec.json.decode(msgspec.json.encode(a_ray_service()), type=RayService)
-    step = webhook.step_of(service, policy, old, new, strategy=strategy, weight=0, since=SINCE)
+    step = webhook.step_of(
+        service,
+        policy,
+        old,
+        new,
+        candidate=STEP.candidate,
+        strategy=strategy,
+        weight=0,
+        since=SINCE,
+    )
     assert step.addresses == {
         "active": f"demo-a-{backend}.{NAMESPACE}.svc:8000",
         "pending": f"demo-b-{backend}.{NAMESPACE}.svc:8000",

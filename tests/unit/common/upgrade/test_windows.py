@@ -8,6 +8,7 @@ from common.ray.dashboard import Target
 from common.ray.request_metrics import ALL, Sample
 from common.runtime.background import Background
 from common.upgrade import windows
+from common.upgrade.candidate import Candidate
 from common.upgrade.gates import Window
 from common.upgrade.windows import Windows
 from support.fakes.clock import FakeClock
@@ -22,6 +23,10 @@ class Nodes:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.counts = {"active": 0, "pending": 0}
+        self.config = "v2"
+        """What the pending cluster runs."""
+        self.edit: str | None = None
+        """What it runs from the moment on when its nodes are read."""
         self.moves: tuple[datetime, bool] | None = None
         """The change of the weights that happens while the nodes are read."""
         self.restart()
@@ -34,6 +39,9 @@ class Nodes:
         if self.moves is not None:
             (moved_at, is_whole), self.moves = self.moves, None
             assert await self.read(moved_at, is_whole=is_whole, seconds=0) is None
+        if self.edit is not None:
+            self.config, self.edit = self.edit, None
+            assert await self.read(FIRST, seconds=0) is None
         count = self.counts[uid]
         return read(
             f'ray_serve_num_http_requests_total{{application="a",route="/",status_code="200"}} {count}\n'.encode()
@@ -47,7 +55,8 @@ class Nodes:
         clusters = [
             {uid: Target(namespace="ns", name=uid, ip="192.0.2.1", port=1)} for uid in self.counts
         ]
-        return await self.windows.of("upgrade", *clusters, moved_at=moved_at, is_whole=is_whole)
+        candidate = Candidate(cluster_uid="upgrade", config=self.config)
+        return await self.windows.of(candidate, *clusters, moved_at=moved_at, is_whole=is_whole)
 
     def answer(self, active: int, pending: int) -> None:
         """Count more requests."""
@@ -180,3 +189,28 @@ async def test_windows_of_a_bake_compare_with_the_requests_of_the_step_before() 
         nodes.answer(0, 100)
         found = await nodes.read(SECOND, is_whole=True, seconds=windows.RESTARTED_EVERY)
     assert recent(found) == [(1, 400, 100)]
+
+
+async def test_requests_to_an_earlier_config_are_none_of_the_window_also_if_exported_late() -> None:
+    nodes = Nodes()
+    await nodes.read(FIRST)
+    nodes.answer(90, 10)
+    assert totals(await nodes.read(FIRST)) == (90, 10)
+    nodes.config = "v3"
+    assert await nodes.read(FIRST) is None
+    nodes.answer(0, 7)  # answered before the change, and exported up to 10 s after it
+    assert await nodes.read(FIRST) is None
+    assert totals(await nodes.read(FIRST))[1] == 0
+    nodes.answer(9, 1)
+    assert totals(await nodes.read(FIRST))[1] == 1
+
+
+async def test_a_read_that_began_with_an_earlier_config_counts_nothing() -> None:
+    nodes = Nodes()
+    await nodes.read(FIRST)
+    nodes.answer(0, 50)
+    nodes.edit = "v3"
+    assert await nodes.read(FIRST) is None
+    assert await nodes.read(FIRST, seconds=windows.EXPORT_INTERVAL) is not None
+    nodes.answer(0, 1)
+    assert totals(await nodes.read(FIRST))[1] == 1

@@ -16,6 +16,7 @@ from common.upgrade.traffic_record import WHOLE
 DEADLINE: Final = "ProgressDeadlineExceeded"
 GATE: Final = "GateFailed"
 BY_POLICY: Final = "PausedByPolicy"
+REQUESTED: Final = "PauseRequested"
 PAUSED: Final = "UpgradePaused"
 
 
@@ -80,8 +81,14 @@ def resume(service: RayService) -> Action:
         note=""
         if _is_upgrading(service)
         else "no upgrade is in progress; the next one does not wait",
-        is_done=lambda later: not conditions.is_true(later.status.conditions, PAUSED),
+        is_done=lambda later: not _is_paused_on_request(later),
     )
+
+
+def _is_paused_on_request(service: RayService) -> bool:
+    """Return whether the annotation pauses the upgrade; what paused it besides is not for a resume to end."""
+    held = conditions.find(service.status.conditions, PAUSED)
+    return held is not None and (held.status, held.reason) == ("True", REQUESTED)
 
 
 def _approval(service: RayService) -> Action:
@@ -89,7 +96,9 @@ def _approval(service: RayService) -> Action:
     pending = service.status.pending_service_status
     weight = WHOLE if pending.traffic_routed_percent is None else pending.traffic_routed_percent
     return Action(
-        annotations={labels.APPROVED_STEP: f"{pending.ray_cluster_name}/{weight}"},
+        annotations={
+            labels.APPROVED_STEP: f"{pending.ray_cluster_name}/{weight}@{service.metadata.generation}"
+        },
         effect="resumed",
         note=f"the pause at {weight} percent of the traffic ends",
         is_done=lambda later: not conditions.is_true(later.status.conditions, PAUSED),

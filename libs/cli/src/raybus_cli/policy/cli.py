@@ -11,6 +11,7 @@ from common.api.opaque import Body
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE, UPGRADE_POLICY
 from common.upgrade import policy as upgrade_policy
+from common.upgrade.candidate import Candidate
 from common.upgrade.policy import PolicyError, UpgradePolicy
 from common.upgrade.webhook import Step
 from raybus_cli import manifests, printing, session
@@ -173,7 +174,7 @@ async def _try(kube: KubeClient, namespace: str, name: str, chosen: UpgradePolic
         namespace=namespace,
         service=name,
         policy=chosen.name,
-        upgrade_uid="",
+        candidate=Candidate(cluster_uid="", config=""),
         old=active,
         new=pending or active,
         weight=0,

@@ -88,6 +88,11 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True):
         return self.cluster.metadata.name
 
     @property
+    def was_edited(self) -> bool:
+        """Return whether it was given another Serve config after its first one; each is a record with the next number."""
+        return self.record > 1
+
+    @property
     def nodes(self) -> frozenset[str]:
         """Return the addresses of the cluster's head in the status and of its known pods."""
         known = (self.cluster.status.head.pod_ip, *(pod.status.pod_ip for pod in self.pods))

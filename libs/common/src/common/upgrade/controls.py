@@ -4,6 +4,7 @@ Absent means as KubeRay does, but for the deadline, which is only reported. A va
 named together with what is legal. Changing an annotation changes no generation, so each takes effect at once.
 """
 
+import re
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -22,6 +23,9 @@ DEFAULT_HISTORY: Final = 10
 MOST_HISTORY: Final = 99
 LONGEST_INTERVAL: Final = 2**31 - 1
 """Seconds between two steps that the CRD admits."""
+_APPROVAL: Final = re.compile(
+    r"(?P<cluster>[^/]+)/(?P<weight>[0-9]{1,3})(@(?P<generation>[0-9]{1,19}))?"
+)
 T = TypeVar("T")
 
 
@@ -40,6 +44,16 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     """The pending RayCluster, so that it holds for no other upgrade."""
     weight: int
     """Percent of the traffic at which the upgrade was paused."""
+    generation: int | None = None
+    """The `metadata.generation` of the RayService that it is for; None if it names none."""
+
+    def holds(self, cluster: str, weight: int, *, was_edited: bool) -> bool:
+        """Return whether it ends a pause of this upgrade at a weight.
+
+        One without a generation holds only for the first Serve config of the cluster: nobody knows for which of several it was given.
+        """
+        is_known = self.generation is not None or not was_edited
+        return is_known and self.cluster == cluster and self.weight >= weight
 
 
 class Controls(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,20 +195,19 @@ class _Reader:
         return self._odd(name, f"a whole number from 0 to {most}", f"{default} holds", default)
 
     def approval(self) -> Approval | None:
+        """Return the approval for the spec as it is now; one that names an earlier generation is over, and no mistake."""
         text = self._held.get(labels.APPROVED_STEP, "").strip()
-        cluster, _, weight = text.rpartition("/")
         if not text:
             return None
-        if (
-            cluster
-            and weight.isascii()
-            and weight.isdigit()
-            and len(weight) <= len("100")
-            and int(weight) <= 100
-        ):
-            return Approval(cluster=cluster, weight=int(weight))
-        return self._odd(
-            labels.APPROVED_STEP, "<RayCluster>/<weight from 0 to 100>", "it counts as absent", None
+        found = _APPROVAL.fullmatch(text)
+        if found is None or int(found["weight"]) > 100:
+            legal = "<RayCluster>/<weight from 0 to 100>@<metadata.generation>"
+            return self._odd(labels.APPROVED_STEP, legal, "it counts as absent", None)
+        generation = int(found["generation"]) if found["generation"] else None
+        if generation not in {None, self._generation}:
+            return None
+        return Approval(
+            cluster=found["cluster"], weight=int(found["weight"]), generation=generation
         )
 
     def on_deadline(self) -> OnDeadline:

@@ -9,7 +9,7 @@ import base64
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
@@ -21,6 +21,7 @@ from common.kube.resources import SECRET
 from common.runtime.background import Background
 from common.runtime.cache import Remembered
 from common.upgrade import prometheus, webhook
+from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import AnyGate, AskingGate, PrometheusGate, WebhookGate
 from common.upgrade.gates import Outcome, Result
 from common.upgrade.outbound import Outbound, Request
@@ -76,7 +77,13 @@ class _WebhookInquiry(_Inquiry, kw_only=True):
 class _PrometheusInquiry(_Inquiry, kw_only=True):
     gate: PrometheusGate
     readings: Readings = Readings()
-    is_over: ClassVar = False
+    failure: Result | None = None
+    """Stays until the step or the candidate is another one: no later value takes it back before it is recorded."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the server is asked no more at this step."""
+        return self.failure is not None
 
     def take(self, answer: Answer, now: float) -> float:
         value = prometheus.read(answer)
@@ -91,13 +98,15 @@ class _PrometheusInquiry(_Inquiry, kw_only=True):
         return prometheus.EVERY
 
     def result(self, now: float) -> Result:
-        return prometheus.result(self.gate, self.readings, self.problem, now=now)
+        found = self.failure or prometheus.result(self.gate, self.readings, self.problem, now=now)
+        self.failure = found if found.outcome is Outcome.FAIL else None
+        return found
 
 
 class _Upgrade(msgspec.Struct):
     """What is asked for one upgrade."""
 
-    moment: tuple[int, datetime | None]
+    moment: tuple[Candidate, int, datetime | None]
     inquiries: Remembered[AskingGate, _WebhookInquiry | _PrometheusInquiry] = msgspec.field(
         default_factory=lambda: Remembered(dropped=lambda each: each.task and each.task.cancel())
     )
@@ -122,7 +131,7 @@ class Inquiries:
 
     async def of(self, step: Step, asked: Sequence[AskingGate]) -> Mapping[AnyGate, Result]:
         """Return what the gates that ask a server came to at a step so far, and ask on."""
-        uid = step.upgrade_uid
+        uid = step.candidate.cluster_uid
         held = self._upgrades.get(uid)
         if held is None or held.moment != step.moment:
             self.forget(uid)

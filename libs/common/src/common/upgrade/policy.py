@@ -20,6 +20,7 @@ from common.api import kubernetes_syntax
 from common.api.meta import Condition, ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
+from common.ray.view import ServeView
 from common.upgrade import gate_types
 from common.upgrade.controls import Approval
 from common.upgrade.fields import NO_TIME, Fields
@@ -273,19 +274,14 @@ def decide_before(policy: UpgradePolicy) -> tuple[AnyGate, ...]:
     return tuple(each for each in policy.gates if is_used or not isinstance(each, gate_types.Gate))
 
 
-def longest_hold(policy: UpgradePolicy) -> timedelta:
-    """Return the longest time that a step stays at its weight by itself."""
-    return max((each.hold for each in policy.steps), default=NO_TIME)
-
-
 def pause(
-    policy: UpgradePolicy, cluster: str, weight: int, approved: Approval | None
+    policy: UpgradePolicy, pending: ServeView, weight: int, approved: Approval | None
 ) -> str | None:
     """Return why an upgrade to this cluster waits for its user at a weight; None where it does not, or they let it go on."""
     is_paused = any(each.weight == weight and each.pauses for each in policy.steps)
     if not is_paused and (policy.auto_promote or weight < WHOLE):
         return None
-    if approved is not None and approved.cluster == cluster and approved.weight >= weight:
+    if approved is not None and approved.holds(pending.name, weight, was_edited=pending.was_edited):
         return None
     return f"paused at {weight} percent by UpgradePolicy {policy.name}"
 

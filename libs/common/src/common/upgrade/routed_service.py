@@ -52,6 +52,8 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     """How far the pending cluster's warm-up is; None where none is asked for, or it cannot begin yet."""
     answers: Mapping[AnyGate, Result] = {}
     """What the gates that ask a server came to at this weight; all gates, before all traffic moves at once."""
+    renewed_record: Record | None = None
+    """The record without what is about an earlier Serve config of the pending cluster; None where the one on the routes has none of that."""
     rest: timedelta = poll_interval.SLOWEST
     """The poll interval of a cluster that serves."""
 
@@ -85,7 +87,7 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     @cached_property
     def record(self) -> Record:
         """Return the newest record on these routes; the mirror in the status where none has any."""
-        return weighted_route.record_of(self.service, self.routes)
+        return self.renewed_record or weighted_route.record_of(self.service, self.routes)
 
     @cached_property
     def is_settled(self) -> bool:

@@ -37,6 +37,16 @@ class Share(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """The most that a Gateway may still send it which does not follow the route as it is now; unset for the weight."""
     shed_at: datetime | UnsetType = UNSET
     """When it lost traffic for its health (ADR 11); unset once it got more again."""
+    config: str | UnsetType = UNSET
+    """Digest of the Serve config that it runs (`common.upgrade.candidate`), where an UpgradePolicy is followed."""
+    config_at: datetime | UnsetType = UNSET
+    """When it was first observed to run that."""
+
+    @property
+    def same_since(self) -> datetime | None:
+        """Return since when it has had this weight and run this config: what a step waits for counts from then (ADR 40)."""
+        held = (self.moved_at, self.config_at or None)
+        return max((each for each in held if each is not None), default=None)
 
 
 class Upgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):

@@ -15,12 +15,14 @@ from common.ray.dashboard import Target
 from common.ray.serve_api import ServeApi
 from common.runtime.background import Background
 from common.runtime.cache import Remembered
+from common.upgrade.candidate import Candidate
 from common.upgrade.policy import WarmUp, WarmUpProgress
 
 REMEMBERED: Final = 1024
 
 
 class _Run(msgspec.Struct):
+    candidate: Candidate
     asked: WarmUp
     progress: WarmUpProgress
     task: asyncio.Task[None] | None = None
@@ -37,15 +39,21 @@ class WarmUps:
         )
         """By the uid of the cluster."""
 
-    async def of(self, uid: str, proxies: Sequence[Target], asked: WarmUp) -> WarmUpProgress:
-        """Return how far the warm-up of a cluster is; it begins with the first call that knows proxies, and anew when it was edited."""
+    async def of(
+        self, candidate: Candidate, proxies: Sequence[Target], asked: WarmUp
+    ) -> WarmUpProgress:
+        """Return how far the warm-up of a cluster is.
+
+        It begins with the first call that knows proxies, and anew when it was edited or the cluster runs another Serve config.
+        """
+        uid = candidate.cluster_uid
         run = self._runs.get(uid)
-        if run is None or run.asked != asked:
+        if run is None or (run.candidate, run.asked) != (candidate, asked):
             self.forget(uid)
             if not proxies:
                 return WarmUpProgress(wanted=asked.requests)
             progress = WarmUpProgress(wanted=max(asked.requests, len(proxies)))
-            run = self._runs[uid] = _Run(asked=asked, progress=progress)
+            run = self._runs[uid] = _Run(candidate=candidate, asked=asked, progress=progress)
             run.task = await self._background.start(self._run(progress, proxies, asked))
         return msgspec.structs.replace(run.progress)
 

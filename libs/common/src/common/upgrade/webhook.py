@@ -16,6 +16,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import ports
 from common.upgrade import gates
+from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import WebhookGate
 from common.upgrade.gates import Outcome, Result
 from common.upgrade.policy import UpgradePolicy
@@ -54,8 +55,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     service: str
     policy: str
-    upgrade_uid: str
-    """Of the pending RayCluster."""
+    candidate: Candidate
+    """What the answer is about."""
     old: str
     new: str
     strategy: Strategy = Strategy.STEPS
@@ -70,9 +71,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What a webhook may send requests to: `active`, `pending`, `preview`, each as HOST:PORT."""
 
     @property
-    def moment(self) -> tuple[int, datetime | None]:
+    def moment(self) -> tuple[Candidate, int, datetime | None]:
         """Return what makes it another step than the one before."""
-        return self.weight, self.since
+        return self.candidate, self.weight, self.since
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,11 +108,12 @@ def step_of(  # noqa: PLR0913  (what an upgrade is known by)
     active: RayCluster,
     pending: RayCluster,
     *,
+    candidate: Candidate,
     strategy: Strategy,
     weight: int,
     since: datetime | None = None,
 ) -> Step:
-    """Return the moment of an upgrade at which its pending cluster has a weight."""
+    """Return the moment of an upgrade at which its pending cluster has a weight, and runs this candidate."""
     meta = service.metadata
     backend = names.serve_service if strategy is Strategy.STEPS else names.head_service
     held = {
@@ -128,7 +130,7 @@ def step_of(  # noqa: PLR0913  (what an upgrade is known by)
         namespace=meta.namespace,
         service=meta.name,
         policy=policy.name,
-        upgrade_uid=pending.metadata.uid,
+        candidate=candidate,
         old=active.metadata.name,
         new=pending.metadata.name,
         strategy=strategy,
@@ -141,9 +143,13 @@ def step_of(  # noqa: PLR0913  (what an upgrade is known by)
 
 
 def identity(step: Step, gate: WebhookGate) -> str:
-    """Return the id of a question, by which a receiver knows its repetition: also after a restart, when raybus has forgotten the answer."""
+    """Return the id of a question, by which a receiver knows its repetition: also after a restart, when raybus has forgotten the answer.
+
+    A question about another Serve config is no repetition.
+    """
     since = "" if step.since is None else step.since.isoformat()
-    parts = (step.upgrade_uid, gate.title, gate.url, str(step.weight), since)
+    of, config = step.candidate.cluster_uid, step.candidate.config
+    parts = (of, config, gate.title, gate.url, str(step.weight), since)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 

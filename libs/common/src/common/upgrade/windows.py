@@ -26,6 +26,7 @@ from common.ray.serve_api import ServeApi
 from common.runtime.background import Background
 from common.runtime.cache import Remembered
 from common.upgrade import increases
+from common.upgrade.candidate import Candidate
 from common.upgrade.gates import Window
 from common.upgrade.increases import Increase, Node, Nodes, Tally
 
@@ -33,6 +34,8 @@ AGE: Final = 5.0
 """Seconds between two reads of a node."""
 MOST_NODES: Final = 256
 """Nodes of a cluster that are read; their requests are a sample of all."""
+EXPORT_INTERVAL: Final = 10.0
+"""Seconds between two exports of a node's counters (Ray's `metrics_report_interval_ms`)."""
 AT_ONCE: Final = 16
 REMEMBERED: Final = 1024
 RESTARTED_EVERY: Final = 60.0
@@ -71,6 +74,7 @@ class _Cluster(msgspec.Struct):
 class _Upgrade(msgspec.Struct):
     """What was read in one upgrade."""
 
+    candidate: Candidate
     active: _Cluster = msgspec.field(default_factory=_Cluster)
     pending: _Cluster = msgspec.field(default_factory=_Cluster)
     moved_at: datetime | None = None
@@ -79,7 +83,9 @@ class _Upgrade(msgspec.Struct):
     is_unused: bool = False
     """Whether the pending cluster never had a user's request before."""
     is_read: bool = False
-    """Whether anything was read since the weights last changed."""
+    """Whether anything was read since the weights or the candidate last changed."""
+    begins_at: float = 0.0
+    """When the nodes have exported what the candidate before answered, so that the rest is of this one."""
     restarted_at: float | None = None
     """When the last window within the step began, or the step's own."""
     read_at: float | None = None
@@ -98,6 +104,11 @@ class _Upgrade(msgspec.Struct):
         self.pending.begin_step()
         if not is_whole:
             self.active.begin_step()
+
+    def begin_candidate(self, candidate: Candidate, *, is_unused: bool, now: float) -> None:
+        """Forget what the pending cluster answered with an earlier Serve config."""
+        self.candidate, self.is_unused = candidate, is_unused
+        self.pending, self.begins_at = _Cluster(), now + EXPORT_INTERVAL
 
     def restart(self, now: float) -> None:
         """Begin the next window within the step when it is due."""
@@ -143,7 +154,7 @@ class Windows:
 
     async def of(
         self,
-        uid: str,
+        candidate: Candidate,
         active: Targets,
         pending: Targets,
         *,
@@ -151,13 +162,19 @@ class Windows:
         is_whole: bool = False,
         is_unused: bool = False,
     ) -> Window | None:
-        """Return what is known of an upgrade, by the uid of its pending cluster, and of its weights, which changed at `moved_at`; and read on."""
-        held = self._upgrades[uid] = self._upgrades.get(uid) or _Upgrade(is_unused=is_unused)
-        if held.moved_at != moved_at:
+        """Return what is known of an upgrade to a candidate and of its weights, which changed at `moved_at`; and read on."""
+        uid, now = candidate.cluster_uid, self._clock.monotonic()
+        held = self._upgrades.get(uid) or _Upgrade(candidate=candidate, is_unused=is_unused)
+        self._upgrades[uid] = held
+        is_same = held.candidate == candidate
+        if not is_same:
+            held.begin_candidate(candidate, is_unused=is_unused, now=now)
+        if not is_same or held.moved_at != moved_at:
             held.begin_step(moved_at, is_whole=is_whole)
         is_idle = held.task is None or held.task.done()
-        if is_idle and (held.read_at is None or self._clock.monotonic() - held.read_at >= AGE):
-            held.read_at = self._clock.monotonic()
+        due_at = held.begins_at if held.read_at is None else max(held.begins_at, held.read_at + AGE)
+        if is_idle and now >= due_at:
+            held.read_at = now
             held.task = await self._background.start(self._read(held, active, pending))
         return held.window() if held.is_read else None
 
@@ -166,14 +183,14 @@ class Windows:
         self._upgrades.pop(uid, None)
 
     async def _read(self, held: _Upgrade, active: Targets, pending: Targets) -> None:
-        moved_at = held.moved_at
+        began = held.candidate, held.moved_at
         is_unread = held.active.nodes.size == 0
         for cluster in (held.pending, held.active):
             cluster.nodes.read += 1
         await self._count(held.pending, pending, is_new=held.is_unused)
         # once all traffic has moved, all that the active cluster ever answered is comparable
         await self._count(held.active, active, is_new=held.is_whole and is_unread)
-        if held.moved_at == moved_at:
+        if (held.candidate, held.moved_at) == began:
             held.is_read = True
             held.restart(self._clock.monotonic())
         self._limit()

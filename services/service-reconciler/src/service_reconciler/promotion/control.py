@@ -13,7 +13,7 @@ observed now, and stays as it was named first unless a better one is found, so t
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -26,6 +26,7 @@ from common.ray.view import head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import OnDeadline
+from common.upgrade.fields import NO_TIME
 from common.upgrade.gates import Outcome
 from common.upgrade.policy import OnFailure
 from common.upgrade.traffic_record import WHOLE, Record
@@ -74,6 +75,9 @@ def _pause(observed: Observed) -> Problem[Reason] | None:
     names, policy, pending = observed.names, observed.policy, observed.pending
     if not names.pending or not names.active:
         return None
+    failed = failed_gate(observed)
+    if failed is not None and policy is not None and policy.on_failure is OnFailure.PAUSE:
+        return Problem(Reason.GATE_FAILED, f"{decided.PAUSED_BY_GATE}{failed}")
     if observed.controls.pauses:
         return Problem(Reason.PAUSE_REQUESTED, f"paused by {labels.PAUSE}")
     if isinstance(observed.next_policy, Problem):
@@ -82,22 +86,27 @@ def _pause(observed: Observed) -> Problem[Reason] | None:
         )
     if policy is None or pending is None:
         return None
-    if (failed := failed_gate(observed)) is not None and policy.on_failure is OnFailure.PAUSE:
-        return Problem(Reason.GATE_FAILED, f"paused, for the gate {failed}")
     share = observed.record.clusters.get(pending.name)
     weight = 0 if share is None else share.weight
     if (
         not observed.is_incremental
     ):  # all of its traffic moves at once, when the cluster can take it
         weight = WHOLE if promote.not_ready(observed, pending) is None else 0
-    text = upgrade_policy.pause(policy, names.pending, weight, observed.controls.approved)
+    text = upgrade_policy.pause(policy, pending, weight, observed.controls.approved)
     return None if text is None else Problem(Reason.PAUSED_BY_POLICY, text)
 
 
 def failed_gate(observed: Observed) -> str | None:
-    """Return which gate of its UpgradePolicy the upgrade failed: what traffic-manager recorded, else the warm-up, or an answer to this service."""
+    """Return which gate of its UpgradePolicy the upgrade failed.
+
+    In steps that is what traffic-manager recorded. Elsewhere it is what this service recorded for this generation of the spec, in the
+    condition that pauses the upgrade, else the warm-up, or an answer to this service.
+    """
     if observed.is_incremental:
         return None if observed.upgrade is None else observed.upgrade.failed or None
+    recorded = decided.failed_gate(observed.service)
+    if recorded is not None and observed.pending is not None:
+        return recorded
     if observed.warm_up is not None and observed.warm_up.problem:
         return f"warm-up: {observed.warm_up.problem}"
     return next(
@@ -155,7 +164,8 @@ def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
         return None
     if observed.match(pending) is Match.DIFFERENT:
         return None
-    if decided.is_earlier_to_blame(observed.service):
+    has_goal = pending.given in {None, observed.service.spec.serve_config_v2}
+    if decided.is_earlier_to_blame(observed.service) or not has_goal:
         text = f"RayCluster {pending.name} failed with an earlier spec; a new one starts when it is gone."
         return Problem(Reason.EARLIER_GATE_FAILED, f"{text} The gate {failed}")
     return Problem(Reason.GATE_FAILED, f"{text} The gate {failed}")
@@ -205,20 +215,44 @@ def progress_since(observed: Observed, growing: ClusterView | None, *, now: date
         ConditionType.ROLLBACK_IN_PROGRESS,
     )
     decisions = [each for kind in kinds if (each := decided.changed_at(service, kind)) is not None]
-    interval, policy = upgrade_controls.interval_of(service), observed.policy
-    if policy is not None:  # how long the traffic may stay as it is by the user's own wish
-        interval = max(interval, upgrade_policy.longest_hold(policy), policy.bake)
+    wait = _wait(observed)
     if (flapping := flaps_since(observed)) is not None:
-        return max((*decisions, flapping + interval, *set_at))
+        return max((*decisions, flapping + wait, *set_at))
     record = observed.record if observed.is_incremental else Record()
-    moved = [each.moved_at for each in record.clusters.values() if each.moved_at is not None]
+    moved = [each.same_since for each in record.clusters.values() if each.same_since is not None]
     changed = [record.changed_at] if record.changed_at is not None else []
     moments = [*decisions, *changed, *moved, *_of_cluster(growing)]
     past = [each for each in moments if each <= now + SKEW]
     if len(past) < len(moments) and not set_at:
         return now
-    next_steps = (each + interval for each in moved if each <= now + SKEW)
-    return max((*past, *next_steps, *set_at))
+    waited = [each + wait for each in moved if each <= now + SKEW]
+    waited += [each for each in [_mirrored_until(observed)] if each is not None]
+    return max((*past, *waited, *set_at))
+
+
+def _mirrored_until(observed: Observed) -> datetime | None:
+    """Return until when requests are mirrored before the first traffic; None where they are not."""
+    policy, route = observed.policy, observed.side_routes.mirror
+    if policy is None or policy.mirror is None or route is None:
+        return None
+    since = route.metadata.creation_timestamp
+    return None if since is None else since + policy.mirror.duration
+
+
+def _wait(observed: Observed) -> timedelta:
+    """Return how long the traffic stays as it is now by the user's own wish; a hold or bake of another weight does not count."""
+    service, policy = observed.service, observed.policy
+    interval = upgrade_controls.interval_of(service)
+    if policy is None or decided.is_rolling_back(service):
+        return interval
+    share = observed.record.clusters.get(observed.names.pending)
+    weight = 0 if share is None else share.weight
+    if weight == WHOLE:
+        return policy.bake
+    if not policy.steps:
+        return interval
+    step = upgrade_policy.step_at(policy, weight)
+    return NO_TIME if step is None else step.hold
 
 
 def flaps_since(observed: Observed) -> datetime | None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
+from msgspec import UNSET
 
 from common import untrusted
 from common.annotation_record import LONGEST
@@ -77,7 +78,7 @@ def of(
         failed = untrusted.clipped(f"warm-up: {observed.warm_up.problem}", LONGEST)
     judged = (
         Judgement(failed=failed)
-        if failed is not None
+        if failed is not None or observed.candidate is None
         else judge(found, observed.window, weight, observed.answers, is_between=is_between)
     )
     has_mirrored, mirroring = _mirroring(
@@ -97,9 +98,13 @@ def of(
         for each in gate_types.asking(found.gates, is_before=True)
         if each not in observed.answers
     ]
+    changing = f"RayCluster {observed.pending_name} does not run its Serve config yet"
     holds = (
         judged.failed,
-        upgrade_policy.pause(found, observed.pending_name, weight, observed.controls.approved),
+        changing if observed.candidate is None and weight > 0 else None,
+        None
+        if observed.pending is None
+        else upgrade_policy.pause(found, observed.pending, weight, observed.controls.approved),
         warm_up,
         mirroring if is_before else None,
         f"{unasked[0]} is asked once the cluster can serve" if is_before and unasked else None,
@@ -183,5 +188,8 @@ def _mirroring(
     since = None if route is None else route.metadata.creation_timestamp
     if since is None:
         return False, f"{asked.percent} percent of the requests are to be mirrored"
+    share = observed.record.clusters.get(observed.pending_name)
+    if share is not None and share.config_at is not UNSET:
+        since = max(since, share.config_at)
     until = since + asked.duration
     return now >= until, f"requests are mirrored until {until:%H:%M:%S}"

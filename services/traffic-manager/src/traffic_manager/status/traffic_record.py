@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from common.api.meta import SKEW, ObjectMeta
 from common.upgrade import gate_record
+from common.upgrade.candidate import Candidate
 from common.upgrade.traffic_record import Record, Share, Upgrade
 from traffic_manager.migration.progression import Judgement
 from traffic_manager.observed import Observed
@@ -17,12 +18,11 @@ from traffic_manager.status import gates
 def without_future_times(record: Record, *, now: datetime) -> Record:
     """Return the record without moments of the future: a clock that was set back since must not hold an upgrade."""
     latest = now + SKEW
-    clusters = {
-        name: msgspec.structs.replace(each, moved_at=None)
-        if each.moved_at and each.moved_at > latest
-        else each
-        for name, each in record.clusters.items()
-    }
+    clusters: dict[str, Share] = {}
+    for name, part in record.clusters.items():
+        moved_at = None if part.moved_at and part.moved_at > latest else part.moved_at
+        config_at = UNSET if part.config_at and part.config_at > latest else part.config_at
+        clusters[name] = msgspec.structs.replace(part, moved_at=moved_at, config_at=config_at)
     changed_at = None if record.changed_at and record.changed_at > latest else record.changed_at
     return msgspec.structs.replace(record, clusters=clusters, changed_at=changed_at)
 
@@ -32,6 +32,33 @@ def share(record: Record, cluster: ObjectMeta, default: Share) -> Share:
     found = record.clusters.get(cluster.name, default)
     part = found if found.uid in {"", cluster.uid} else default
     return msgspec.structs.replace(part, uid=cluster.uid)
+
+
+def renewed(
+    record: Record, pending: ObjectMeta, candidate: Candidate, *, keeps_failure: bool, now: datetime
+) -> Record | None:
+    """Return the record once a pending cluster runs another Serve config than it names; None while that is the same (ADR 40).
+
+    The weights stay. What a step has waited and what its gates came to is about the config before, and so are the end of a mirror and a
+    failure, unless it takes the cluster away (`keeps_failure`).
+    """
+    part = record.clusters.get(pending.name)
+    if part is None or part.uid not in {"", pending.uid} or part.config == candidate.config:
+        return None
+    upgrade, is_first = record.upgrade, part.config is UNSET and part.weight == 0
+    part = msgspec.structs.replace(part, uid=pending.uid, config=candidate.config, config_at=now)
+    clusters = {**record.clusters, pending.name: part}
+    if upgrade is UNSET or is_first or upgrade.new != pending.name:
+        return msgspec.structs.replace(record, clusters=clusters)
+    failed = upgrade.failed if keeps_failure else UNSET
+    upgrade = msgspec.structs.replace(
+        upgrade, failed=failed, mirrored=UNSET, lacking=UNSET, sheds=UNSET, shed_at=UNSET
+    )
+    if (current := upgrade.gates) is not UNSET:
+        over = gate_record.bounded((*(upgrade.steps or ()), gate_record.closed(current)))
+        begun = gates.begun(current.gates, part.weight, now=now)
+        upgrade = msgspec.structs.replace(upgrade, steps=over, gates=begun)
+    return msgspec.structs.replace(record, clusters=clusters, upgrade=upgrade, changed_at=now)
 
 
 def weighed(
@@ -151,7 +178,7 @@ def _judged(
     If that weight is over, they follow those of earlier ones.
     """
     current = held.gates or None
-    weight, since = (0, None) if was is None else (was.weight, was.moved_at)
+    weight, since = (0, None) if was is None else (was.weight, was.same_since)
     if judged is not None and share is not None and share.weight > weight:
         held = msgspec.structs.replace(held, aim=share.weight if judged.aim is None else judged.aim)
     if judged is not None and judged.results:

@@ -83,16 +83,9 @@ TABLE: Final = (
         case=48,
         what="a backend without a ready endpoint may get traffic",
         file=f"{TRAFFIC}/status/health.py",
-        old="    if not view.endpoints:\n",
-        new="    if False and not view.endpoints:\n",
+        old="    return not view.endpoints and ",
+        new="    return False and not view.endpoints and ",
         test=f"{FORWARD}::test_48_no_weight_ever_moves_to_a_backend_without_a_ready_endpoint",
-        also=(
-            Edit(
-                f"{TRAFFIC}/status/health.py",
-                " if not view.endpoints else None",
-                " if False and not view.endpoints else None",
-            ),
-        ),
     ),
     Mutant(
         case=54,

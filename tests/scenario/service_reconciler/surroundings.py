@@ -1,13 +1,18 @@
 """What is around RayServices besides their controllers: an API server, RayClusters that come up, Serve, endpoints."""
 
+from typing import Final
+
 from common import labels
 from common.api.meta import rfc3339
 from common.api.opaque import Body, Json
 from common.clock import Clock
 from common.kube.resources import ENDPOINT_SLICE, POD, RAY_CLUSTER, SERVICE
+from common.ray import serve_proxies
 from support.builders.ray_service import NAMESPACE
 from support.fakes.kube import FakeKube
 from support.fakes.serve import FakeServe
+
+READY: Final[list[Json]] = [{"type": "Ready", "status": "True"}]
 
 
 class Surroundings:
@@ -41,6 +46,20 @@ class Surroundings:
                 and not cluster.get("status", {}).get("conditions")
             ):
                 self._become_ready(name)
+            self._probe_worker(cluster)
+
+    def _probe_worker(self, cluster: Body) -> None:
+        """Take a worker's readiness away once its node has no proxy at the port that is asked."""
+        name = cluster["metadata"]["name"]
+        pod: Json = self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {})
+        status: Json = pod.get("status", {})
+        if status.get("conditions") != READY:
+            return
+        port = serve_proxies.port_of(pod["spec"]["containers"][0])
+        head = self.serve.head(f"{name}-head-svc")
+        if not head.listens(port, on_head=False):
+            not_ready = {**status, "conditions": [{"type": "Ready", "status": "False"}]}
+            self.kube.set_status(POD, NAMESPACE, f"{name}-worker", not_ready)
 
     def _create_parts(self, cluster: Body) -> None:
         meta = cluster["metadata"]
@@ -90,7 +109,7 @@ class Surroundings:
             status = {
                 "phase": "Running",
                 "podIP": f"ip-{name}-{role}",
-                "conditions": [{"type": "Ready", "status": "True"}],
+                "conditions": READY,
             }
             self.kube.set_status(POD, NAMESPACE, f"{name}-{role}", status)
         ready = {
@@ -128,6 +147,7 @@ class Surroundings:
                     pod["metadata"]["labels"].get(key) == value for key, value in selector.items()
                 )
                 and pod.get("status", {}).get("phase") == "Running"
+                and pod["status"].get("conditions") == READY
             ]
             body = {
                 "metadata": {"name": f"{name}-1", "labels": {labels.SERVICE_NAME: name}},

@@ -54,6 +54,9 @@ class FakeHead:
         self.kept_waiting = 0
         """All that ever waited."""
         self.proxy_is_healthy = True
+        self.http_options: Json = {}
+        self.proxy_location = "EveryNode"
+        """Both are those of the first config: Serve fixes them when it starts."""
         self.late: dict[str, float] = {}
         """Applications that take longer, with their seconds."""
         self.ongoing: int | Ongoing | None = 0
@@ -89,6 +92,9 @@ class FakeHead:
                 "400 Bad Request: 1 validation error for ServeDeploySchema: applications: field required"
             )
         self._kept = self._left_running() if self._runs_already(config) else 0
+        if not self.puts:
+            self.http_options = config.get("http_options", {})
+            self.proxy_location = config.get("proxy_location", "EveryNode")
         self.puts.append(config)
         self._forgotten = False
         self._put_at = self._clock.monotonic()
@@ -112,13 +118,24 @@ class FakeHead:
                 if app.get("name", "") not in self.hides
             },
             "target_capacity": capacity,
-            "proxy_location": "EveryNode",
+            "proxy_location": self.proxy_location,
+            "http_options": self.http_options,
             "proxies": {
-                f"node-{ip}": {"status": "HEALTHY", "node_ip": ip}
-                for ip in (*self.nodes, self.head_node)
-                if ip
+                f"node-{ip}": {"status": "HEALTHY", "node_ip": ip} for ip in self.proxies if ip
             },
         }
+
+    @property
+    def proxies(self) -> list[str]:
+        """Return the addresses of nodes with a proxy."""
+        located = {"HeadOnly": [self.head_node], "Disabled": list[str]()}
+        return located.get(self.proxy_location, [*self.nodes, self.head_node])
+
+    def listens(self, port: int, *, on_head: bool) -> bool:
+        """Return whether a node takes requests at a port; before Serve has started, it may be."""
+        locations = {"EveryNode", "HeadOnly"} if on_head else {"EveryNode"}
+        is_port = port == self.http_options.get("port", 8000)
+        return not self.puts or (self.proxy_location in locations and is_port)
 
     def _runs_already(self, config: Json) -> bool:
         """Return whether a config changes nothing but the capacity."""
@@ -247,7 +264,10 @@ class FakeServe:
     def _of_proxy(self, pod: Target) -> bytes:
         self.checked.append(pod)
         cluster = pod.name.rpartition("-head")[0]
-        if not self.head(f"{cluster}-head-svc").proxy_is_healthy:
+        head = self.head(f"{cluster}-head-svc")
+        if not head.listens(pod.port, on_head=True):
+            raise errors.Unavailable(f"nothing listens on port {pod.port} of {pod.name}")
+        if not head.proxy_is_healthy:
             raise errors.Unavailable(
                 f"the proxy of {pod.name} answered 500 Internal Server Error: unhealthy"
             )

@@ -15,7 +15,7 @@ from common import labels
 from common.api.core import Pod
 from common.api.gateway import RoutingCode, RoutingProblem, route_problem
 from common.errors import Problem
-from common.ray import parity, ports, serve_config, submit
+from common.ray import parity, ports, serve_config, serve_proxies, submit
 from common.ray.view import SILENT, head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import weighted_route
@@ -125,6 +125,17 @@ def _of_cluster(
     yield from (problem for pod in starting if (problem := _pod_problem(pod, now=now)) is not None)
     if head_is_ready(view.cluster):
         yield from _of_serve(view)
+        proxies, excludes_head = (
+            serve_proxies.reported(view.serve.details),
+            observed.service.excludes_head_pod,
+        )
+        text = serve_proxies.unreachable(
+            proxies, view.cluster.raw_spec, excludes_head=excludes_head
+        )
+        if text is not None and view.serve.details is not None and view.serve.details.proxies:
+            yield ServiceProblem(
+                Reason.PROGRESS_DEADLINE_EXCEEDED, text, event=EventReason.NO_SERVE_PORT
+            )
 
 
 def _pod_problem(pod: Pod, *, now: datetime) -> ServiceProblem | None:

@@ -18,7 +18,7 @@ from common.api.core import Pod, Service
 from common.api.opaque import Body
 from common.errors import InvalidSpec
 from common.kube.resources import POD, SERVICE
-from common.ray import owner, serve_status
+from common.ray import owner, serve_proxies
 from common.ray.view import CHECKS_KEPT
 from common.runtime.actions import Action, ActionEvents, Create, Delete, Patch, warning
 from service_reconciler import events
@@ -194,8 +194,12 @@ def _members(observed: Observed) -> set[str]:
         else list[Pod]()
     )
     if pending.name in shares and shares[pending.name].weight > 0:
-        details = pending.serve.details
-        nodes = serve_status.serving_nodes(details) if details is not None else frozenset[str]()
+        details, head = pending.serve.details, pending.cluster.status.head.pod_ip
+        nodes = (
+            serve_proxies.reported(details).nodes(details, head)
+            if details is not None
+            else frozenset[str]()
+        )
         # a pod that had a running replica stays: its readiness follows its replicas
         found += [
             pod

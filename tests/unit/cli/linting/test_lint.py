@@ -202,9 +202,37 @@ def _at_once(body: Json) -> None:
     body["spec"]["rayClusterDeletionDelaySeconds"] = 0
 
 
+def _asking(options: str, **spec: bool) -> Callable[[Json], None]:
+    def change(body: Json) -> None:
+        body["spec"] |= {"serveConfigV2": options + a_serve_config(), **spec}
+
+    return change
+
+
+def _at_9000_on_the_head(body: Json) -> None:
+    _asking("http_options: {port: 9000}\n")(body)
+    container: Json = body["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]
+    container["containers"][0]["ports"] = [{"name": "serve", "containerPort": 9000}]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        pytest.param(
+            _asking("http_options: {port: 9000}\n"), "asked at port 8000", id="another port"
+        ),
+        pytest.param(
+            _at_9000_on_the_head, "{name: serve, containerPort: 9000}", id="of the head alone"
+        ),
+        pytest.param(_asking("proxy_location: Disabled\n"), "no pod takes requests", id="no proxy"),
+        pytest.param(
+            _asking("proxy_location: HeadOnly\n"), "are never Ready", id="proxies on heads"
+        ),
+        pytest.param(
+            _asking("proxy_location: HeadOnly\n", excludeHeadPodFromServeSvc=True),
+            "keeps requests from it",
+            id="a proxy that is excluded",
+        ),
         pytest.param(_no_port, "no port named serve", id="no port"),
         pytest.param(_latest, "may be another image tomorrow", id="no tag"),
         pytest.param(_mismatch, "rayVersion is 2.40.0", id="another Ray"),

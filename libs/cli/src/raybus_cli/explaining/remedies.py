@@ -140,7 +140,7 @@ _BY_CODE: Final = {
     Code.EMPTY_SERVE_CONFIG: "put applications into spec.serveConfigV2",
     Code.SERVE_CONFIG_REFUSED: "correct spec.serveConfigV2; 'raybus lint -f FILE' checks it before you apply",
     Code.SERVE_CONFIG_UNKNOWN: "restore the spec of the pending cluster to continue the upgrade",
-    Code.NO_SERVE_PORT: "add a port named serve (8000) to the head's first container",
+    Code.NO_SERVE_PORT: "add a port named serve to the head's first container, with the number of Serve's http_options.port (8000)",
     Code.DASHBOARD_UNREACHABLE: "check that the head runs, and that no NetworkPolicy blocks raybus from port 8265 of its Service",
     Code.DASHBOARD_UNAUTHORIZED: "follow the message; docs/how-to/authentication.md lists the Secret, or the ServiceAccounts and rights, that are needed",
     Code.APPLICATION_NOT_RUNNING: "see the application's log in the Ray dashboard, or 'kubectl logs' of the head",

@@ -21,7 +21,8 @@ from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.feature_gates import Gates
 from common.kube.resources import HTTP_ROUTE
-from common.ray import ports, serve_config, serve_writer
+from common.ray import ports, serve_config, serve_proxies, serve_writer
+from common.ray.serve_status import Location
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import weighted_route
 from common.upgrade.controls import Policy
@@ -262,7 +263,28 @@ def _service_advice(spec: Json, config: Json) -> Iterator[Problem]:
     if spec.get("rayClusterDeletionDelaySeconds") == 0:
         text = "0 leaves no time for a rollback: 'raybus undo' needs the old cluster"
         yield ("spec", "rayClusterDeletionDelaySeconds"), text
+    yield from _proxy_advice(spec, config)
     yield from _step_advice(spec)
+
+
+def _proxy_advice(spec: Json, config: Json) -> Iterator[Problem]:
+    """Yield what keeps requests from the pods, by the proxies that the Serve config asks for."""
+    text, place = str(spec.get("serveConfigV2") or ""), ("spec", "serveConfigV2", "proxy_location")
+    if serve_config.is_empty(text) or serve_config.read(text).problem is not None:
+        return
+    proxies = serve_proxies.asked(serve_config.to_json(text))
+    for below, why in serve_proxies.mismatches(proxies, config):
+        yield ("spec", "rayClusterConfig", *below, "template", "spec", "containers", 0), why
+    match proxies.location:
+        case Location.DISABLED:
+            yield place, "Disabled: no pod takes requests, so the RayService never becomes Ready"
+        case Location.HEAD_ONLY if spec.get("excludeHeadPodFromServeSvc"):
+            yield place, str(serve_proxies.unreachable(proxies, config, excludes_head=True))
+        case Location.HEAD_ONLY if config.get("workerGroupSpecs"):
+            why = "the head takes all requests, and workers have no proxy, so they are never Ready"
+            yield place, f"HeadOnly: {why}"
+        case _:
+            pass
 
 
 def _step_advice(spec: Json) -> Iterator[Problem]:

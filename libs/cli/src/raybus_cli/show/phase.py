@@ -79,7 +79,7 @@ _BY_TEXT: Final = (
         Code.SERVE_CONFIG_REFUSED,
     ),
     (re2.compile(r"^application .* is (DEPLOY_FAILED|UNHEALTHY)"), Code.APPLICATION_NOT_RUNNING),
-    (re2.compile(r"port named serve"), Code.NO_SERVE_PORT),
+    (re2.compile(r"port named serve|^the only proxy is on the head"), Code.NO_SERVE_PORT),
     (
         re2.compile(
             r"^(the dashboard at \S+ refuses raybus|failed to get auth secret |auth token key |the auth token in secret |"

@@ -29,6 +29,16 @@ class AppState(StrEnum):
     UNHEALTHY = "UNHEALTHY"
 
 
+class Location(StrEnum):
+    """Where Serve has proxies (`proxy_location`)."""
+
+    EVERY_NODE = "EveryNode"
+    """On the head, and on each node that holds a replica; the same where HAProxy is the proxy."""
+    HEAD_ONLY = "HeadOnly"
+    DISABLED = "Disabled"
+    """Nowhere: applications are called from Python alone."""
+
+
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
     """One replica of a deployment."""
 
@@ -207,7 +217,7 @@ def not_serving(details: ServeDetails) -> str | None:
 
 def has_no_proxy(details: ServeDetails) -> bool:
     """Return whether Serve reports its proxies and none of them is healthy."""
-    if details.proxies is None or details.proxy_location == "Disabled":
+    if details.proxies is None or details.proxy_location == Location.DISABLED:
         return False
     return not any(each.status == "HEALTHY" for each in details.proxies.values())
 
@@ -216,7 +226,7 @@ def unproxied(details: ServeDetails) -> str | None:
     """Return which node holds replicas and has no healthy proxy."""
     if has_no_proxy(details):
         return "no proxy is healthy"
-    if details.proxies is None or details.proxy_location != "EveryNode":
+    if details.proxies is None or details.proxy_location != Location.EVERY_NODE:
         return None
     healthy = {each.node_ip for each in details.proxies.values() if each.status == "HEALTHY"}
     missing = sorted(serving_nodes(details) - healthy)

@@ -16,7 +16,7 @@ from common import labels, pod_json
 from common.api.opaque import Body
 from common.pod_json import from_field, literal
 from common.ray import cluster_traits as traits
-from common.ray import ports
+from common.ray import ports, serve_proxies
 
 CLUSTER_NAME: Final = from_field("RAY_CLUSTER_NAME", f"metadata.labels['{labels.CLUSTER}']")
 CLUSTER_NAMESPACE: Final = from_field("RAY_CLUSTER_NAMESPACE", "metadata.namespace")
@@ -150,9 +150,7 @@ def _add_probes(container: Body, node: Node, params: Mapping[str, str]) -> None:
         is_alive = _shell(raylet)
     failures, is_ready = 10, is_alive
     if traits.is_for_a_service(node.cluster) and not node.is_head:
-        serve = (pod_json.named(container, "ports", "serve") or {}).get(
-            "containerPort"
-        ) or ports.SERVE
+        serve = serve_proxies.port_of(container)
         failures, is_ready = 1, _shell(raylet, _ask(serve, "-/healthz", seconds=10))
     for probe, delay, allowed, handler in (
         ("livenessProbe", 30, 120, is_alive),

@@ -8,8 +8,10 @@ Spec rayservice §7.3, §13.1; acceptance 24-28.
 
 from collections.abc import Iterator
 
-from common.ray import serve_config, serve_status, submit
+from common.api.core import Pod
+from common.ray import serve_config, serve_proxies, serve_status, submit
 from common.ray.request_metrics import ALL, Requests
+from common.ray.serve_status import ServeDetails
 from common.ray.view import head_is_ready
 from common.upgrade import gates
 from common.upgrade import policy as upgrade_policy
@@ -122,13 +124,29 @@ def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
         return
     if (reason := serve_status.not_serving(details)) is not None:
         yield reason
+    yield from _late_pods(observed, pending, details)
+
+
+def _late_pods(observed: Observed, pending: ClusterView, details: ServeDetails) -> Iterator[str]:
+    """Yield which pods cannot be sent requests yet, though requests are to reach replicas by them."""
+    proxies = serve_proxies.reported(details)
+    if proxies.are_disabled:
+        return
     ready = [pod for pod in pending.proxies if pod.metadata.deletion_timestamp is None]
     if not ready:
-        yield "none of its pods is ready to be sent requests"
-    serving = serve_status.serving_nodes(details)
-    if late := sorted(
-        pod.metadata.name
-        for pod in pending.offered
-        if pod.status.pod_ip in serving and pod not in ready
-    ):
-        yield f"pod {late[0]} holds replicas and is not ready"
+        excludes_head = observed.service.excludes_head_pod
+        config = pending.cluster.raw_spec
+        why = serve_proxies.unreachable(proxies, config, excludes_head=excludes_head)
+        yield why or "none of its pods is ready to be sent requests"
+    nodes = proxies.nodes(details, pending.cluster.status.head.pod_ip)
+    for pod in sorted(pending.offered, key=lambda each: each.metadata.name):
+        if pod.status.pod_ip in nodes and pod not in ready and proxies.may_be_on(pod):
+            yield _late(pod, details)
+
+
+def _late(pod: Pod, details: ServeDetails) -> str:
+    text = f"pod {pod.metadata.name} holds replicas and is not ready"
+    proxies = (details.proxies or {}).values()
+    if any(each.node_ip == pod.status.pod_ip and each.status == "HEALTHY" for each in proxies):
+        text += " though its proxy is healthy; its Events tell why the readiness probe fails"
+    return text

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
-from common.ray import serve_status, submit
+from common.ray import serve_proxies, serve_status, submit
 from common.ray.serve_status import AppState, Deployment, ServeDetails
 from common.ray.view import SILENT, head_is_ready
 from common.upgrade.traffic_record import WHOLE, Share
@@ -140,7 +140,7 @@ def _reasons(view: ClusterView, share: Share, goal: str | None) -> Iterator[str]
         yield serve_status.not_serving(details) or "its applications do not run"
     if (unproxied := serve_status.unproxied(details)) is not None:
         yield unproxied
-    if not view.endpoints:
+    if _lacks_endpoints(view):
         yield "none of its pods is ready to be sent requests"
 
 
@@ -161,7 +161,12 @@ def _out_of_service(view: ClusterView) -> str | None:
         return "its RayCluster is being deleted"
     if not head_is_ready(view.cluster):
         return "its head pod is not ready"
-    return "none of its pods is ready to be sent requests" if not view.endpoints else None
+    return "none of its pods is ready to be sent requests" if _lacks_endpoints(view) else None
+
+
+def _lacks_endpoints(view: ClusterView) -> bool:
+    """Return whether no pod takes requests, of a cluster whose pods should."""
+    return not view.endpoints and not serve_proxies.reported(view.serve.details).are_disabled
 
 
 def _passing(view: ClusterView) -> str | None:
@@ -246,9 +251,14 @@ def _running(deployment: Deployment, lost: frozenset[str]) -> int:
 
 
 def _lost_nodes(view: ClusterView) -> frozenset[str]:
-    """Return the nodes with replicas but with pods that take no requests; none where addresses cannot be compared."""
+    """Return the nodes with replicas but with pods that take no requests.
+
+    None where addresses cannot be compared, or where such pods are never ready.
+    """
     details = view.serve.details
     if details is None or serve_status.nodes(details).isdisjoint(view.endpoints):
+        return frozenset()
+    if not serve_proxies.reported(details).are_on_workers_of(view.cluster.raw_spec):
         return frozenset()
     return serve_status.serving_nodes(details).difference(
         view.endpoints, [view.cluster.status.head.pod_ip]

@@ -1,0 +1,125 @@
+"""Which nodes of a cluster have a proxy of Serve, and at which port it takes HTTP requests.
+
+Ray fixes `proxy_location` and `http_options` when Serve starts and ignores later edits. So Ray's
+report counts for a cluster that runs. A config counts before its cluster exists, as in `raybus lint`.
+
+A pod takes requests at the container port named `serve`, or at 8000: the Services lead there, and the
+readiness probe of a worker asks there, as KubeRay has it. A worker without a proxy at that port is
+never Ready, although its replicas serve. So nothing may wait for it.
+"""
+
+from collections.abc import Iterator
+from typing import Final, cast
+
+import msgspec
+
+from common import pod_json
+from common.api.core import Pod
+from common.api.opaque import Json
+from common.ray import ports, serve_status
+from common.ray.serve_status import Location, ServeDetails
+
+_LOCATIONS: Final = {each.value: each for each in Location}
+
+
+class Proxies(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a cluster has proxies."""
+
+    location: Location = Location.EVERY_NODE
+    port: int = ports.SERVE
+
+    @property
+    def are_disabled(self) -> bool:
+        """Return whether no pod ever takes requests."""
+        return self.location is Location.DISABLED
+
+    def may_be_on(self, pod: Pod) -> bool:
+        """Return whether a pod can be Ready, by the port that its Ray container declares."""
+        declared = (each for container in pod.spec.containers[:1] for each in container.ports)
+        numbers = (each.container_port for each in declared if each.name == "serve")
+        return next(numbers, ports.SERVE) == self.port
+
+    def are_on_workers_of(self, config: Json) -> bool:
+        """Return whether the workers of all groups can be Ready, by the ports that they declare."""
+        numbers = (port_of(pod_json.ray_container(each)) for each in _worker_templates(config))
+        return self.location is Location.EVERY_NODE and all(each == self.port for each in numbers)
+
+    def nodes(self, details: ServeDetails, head: str) -> frozenset[str]:
+        """Return the addresses through which requests reach all replicas, of proxies and replicas.
+
+        `head` is the address of the head.
+        """
+        match self.location:
+            case Location.EVERY_NODE:
+                return serve_status.serving_nodes(details)
+            case Location.HEAD_ONLY:
+                return frozenset({head} - {""})
+            case Location.DISABLED:
+                return frozenset()
+
+
+def asked(config: Json) -> Proxies:
+    """Return the proxies that a Serve config asks for; Ray's defaults for what it does not say."""
+    return _proxies(config.get("proxy_location"), config.get("http_options"))
+
+
+def reported(details: ServeDetails | None) -> Proxies:
+    """Return the proxies that Ray reports; its defaults for what it does not report."""
+    if details is None:
+        return Proxies()
+    return _proxies(details.proxy_location, details.http_options)
+
+
+def _proxies(location: object, options: object) -> Proxies:
+    port = cast("Json", options).get("port") if isinstance(options, dict) else None
+    known = _LOCATIONS.get(location) if isinstance(location, str) else None
+    return Proxies(
+        location=known or Location.EVERY_NODE,
+        port=port if isinstance(port, int) and not isinstance(port, bool) else ports.SERVE,
+    )
+
+
+def port_of(container: Json) -> int:
+    """Return the port at which a Ray container takes HTTP requests, by what it declares."""
+    return (pod_json.named(container, "ports", "serve") or {}).get("containerPort") or ports.SERVE
+
+
+def mismatches(proxies: Proxies, config: Json) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the pod templates of a RayCluster spec that need a proxy and declare another port.
+
+    Each comes with its place in the spec, and what to do.
+    """
+    if proxies.are_disabled:
+        return
+    templates = {("headGroupSpec",): pod_json.body(ports.head_group(config), "template")}
+    if proxies.location is Location.EVERY_NODE:
+        workers = enumerate(_worker_templates(config))
+        templates |= {("workerGroupSpecs", at): template for at, template in workers}
+    for place, template in templates.items():
+        number = port_of(pod_json.ray_container(template))
+        if number != proxies.port:
+            yield (
+                place,
+                f"Serve listens on port {proxies.port} (http_options.port), and these pods are "
+                f"asked at port {number}: the Ray container needs a port named serve, "
+                f"{{name: serve, containerPort: {proxies.port}}}",
+            )
+
+
+def unreachable(proxies: Proxies, config: Json, *, excludes_head: bool) -> str | None:
+    """Return why no request can reach a cluster's applications; None for one that needs none."""
+    places = dict(mismatches(proxies, config))
+    head = places.get(("headGroupSpec",))
+    if proxies.location is Location.HEAD_ONLY and excludes_head:
+        return (
+            "the only proxy is on the head (proxy_location: HeadOnly), and "
+            "spec.excludeHeadPodFromServeSvc keeps requests from it; set one of them otherwise"
+        )
+    if head is None or proxies.are_on_workers_of(config):
+        return None
+    return f"the head: {head}"
+
+
+def _worker_templates(config: Json) -> list[Json]:
+    groups = pod_json.bodies(config, "workerGroupSpecs")
+    return [pod_json.body(each, "template") for each in groups]

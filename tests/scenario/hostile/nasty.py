@@ -211,6 +211,8 @@ METRICS: Final = tuple(
         "", "ray_serve_num_ongoing_http_requests NaN", "ray_x 1\nray_serve_num_ongoing_http_requests 1e308\nray_serve_num_ongoing_http_requests 1e308",
         "ray_x 1\nray_serve_num_ongoing_http_requests -5", "ray_x 1\nray_serve_num_ongoing_http_requests " + "9" * 5000,
         "ray_x 1\nray_serve_num_ongoing_http_requests{a=\"" + "}" * 100_000, "ray_x 1\nray_serve_replica_processing_queries{} inf",
+        "ray_x 1\nray_serve_num_http_requests_total{a=\"" + "x" * 2**20 + "\"} 1", "ray_x 1\nray_serve_num_http_requests_total{" + ",a=\"\\" * 2**18,
+        "ray_x 1\n" + "ray_serve_num_http_requests_total{} 1\n" * 2**15, "ray_x 1\n" + "".join(f'ray_serve_num_http_requests{{route="/{n}"}} 9\n' for n in range(2**14)),
     )
 )  # fmt: skip
 """The metrics of a node."""

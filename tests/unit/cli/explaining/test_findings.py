@@ -7,6 +7,7 @@ import pytest
 
 from common.api.opaque import Json
 from common.labels import UPGRADE_FROM, UPGRADE_POLICY_RECORD
+from common.ray.serve_status import ServeDetails
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.policy import Stored
 from raybus_cli.explaining import cli, findings
@@ -265,6 +266,22 @@ def test_what_an_upgrade_that_is_over_went_through_explains_nothing() -> None:
     service = a_service(READY, aborted, over, active=snapshots.a_side(BLUE))
     snapshot = at_rest(service=service, pods=pods, events=[before, draining, later])
     assert _of_events(snapshot) == ["RayService demo: ServiceNotOwned: somebody has it"]
+
+
+@pytest.mark.parametrize(
+    ("location", "role", "expected"),
+    [("EveryNode", "gpu", 1), ("HeadOnly", "gpu", 0), ("Disabled", "gpu", 0), ("HeadOnly", "head", 1)],
+)  # fmt: skip
+def test_a_worker_without_a_proxy_is_never_ready_and_that_is_no_finding(
+    location: str, role: str, expected: int
+) -> None:
+    pod = a_pod(GREEN, role, 1, ready=False)
+    event = an_event(
+        "Unhealthy", "probe failed", kind="Warning", about=("Pod", pod["metadata"]["name"]), at=20
+    )
+    serve = {GREEN: ServeDetails(proxy_location=location)}
+    found = _of_events(in_steps(pods=[pod], events=[event], serve=serve))
+    assert len(found) == expected
 
 
 def test_the_end_of_a_version_that_is_taken_back_is_waited_for() -> None:

@@ -1,6 +1,7 @@
 """Pods of a cluster that drains are asked a few at a time, and those that let a caller wait hold few of the calls of a process."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -11,7 +12,7 @@ from common.api.opaque import Json
 from common.ray import ongoing, serve_api
 from common.ray.dashboard import Target
 from common.ray.ongoing import Ongoing
-from common.ray.serve_api import SLOW_AT_ONCE, ServeApi
+from common.ray.serve_api import SHORT_PAGE, SLOW_AT_ONCE, ServeApi
 from common.runtime.cache import Cache
 from support.fakes import virtual_time
 from support.fakes.kube import FakeKube
@@ -104,3 +105,31 @@ def test_nobody_is_asked_once_the_total_is_unknown(silent: list[int], asked: int
     counts = asyncio.run(ongoing.ask(one, pods(40)))
     assert len(counts) == asked
     assert (None in counts) == bool(silent)
+
+
+class OnePage(FakeServe):
+    """Answers each request with the same page."""
+
+    def __init__(self, clock: VirtualClock, page: bytes) -> None:
+        super().__init__(clock)
+        self._page = page
+
+    async def request(
+        self,
+        target: Target,
+        path: str,
+        *,
+        most: int,
+        config: Json | None = None,
+        seconds: float | None = None,
+    ) -> bytes:
+        del target, path, most, config, seconds
+        return self._page
+
+
+@pytest.mark.parametrize(("size", "is_off_loop"), [(SHORT_PAGE, False), (SHORT_PAGE + 1, True)])
+async def test_a_long_page_of_metrics_is_read_off_the_loop(size: int, *, is_off_loop: bool) -> None:
+    clock, node = VirtualClock(), Target(namespace="ns", name="pod", ip="192.0.2.1", port=8080)
+    api = ServeApi(OnePage(clock, b"x" * size), FakeKube(), Cache(), clock)
+    reader = await api.metrics(node, "uid", lambda _page: threading.get_ident())
+    assert (reader != threading.get_ident()) == is_off_loop

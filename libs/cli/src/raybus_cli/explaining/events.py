@@ -7,9 +7,10 @@ from typing import Final
 import msgspec
 import re2
 
-from common import conditions
+from common import conditions, labels
 from common.api.core import Pod
-from common.ray.serve_status import AppState
+from common.ray import serve_proxies
+from common.ray.serve_status import AppState, Location
 from raybus_cli.explaining import remedies
 from raybus_cli.explaining.remedies import Cause, Rank
 from raybus_cli.printing import age
@@ -84,7 +85,7 @@ def is_contradicted(snapshot: Snapshot, event: Event) -> bool:
     named, code = _POD.search(event.note), code_of(event)
     is_pods = event.regarding.kind == "Pod"
     pod = pods.get(event.regarding.name if is_pods else named[1] if named is not None else "")
-    if pod is not None and _is_past(pod, code):
+    if pod is not None and (_is_past(pod, code) or _is_never_ready(snapshot, pod, code)):
         return True
     return event.regarding.kind == "RayService" and _is_past_for_serve(snapshot, code)
 
@@ -106,6 +107,14 @@ def _is_past_for_serve(snapshot: Snapshot, code: Code) -> bool:
             return bool(states) and all(each == AppState.RUNNING for each in states)
         case _:
             return False
+
+
+def _is_never_ready(snapshot: Snapshot, pod: Pod, code: Code) -> bool:
+    """Return whether a worker's probe fails only since its node has no proxy of Serve, as asked."""
+    if code is not Code.UNHEALTHY or pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD:
+        return False
+    details = snapshot.serve.get(pod.metadata.labels.get(labels.CLUSTER, ""))
+    return serve_proxies.reported(details).location is not Location.EVERY_NODE
 
 
 def _is_past(pod: Pod, code: Code) -> bool:

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -190,6 +190,149 @@ def harness_status(harness: Harness) -> Body:
     return harness.kube.objects["RayCluster", "ns", "c"]["status"]
 
 
+async def test_a_worker_on_a_lost_node_is_reported_and_replaced_after_its_grace_period() -> None:
+    harness = await a_running_harness()
+    lost = harness.names("worker")[0]
+    harness.kube.graceful_pods = True
+    await harness.app.observer.kube.delete(POD, "ns", lost)
+    await harness.settle()
+    await harness.pass_time(2)
+    assert len(harness.names("worker")) == 3
+    assert harness.cluster().status.available_worker_replicas == 2
+    await harness.pass_time(27)
+    assert "PodsNotEnding" not in harness.reasons()
+    await harness.pass_time(1)
+    assert len(harness.names("worker")) == 4
+    (note,) = (note for _, reason, note in harness.kube.events() if reason == "PodsNotEnding")
+    assert lost in note
+    harness.kubelet()
+    await harness.settle()
+    await harness.pass_time(2)
+    status = harness.cluster().status
+    assert (status.state, status.available_worker_replicas) == ("ready", 3)
+    assert len(harness.names("worker")) == 4
+
+
+async def test_a_replica_with_a_lost_host_is_replaced_whole() -> None:
+    cluster = a_ray_cluster(groups=[a_group(num_of_hosts=2, replicas=2)])
+    harness = await a_running_harness(cluster)
+    lost, *_ = before = harness.names("worker")
+    harness.kube.graceful_pods = True
+    await harness.app.observer.kube.delete(POD, "ns", lost)
+    await harness.settle()
+    await harness.pass_time(30)
+    gone = {
+        each["metadata"]["name"]
+        for each in harness.pods("worker")
+        if "deletionTimestamp" in each["metadata"]
+    }
+    assert (lost in gone, len(gone)) == (True, 2)
+    for name in gone - {lost}:
+        harness.kube.finish_deletion(POD, "ns", name)
+    await harness.settle()
+    assert len(set(harness.names("worker")) - set(before)) == 2
+
+
+async def test_a_head_on_a_lost_node_is_reported_and_never_doubled() -> None:
+    harness = await a_running_harness()
+    (head,) = harness.names("head")
+    harness.kube.graceful_pods = True
+    await harness.app.observer.kube.delete(POD, "ns", head)
+    await harness.settle()
+    await harness.pass_time(30)
+    assert harness.names("head") == [head]
+    assert "PodsNotEnding" in harness.reasons()
+
+
+RECREATE: Body = {"upgrade_strategy": {"type": "Recreate"}}
+
+
+async def test_old_workers_go_although_the_deletion_of_all_pods_stopped_after_the_head() -> None:
+    harness = await a_running_harness(a_ray_cluster(**RECREATE))
+    old = harness.names("worker")
+    harness.is_deaf = True
+    await harness.app.observer.kube.delete(POD, "ns", harness.names("head")[0])
+    harness.apply(a_ray_cluster(**RECREATE, ray_version="2.53.0"))
+    harness.is_deaf = False
+    harness.start()
+    await harness.settle()
+    assert set(old).isdisjoint(harness.names("worker"))
+    assert len(harness.names()) == 4
+
+
+async def test_workers_of_kuberay_go_before_the_head_that_alone_knows_their_spec() -> None:
+    harness = await a_running_harness(a_ray_cluster(**RECREATE))
+    for pod in harness.pods("worker"):
+        meta = {**pod["metadata"], "annotations": {}}
+        harness.kube.put(POD, {**pod, "metadata": meta})
+    head = harness.names("head")
+    harness.kube.faults.append(
+        lambda r: errors.Unavailable("webhook") if r.verb == "deletecollection" else None
+    )
+    harness.apply(a_ray_cluster(**RECREATE, ray_version="2.53.0"))
+    await harness.settle()
+    assert harness.names("head") == head
+    deletions = {each for each in harness.kube.writes() if each.startswith("deletecollection")}
+    assert deletions == {f"deletecollection Pod {labels.CLUSTER}=c,{labels.NODE_TYPE}=worker"}
+
+
+USERS_LABELS: Final = (
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/created-by",
+    "ray.io/identifier",
+)
+OVERRIDES: Final = [
+    *(pytest.param({"template": a_template(labels={each: "x"})}, id=each) for each in USERS_LABELS),
+    *(pytest.param({"labels": {each: "x"}}, id=f"group {each}") for each in USERS_LABELS),
+]
+
+
+def selects_the_head(harness: Harness) -> bool:
+    (head,) = harness.pods("head")
+    selector = harness.kube.objects["Service", "ns", "c-head-svc"]["spec"]["selector"]
+    held = {key: value for key, value in selector.items() if value is not None}
+    return held.items() <= head["metadata"]["labels"].items() and len(held) >= 2
+
+
+@pytest.mark.parametrize("fields", OVERRIDES)
+async def test_the_head_service_selects_the_head_whatever_labels_it_has(fields: Body) -> None:
+    harness = await a_running_harness(a_ray_cluster(head=a_head(**fields)))
+    assert selects_the_head(harness)
+    assert len(harness.kube.all(SERVICE, "ns")) == 1
+
+
+@pytest.mark.parametrize("fields", OVERRIDES)
+async def test_the_head_service_follows_edits_of_labels_and_selects_old_and_new_heads(
+    fields: Body,
+) -> None:
+    harness = await a_running_harness()
+    for head in (a_head(**fields), a_head()):
+        harness.apply(a_ray_cluster(head=head))
+        await harness.settle()
+        assert selects_the_head(harness)
+        harness.fail(harness.names("head")[0])
+        await harness.settle()
+        await harness.reconcile()
+        assert selects_the_head(harness)
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+async def test_a_stale_selector_is_repaired_if_the_service_is_ours(is_ours: bool) -> None:
+    harness = await a_running_harness()
+    service = harness.kube.objects["Service", "ns", "c-head-svc"]
+    selector = service["spec"]["selector"] | {"app.kubernetes.io/name": "other", "mine": "kept"}
+    owners = {} if is_ours else {"ownerReferences": []}
+    metadata = service["metadata"] | owners
+    spec = service["spec"] | {"selector": selector}
+    harness.kube.put(SERVICE, service | {"metadata": metadata, "spec": spec})
+    await harness.settle()
+    await harness.reconcile()
+    changed = harness.kube.objects["Service", "ns", "c-head-svc"]["spec"]["selector"]
+    wanted = {key: each for key, each in selector.items() if key != "app.kubernetes.io/name"}
+    assert changed == (wanted if is_ours else selector)
+    assert ("UpdatedService" in harness.reasons()) is is_ours
+
+
 async def test_workers_live_on_under_a_crd_that_prunes_the_number_of_hosts() -> None:
     harness = await a_running_harness()
     workers = harness.names("worker")
@@ -323,6 +466,7 @@ async def test_suspend_sets_the_condition_then_deletes_then_reports() -> None:
     assert [text.split(" ")[:2] for text in harness.kube.writes()] == [
         ["update", "RayCluster/status"],
         ["deletecollection", "Pod"],
+        ["update", "RayCluster/status"],
     ]
     harness.finish_deletions()
     await harness.settle()

@@ -167,6 +167,7 @@ WARNINGS: Final = {
     "LimitExceeded": "The cluster has more pods, groups or hosts than the operator allows; raybus creates and deletes none of its pods.",
     "AutoscalerServiceAccountNotFound": "The head names a missing ServiceAccount.",
     "ForceDeletedStuckCluster": "raybus deleted the cluster before Redis was clean; the message names the keys that are left.",
+    "PodsNotEnding": "Pods are still there after their grace period, as on a lost node; workers are replaced, a head is not.",
     "RedisCleanupFailed": "The Redis clean-up Job failed and raybus deleted the cluster; the message names the keys that are left.",
     "RedisCleanupBlocked": "Redis of the deleted cluster cannot be cleaned; correct the field in the message before the time limit.",
 }

@@ -77,7 +77,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster ray.io/rayclusters/finalizers": {"update"},
         "cluster /pods": {*READ, "create", "patch", "delete", "deletecollection"},
         "cluster /pods/resize": {"patch"},
-        "cluster /services": {"get", "create"},
+        "cluster /services": {"get", "create", "patch"},
         "cluster /serviceaccounts": {"get", "create"},
         "cluster /persistentvolumeclaims": {"get", "create", "update"},
         "cluster /secrets": {"get", "create"},

@@ -20,6 +20,8 @@ class CreateWorker(Action, frozen=True, kw_only=True):
     name: str
     group: WorkerGroupSpec
     replica: ReplicaIndex
+    annotations: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    """What the pod has beside those of its template."""
 
     @property
     def continues(self) -> bool:

@@ -41,6 +41,7 @@ from common.runtime.actions import (
     EmitEvent,
     IfExists,
     Parallel,
+    Patch,
     Refuse,
     Replace,
 )
@@ -230,6 +231,7 @@ def _services(observed: Observed) -> Iterator[Action]:
     cluster = observed.cluster
     if not observed.head_services:
         yield _child(cluster, kinds.SERVICE, services.build_head(cluster, observed.config))
+    yield from _corrections(observed)
     if observed.headless_service is None and any(
         group.num_of_hosts > 1 for group in traits.worker_groups(cluster)
     ):
@@ -242,6 +244,21 @@ def _services(observed: Observed) -> Iterator[Action]:
             yield Refuse(event=events.NO_SERVE_PORT.about(cluster, problem=ports.NO_PORT))
         else:
             yield Create(resource=kinds.SERVICE, body=body, if_exists=IfExists.ACCEPT)
+
+
+def _corrections(observed: Observed) -> Iterator[Action]:
+    """Yield the correction of the selector of a head Service of ours that misses the head."""
+    cluster = observed.cluster
+    head = observed.heads[0] if observed.heads else None
+    for service in observed.head_services:
+        meta = service.metadata
+        is_ours = any(each.uid == cluster.metadata.uid for each in meta.owner_references)
+        changed = services.corrected_selector(cluster, service, head)
+        if is_ours and changed:
+            metadata = {"resourceVersion": meta.resource_version}
+            patch = {"metadata": metadata, "spec": {"selector": changed}}
+            report = events.CORRECTED_SELECTOR.about(cluster, meta.name)
+            yield Patch(resource=kinds.SERVICE, name=meta.name, patch=patch, events=report)
 
 
 def _ingress_or_route(observed: Observed) -> Iterator[Action]:

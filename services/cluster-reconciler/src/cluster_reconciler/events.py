@@ -148,6 +148,13 @@ FORCE_DELETED: Final = EventSpec(
     "{left} may need manual cleanup: delete these keys",
     "Cleanup",
 )
+NOT_ENDING: Final = EventSpec(
+    "PodsNotEnding",
+    "Pods of RayCluster {cluster} are still there after their grace period: {pods}. Workers are "
+    "replaced; a head is not, for it may still run. Where the node is gone, delete the Node, or "
+    "the pod by kubectl delete pod --force --grace-period=0",
+    "Reconcile",
+)
 CLEANUP_FAILED: Final = EventSpec(
     "RedisCleanupFailed",
     "Redis cleanup Job {child} failed and RayCluster {cluster} is deleted all the same; "
@@ -182,6 +189,7 @@ CREATED_CLEANUP_JOB: Final = Reported("Create", "RedisCleanupJob", "Redis cleanu
 UPDATED_INGRESS: Final = Reported(
     "Update", "Ingress", "ingress {child}", failed="Failed updating ingress {child}, "
 )
+CORRECTED_SELECTOR: Final = Reported("Update", "Service", "selector of head service {child}")
 UPDATED: Final = {
     kind: Reported("Update", kind.kind, f"{kind.kind} {{child}}", end=": ")
     for kind in (kinds.NETWORK_POLICY, BUDGET)

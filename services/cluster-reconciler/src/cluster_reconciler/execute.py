@@ -21,7 +21,7 @@ from cluster_reconciler.reasons import ConditionType, Failure
 from cluster_reconciler.resources import worker_pod
 from cluster_reconciler.status import compute
 from cluster_reconciler.status.compute import Outcome
-from common import conditions, errors, labels, untrusted
+from common import conditions, errors, labels, pod_json, untrusted
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.kube.resources import POD, ROLE_BINDING
 from common.runtime.actions import (
@@ -151,6 +151,7 @@ class Execution:
         body = worker_pod.build(
             observed.cluster, group, self._reads.config, name=action.name, replica=action.replica
         )
+        pod_json.ensure_body(body["metadata"], "annotations").update(action.annotations)
         batch.scheduler(self._reads.config).mark(observed.cluster, group.group_name, body)
         return self._create(
             Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN), observed, writer

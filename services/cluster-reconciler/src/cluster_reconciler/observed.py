@@ -1,7 +1,7 @@
 """What a plan and a status may know: one frozen value per reconcile, and questions about it that need nothing else."""
 
 from collections import defaultdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
 
@@ -19,6 +19,11 @@ from common.ray import cluster_traits as traits
 from common.runtime.actions import Create, IfExists
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
+OVERDUE_AFTER: Final = timedelta(seconds=30)
+"""Between the end of a pod's grace period and the time when its node counts as lost.
+
+A kubelet that runs kills the containers at that end, and confirms within seconds.
+"""
 
 
 Place = tuple[Resource, str]
@@ -59,7 +64,10 @@ class Pki(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A RayCluster and what belongs to it; a pod that is Terminating counts until it is gone (spec raycluster §9.1)."""
+    """A RayCluster and what belongs to it.
+
+    A pod that is being deleted counts until it is gone (spec raycluster §9.1), or until it is overdue.
+    """
 
     cluster: RayCluster
     config: Config
@@ -106,11 +114,32 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def by_group(self) -> dict[str, tuple[Pod, ...]]:
-        """Return the pods by worker group: one pass over the pods, however many groups there are."""
+        """Return the pods that count by worker group: one pass over the pods, however many groups there are."""
         found: defaultdict[str, list[Pod]] = defaultdict(list)
-        for pod in self.pods:
+        for pod in self.present:
             found[pod.metadata.labels.get(labels.GROUP, "")].append(pod)
         return {name: tuple(pods) for name, pods in found.items()}
+
+    @cached_property
+    def overdue(self) -> tuple[Pod, ...]:
+        """Return the pods that should have ended: nobody confirms it, as when their node is lost."""
+        return tuple(pod for pod in self.pods if is_overdue(pod, now=self.now))
+
+    @cached_property
+    def present(self) -> tuple[Pod, ...]:
+        """Return the pods without overdue workers, which are replaced.
+
+        An overdue head counts: it may still run and write to the cluster's store.
+        """
+        lost = {pod.metadata.uid for pod in self.overdue} - {pod.metadata.uid for pod in self.heads}
+        return tuple(pod for pod in self.pods if pod.metadata.uid not in lost)
+
+    @property
+    def overdue_at(self) -> datetime | None:
+        """Return when the next pod that is being deleted becomes overdue."""
+        ends = (pod.metadata.deletion_timestamp for pod in self.pods)
+        due = (end + OVERDUE_AFTER for end in ends if end is not None)
+        return min((each for each in due if each > self.now), default=None)
 
     @cached_property
     def by_name(self) -> dict[str, Pod]:
@@ -155,6 +184,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 def is_terminating(pod: Pod) -> bool:
     """Return whether a pod is being deleted."""
     return pod.metadata.deletion_timestamp is not None
+
+
+def is_overdue(pod: Pod, *, now: datetime) -> bool:
+    """Return whether a pod is still there long after its grace period."""
+    ends_at = pod.metadata.deletion_timestamp
+    return ends_at is not None and now >= ends_at + OVERDUE_AFTER
 
 
 def _addresses(pods: tuple[Pod, ...]) -> list[str]:

@@ -35,6 +35,8 @@ from common.validation import ray_cluster as cluster_rules
 
 BATCH: Final = 200
 """Worker pods that one plan creates and deletes; a replica of several hosts is never split."""
+SHOWN: Final = 5
+"""Pods that an Event names; a lost node may hold hundreds."""
 
 
 Phase = Callable[[Observed], Continue | ClusterPlan]
@@ -51,7 +53,8 @@ def make_plan(observed: Observed, now: datetime) -> ClusterPlan:
         if isinstance(result, ClusterPlan):
             found = result
             break
-    requeue_at = now if found.is_partial else earliest(found.requeue_at, pki.requeue_at(observed))
+    due = (found.requeue_at, pki.requeue_at(observed), observed.overdue_at)
+    requeue_at = now if found.is_partial else earliest(*due)
     note, is_submitted = (
         "; ".join(filter(None, notes)),
         len(notes) > PHASES.index(_submit_to_batch_scheduler),
@@ -64,6 +67,20 @@ def make_plan(observed: Observed, now: datetime) -> ClusterPlan:
 def _leave_to_its_manager(observed: Observed) -> Continue | ClusterPlan:
     """Do nothing for a cluster that another controller manages."""
     return NOTHING if refusals.manager(observed.cluster) else Continue()
+
+
+def _report_overdue(observed: Observed) -> Continue:
+    """Report pods that do not end."""
+    if not observed.overdue:
+        return Continue()
+    shown = [
+        f"{pod.metadata.name} (node {pod.spec.node_name or 'unknown'})"
+        for pod in observed.overdue[:SHOWN]
+    ]
+    rest = len(observed.overdue) - len(shown)
+    pods = ", ".join(shown) + (f" and {rest} more" if rest else "")
+    event = events.NOT_ENDING.about(observed.cluster, pods=pods)
+    return Continue(actions=step(EmitEvent(event=event), is_side=True))
 
 
 def _validate(observed: Observed) -> Continue | ClusterPlan:
@@ -163,6 +180,8 @@ def _workers(observed: Observed) -> ClusterPlan:
     cluster, steps, notes, unfinished = observed.cluster, list[Parallel](), list[str](), ""
     namer, room, is_partial, gone = Namer(observed), BATCH, False, set[str]()
     uncertified = pki.missing(observed)
+    is_marked = all_pods.is_recreated(cluster)
+    marks = all_pods.marks(cluster, observed.config.version) if is_marked else {}
     for group in traits.named_groups(cluster):
         decision = workers.decide(observed, group, room=room, gone=gone)
         gone.update(each.name for each in decision.deletions)
@@ -188,7 +207,11 @@ def _workers(observed: Observed) -> ClusterPlan:
             for host, name in enumerate(drawn):
                 replica = ReplicaIndex(index, host, replica_name)
                 report = events.CREATED_WORKER.about(cluster, name)
-                created.append(CreateWorker(name=name, group=group, replica=replica, events=report))
+                created.append(
+                    CreateWorker(
+                        name=name, group=group, replica=replica, annotations=marks, events=report
+                    )
+                )
         if created:
             steps.append(Parallel(actions=tuple(created), is_side=True, starts_slowly=True))
         is_partial = decision.is_partial or room <= 0
@@ -204,6 +227,7 @@ def _workers(observed: Observed) -> ClusterPlan:
 PHASES: Final[tuple[Phase, ...]] = (
     redis_cleanup.finish,
     _leave_to_its_manager,
+    _report_overdue,
     all_pods.suspend,
     _validate,
     pki.require,

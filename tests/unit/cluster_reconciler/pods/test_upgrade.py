@@ -1,17 +1,23 @@
+from typing import Final
+
 import msgspec
 import pytest
 
 from cluster_reconciler.actions import ClusterPlan
 from cluster_reconciler.config import Config
-from cluster_reconciler.observed import Observed
+from cluster_reconciler.observed import OVERDUE_AFTER, Observed
 from cluster_reconciler.pods import all_pods
 from common import labels
 from common.api.ray_cluster import RayCluster
-from support.builders.pods import a_head_pod, actions_of, an_observation, some_workers
+from support.builders.pods import NOW, a_head_pod, actions_of, an_observation, some_workers
 from support.builders.ray_cluster import a_group, a_head, a_ray_cluster, a_template
 
 OLD = a_ray_cluster(upgrade_strategy={"type": "Recreate"})
 CHANGED = a_ray_cluster(upgrade_strategy={"type": "Recreate"}, ray_version="2.53.0")
+
+
+WORKERS: Final = "delete Pods ray.io/cluster=c,ray.io/node-type=worker"
+DELETE: Final = f"{WORKERS}; delete Pods ray.io/cluster=c"
 
 
 def move_of(observed: Observed) -> str:
@@ -26,7 +32,7 @@ def move_of(observed: Observed) -> str:
     ("cluster", "made_by", "move"),
     [
         pytest.param(OLD, "v1", "go on", id="nothing changed"),
-        pytest.param(CHANGED, "v1", "delete Pods ray.io/cluster=c", id="the spec changed"),
+        pytest.param(CHANGED, "v1", DELETE, id="the spec changed"),
         pytest.param(a_ray_cluster(ray_version="2.53.0"), "v1", "go on", id="no strategy"),
         pytest.param(
             a_ray_cluster(
@@ -59,6 +65,26 @@ def test_old_pods_are_waited_for() -> None:
     head = a_head_pod(annotations=all_pods.marks(OLD, "v1"), terminating=True)
     observed = an_observation(head, *some_workers(1, terminating=True), cluster=CHANGED)
     assert move_of(observed) == "wait"
+
+
+@pytest.mark.parametrize(
+    ("made_by", "move"),
+    [
+        pytest.param("v1", DELETE, id="workers of the old spec"),
+        pytest.param("v0", "go on", id="marked by another version"),
+        pytest.param(None, "go on", id="made by KubeRay"),
+    ],
+)
+def test_without_a_head_the_workers_tell_of_the_change(made_by: str | None, move: str) -> None:
+    annotations = all_pods.marks(OLD, made_by) if made_by else None
+    workers = some_workers(2, annotations=annotations)
+    assert move_of(an_observation(*workers, cluster=CHANGED)) == move
+
+
+def test_an_old_worker_that_never_ends_does_not_hold_the_new_head_back() -> None:
+    (lost,) = some_workers(1, annotations=all_pods.marks(OLD, "v1"), terminating=True)
+    observed = an_observation(lost, cluster=CHANGED, now=NOW + OVERDUE_AFTER)
+    assert move_of(observed) == "go on"
 
 
 def test_a_head_without_hash_is_left_alone() -> None:

@@ -108,7 +108,8 @@ def test_case_102_the_service_follows_the_applications_name() -> None:
         labels={"app.kubernetes.io/name": "x", "ray.io/cluster": "evil", "ray.io/identifier": "y"}
     )
     service = services.build_head(a_ray_cluster(head=a_head(template=template)), Config())
-    assert service["spec"]["selector"] == {**LABELS, "app.kubernetes.io/name": "x"}
+    selected = {"app.kubernetes.io/name": "x", "ray.io/identifier": "y"}
+    assert service["spec"]["selector"] == {**LABELS, **selected}
     assert service["metadata"]["labels"] == {**LABELS, "app.kubernetes.io/name": "x"}
 
 

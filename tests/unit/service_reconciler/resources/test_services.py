@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from common.api import ray_service
+from common.api.core import Service
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.errors import InvalidSpec
@@ -114,3 +116,33 @@ def test_33_no_serve_port_is_reported() -> None:
     config = head_with({"name": "gcs-server", "containerPort": 6379})
     with pytest.raises(InvalidSpec, match="port named 'serve'"):
         services.serve(service(config=config), "demo-abcde", config=config)
+
+
+@pytest.mark.parametrize(
+    "label", ["app.kubernetes.io/name", "app.kubernetes.io/created-by", "ray.io/identifier"]
+)
+@pytest.mark.parametrize("is_group", [True, False])
+def test_the_head_service_selects_a_head_by_the_labels_that_its_user_gave_it(
+    label: str, is_group: bool
+) -> None:
+    metadata = {} if is_group else {"labels": {label: "mine"}}
+    group = {"labels": {label: "mine"}} if is_group else {}
+    template = {"metadata": metadata, "spec": {"containers": [{"name": "ray-head", "image": "i"}]}}
+    config = a_cluster_config(headGroupSpec={"template": template, **group})
+    assert build_head(config)["spec"]["selector"][label] == "mine"
+
+
+def test_a_service_with_a_stale_label_in_its_selector_is_rewritten() -> None:
+    want = build_head(a_cluster_config())
+    stored = msgspec.json.decode(msgspec.json.encode(want), type=Service)
+    assert services.selects_same(stored, want)
+    selector = stored.spec.selector
+    for held, is_same in (
+        ({**selector, "app.kubernetes.io/name": "other"}, False),
+        ({**selector, "ray.io/identifier": "other"}, False),
+        ({**selector, "mine": "kept"}, True),
+        ({"ray.io/cluster": "demo-abcde", "ray.io/node-type": "head"}, True),
+    ):
+        spec = msgspec.structs.replace(stored.spec, selector=held)
+        have = msgspec.structs.replace(stored, spec=spec)
+        assert services.selects_same(have, want) is is_same

@@ -43,8 +43,21 @@ def of_head(config: Json) -> dict[str, int]:
     }
 
 
-def head_selector(cluster: str, app: str = labels.KUBERAY) -> dict[str, str]:
-    """Return what selects the head pod of a cluster, with the name of its application."""
+USERS_LABELS: Final = (labels.IDENTIFIER, labels.APP_NAME, labels.APP_CREATED_BY)
+"""Labels by which a head is selected, and that its template and group may set to other values."""
+
+
+def head_selector(cluster: str, config: Json) -> dict[str, str]:
+    """Return what selects the head pod of a cluster: the labels that it has, the user's own included."""
+    group = head_group(config)
+    template = pod_json.body(pod_json.body(group, "template"), "metadata")
+    own = pod_json.mapping(template, "labels") | pod_json.mapping(group, "labels")
+    users = {label: own[label] for label in USERS_LABELS if label in own}
+    return head_labels(cluster) | users
+
+
+def head_labels(cluster: str, app: str = labels.KUBERAY) -> dict[str, str]:
+    """Return the labels of the Service of a head, with the name of its application."""
     return {
         labels.CLUSTER: cluster,
         labels.NODE_TYPE: labels.HEAD,

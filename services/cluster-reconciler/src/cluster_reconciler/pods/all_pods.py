@@ -4,8 +4,11 @@ Suspending is atomic: first the condition is written, then all pods go, then the
 (spec raycluster §9.2; acceptance cases 73-79). Pods of ours that come afterwards, from an owner that was late, go too.
 
 For Recreate, the head pod remembers the spec's hash and the version that wrote it: a hash of another version is refreshed,
-never acted upon (spec raycluster §9.3; acceptance cases 80-84). Pods that are already going need no second request.
+never acted upon (spec raycluster §9.3; acceptance cases 80-84). Workers remember both too, for a cluster that has lost its
+head; theirs are not refreshed. Pods that are already going need no second request.
 """
+
+import msgspec
 
 from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
@@ -33,44 +36,61 @@ def suspend(observed: Observed) -> Continue | ClusterPlan:
     is_late = is_suspended and any(each.uid == observed.cluster.metadata.uid for each in owners)
     may_delete = is_suspending or not has_conditions or is_late
     if may_delete and not all(map(is_terminating, observed.pods)):
-        return _delete(observed.cluster, "Pods", "suspension", note="suspending: all pods go")
+        report = events.DELETED_ALL.about(observed.cluster, what="Pods", why="suspension")
+        selector = {labels.CLUSTER: observed.cluster.metadata.name}
+        delete = DeleteCollection(resource=POD, selector=selector, events=report)
+        return ClusterPlan(actions=step(delete), note="suspending: all pods go")
     return Continue()
 
 
 def recreate(observed: Observed) -> Continue | ClusterPlan:
     """Delete all pods when the spec changed and `upgradeStrategy` is Recreate."""
     cluster, version = observed.cluster, observed.config.version
-    strategy = cluster.spec.upgrade_strategy
-    if strategy is None or strategy.type != "Recreate" or not observed.heads:
+    if not is_recreated(cluster) or not observed.pods:
         return Continue()
-    head, wanted = observed.heads[0].metadata, marks(cluster, version)
-    if head.annotations.get(labels.KUBERAY_VERSION) not in {None, "", version}:
+    wanted = marks(cluster, version)
+    head = observed.heads[0].metadata if observed.heads else None
+    if head and head.annotations.get(labels.KUBERAY_VERSION) not in {None, "", version}:
         changed = {"resourceVersion": head.resource_version, "annotations": wanted}
         return Continue(
             actions=step(
                 Patch(resource=POD, name=head.name, patch={"metadata": changed}), is_side=True
             )
         )
-    if head.annotations.get(labels.RECREATE_HASH) in {None, "", wanted[labels.RECREATE_HASH]}:
+    current = {None, "", wanted[labels.RECREATE_HASH]}
+    marked = (
+        pod
+        for pod in observed.present
+        if pod.metadata.annotations.get(labels.KUBERAY_VERSION) in {None, "", version}
+    )
+    if all(pod.metadata.annotations.get(labels.RECREATE_HASH) in current for pod in marked):
         return Continue()
-    if all(map(is_terminating, observed.pods)):
+    if all(map(is_terminating, observed.present)):
         return ClusterPlan(note="the spec changed: waiting for the old pods to go")
     why = "spec change with Recreate upgradeStrategy"
-    return _delete(cluster, "all Pods", why, note="the spec changed: all pods go")
+    report = events.DELETED_ALL.about(cluster, what="all Pods", why=why)
+    own = {labels.CLUSTER: cluster.metadata.name}
+    actions = (  # the head last: its mark is the only one where KubeRay made the workers
+        *step(
+            DeleteCollection(
+                resource=POD,
+                selector={**own, labels.NODE_TYPE: labels.WORKER},
+                events=msgspec.structs.replace(report, success=None),
+            )
+        ),
+        *step(DeleteCollection(resource=POD, selector=own, events=report)),
+    )
+    return ClusterPlan(actions=actions, note="the spec changed: all pods go")
 
 
-def _delete(cluster: RayCluster, what: str, why: str, *, note: str) -> ClusterPlan:
-    report, selector = (
-        events.DELETED_ALL.about(cluster, what=what, why=why),
-        {labels.CLUSTER: cluster.metadata.name},
-    )
-    return ClusterPlan(
-        actions=step(DeleteCollection(resource=POD, selector=selector, events=report)), note=note
-    )
+def is_recreated(cluster: RayCluster) -> bool:
+    """Return whether a changed spec costs the cluster all of its pods."""
+    strategy = cluster.spec.upgrade_strategy
+    return strategy is not None and strategy.type == "Recreate"
 
 
 def marks(cluster: RayCluster, version: str) -> dict[str, str]:
-    """Return the annotations of a head pod with the hash of its spec and the version of the operator."""
+    """Return the annotations of a pod with the hash of its spec and the version of the operator."""
     raw = cluster.raw_spec
     spec: Json = {**raw, "headGroupSpec": _with_params(raw.get("headGroupSpec") or {})}
     if groups := raw.get("workerGroupSpecs"):

@@ -8,6 +8,7 @@ Behaviour: spec raycluster §8.5, §8.6, §12.1-12.3; acceptance cases 67, 102, 
 from cluster_reconciler.config import Config
 from cluster_reconciler.resources import owner
 from common import labels, names, pod_json
+from common.api.core import Pod, Service
 from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import SERVICE
@@ -24,10 +25,8 @@ def head_name(cluster: RayCluster) -> str:
 
 def head_list_labels(cluster: RayCluster) -> dict[str, str]:
     """Return the labels by which the head Service is found again, whatever the template has."""
-    selector = ports.head_selector(cluster.metadata.name)
-    return {
-        label: selector[label] for label in (labels.CLUSTER, labels.NODE_TYPE, labels.IDENTIFIER)
-    }
+    marks = ports.head_labels(cluster.metadata.name)
+    return {label: marks[label] for label in (labels.CLUSTER, labels.NODE_TYPE, labels.IDENTIFIER)}
 
 
 def build_head(cluster: RayCluster, config: Config) -> Body:
@@ -37,14 +36,13 @@ def build_head(cluster: RayCluster, config: Config) -> Body:
         cluster.spec.head_group_spec.template,
     )
     of_pod = pod_json.mapping(pod_json.body(template, "metadata"), "labels")
-    selector = ports.head_selector(
-        cluster.metadata.name, of_pod.get(labels.APP_NAME, labels.KUBERAY)
-    )
+    selector = ports.head_selector(cluster.metadata.name, cluster.raw_spec)
+    own = ports.head_labels(cluster.metadata.name, of_pod.get(labels.APP_NAME, labels.KUBERAY))
     spec = ports.head_spec(
         cluster.raw_spec, selector, has_cluster_ip=config.head_service_has_cluster_ip
     )
     metadata = pod_json.body(given, "metadata")
-    marks = pod_json.mapping(metadata, "labels") | selector
+    marks = pod_json.mapping(metadata, "labels") | own
     annotations = pod_json.mapping(metadata, "annotations") | (
         cluster.spec.head_service_annotations or {}
     )
@@ -52,6 +50,28 @@ def build_head(cluster: RayCluster, config: Config) -> Body:
         cluster, SERVICE, name=head_name(cluster), labels=marks, annotations=annotations, spec=spec
     )
     return {**given, **built, "metadata": {**metadata, **built["metadata"]}}
+
+
+def corrected_selector(
+    cluster: RayCluster, have: Service, head: Pod | None
+) -> dict[str, str | None]:
+    """Return what of a head Service's selector misses the head pod, None for what has to go.
+
+    A label that the user may set goes: the head to come may have another value than `head`, which
+    is the pod that there is. The labels that nobody else sets are enough.
+    """
+    held, wanted = have.spec.selector, ports.head_selector(cluster.metadata.name, cluster.raw_spec)
+    of_pod = wanted if head is None else head.metadata.labels
+    stale = {
+        label: None
+        for label in ports.USERS_LABELS
+        if label in held and held[label] != of_pod.get(label)
+    }
+    fixed = (labels.CLUSTER, labels.NODE_TYPE)
+    wrong = {
+        label: wanted[label] for label in fixed if held.get(label, wanted[label]) != wanted[label]
+    }
+    return {**stale, **wrong}
 
 
 def build_headless(cluster: RayCluster) -> Body:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from cluster_reconciler.observed import Observed
+from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.reasons import ConditionReason, ConditionType, Failure, State
 from common import conditions
 from common.api.core import Pod
@@ -61,7 +61,8 @@ def compute(observed: Observed, outcome: Outcome) -> RayClusterStatus:
     most = sum(
         traits.limits(group)[1] * traits.hosts(group) for group in traits.active_groups(cluster)
     )
-    is_ready = outcome.is_clean and len(observed.pods) == desired + 1 and all_running(observed.pods)
+    pods = observed.present
+    is_ready = outcome.is_clean and len(pods) == desired + 1 and all_running(pods)
     state = State.READY.value if is_ready else old.state
     if cluster.intent.suspend and not observed.pods:
         state = State.SUSPENDED.value
@@ -115,10 +116,11 @@ def _transitions(observed: Observed, state: str) -> dict[str, datetime] | None:
 
 
 def _counts(observed: Observed) -> dict[str, int]:
-    """Return the counters of workers that need nothing of the spec."""
+    """Return the counters that need nothing of the spec; a pod that is being deleted is no capacity."""
+    workers = [pod for pod in observed.workers if not is_terminating(pod)]
     return {
-        "ready_worker_replicas": sum(pod.is_running_and_ready for pod in observed.workers),
-        "available_worker_replicas": sum(pod.status.phase == "Running" for pod in observed.workers),
+        "ready_worker_replicas": sum(pod.is_running_and_ready for pod in workers),
+        "available_worker_replicas": sum(pod.status.phase == "Running" for pod in workers),
     }
 
 
@@ -180,7 +182,7 @@ def head_ready(observed: Observed) -> ConditionUpdate:
 def provisioned(observed: Observed) -> ConditionUpdate:
     """Report whether there is a head and all pods run, as long as they never did and the cluster is not suspended."""
     text, kind = "All Ray Pods are ready for the first time", ConditionType.PROVISIONED
-    if observed.heads and all_running(observed.pods):
+    if observed.heads and all_running(observed.present):
         return ConditionUpdate(kind, "True", ConditionReason.ALL_PODS_READY, text)
     text = "RayCluster Pods are being provisioned for first time"
     return ConditionUpdate(kind, "False", ConditionReason.PODS_PROVISIONING, text)

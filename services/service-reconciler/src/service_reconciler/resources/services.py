@@ -17,7 +17,8 @@ from common.ray import owner, ports
 def head(service: RayService, cluster: str, *, config: Json, has_cluster_ip: bool) -> Body:
     """Return the Service that selects a cluster's head; `config` is that cluster's spec."""
     template, name = pod_json.body(ports.head_group(config), "headService"), service.metadata.name
-    spec = ports.head_spec(config, ports.head_selector(cluster), has_cluster_ip=has_cluster_ip)
+    selector = ports.head_selector(cluster, config)
+    spec = ports.head_spec(config, selector, has_cluster_ip=has_cluster_ip)
     own = {labels.NODE_TYPE: labels.HEAD, labels.IDENTIFIER: names.checked_label(f"{name}-head")}
     return _service(service, names.head_service(name), template, {**owner.marks(name), **own}, spec)
 
@@ -69,9 +70,17 @@ def selected(have: Service | None) -> str:
 
 
 def selects_same(have: Service, want: Body) -> bool:
-    """Return whether a Service may stay: only other clusters are a reason to rewrite it, whatever else users changed."""
+    """Return whether a Service may stay, whatever else users changed.
+
+    It is rewritten for another cluster, and where labels of a head have values that its pod lacks.
+    """
     held, wanted = have.spec.selector, want["spec"]["selector"]
-    return all(held.get(key, "") == wanted.get(key, "") for key in (labels.CLUSTER, labels.SERVES))
+    is_same = all(
+        held.get(key, "") == wanted.get(key, "") for key in (labels.CLUSTER, labels.SERVES)
+    )
+    return is_same and all(
+        held.get(key) in {None, wanted[key]} for key in ports.USERS_LABELS if key in wanted
+    )
 
 
 def _service(

@@ -263,7 +263,7 @@ async def test_old_workers_go_although_the_deletion_of_all_pods_stopped_after_th
 async def test_workers_of_kuberay_go_before_the_head_that_alone_knows_their_spec() -> None:
     harness = await a_running_harness(a_ray_cluster(**RECREATE))
     for pod in harness.pods("worker"):
-        meta = {**pod["metadata"], "annotations": {}}
+        meta: Body = {**pod["metadata"], "annotations": {}}
         harness.kube.put(POD, {**pod, "metadata": meta})
     head = harness.names("head")
     harness.kube.faults.append(
@@ -321,7 +321,7 @@ async def test_a_stale_selector_is_repaired_if_the_service_is_ours(is_ours: bool
     harness = await a_running_harness()
     service = harness.kube.objects["Service", "ns", "c-head-svc"]
     selector = service["spec"]["selector"] | {"app.kubernetes.io/name": "other", "mine": "kept"}
-    owners = {} if is_ours else {"ownerReferences": []}
+    owners: Body = {} if is_ours else {"ownerReferences": []}
     metadata = service["metadata"] | owners
     spec = service["spec"] | {"selector": selector}
     harness.kube.put(SERVICE, service | {"metadata": metadata, "spec": spec})

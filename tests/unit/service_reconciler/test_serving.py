@@ -7,6 +7,7 @@ from common.api.core import Container, ContainerPort, Pod, PodSpec
 from common.api.meta import ObjectMeta
 from common.ray import ports, serve_api
 from service_reconciler import serving
+from support.builders.ray_cluster import a_ray_cluster
 
 
 @pytest.mark.parametrize(
@@ -30,10 +31,20 @@ def test_the_label(current: str, answers: tuple[bool, ...], excluded: bool, expe
 
 def test_the_port_is_the_containers_or_rays() -> None:
     named = Container(name="ray", ports=[ContainerPort(name="serve", container_port=9000)])
-    assert (
-        serve_api.address(
-            Pod(metadata=ObjectMeta(), spec=PodSpec(containers=[named])), "serve", ports.SERVE
-        ).port
-        == 9000
-    )
-    assert serve_api.address(Pod(metadata=ObjectMeta()), "serve", ports.SERVE).port == 8000
+    pod = Pod(metadata=ObjectMeta(), spec=PodSpec(containers=[named]))
+    assert serve_api.address(None, pod, "serve", ports.SERVE).port == 9000
+    assert serve_api.address(None, Pod(metadata=ObjectMeta()), "serve", ports.SERVE).port == 8000
+
+
+@pytest.mark.parametrize(
+    ("node_type", "group", "ray"),
+    [("head", "headgroup", "ray-head"), ("worker", "g", "ray-worker")],
+)
+def test_the_port_is_ray_containers_also_behind_the_proxy_of_a_mesh(
+    node_type: str, group: str, ray: str
+) -> None:
+    marks = {labels.NODE_TYPE: node_type, labels.GROUP: group}
+    mesh = Container(name="proxy", ports=[ContainerPort(name="serve", container_port=1)])
+    own = Container(name=ray, ports=[ContainerPort(name="serve", container_port=9000)])
+    pod = Pod(metadata=ObjectMeta(labels=marks), spec=PodSpec(containers=[mesh, own]))
+    assert serve_api.address(a_ray_cluster(), pod, "serve", ports.SERVE).port == 9000

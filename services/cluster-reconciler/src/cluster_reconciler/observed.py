@@ -198,7 +198,7 @@ def _addresses(pods: tuple[Pod, ...]) -> list[str]:
     return sorted(pod.status.pod_ip for pod in lives if pod.status.pod_ip)
 
 
-def irrecoverable(pod: Pod) -> str:
+def irrecoverable(pod: Pod, cluster: RayCluster) -> str:
     """Return why a pod cannot recover; empty when it may, or is being deleted already (spec raycluster §9.5; acceptance cases 44, 45, 60, 61).
 
     Only a phase that ends a pod, or a Ray container that has ended and may not restart, counts: crash loops, image pull errors,
@@ -216,7 +216,11 @@ def irrecoverable(pod: Pod) -> str:
             f"The {kind} Pod {name} status is {phase} which is a terminal state. KubeRay will "
             "delete the Pod and create new Pods in the next reconciliation if necessary."
         )
-    if phase == "Running" and pod.spec.restart_policy == "Never" and (ended := _terminated(pod)):
+    if (
+        phase == "Running"
+        and pod.spec.restart_policy == "Never"
+        and (ended := _terminated(pod, cluster))
+    ):
         return (
             f"The Pod status of the {kind} Pod {name} is {phase}, and the Ray container "
             f"terminated status is {ended}. The container is unable to restart due to its restart policy "
@@ -225,17 +229,20 @@ def irrecoverable(pod: Pod) -> str:
     return ""
 
 
-def described(pod: Pod) -> str:
+def described(pod: Pod, cluster: RayCluster) -> str:
     """Describe a pod as the Events about its end do."""
     return (
         f"Pod status: {pod.status.phase}; Pod restart policy: {pod.spec.restart_policy}; "
-        f"Ray container terminated status: {_terminated(pod) or 'nil'}"
+        f"Ray container terminated status: {_terminated(pod, cluster) or 'nil'}"
     )
 
 
-def _terminated(pod: Pod) -> str:
-    """Describe the end of the Ray container, which is found by the name of the first container; empty when it has not ended."""
-    name = pod.spec.containers[0].name if pod.spec.containers else ""
+def _terminated(pod: Pod, cluster: RayCluster) -> str:
+    """Describe the end of the Ray container; empty when it has not ended."""
+    if all(each.state.terminated is None for each in pod.status.container_statuses):
+        return ""
+    container = traits.ray_container(cluster, pod)
+    name = "" if container is None else container.name
     ended = next(
         (each.state.terminated for each in pod.status.container_statuses if each.name == name), None
     )

@@ -143,9 +143,9 @@ def _head(observed: Observed) -> Continue | ClusterPlan:
         found = " ".join(pod.metadata.name for pod in heads)
         fault = f"{len(heads)} head pods found [{found}]. Please delete extra head pods"
         return ClusterPlan(fault=fault, note=f"head: {fault}")
-    if heads and (reason := irrecoverable(heads[0])):
+    if heads and (reason := irrecoverable(heads[0], cluster)):
         meta = heads[0].metadata
-        report = events.DELETED_HEAD.about(cluster, meta.name, state=described(heads[0]))
+        report = events.DELETED_HEAD.about(cluster, meta.name, state=described(heads[0], cluster))
         delete = Delete(resource=POD, name=meta.name, uid=meta.uid, events=report)
         return ClusterPlan(actions=step(delete), unfinished=reason, note=f"head: {reason}")
     if heads:

@@ -188,7 +188,7 @@ class Observer:
         if measured := [each for each in decisive if isinstance(each, Gate)]:
             nodes = (
                 {
-                    each.metadata.uid: address(each, "metrics", ports.METRICS)
+                    each.metadata.uid: address(view.cluster, each, "metrics", ports.METRICS)
                     for each in view.proxies
                 }
                 for view in (active, pending)
@@ -227,7 +227,7 @@ class Observer:
             return None
         if (candidate := candidate_of(pending)) is None:
             return None
-        proxies = [address(each, "serve", ports.SERVE) for each in pending.proxies]
+        proxies = [address(pending.cluster, each, "serve", ports.SERVE) for each in pending.proxies]
         return await self._sources.warm_ups.of(candidate, proxies, policy.warm_up)
 
     async def _service(self, key: Key) -> RayService | None:

@@ -8,12 +8,14 @@ import pytest
 
 from common import errors
 from common.api import ray_service
-from common.api.core import Pod
+from common.api.core import Container, Pod, PodSpec
+from common.api.meta import ObjectMeta
 from common.api.ray_service import RayService
 from raybus_cli.logs import selection
 from raybus_cli.logs.selection import Choice, Extent
 from raybus_cli.reading import kinds
 from raybus_cli.reading.kinds import Target
+from support.builders.ray_cluster import a_ray_cluster
 from support.builders.snapshots import BLUE, GREEN, READY, a_pod, a_service, a_side
 
 DEMO = Target(kinds.SERVICE, "demo")
@@ -240,3 +242,13 @@ def test_an_unknown_container_is_refused_with_those_there_are() -> None:
         match="no container is named 'x'; containers: ray, wait-gcs-ready, autoscaler",
     ):
         selection.logs("default", _pods(), Choice(container="x"), Extent())
+
+
+def test_the_log_is_rays_also_behind_the_proxy_of_a_mesh() -> None:
+    marks = {"ray.io/cluster": "c", "ray.io/node-type": "worker", "ray.io/group": "g"}
+    containers = [Container(name="istio-proxy"), Container(name="ray-worker")]
+    pod = Pod(metadata=ObjectMeta(name="w", labels=marks), spec=PodSpec(containers=containers))
+    (log,) = selection.logs("ns", [pod], Choice(), Extent(), a_ray_cluster())
+    assert log.query == {"container": "ray-worker"}
+    (log,) = selection.logs("ns", [pod], Choice(container="istio-proxy"), Extent(), a_ray_cluster())
+    assert log.query == {"container": "istio-proxy"}

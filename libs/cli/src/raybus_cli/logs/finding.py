@@ -77,7 +77,11 @@ async def find(
             return await _of_serve(kube, namespace, cluster, choice, extent)
     body = await kube.list(POD, namespace, label_selector=label_selector({labels.CLUSTER: name}))
     pods = selection.pods(msgspec.json.decode(body, type=Items[Pod]).items, choice, name, target)
-    return Found(selection.logs(namespace, pods, choice, extent))
+    of = None
+    if choice.container is None and any(len(pod.spec.containers) > 1 for pod in pods):
+        with contextlib.suppress(errors.RaybusError):  # without the right to read it
+            of = await reader.cluster(kube, namespace, name)
+    return Found(selection.logs(namespace, pods, choice, extent, of))
 
 
 async def _cluster_of(

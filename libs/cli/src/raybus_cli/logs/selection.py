@@ -9,8 +9,10 @@ import msgspec
 
 from common import durations, errors, labels, untrusted
 from common.api.core import Pod
+from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.resources import POD, RAY_SERVICE
+from common.ray import cluster_traits as traits
 from raybus_cli.reading.kinds import Target
 
 LONGEST: Final = 2**20
@@ -258,8 +260,17 @@ def _remedy(target: Target) -> str:
     )
 
 
-def logs(namespace: str, chosen: Sequence[Pod], choice: Choice, extent: Extent) -> list[Log]:
-    """Return the log of one container of each pod: the wanted one, else the Ray container."""
+def logs(
+    namespace: str,
+    chosen: Sequence[Pod],
+    choice: Choice,
+    extent: Extent,
+    of: RayCluster | None = None,
+) -> list[Log]:
+    """Return the log of one container of each pod: the wanted one, else the Ray container.
+
+    `of` is the RayCluster of the pods; without it the Ray container counts as the first one.
+    """
     query = {
         "follow": "true" if extent.follow else "",
         "sinceSeconds": ""
@@ -270,7 +281,7 @@ def logs(namespace: str, chosen: Sequence[Pod], choice: Choice, extent: Extent) 
     }
     found: list[Log] = []
     for pod in chosen:
-        name, container = pod.metadata.name, _container(pod, choice)
+        name, container = pod.metadata.name, _container(pod, choice, of)
         if container is None:
             continue
         asked = {"container": container, **{key: value for key, value in query.items() if value}}
@@ -299,15 +310,16 @@ def _bound(count: int, what: str, options: str) -> None:
         )
 
 
-def _container(pod: Pod, choice: Choice) -> str | None:
+def _container(pod: Pod, choice: Choice, of: RayCluster | None) -> str | None:
     there = _containers(pod)
     if choice.container is None:
-        return there[0] if there else None
+        found = traits.ray_container(of, pod)
+        return None if found is None else found.name
     return choice.container if choice.container in there else None
 
 
 def _containers(pod: Pod) -> list[str]:
-    """Return the containers of a pod, the Ray container first; init containers once they have a status."""
+    """Return the containers of a pod; init containers once they have a status."""
     return [
         *(each.name for each in pod.spec.containers),
         *(each.name for each in pod.status.init_container_statuses),

@@ -5,6 +5,7 @@ The request metrics of pods are read through the API server's proxy, with the ri
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final, cast
 from urllib.parse import urlsplit
 
@@ -16,8 +17,9 @@ from common.api.core import Pod
 from common.api.kubernetes_syntax import dns_1123_subdomain_problems
 from common.api.meta import Items
 from common.api.opaque import Json
+from common.api.ray_cluster import RayCluster
 from common.kube.client import KubeClient
-from common.kube.resources import POD, UPGRADE_POLICY, label_selector
+from common.kube.resources import POD, RAY_CLUSTER, UPGRADE_POLICY, label_selector
 from common.ray import dashboard, ports, request_metrics, serve_writer
 from common.ray.request_metrics import Sample
 from common.ray.serve_api import address
@@ -175,12 +177,17 @@ async def measure(kube: KubeClient, namespace: str, cluster: str) -> Measured:
     pods = sorted(
         msgspec.json.decode(body, type=Items[Pod]).items, key=lambda each: each.metadata.name
     )
+    of: RayCluster | None = None
+    if any(len(pod.spec.containers) > 1 for pod in pods):
+        with suppress(errors.RaybusError):  # without the right to read it
+            answer = await kube.get(RAY_CLUSTER, namespace, cluster)
+            of = msgspec.json.decode(answer, type=RayCluster)
     gate, found, unread = asyncio.Semaphore(AT_ONCE), list[Sample](), list[Unread]()
 
     async def ask(pod: Pod) -> None:
         async with gate:
             try:
-                found.append(await _sample(kube, pod))
+                found.append(await _sample(kube, of, pod))
             except errors.RaybusError as problem:
                 unread.append(Unread(pod=pod.metadata.name, problem=str(problem)))
 
@@ -194,8 +201,8 @@ async def measure(kube: KubeClient, namespace: str, cluster: str) -> Measured:
     return Measured(cluster=cluster, sample=request_metrics.total(found), unread=tuple(unread))
 
 
-async def _sample(kube: KubeClient, pod: Pod) -> Sample:
-    port = address(pod, "metrics", ports.METRICS).port
+async def _sample(kube: KubeClient, of: RayCluster | None, pod: Pod) -> Sample:
+    port = address(of, pod, "metrics", ports.METRICS).port
     path = POD.proxy(pod.metadata.namespace, pod.metadata.name, port, dashboard.METRICS)
     try:
         async with asyncio.timeout(SECONDS):

@@ -19,7 +19,7 @@ class ContainerPort(ApiStruct, frozen=True, kw_only=True):
 
 
 class Container(ApiStruct, frozen=True, kw_only=True):
-    """A container of a pod; index 0 is the Ray container."""
+    """A container of a pod; `cluster_traits.ray_container` finds Ray's."""
 
     name: str
     image: str = ""

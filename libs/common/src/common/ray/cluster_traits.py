@@ -8,9 +8,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+import msgspec
 import re2
 
 from common import feature_gates, labels, names, pod_json
+from common.api.core import Container, Pod
 from common.api.ray_cluster import GcsEmbeddedStorage, HeadGroupSpec, RayCluster, WorkerGroupSpec
 from common.ray import ports
 
@@ -59,6 +61,36 @@ def named_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
     for group in worker_groups(cluster):
         found.setdefault(group.group_name, group)
     return [*found.values()]
+
+
+def ray_container(cluster: RayCluster | None, pod: Pod) -> Container | None:
+    """Return Ray's container of a pod: the one with the name that the template of its group gives.
+
+    It is the first one of the template, but not always of the pod: a service mesh may put its proxy
+    first. Without the cluster or such a container, as after a rename in the template, the first of
+    the pod is returned.
+    """
+    name = ray_container_name(cluster, pod)
+    containers = pod.spec.containers
+    named = (each for each in containers if each.name == name)
+    return next(named, containers[0] if containers else None)
+
+
+def ray_container_name(cluster: RayCluster | None, pod: Pod) -> str:
+    """Return the name of Ray's container in the template of a pod's group; empty when unknown."""
+    if cluster is None:
+        return ""
+    try:
+        spec = cluster.spec
+    except msgspec.ValidationError:
+        return ""
+    name = pod.metadata.labels.get(labels.GROUP, "")
+    group: RayGroup | None = next(
+        (each for each in named_groups(cluster) if each.group_name == name), None
+    )
+    if pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD:
+        group = spec.head_group_spec
+    return "" if group is None else pod_json.text(pod_json.ray_container(group.template), "name")
 
 
 def active_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:

@@ -14,12 +14,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from common import errors
+from common import errors, labels
 from common.api.core import Pod, Service
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
+from common.ray import cluster_traits as traits
 from common.ray import (
     dashboard,
     dashboard_token,
@@ -109,9 +110,10 @@ class Checks(msgspec.Struct):
     """Whether the last check took its time."""
 
 
-def address(pod: Pod, port: str, default: int) -> Target:
-    """Return where a pod is asked: at the port of a name that its Ray container declares."""
-    declared = (each for container in pod.spec.containers[:1] for each in container.ports)
+def address(cluster: RayCluster | None, pod: Pod, port: str, default: int) -> Target:
+    """Return where a pod of a cluster is asked: at the named port that its Ray container declares."""
+    container = traits.ray_container(cluster, pod)
+    declared = container.ports if container is not None else []
     number = next((each.container_port for each in declared if each.name == port), default)
     return Target(
         namespace=pod.metadata.namespace, name=pod.metadata.name, ip=pod.status.pod_ip, port=number
@@ -226,7 +228,7 @@ class ServeApi:
             return checks.answers
         answer = False
         if pod.status.pod_ip and pod.status.phase == "Running":
-            proxy = address(pod, "serve", ports.SERVE)
+            proxy = address(self._cluster_of(pod), pod, "serve", ports.SERVE)
             with suppress(errors.RaybusError):
                 async with self._slot(slow=checks.is_slow):
                     await self._dashboard.request(
@@ -240,7 +242,7 @@ class ServeApi:
 
     async def ongoing_requests(self, pod: Pod) -> Ongoing | None:
         """Return what a pod reports of the requests in flight; None when it does not, or enough slow hosts are asked already."""
-        node = address(pod, "metrics", ports.METRICS)
+        node = address(self._cluster_of(pod), pod, "metrics", ports.METRICS)
         return await self.metrics(node, pod.metadata.uid, ongoing.count)
 
     async def metrics(self, node: Target, uid: str, read: Callable[[bytes], T | None]) -> T | None:
@@ -330,6 +332,10 @@ class ServeApi:
             self._tokens.forget(uid)
             for remembered in (self._clusters, self._pods, self._slow_metrics):
                 remembered.pop(uid, None)
+
+    def _cluster_of(self, pod: Pod) -> RayCluster | None:
+        name = pod.metadata.labels.get(labels.CLUSTER, "")
+        return self._cache.get(RayCluster, pod.metadata.namespace, name)
 
     def _is_full(self, *, slow: bool) -> bool:
         """Return whether a host that was slow the last time would have to wait for its turn."""

@@ -80,9 +80,9 @@ def _single(
 ) -> GroupDecision:
     """Return what is done about replicas of one pod. Those that cannot recover are replaced once they are gone."""
     cluster, to_delete = observed.cluster, set(group.scale_strategy.workers_to_delete or ())
-    if not is_waiting and (unhealthy := [pod for pod in pods if irrecoverable(pod)]):
+    if not is_waiting and (unhealthy := [pod for pod in pods if irrecoverable(pod, cluster)]):
         reason = f"delete {len(unhealthy)} unhealthy worker Pods"
-        states = ((pod, f"; {described(pod)}") for pod in unhealthy[:room])
+        states = ((pod, f"; {described(pod, cluster)}") for pod in unhealthy[:room])
         dropped = (
             _delete(cluster, pod, what="worker Pod", more=text, failed_more=text)
             for pod, text in states
@@ -134,7 +134,7 @@ def _whole(
                 pod,
                 what="worker Pod",
                 more=f"{of}: {why}",
-                failed_more=f"{of}; {described(pod)}",
+                failed_more=f"{of}; {described(pod, observed.cluster)}",
             )
             for pod, why in gone
         )
@@ -149,7 +149,8 @@ def _whole(
             deletions = drop({incomplete: "cleanup of incomplete multi-host group"})
             return GroupDecision(note=reason, deletions=deletions, unfinished=reason)
         reasons = {
-            name: [*filter(None, map(irrecoverable, some))] for name, some in members.items()
+            name: [reason for pod in some if (reason := irrecoverable(pod, observed.cluster))]
+            for name, some in members.items()
         }
         unhealthy = {name: found[0] for name, found in reasons.items() if found}
         to_delete = set(group.scale_strategy.workers_to_delete or ())

@@ -82,6 +82,11 @@ def test_a_file_with_nothing_in_it_changes_nothing(tmp_path: Path) -> None:
             "defaultContainerEnvs[0].name",
             id="no name",
         ),
+        pytest.param(
+            HEADER + "headSidecarContainers: [{name: s, resources: {limits: {cpu: many}}}]\n",
+            "headSidecarContainers[0].resources.limits[cpu]",
+            id="no amount",
+        ),
         pytest.param("{", "failed to decode config file", id="no YAML"),
         pytest.param(
             HEADER + "batchScheduler: foo\n",

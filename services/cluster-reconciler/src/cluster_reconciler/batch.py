@@ -4,6 +4,7 @@ Kubernetes' own workload-aware scheduling has a Workload and a PodGroup, neither
 and a creation; no pod is made until both exist. A cluster that is no gang, or has an autoscaler, has neither, and remaining ones are deleted (§17.5).
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -13,18 +14,20 @@ from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
 from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Child, Observed, Place
-from cluster_reconciler.resources import owner
+from cluster_reconciler.resources import head_pod, owner, worker_pod
+from cluster_reconciler.resources.node import ReplicaIndex
 from cluster_reconciler.status import compute
 from common import feature_gates, labels, pod_json, quantity
 from common.api import go_json, ray_cluster
 from common.api.go_types import POD_SPEC
 from common.api.opaque import Body, Json
-from common.api.ray_cluster import RayCluster
+from common.api.ray_cluster import RayCluster, WorkerGroupSpec
 from common.feature_gates import Gate
 from common.kube.resources import Resource
 from common.ray import cluster_traits as traits
 from common.ray import desired_resources
 from common.runtime.actions import Action, Delete, IfExists, Refuse, Replace
+from common.runtime.cache import Remembered
 
 GANG: Final = "ray.io/gang-scheduling-enabled"
 """A label of the RayCluster: all its pods are placed together, or none."""
@@ -59,7 +62,7 @@ class BatchScheduler(msgspec.Struct, frozen=True):
     copied: tuple[tuple[str, str], ...] = ()
     """Labels of the cluster that its pods get, and what they are called there."""
 
-    def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:  # noqa: ARG002  (for others)
+    def looked_up(self, cluster: RayCluster, config: Config) -> tuple[Child, ...]:  # noqa: ARG002  (for others)
         """Return the scheduler's own objects, which are looked up at the API server."""
         return ()
 
@@ -69,10 +72,10 @@ class BatchScheduler(msgspec.Struct, frozen=True):
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
         """Announce the cluster to the scheduler; a plan has the reason why no pods may be made yet, and the key is requeued soon."""
-        own = (child.resource for child in self.looked_up(observed.cluster))
+        own = (child.resource for child in self.looked_up(observed.cluster, observed.config))
         return Continue(actions=step(*observed.creations(*own)))
 
-    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
+    def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
         """Put the scheduler's marks on a pod to be; `group` is `headgroup` or a worker group."""
         for label, into in self.copied:
             if value := cluster.metadata.labels.get(label):
@@ -90,34 +93,74 @@ class YuniKorn(BatchScheduler, frozen=True):
         ("yunikorn.apache.org/queue", "queue"),
     )
 
-    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
+    def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:
         """Describe a gang's groups, too."""
-        super().mark(cluster, group, pod)
+        super().mark(cluster, config, group, pod)
         if GANG in cluster.metadata.labels:
-            known = cluster.metadata.annotations.get(TASK_GROUPS) or _task_groups(cluster)
+            known = cluster.metadata.annotations.get(TASK_GROUPS) or _task_groups(cluster, config)
             marks = {"yunikorn.apache.org/task-group-name": group, TASK_GROUPS: known}
             pod_json.ensure_body(pod["metadata"], "annotations").update(marks)
 
 
-def _task_groups(cluster: RayCluster) -> str:
+def _task_groups(cluster: RayCluster, config: Config) -> str:
     """Describe the gang: the head, then every worker group with the pods that it must have at least."""
     members = [(labels.HEAD_GROUP, cluster.spec.head_group_spec.template, 1)] + [
         (group.group_name, group.template, (group.min_replicas or 0) * traits.hosts(group))
         for group in traits.worker_groups(cluster)
     ]
-    described: list[Body] = []
-    for name, template, least in members:
+    described, room = list[Body](), _room_of_pods(cluster, config)
+    for (name, template, least), amounts in zip(members, room, strict=True):
         placing = pod_json.shared(
             pod_json.spec(template), "nodeSelector", "affinity", "tolerations"
         )
         placed: Json = msgspec.json.decode(go_json.encode(POD_SPEC, placing))
-        found: Body = {"minResource": desired_resources.of_template(template)}
+        found: Body = {"minResource": desired_resources.as_text(amounts)}
         found |= {field: placed[field] for field in ("nodeSelector", "affinity") if field in placed}
         found["name"] = name
         if "tolerations" in placed:
             found["tolerations"] = placed["tolerations"]
         described.append({**found, "minMember": least})
     return go_json.escaped(msgspec.json.encode(described).decode())
+
+
+_ROOM: Final = Remembered[str, tuple[tuple[object, ...], tuple[desired_resources.Amounts, ...]]](
+    most=256
+)
+"""What was computed last for a cluster, by its uid, with all that it depends on."""
+
+
+def _room_of_pods(cluster: RayCluster, config: Config) -> tuple[desired_resources.Amounts, ...]:
+    """Return what a scheduler reserves for the head, and for a worker of each group in the spec's order.
+
+    It counts the pods as they are built, with all containers that the template does not have.
+    """
+    meta = cluster.metadata
+    basis = (bytes(cluster.spec_json), meta.labels, meta.annotations, config)
+    known = _ROOM.get(meta.uid)
+    if known is None or known[0] != basis:
+        place = ReplicaIndex(0)
+        pods = (
+            head_pod.build(cluster, config, name=""),
+            *(
+                worker_pod.build(cluster, group, config, name="", replica=place)
+                for group in traits.worker_groups(cluster)
+            ),
+        )
+        known = _ROOM[meta.uid] = basis, tuple(map(desired_resources.of_pod, pods))
+    return known[1]
+
+
+def _room(
+    cluster: RayCluster, config: Config, replicas: Callable[[WorkerGroupSpec], int]
+) -> dict[str, str]:
+    """Return what the head and so many replicas of each group need together."""
+    head, *of_groups = _room_of_pods(cluster, config)
+    total = dict(head)
+    for group, amounts in zip(traits.worker_groups(cluster), of_groups, strict=True):
+        if not group.suspend:
+            pods = traits.hosts(group) * replicas(group)
+            desired_resources.add(total, amounts, times=pods)
+    return desired_resources.as_text(total)
 
 
 class SchedulerPlugins(BatchScheduler, frozen=True):
@@ -129,22 +172,22 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
         """Return where the PodGroup is."""
         return ((PLUGINS_POD_GROUP, cluster.metadata.name),)
 
-    def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
+    def looked_up(self, cluster: RayCluster, config: Config) -> tuple[Child, ...]:
         """Return the PodGroup, which the cluster owns without controlling it."""
         if GANG not in cluster.metadata.labels:
             return ()
         own = cluster.metadata.name
         body = owner.child(
-            cluster, PLUGINS_POD_GROUP, name=own, labels={}, spec=_all_at_once(cluster)
+            cluster, PLUGINS_POD_GROUP, name=own, labels={}, spec=_all_at_once(cluster, config)
         )
         for reference in body["metadata"]["ownerReferences"]:
             del reference["controller"], reference["blockOwnerDeletion"]
         report = events.POD_GROUP_FAILED.failing(cluster, problem="failed to create PodGroup")
         return (Child(resource=PLUGINS_POD_GROUP, body=body, events=report),)
 
-    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
+    def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:
         """Name the PodGroup of a gang, too."""
-        super().mark(cluster, group, pod)
+        super().mark(cluster, config, group, pod)
         if GANG in cluster.metadata.labels:
             pod_json.ensure_body(pod["metadata"], "labels")["scheduling.x-k8s.io/pod-group"] = (
                 cluster.metadata.name
@@ -168,11 +211,15 @@ class Volcano(BatchScheduler, frozen=True):
         is_jobs = traits.creator_kind(cluster) == "RayJob"
         return () if is_jobs else ((VOLCANO_POD_GROUP, volcano_name(cluster)),)
 
-    def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
+    def looked_up(self, cluster: RayCluster, config: Config) -> tuple[Child, ...]:
         """Return the PodGroup; `submit` refuses a tier that is no number before it is made."""
         if traits.creator_kind(cluster) == "RayJob":
             return ()
-        own, name, wanted = cluster.metadata.labels, volcano_name(cluster), _numbers(cluster)
+        own, name, wanted = (
+            cluster.metadata.labels,
+            volcano_name(cluster),
+            _numbers(cluster, config),
+        )
         tier = own.get(TOPOLOGY_TIER, "")
         highest = {"highestTierAllowed": int(tier)} if _INTEGER.fullmatch(tier) else {}
         topology = {"mode": own[TOPOLOGY_MODE], **highest} if own.get(TOPOLOGY_MODE) else None
@@ -204,7 +251,8 @@ class Volcano(BatchScheduler, frozen=True):
             return Continue(actions=step(Refuse(event=event)))
         if (have := observed.found.get(VOLCANO_POD_GROUP)) is None:
             return super().submit(observed)
-        numbers, spec = _numbers(cluster), pod_json.body(have, "spec")
+        config = observed.config
+        numbers, spec = _numbers(cluster, config), pod_json.body(have, "spec")
         current, room = pod_json.mapping(spec, "minResources"), numbers["minResources"]
         has_room = current.keys() == room.keys() and all(
             quantity.parse(current[key]).compare(quantity.parse(value)) == 0
@@ -212,14 +260,14 @@ class Volcano(BatchScheduler, frozen=True):
         )
         if has_room and spec.get("minMember") == numbers["minMember"]:
             return Continue()
-        changed, (child,) = {**have, "spec": {**spec, **numbers}}, self.looked_up(cluster)
+        changed, (child,) = {**have, "spec": {**spec, **numbers}}, self.looked_up(cluster, config)
         return Continue(
             actions=step(Replace(resource=VOLCANO_POD_GROUP, body=changed, events=child.events))
         )
 
-    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:
+    def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:
         """Name PodGroup and group, too."""
-        super().mark(cluster, group, pod)
+        super().mark(cluster, config, group, pod)
         marks = {
             "scheduling.k8s.io/group-name": volcano_name(cluster),
             "volcano.sh/task-spec": group,
@@ -235,19 +283,19 @@ def volcano_name(cluster: RayCluster) -> str:
     return f"ray-{of}-pg"
 
 
-def _all_at_once(cluster: RayCluster) -> Body:
+def _all_at_once(cluster: RayCluster, config: Config) -> Body:
     """Return how many pods a cluster has, and how much room they need."""
     return {
         "minMember": compute.desired_workers(cluster) + 1,
-        "minResources": desired_resources.totals(cluster),
+        "minResources": _room(cluster, config, lambda group: group.replicas or 0),
     }
 
 
-def _numbers(cluster: RayCluster) -> Body:
+def _numbers(cluster: RayCluster, config: Config) -> Body:
     """Return how many pods and how much room a start needs: all of it, or the least when the autoscaler adds the rest."""
     if not traits.is_autoscaling(cluster):
-        return _all_at_once(cluster)
-    room = desired_resources.totals(cluster, lambda group: group.min_replicas or 0)
+        return _all_at_once(cluster, config)
+    room = _room(cluster, config, lambda group: group.min_replicas or 0)
     return {"minMember": compute.least_workers(cluster) + 1, "minResources": room}
 
 
@@ -259,7 +307,7 @@ class WorkloadAware(BatchScheduler, frozen=True):
         name = cluster.metadata.name
         return (POD_GROUP, f"{name}-{TEMPLATE}"), (WORKLOAD, name)
 
-    def looked_up(self, cluster: RayCluster) -> tuple[Child, ...]:
+    def looked_up(self, cluster: RayCluster, config: Config) -> tuple[Child, ...]:  # noqa: ARG002
         """Return Workload and PodGroup, also of a cluster that should have none."""
         count, name = {"minCount": compute.desired_workers(cluster) + 1}, cluster.metadata.name
         wanted, policy = (
@@ -316,7 +364,7 @@ class WorkloadAware(BatchScheduler, frozen=True):
             return _delete(*stale, waits_for=f"deleted {what}, will retry after deletion completes")
         return super().submit(observed)
 
-    def mark(self, cluster: RayCluster, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
+    def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
         """Name the PodGroup of a gang."""
         if is_gang(cluster):
             pod["spec"]["schedulingGroup"] = {"podGroupName": f"{cluster.metadata.name}-{TEMPLATE}"}
@@ -347,7 +395,7 @@ def looked_up(observed: Observed) -> tuple[Child, ...]:
     """Return the scheduler's objects to look up; those of a suspended cluster go after its pods."""
     cluster, own = observed.cluster, scheduler(observed.config)
     if not observed.is_to_be_suspended:
-        return own.looked_up(cluster) if observed.is_valid else ()
+        return own.looked_up(cluster, observed.config) if observed.is_valid else ()
     if observed.pods:
         return ()
     return tuple(

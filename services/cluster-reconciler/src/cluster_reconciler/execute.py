@@ -152,7 +152,9 @@ class Execution:
             observed.cluster, group, self._reads.config, name=action.name, replica=action.replica
         )
         pod_json.ensure_body(body["metadata"], "annotations").update(action.annotations)
-        batch.scheduler(self._reads.config).mark(observed.cluster, group.group_name, body)
+        batch.scheduler(self._reads.config).mark(
+            observed.cluster, self._reads.config, group.group_name, body
+        )
         return self._create(
             Create(resource=POD, body=body, if_exists=IfExists.NEED_OWN), observed, writer
         )

@@ -157,7 +157,7 @@ def _head(observed: Observed) -> Continue | ClusterPlan:
     pod_json.ensure_body(body["metadata"], "annotations").update(
         all_pods.marks(cluster, config.version)
     )
-    batch.scheduler(config).mark(cluster, labels.HEAD_GROUP, body)
+    batch.scheduler(config).mark(cluster, config, labels.HEAD_GROUP, body)
     report = events.CREATED_HEAD.about(cluster, body["metadata"]["name"])
     create = Create(resource=POD, body=body, events=report, if_exists=IfExists.NEED_OWN)
     return Continue(actions=step(create), note="head: there is no head")

@@ -15,11 +15,13 @@ import structlog
 from cluster_reconciler import batch
 from cluster_reconciler.config import Config, PodAdditions, variable_of
 from cluster_reconciler.resources import ingress
+from common import pod_json
 from common.api.opaque import Body
 from common.errors import Forbidden, InvalidSpec, Unavailable
 from common.feature_gates import Gate, Gates
 from common.kube.client import KubeClient
 from common.settings import OPERATOR_FILE, Settings
+from common.validation import ray_cluster as cluster_rules
 
 log = structlog.get_logger()
 
@@ -110,6 +112,10 @@ def apply(config: Config, file: OperatorFile) -> Config:
                 raise InvalidSpec(
                     f"failed to decode config file: {where}[{index}].name is missing; give it a name"
                 )
+            place = f"{where}[{index}].resources"
+            resources = pod_json.body(item, "resources")
+            if problem := next(cluster_rules.of_resources(place, resources), None):
+                raise InvalidSpec(f"failed to decode config file: {problem}")
     scheduler = _scheduler(
         file.batch_scheduler, is_enabled=file.enable_batch_scheduler, gates=config.gates
     )

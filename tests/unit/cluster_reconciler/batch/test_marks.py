@@ -19,7 +19,7 @@ RAY_JOB = {"ray.io/originated-from-crd": "RayJob", "ray.io/originated-from-cr-na
 
 def marked(name: str, cluster: RayCluster, group: str = "g") -> Body:
     pod: Body = {"metadata": {}, "spec": {"schedulerName": "users"}}
-    batch.scheduler(Config(batch_scheduler=name)).mark(cluster, group, pod)
+    batch.scheduler(Config(batch_scheduler=name)).mark(cluster, Config(), group, pod)
     return pod
 
 
@@ -69,7 +69,7 @@ def test_marks(name: str, own: dict[str, str], pod: Body) -> None:
 def test_case_116_a_ray_jobs_cluster_shares_the_jobs_pod_group() -> None:
     cluster = a_ray_cluster(labels=RAY_JOB)
     scheduler = batch.Volcano()
-    assert scheduler.looked_up(cluster) == ()
+    assert scheduler.looked_up(cluster, Config()) == ()
     assert scheduler.submit(an_observation(cluster=cluster)).actions == ()
     pod = marked("volcano", cluster)
     assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "ray-job-pg"
@@ -117,9 +117,11 @@ def test_the_users_own_task_groups_win() -> None:
 def test_workload_aware_scheduling_marks_only_a_gang() -> None:
     scheduler = batch.scheduler(Config(gates=BETA | {Gate.KUBERNETES_WAS}))
     pod: Body = {"metadata": {}, "spec": {}}
-    scheduler.mark(a_ray_cluster(labels={GANG: "true"}, enable_in_tree_autoscaling=True), "g", pod)
+    scheduler.mark(
+        a_ray_cluster(labels={GANG: "true"}, enable_in_tree_autoscaling=True), Config(), "g", pod
+    )
     assert pod == {"metadata": {}, "spec": {}}
-    scheduler.mark(a_ray_cluster(labels={GANG: "TRUE"}), "g", pod)
+    scheduler.mark(a_ray_cluster(labels={GANG: "TRUE"}), Config(), "g", pod)
     assert pod["spec"] == {
         "schedulingGroup": {"podGroupName": "c-cluster"},
         "schedulerName": "default-scheduler",
@@ -129,10 +131,95 @@ def test_workload_aware_scheduling_marks_only_a_gang() -> None:
 def test_a_topology_is_taken_over() -> None:
     own = {batch.TOPOLOGY_MODE: "hard", batch.TOPOLOGY_TIER: "2", batch.VOLCANO_QUEUE: "q"}
     (child,) = batch.SCHEDULERS["volcano"].looked_up(
-        a_ray_cluster(labels=own, annotations={"a": "b"})
+        a_ray_cluster(labels=own, annotations={"a": "b"}), Config()
     )
     body = child.body
     assert body["spec"]["networkTopology"] == {"mode": "hard", "highestTierAllowed": 2}
     assert body["spec"]["queue"] == "q"
     assert body["metadata"]["annotations"] == {"a": "b"}
     assert msgspec.json.encode(body)
+
+
+def room_of(config: Config, **fields: Any) -> dict[str, str]:
+    """Return what Volcano reserves for a cluster."""
+    (child,) = batch.SCHEDULERS["volcano"].looked_up(a_ray_cluster(**fields), config)
+    return child.body["spec"]["minResources"]
+
+
+def asking(cpu: str, **fields: Any) -> Body:
+    return a_template(a_container(resources={"requests": {"cpu": cpu}}), **fields)
+
+
+ONE_EACH: Any = {
+    "head": a_head(template=asking("1")),
+    "groups": [a_group(template=asking("1"), replicas=1, min_replicas=1)],
+}
+AUTOSCALED: Any = {**ONE_EACH, "enable_in_tree_autoscaling": True}
+SIDECAR: Body = {"name": "s", "image": "i", "resources": {"requests": {"cpu": "100m"}}}
+ALWAYS: Body = {**SIDECAR, "restartPolicy": "Always"}
+COLLECTED = {"historyServerOptions": {"collectorOptions": {"image": "i"}}}
+
+
+@pytest.mark.parametrize(
+    ("config", "fields", "cpu"),
+    [
+        pytest.param(Config(), ONE_EACH, "2", id="what the templates ask for"),
+        pytest.param(Config(), AUTOSCALED, "2500m", id="the autoscaler's container"),
+        pytest.param(
+            Config(),
+            {**AUTOSCALED, "autoscaler_options": {"resources": {"requests": {"cpu": "2"}}}},
+            "4",
+            id="the autoscaler's own resources",
+        ),
+        pytest.param(
+            Config(head_sidecars=(SIDECAR,), worker_sidecars=(SIDECAR, SIDECAR)),
+            ONE_EACH,
+            "2300m",
+            id="the operator's sidecars",
+        ),
+        pytest.param(
+            Config(gates=BETA | {Gate.HISTORY_SERVER}),
+            {**ONE_EACH, **COLLECTED},
+            "2100m",
+            id="the collector of each pod",
+        ),
+        pytest.param(
+            Config(),
+            {**ONE_EACH, "groups": [a_group(template=asking("100m"), replicas=1)]},
+            "1200m",
+            id="an init container that needs more than what follows",
+        ),
+        pytest.param(
+            Config(),
+            {**ONE_EACH, "head": a_head(template=asking("1", init_containers=[ALWAYS]))},
+            "2100m",
+            id="a sidecar among the init containers",
+        ),
+        pytest.param(
+            Config(),
+            {**ONE_EACH, "head": a_head(template=asking("1", overhead={"cpu": "250m"}))},
+            "2250m",
+            id="the overhead of a sandbox",
+        ),
+        pytest.param(
+            Config(),
+            {
+                **ONE_EACH,
+                "head": a_head(template=asking("1", resources={"requests": {"cpu": "3"}})),
+            },
+            "4",
+            id="amounts of the whole pod",
+        ),
+    ],
+)
+def test_a_gang_has_room_for_its_pods_as_they_are_built(
+    config: Config, fields: Any, cpu: str
+) -> None:
+    assert room_of(config, **fields)["cpu"] == cpu
+
+
+def test_the_room_of_a_gang_follows_the_spec_and_the_operators_file() -> None:
+    assert room_of(Config(), **ONE_EACH)["cpu"] == "2"
+    assert room_of(Config(), **AUTOSCALED)["cpu"] == "2500m"
+    assert room_of(Config(head_sidecars=(SIDECAR,)), **AUTOSCALED)["cpu"] == "2600m"
+    assert room_of(Config(), **ONE_EACH)["cpu"] == "2"

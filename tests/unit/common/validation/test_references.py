@@ -45,3 +45,25 @@ def test_a_claim_that_cannot_exist_is_refused() -> None:
 
 def _rocksdb_gates() -> set[Gate]:
     return {each for each in Gate if "ROCKSDB" in each.name or "EMBEDDED" in each.name}
+
+
+@pytest.mark.parametrize(
+    ("field", "fields"),
+    [
+        (
+            "autoscalerOptions.resources.limits[cpu]",
+            {"autoscaler_options": {"resources": {"limits": {"cpu": "1e5000"}}}},
+        ),
+        (
+            "headGroupSpec.template.spec.overhead[cpu]",
+            {"head": a_head(template=a_template(overhead={"cpu": "many"}))},
+        ),
+        (
+            "headGroupSpec.template.spec.resources.requests[cpu]",
+            {"head": a_head(template=a_template(resources={"requests": {"cpu": True}}))},
+        ),
+    ],
+)
+def test_an_amount_that_a_scheduler_is_told_must_be_a_quantity(field: str, fields: Json) -> None:
+    problem = cluster_rules.spec(a_ray_cluster(**fields), BETA)
+    assert (problem or "").startswith(field)

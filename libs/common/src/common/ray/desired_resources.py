@@ -1,7 +1,7 @@
 """What the cluster would use if it had all its replicas.
 
-Replicas count as written, not clamped to their limits, and only the template's own containers count
-(spec raycluster §13.3; acceptance cases 52, 114).
+For the status replicas count as written, not clamped to their limits, and only the template's own
+containers count (spec raycluster §13.3; acceptance cases 52, 114). A scheduler counts built pods.
 """
 
 from collections.abc import Callable
@@ -40,14 +40,57 @@ def totals(
     cluster: RayCluster, replicas: Callable[[WorkerGroupSpec], int] | None = None
 ) -> dict[str, str]:
     """Return the sum of every resource, for replicas as written or as counted by the caller."""
-    return _as_text(_total(cluster, replicas or _as_written))
+    return as_text(_total(cluster, replicas or _as_written))
 
 
-def of_template(template: Body) -> dict[str, str]:
-    """Return what one pod of a template asks for."""
-    total: Amounts = {}
-    _add(total, template, pods=1)
-    return _as_text(total)
+def of_pod(pod: Body) -> Amounts:
+    """Return what a scheduler reserves for a pod, as Kubernetes computes it.
+
+    All containers run together, sidecars among the init containers included; every other init
+    container runs alone beside the sidecars before it. Amounts of the pod replace the sum.
+    """
+    spec = pod_json.spec(pod)
+    sidecars: Amounts = {}
+    most: Amounts = {}
+    for container in pod_json.bodies(spec, "initContainers"):
+        alone = dict(sidecars)
+        add(alone, _requests(container))
+        if container.get("restartPolicy") == "Always":
+            sidecars = alone
+        most = _highest(most, alone)
+    total = dict(sidecars)
+    for container in pod_json.containers(pod):
+        add(total, _requests(container))
+    total = _highest(total, most) | _requests(spec)
+    overhead = pod_json.mapping(spec, "overhead")
+    add(total, {name: quantity.parse(value) for name, value in overhead.items()})
+    return total
+
+
+def as_text(total: Amounts) -> dict[str, str]:
+    """Return amounts by the name of the resource, as Kubernetes writes them."""
+    return {name: str(total[name]) for name in sorted(total)}
+
+
+def add(total: Amounts, amounts: Amounts, *, times: int = 1) -> None:
+    """Add amounts to a total."""
+    for name, amount in amounts.items():
+        total[name] = total.get(name, quantity.ZERO).add(amount.times(times))
+
+
+def _highest(one: Amounts, other: Amounts) -> Amounts:
+    found = dict(one)
+    for name, amount in other.items():
+        if name not in found or amount.compare(found[name]) > 0:
+            found[name] = amount
+    return found
+
+
+def _requests(owner: Body) -> Amounts:
+    """Return the requests of a container or a pod, or its limits where it has no request."""
+    resources = pod_json.body(owner, "resources")
+    wanted = pod_json.mapping(resources, "limits") | pod_json.mapping(resources, "requests")
+    return {name: quantity.parse(value) for name, value in wanted.items()}
 
 
 def _as_written(group: WorkerGroupSpec) -> int:
@@ -56,20 +99,11 @@ def _as_written(group: WorkerGroupSpec) -> int:
 
 def _total(cluster: RayCluster, replicas: Callable[[WorkerGroupSpec], int]) -> Amounts:
     total: Amounts = {}
-    _add(total, cluster.spec.head_group_spec.template, pods=1)
-    for group in traits.active_groups(cluster):
-        _add(total, group.template, pods=traits.hosts(group) * replicas(group))
+    members = [(cluster.spec.head_group_spec.template, 1)] + [
+        (group.template, traits.hosts(group) * replicas(group))
+        for group in traits.active_groups(cluster)
+    ]
+    for template, pods in members:
+        for container in pod_json.containers(template):
+            add(total, _requests(container), times=pods)
     return total
-
-
-def _as_text(total: Amounts) -> dict[str, str]:
-    return {name: str(total[name]) for name in sorted(total)}
-
-
-def _add(total: Amounts, template: Body, *, pods: int) -> None:
-    """Add requests, or limits where there is no request, of the containers of so many pods."""
-    for container in pod_json.containers(template):
-        resources = pod_json.body(container, "resources")
-        wanted = pod_json.mapping(resources, "limits") | pod_json.mapping(resources, "requests")
-        for name, value in wanted.items():
-            total[name] = total.get(name, quantity.ZERO).add(quantity.parse(value).times(pods))

@@ -6,7 +6,7 @@ Behaviour: spec raycluster §4; acceptance cases 5-18.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
 
@@ -247,6 +247,13 @@ def of_references(cluster: RayCluster) -> Iterator[str]:
     yield from _of_template("headGroupSpec", head)
     for index, group in enumerate(traits.worker_groups(cluster)):
         yield from _of_template(f"workerGroupSpecs[{index}]", group.template)
+    options, server = spec.autoscaler_options, spec.history_server_options
+    collector = server and server.collector_options
+    for place, resources in (
+        ("autoscalerOptions.resources", options and options.resources),
+        ("historyServerOptions.collectorOptions.resources", collector and collector.resources),
+    ):
+        yield from of_resources(place, resources or {})
     if storage.size is not None and (problem := _of_amount(storage.size)) is not None:
         yield f"gcsFaultToleranceOptions.storage.size: {problem}"
 
@@ -254,11 +261,23 @@ def of_references(cluster: RayCluster) -> Iterator[str]:
 def _of_template(group: str, template: Body) -> Iterator[str]:
     for kind in ("containers", "initContainers"):
         for index, container in enumerate(pod_json.bodies(pod_json.spec(template), kind)):
-            resources = pod_json.body(container, "resources")
-            for what in ("limits", "requests"):
-                for name, amount in pod_json.mapping(resources, what).items():
-                    if (problem := _of_amount(amount)) is not None:
-                        yield f"{group}.template.spec.{kind}[{index}].resources.{what}[{name}]: {problem}"
+            place = f"{group}.template.spec.{kind}[{index}].resources"
+            yield from of_resources(place, pod_json.body(container, "resources"))
+    spec = pod_json.spec(template)
+    yield from of_resources(f"{group}.template.spec.resources", pod_json.body(spec, "resources"))
+    yield from _of_amounts(f"{group}.template.spec.overhead", pod_json.mapping(spec, "overhead"))
+
+
+def of_resources(place: str, resources: Body) -> Iterator[str]:
+    """Yield the amounts of a container or a pod that cannot be calculated with."""
+    for what in ("limits", "requests"):
+        yield from _of_amounts(f"{place}.{what}", pod_json.mapping(resources, what))
+
+
+def _of_amounts(place: str, amounts: Mapping[str, object]) -> Iterator[str]:
+    for name, amount in amounts.items():
+        if (problem := _of_amount(amount)) is not None:
+            yield f"{place}[{name}]: {problem}"
 
 
 def _of_amount(amount: object) -> str | None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mutants import operators
 from mutants.__main__ import DECIDING, ROOT, generated
 from mutants.table import TABLE, Mutant
 
@@ -23,3 +24,22 @@ def test_a_written_mutant_changes_one_place_of_each_file_and_names_a_test(mutant
     assert len({each.file.partition("/src/")[0] for each in mutant.edits}) == 1
     file, _, name = mutant.test.partition("::")
     assert f"def {name.partition('[')[0]}(" in Path(ROOT / "tests" / file).read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "mutant"),
+    [
+        ('DELETE = "FailedDeleteHeadPod"', "DELETE = ('FailedDeleteHeadPodX')"),
+        ('SHELL = "ENABLE_LOGIN_SHELL"', "SHELL = ('ENABLE_LOGIN_SHELLX')"),
+        ("made = AStatus(time=now)", "made = AStatus(time=(AStatus().time))"),
+    ],
+)
+def test_reasons_settings_and_fields_of_a_status_are_drawn(line: str, mutant: str) -> None:
+    assert [each.source for each in operators.of(line)] == [mutant]
+
+
+@pytest.mark.parametrize(
+    "line", ['kind = "Pod"', 'text = f"{a} FailedDelete"', '"""Do TwoThings."""', 'x = "UTF"']
+)
+def test_other_texts_are_not_drawn(line: str) -> None:
+    assert list(operators.of(line)) == []

@@ -23,14 +23,13 @@ from typing import Final
 import msgspec
 
 from mutants import operators
-from mutants.table import COMMON, SERVICE, TABLE, TRAFFIC
+from mutants.table import CLUSTER, COMMON, SERVICE, TABLE, TRAFFIC
 
 ROOT: Final = Path(__file__).parents[2]
 LONGEST: Final = 300.0
 """Seconds for one mutant; one that hangs the tests is killed, too."""
 FAILED: Final = re.compile(r"^FAILED (\S+::\w+(?:\[.*?\](?= - |$))?)", re.MULTILINE)
 """A test that failed, as pytest's summary names it."""
-CLUSTER: Final = "services/cluster-reconciler/src/cluster_reconciler"
 PAGE: Final = "libs/cli/src/raybus_cli/dashboard/incluster"
 STEPS: Final = ("unit/traffic_manager", "scenario/upgrade")
 PROMOTION: Final = ("unit/service_reconciler", "scenario/service_reconciler", "scenario/upgrade")
@@ -42,7 +41,15 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
     f"{SERVICE}/problems.py": PROMOTION,
     f"{SERVICE}/serving.py": PROMOTION,
     f"{SERVICE}/status": PROMOTION,
-    f"{CLUSTER}/pods": ("unit/cluster_reconciler", "scenario/cluster_reconciler"),
+    f"{SERVICE}/reasons.py": PROMOTION,
+    f"{SERVICE}/settings.py": PROMOTION,
+    **{
+        f"{CLUSTER}/{place}": ("unit/cluster_reconciler", "scenario/cluster_reconciler")
+        for place in (
+            *("pods", "status", "reasons.py", "events.py", "config.py"),
+            *("refusals.py", "redis_cleanup.py"),
+        )
+    },
     f"{CLUSTER}/pki.py": ("scenario/cluster_reconciler/test_mtls.py",),
     f"{CLUSTER}/resources/tls.py": (
         "unit/cluster_reconciler/resources/test_certificates.py",

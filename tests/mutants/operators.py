@@ -1,6 +1,11 @@
-"""Mutants that a program makes: one operator of one line is another one, one condition the other way round."""
+"""Mutants that a program makes: one change of one line.
+
+An operator is another one, a condition is the other way round, the reason of an Event or a condition
+and the name of a setting are other texts, and a field of a status keeps its default.
+"""
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,6 +23,10 @@ SWAPS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
+
+
+REASON: Final = re.compile(r"(?:[A-Z][a-z0-9]+){2,}|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+"""A text such as `FailedDeleteHeadPod`, or the name of a setting such as `ENABLE_LOGIN_SHELL`."""
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +47,9 @@ def of(source: str) -> Iterator[Edit]:
     tree = ast.parse(source)
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     declared = [keyword.value for node in classes for keyword in node.keywords]
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    declared += [node for text in texts for node in ast.walk(text) if isinstance(node, ast.expr)]
+    yield from _defaults(source, tree)
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.expr)
@@ -66,8 +78,22 @@ def _changed(node: ast.expr) -> str | None:  # noqa: PLR0911  (a table)
             return ast.unparse(ast.Call(func=other_name, args=args, keywords=keywords))
         case ast.Constant(value=bool(value)):
             return str(not value)
+        case ast.Constant(value=str(value)) if REASON.fullmatch(value):
+            return repr(f"{value}X")
         case _:
             return None
+
+
+def _defaults(source: str, tree: ast.Module) -> Iterator[Edit]:
+    """Yield mutants in which one field of a status that is built keeps its default."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name), keywords=keywords) if name.endswith("Status"):
+                for keyword in keywords:
+                    if keyword.arg is not None:
+                        yield _edit(source, keyword.value, f"{name}().{keyword.arg}")
+            case _:
+                pass
 
 
 def _edit(source: str, node: ast.expr, new: str) -> Edit:

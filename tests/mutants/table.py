@@ -6,6 +6,8 @@ import msgspec
 
 SERVICE: Final = "services/service-reconciler/src/service_reconciler"
 TRAFFIC: Final = "services/traffic-manager/src/traffic_manager"
+CLUSTER: Final = "services/cluster-reconciler/src/cluster_reconciler"
+LIFE: Final = "scenario/cluster_reconciler/test_life.py"
 COMMON: Final = "libs/common/src/common"
 FORWARD: Final = "scenario/upgrade/test_forward.py"
 BACK: Final = "scenario/upgrade/test_rollback.py"
@@ -207,5 +209,47 @@ TABLE: Final = (
         old="    return msgspec.structs.replace(new, last_update_time=whole_seconds(now))\n",
         new="    return msgspec.structs.replace(new, last_update_time=old.last_update_time)\n",
         test="scenario/upgrade/test_forward.py::test_the_status_has_the_times_of_its_writing_and_of_the_last_move_of_traffic",
+    ),
+    Mutant(
+        what="a status that contradicts itself is not reported",
+        file=f"{CLUSTER}/refusals.py",
+        old="        return _report(Refuse(event=events.INVALID_STATUS",
+        new="        return NOTHING or _report(Refuse(event=events.INVALID_STATUS",
+        test=f"{LIFE}::test_a_status_with_both_conditions_of_suspension_is_reported_and_nothing_is_done",
+    ),
+    Mutant(
+        what="the deletion of a pod that failed has another reason",
+        file=f"{CLUSTER}/reasons.py",
+        old='    DELETE_HEAD_POD = "FailedDeleteHeadPod"\n',
+        new='    DELETE_HEAD_POD = "FailedDeletePod"\n',
+        also=(
+            Edit(
+                f"{CLUSTER}/reasons.py",
+                '    DELETE_WORKER_POD = "FailedDeleteWorkerPod"\n',
+                '    DELETE_WORKER_POD = "FailedCreateWorkerPod"\n',
+            ),
+        ),
+        test=f"{LIFE}::test_a_pod_that_cannot_be_deleted_is_named_by_its_kind",
+    ),
+    Mutant(
+        what="the observed generation of a RayCluster is always 0",
+        file=f"{CLUSTER}/status/compute.py",
+        old="        observed_generation=cluster.metadata.generation,\n",
+        new="        observed_generation=0,\n",
+        test=f"{LIFE}::test_a_status_has_its_generation_its_time_and_the_beginning_of_each_state",
+    ),
+    Mutant(
+        what="the time of a RayCluster's status is never refreshed",
+        file=f"{CLUSTER}/status/compute.py",
+        old="        last_update_time=whole_seconds(now),\n",
+        new="        last_update_time=old.last_update_time or whole_seconds(now),\n",
+        test=f"{LIFE}::test_a_status_has_its_generation_its_time_and_the_beginning_of_each_state",
+    ),
+    Mutant(
+        what="a RayCluster forgets when its earlier states began",
+        file=f"{CLUSTER}/status/compute.py",
+        old="    return {**(old.state_transition_times or {}), state: whole_seconds(observed.now)}\n",
+        new="    return {state: whole_seconds(observed.now)}\n",
+        test=f"{LIFE}::test_a_status_has_its_generation_its_time_and_the_beginning_of_each_state",
     ),
 )

@@ -118,6 +118,58 @@ async def test_of_two_groups_with_one_name_the_first_has_pods_and_a_warning_name
     ) in harness.kube.events()
 
 
+async def test_a_status_with_both_conditions_of_suspension_is_reported_and_nothing_is_done() -> (
+    None
+):
+    harness = await a_running_harness()
+    names = harness.names()
+    body = harness.kube.objects["RayCluster", "ns", "c"]
+    time = "2026-01-01T00:00:00Z"
+    both = [
+        {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": time}
+        for kind in ("RayClusterSuspending", "RayClusterSuspended")
+    ]
+    harness.kube.put(RAY_CLUSTER, body | {"status": body["status"] | {"conditions": both}})
+    await harness.settle()
+    assert harness.names() == names
+    (note,) = {
+        note for _, reason, note in harness.kube.events() if reason == "InvalidRayClusterStatus"
+    }
+    assert "should not be both true" in note
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("head", "FailedDeleteHeadPod"), ("worker", "FailedDeleteWorkerPod")]
+)
+async def test_a_pod_that_cannot_be_deleted_is_named_by_its_kind(kind: str, reason: str) -> None:
+    harness = await a_running_harness()
+    harness.kube.faults.append(
+        lambda r: errors.Unavailable("webhook") if r.verb == "delete" and r.kind == "Pod" else None
+    )
+    harness.fail(harness.names(kind)[0])
+    await harness.settle()
+    assert harness.conditions()["ReplicaFailure"] == ("True", reason)
+
+
+async def test_a_status_has_its_generation_its_time_and_the_beginning_of_each_state() -> None:
+    harness = await a_running_harness()
+    began = harness.cluster().status
+    assert began.observed_generation == harness.cluster().metadata.generation
+    harness.clock.advance(60)
+    harness.apply(a_ray_cluster(suspend=True))
+    await harness.settle()
+    status = harness.cluster().status
+    assert status.observed_generation == harness.cluster().metadata.generation
+    assert status.observed_generation == began.observed_generation + 1
+    assert began.last_update_time is not None
+    assert status.last_update_time == began.last_update_time + timedelta(seconds=60)
+    assert status.state_transition_times == {
+        **(began.state_transition_times or {}),
+        "suspended": status.last_update_time,
+    }
+    assert list(began.state_transition_times or {}) == ["ready"]
+
+
 def _of_another_owner(harness: Harness) -> None:
     service = harness.kube.objects["Service", "ns", "c-head-svc"]
     harness.kube.put(SERVICE, service | {"metadata": service["metadata"] | {"name": "second"}})

@@ -34,16 +34,15 @@ class EventSpec(msgspec.Struct, frozen=True):
 
 
 class Reported(Report, frozen=True):
-    """The Events of a write, and the reason that a condition gives for its failure: `FailedCreateHeadPod`, where no other is named."""
+    """The Events of a write, and the reason that a condition gives for its failure."""
 
     end: str = ", "
     condition_reason: str = ""
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
         """Return the Events; `more` is what else the notes name."""
-        condition_reason = self.condition_reason or f"Failed{self.verb}{self.kind}"
         found = self.of(**_places(cluster, child), **more)
-        return msgspec.structs.replace(found, condition_reason=condition_reason)
+        return msgspec.structs.replace(found, condition_reason=self.condition_reason)
 
 
 def _places(cluster: RayCluster, child: str) -> dict[str, str]:
@@ -198,7 +197,11 @@ DELETED: Final = {
     kind: Reported("Delete", kind.kind, f"{kind.kind} {{child}}", end=": ") for kind in UPDATED
 }
 CREATED_HEAD: Final = Reported(
-    "Create", "HeadPod", "head Pod {child}", failed="Failed to create head Pod {namespace}/, "
+    "Create",
+    "HeadPod",
+    "head Pod {child}",
+    failed="Failed to create head Pod {namespace}/, ",
+    condition_reason=ReplicaFailure.CREATE_HEAD_POD,
 )
 """A pod that is not made has no name in KubeRay's text."""
 CREATED_WORKER: Final = Reported(
@@ -206,18 +209,21 @@ CREATED_WORKER: Final = Reported(
     "WorkerPod",
     "worker Pod {child}",
     failed="Failed to create worker Pod for the cluster {cluster}, ",
+    condition_reason=ReplicaFailure.CREATE_WORKER_POD,
 )
 DELETED_HEAD: Final = Reported(
     "Delete",
     "HeadPod",
     "head Pod {child}; {state}",
     failed="Failed deleting head Pod {child}; {state}, ",
+    condition_reason=ReplicaFailure.DELETE_HEAD_POD,
 )
 DELETED_WORKER: Final = Reported(
     "Delete",
     "WorkerPod",
     "{what} {child}{more}",
     failed="Failed deleting {what} {child}{failed_more}, ",
+    condition_reason=ReplicaFailure.DELETE_WORKER_POD,
 )
 DELETED_GROUP: Final = Reported(
     "Delete",
@@ -225,6 +231,7 @@ DELETED_GROUP: Final = Reported(
     "all pods for suspended worker group {group} in RayCluster {cluster}",
     failed="Failed deleting worker Pods for suspended group {group} in RayCluster {cluster}, ",
     failed_kind="WorkerPodCollection",
+    condition_reason=ReplicaFailure.DELETE_WORKER_POD,
 )
 DELETED_ALL: Final = Reported(
     "Delete",

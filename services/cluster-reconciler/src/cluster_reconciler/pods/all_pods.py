@@ -58,9 +58,10 @@ def recreate(observed: Observed) -> Continue | ClusterPlan:
             )
         )
     current = {None, "", wanted[labels.RECREATE_HASH]}
+    workers = (pod for pod in observed.present if pod not in observed.heads)
     marked = (
         pod
-        for pod in observed.present
+        for pod in observed.heads[:1] or workers
         if pod.metadata.annotations.get(labels.KUBERAY_VERSION) in {None, "", version}
     )
     if all(pod.metadata.annotations.get(labels.RECREATE_HASH) in current for pod in marked):

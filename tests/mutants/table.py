@@ -58,13 +58,6 @@ TABLE: Final = (
         old="    if not serve_status.is_running(details):\n",
         new="    if False and not serve_status.is_running(details):\n",
         test=f"{FORWARD}::test_46_an_application_that_deploys_in_mid_upgrade_stops_the_weights_until_it_runs",
-        also=(
-            Edit(
-                f"{TRAFFIC}/status/health.py",
-                "    if any(\n        each.status not in {AppState.RUNNING",
-                "    if False and any(\n        each.status not in {AppState.RUNNING",
-            ),
-        ),
     ),
     Mutant(
         case=47,
@@ -76,8 +69,8 @@ TABLE: Final = (
         also=(
             Edit(
                 f"{TRAFFIC}/status/health.py",
-                "    runs_with = min(capacity, int(serve_status.capacity(details)))\n",
-                "    runs_with = capacity\n",
+                "    most = min(capacity, answer.capacity)\n",
+                "    most = capacity\n",
             ),
         ),
     ),
@@ -132,8 +125,8 @@ TABLE: Final = (
         case=63,
         what="a head that is not ready counts as alive",
         file=f"{TRAFFIC}/status/health.py",
-        old="    if not head_is_ready(view.cluster) or view.serve.silences >= SILENT:\n",
-        new="    if view.serve.silences >= SILENT:\n",
+        old="    return head_is_ready(view.cluster) and view.serve.silences < SILENT\n",
+        new="    return view.serve.silences < SILENT\n",
         test=f"{BACK}::test_63_a_rollback_does_not_wait_for_a_pending_cluster_without_a_ready_head",
         also=(
             Edit(

@@ -60,7 +60,6 @@ def _applications_lost(harness: Pair, name: str) -> None:
 BLOWS = {
     "its head is not ready": _head_lost,
     "its only worker is killed": _worker_killed,
-    "its dashboard is silent": _silent,
     "it lost its applications": _applications_lost,
 }
 

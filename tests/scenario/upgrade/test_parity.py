@@ -66,19 +66,6 @@ async def test_a_silent_dashboard_sends_all_of_the_traffic_to_no_single_replica(
     assert harness.weights.get(green) == 100, "none of its pods takes requests"
 
 
-async def test_traffic_leaves_a_silent_dashboard_as_replicas_follow() -> None:
-    harness, head = await an_autoscaled_upgrade()
-    blue, green = harness.active, harness.pending
-    await harness.until(lambda: harness.weights.get(green, 0) == 4, seconds=30)
-    harness.serve.head(f"{blue}-head-svc").behaviour = "silent"
-    head.autoscaled = 20
-    await harness.run(10)
-    assert harness.weights == {blue: 50, green: 50}
-    head.autoscaled = 50
-    await harness.run(10)
-    assert harness.weights.get(green) == 100
-
-
 WAITS = "runs too few replicas of app/Model to get more of the traffic"
 
 

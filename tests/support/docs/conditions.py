@@ -112,7 +112,7 @@ NORMAL: Final = {
 }
 """Events about progress."""
 WARNINGS: Final = {
-    "TrafficNotCarried": "A cluster cannot serve its share of the traffic, and the other one cannot take it over; with both causes.",
+    "TrafficNotCarried": "A cluster cannot serve its share of the traffic, and the other one cannot or may not take it over; with both causes.",
     "InvalidRayServiceMetadata": "The name or an annotation is invalid.",
     "InvalidRayServiceSpec": "The spec is invalid.",
     "InvalidRayServiceStatus": "The status names a RayCluster that the RayService does not own; raybus leaves it alone and corrects the status.",

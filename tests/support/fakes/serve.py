@@ -45,6 +45,8 @@ class FakeHead:
         """Whether it reports the config of each application."""
         self.hides: set[str] = set()
         """Applications that it does not list."""
+        self.shows: dict[str, Json] = {}
+        """Fields that it reports otherwise of applications, by name; it may have been sent none of them."""
         self.rewrites: Json = {}
         """Options that it reports of each application in another form than they were sent in."""
         self.puts: list[Json] = []
@@ -106,17 +108,18 @@ class FakeHead:
             return {"applications": {}, "target_capacity": None, "proxies": {}}
         config = self.puts[-1]
         capacity = config.get("target_capacity")
+        applications: dict[str, Json] = {
+            app.get("name", ""): {
+                **self._app(app, self._is_deployed(app), capacity),
+                "deployed_app_config": {**app, **self.rewrites} if self.reports_configs else None,
+            }
+            for app in config["applications"]
+            if app.get("name", "") not in self.hides
+        }
+        for name, fields in self.shows.items():
+            applications[name] = {**applications.get(name, {}), **fields}
         return {
-            "applications": {
-                app.get("name", ""): {
-                    **self._app(app, self._is_deployed(app), capacity),
-                    "deployed_app_config": {**app, **self.rewrites}
-                    if self.reports_configs
-                    else None,
-                }
-                for app in config["applications"]
-                if app.get("name", "") not in self.hides
-            },
+            "applications": applications,
             "target_capacity": capacity,
             "proxy_location": self.proxy_location,
             "http_options": self.http_options,

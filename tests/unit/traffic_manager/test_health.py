@@ -18,7 +18,22 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 A_WHILE_AGO = NOW - health.GRACE
 JUST_NOW = NOW - timedelta(seconds=1)
 HEAD, WORKER = "192.0.2.1", "192.0.2.2"
-ALL_20 = Baseline(weight=80, replicas={"app/Model": 20})
+ALL_20 = Baseline(
+    weight=80,
+    replicas={"app/Model": 20},
+    ready={"app/Model": 100},
+    served=frozenset({"app"}),
+    nodes=frozenset({WORKER}),
+)
+CONFIG = "applications:\n- {name: app, import_path: a:b}\n"
+INTERNAL = f"{CONFIG}- {{name: other, import_path: a:b, route_prefix: null}}\n"
+BOTH = f"{CONFIG}- {{name: other, import_path: a:b, route_prefix: /other}}\n"
+BOTH_20 = msgspec.structs.replace(
+    ALL_20,
+    replicas={"app/Model": 20, "other/Model": 20},
+    ready={"app/Model": 100, "other/Model": 100},
+    served=frozenset({"app", "other"}),
+)
 
 
 def an_answer(
@@ -56,7 +71,7 @@ def a_view(
     unhealthy_since: datetime | None = None,
     **fields: Any,
 ) -> ClusterView:
-    ready = {
+    ready: Json = {
         "type": "HeadPodReady",
         "status": head,
         "reason": "R",
@@ -72,6 +87,13 @@ def a_view(
     memory = Memory(baseline=baseline, unhealthy_since=unhealthy_since)
     defaults: dict[str, Any] = {"endpoints": pods_at("10.0.0.1"), "serve": serve, "memory": memory}
     return ClusterView(cluster=ray_cluster.decode(body), **{**defaults, **fields})
+
+
+def and_another(running: int, target: int = 20, *, status: str = "RUNNING") -> ServeDetails:
+    """Return an answer with a second application."""
+    first, other = an_answer(), an_answer(running, target, status=status)
+    applications = {**first.applications, "other": other.applications["app"]}
+    return msgspec.structs.replace(first, applications=applications)
 
 
 REFUSED = Reading(problem="refuses raybus", failures=30, is_unauthenticated=True)
@@ -93,16 +115,16 @@ def silent(failures: int) -> Reading:
             a_view(serve=silent(1), unhealthy_since=A_WHILE_AGO), 100, id="one lost answer"
         ),
         pytest.param(
-            a_view(serve=silent(2), unhealthy_since=JUST_NOW),
+            a_view(serve=silent(30), unhealthy_since=A_WHILE_AGO),
             100,
-            id="two lost answers in a moment",
+            id="silence is no evidence",
         ),
         pytest.param(
-            a_view(serve=silent(2), unhealthy_since=A_WHILE_AGO),
-            0,
-            id="two lost answers over a while",
+            a_view(serve=silent(30), endpoints={}), 0, id="a silent one without ready endpoints"
         ),
-        pytest.param(a_view(serve=silent(3), unhealthy_since=JUST_NOW), 0, id="three lost answers"),
+        pytest.param(
+            a_view(endpoints={}, has_slices=False), 100, id="nobody has looked at its pods yet"
+        ),
         pytest.param(a_view(serve=REFUSED, unhealthy_since=A_WHILE_AGO), 100, id="a refused token"),
         pytest.param(
             a_view(an_answer(status="UNHEALTHY"), unhealthy_since=JUST_NOW),
@@ -111,8 +133,8 @@ def silent(failures: int) -> Reading:
         ),
         pytest.param(
             a_view(an_answer(status="UNHEALTHY"), unhealthy_since=A_WHILE_AGO),
-            0,
-            id="a status that lasts",
+            100,
+            id="a status that lasts, with all replicas",
         ),
         pytest.param(
             a_view(an_answer(19, status="UNHEALTHY"), unhealthy_since=A_WHILE_AGO),
@@ -149,6 +171,41 @@ def silent(failures: int) -> Reading:
             a_view(an_answer(10), baseline=None), 100, id="what nobody saw before is no loss"
         ),
         pytest.param(
+            a_view(an_answer(10, status="DEPLOYING"), unhealthy_since=JUST_NOW),
+            100,
+            id="replicas that a deployment replaces get its time",
+        ),
+        pytest.param(
+            a_view(an_answer(10, status="DEPLOYING"), unhealthy_since=A_WHILE_AGO),
+            50,
+            id="and no more of it",
+        ),
+        pytest.param(
+            a_view(and_another(0, status="DEPLOY_FAILED"), given=CONFIG),
+            100,
+            id="an application that its config does not ask for",
+        ),
+        pytest.param(
+            a_view(and_another(0, status="DEPLOY_FAILED"), given=BOTH),
+            100,
+            id="an application that never served",
+        ),
+        pytest.param(
+            a_view(and_another(0, status="UNHEALTHY"), given=BOTH, baseline=BOTH_20),
+            0,
+            id="one of two applications is lost",
+        ),
+        pytest.param(
+            a_view(and_another(0, status="UNHEALTHY"), given=INTERNAL, baseline=BOTH_20),
+            100,
+            id="an application without a route prefix takes no requests",
+        ),
+        pytest.param(
+            a_view(given=BOTH, baseline=BOTH_20, unhealthy_since=A_WHILE_AGO),
+            0,
+            id="an application that served is not deployed any more",
+        ),
+        pytest.param(
             a_view(endpoints=pods_at(HEAD)),
             0,
             id="the only worker's pod takes no requests any more",
@@ -158,6 +215,11 @@ def silent(failures: int) -> Reading:
             a_view(an_answer(node=HEAD), endpoints=pods_at(WORKER)),
             100,
             id="the head takes none by design",
+        ),
+        pytest.param(
+            a_view(an_answer(node="192.0.2.3"), endpoints=pods_at(HEAD)),
+            100,
+            id="a node that is not ready yet is not lost",
         ),
         pytest.param(
             a_view(endpoints=pods_at("2001:db8::1")),
@@ -179,7 +241,25 @@ def test_what_a_cluster_may_keep(view: ClusterView, expected: int) -> None:
         pytest.param(a_view(an_answer(capacity=40)), 100, 40, id="no more than Serve runs with"),
         pytest.param(a_view(an_answer(10)), 100, 50, id="no more than what runs"),
         pytest.param(
-            a_view(an_answer(status="DEPLOYING")), 100, 0, id="nothing while it is deployed"
+            a_view(an_answer(status="DEPLOYING")), 100, 100, id="a status hides no replica"
+        ),
+        pytest.param(
+            a_view(an_answer(20, 40, status="DEPLOYING")),
+            100,
+            100,
+            id="a target that grew makes no replica weaker",
+        ),
+        pytest.param(
+            a_view(an_answer(20, 40), baseline=None), 100, 50, id="which takes one who saw them"
+        ),
+        pytest.param(
+            a_view(and_another(0, 0, status="DELETING"), given=CONFIG),
+            100,
+            100,
+            id="an application that was removed holds nothing back",
+        ),
+        pytest.param(
+            a_view(and_another(0), given=BOTH), 100, 0, id="each application must have replicas"
         ),
         pytest.param(a_view(endpoints={}), 100, 0, id="nothing without endpoints"),
         pytest.param(a_view(serve=silent(1)), 100, 0, id="nothing before the first answer"),
@@ -190,3 +270,38 @@ def test_what_a_cluster_may_keep(view: ClusterView, expected: int) -> None:
 )
 def test_what_a_cluster_can_take_over(view: ClusterView, capacity: int, expected: int) -> None:
     assert health.ready_capacity(view, capacity) == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "surviving", "rescue"),
+    [
+        pytest.param(a_view(), 100, 100, id="all is well"),
+        pytest.param(
+            a_view(and_another(0, status="UNHEALTHY"), given=BOTH, baseline=BOTH_20),
+            100,
+            100,
+            id="one application of two serves",
+        ),
+        pytest.param(a_view(an_answer(0)), 0, 0, id="none serves"),
+        pytest.param(
+            a_view(and_another(10), given=BOTH, baseline=BOTH_20),
+            100,
+            50,
+            id="the weakest of those that serve limits what it takes over",
+        ),
+        pytest.param(a_view(endpoints={}), 0, 0, id="Kubernetes sends it nothing"),
+    ],
+)
+def test_what_the_applications_that_serve_can_carry(
+    view: ClusterView, surviving: int, rescue: int
+) -> None:
+    assert health.of(view, now=NOW).surviving == surviving
+    assert health.surviving_capacity(view, 100) == rescue
+
+
+def test_a_baseline_holds_what_serves_and_nothing_else() -> None:
+    view = a_view(and_another(0, status="DEPLOY_FAILED"), given=BOTH, endpoints=pods_at(WORKER))
+    found = health.baseline(view, 80)
+    assert found is not None
+    assert found == msgspec.structs.replace(ALL_20, weight=80)
+    assert health.baseline(a_view(serve=silent(1)), 80) is None

@@ -380,7 +380,7 @@ def _next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -
 def _interval(observed: Observed, view: ClusterView, *, now: datetime) -> timedelta:
     """Return how soon a cluster wants to be asked again: ever less often the longer nothing changes; KubeRay asks every 2 s."""
     quiet = poll_interval.interval(now - poll_interval.last_changed_at(view))
-    details = view.serve.details
+    details = view.declared
     if not head_is_ready(view.cluster):
         return max(STARTING, quiet)
     if details is None:

@@ -175,7 +175,7 @@ def _pod_problem(pod: Pod, *, now: datetime) -> ServiceProblem | None:
 
 
 def _of_serve(view: ClusterView) -> Iterator[ServiceProblem]:
-    code, details = Reason.APPLICATION_NOT_READY, view.serve.details
+    code, details = Reason.APPLICATION_NOT_READY, view.declared
     if details is None and view.serve.failures >= SILENT:
         event = EventReason.DASHBOARD_UNREACHABLE
         if view.serve.is_unauthenticated:
@@ -288,7 +288,7 @@ def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServicePro
     if source is None or growing is None or not observed.is_incremental:
         return None
     held, share = (observed.record.clusters.get(each.name) for each in (source, growing))
-    before, after, changed = source.serve.details, growing.serve.details, observed.record.changed_at
+    before, after, changed = source.declared, growing.declared, observed.record.changed_at
     if held is None or share is None or before is None or after is None or changed is None:
         return None
     follows_at = changed + FOLLOWS_WITHIN + upgrade_controls.interval_of(observed.service)

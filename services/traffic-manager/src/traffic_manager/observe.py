@@ -235,7 +235,10 @@ class Observer:
                 )
                 serve = self._cache.get(Service, meta.namespace, backend)
                 view = ClusterView(
-                    cluster=cluster, serve_service=serve, endpoints=ports.pods(slices)
+                    cluster=cluster,
+                    serve_service=serve,
+                    endpoints=ports.pods(slices),
+                    has_slices=bool(slices),
                 )
             elif cluster is not None:
                 status = msgspec.structs.replace(status, **{role: ClusterServiceStatus()})
@@ -276,7 +279,7 @@ class Observer:
         if (
             share.weight == 0
             and policy.warm_up is not None
-            and health.ready_capacity(pending, share.capacity) > 0
+            and health.can_serve(pending, share.capacity)
         ):
             proxies = list(_nodes(pending, "serve", ports.SERVE).values())
             warm_up = await self._sources.warm_ups.of(candidate, proxies, policy.warm_up)
@@ -338,6 +341,8 @@ class Observer:
             memory = Memory(
                 healthy_since=_since(memory.healthy_since, now=now), baseline=baseline, whole=whole
             )
+        elif health.is_unknown(view):
+            memory = msgspec.structs.replace(memory, healthy_since=None)
         else:
             unhealthy_since = _since(memory.unhealthy_since, now=now)
             memory = msgspec.structs.replace(
@@ -363,7 +368,7 @@ def _may_ask(observed: Observed, pending: ClusterView, policy: UpgradePolicy, sh
     ):
         return False
     is_warm = policy.warm_up is None or (observed.warm_up is not None and observed.warm_up.is_over)
-    return share.weight > 0 or (is_warm and health.ready_capacity(pending, share.capacity) > 0)
+    return share.weight > 0 or (is_warm and health.can_serve(pending, share.capacity))
 
 
 def _nodes(view: ClusterView, name: str, default: int) -> dict[str, Target]:

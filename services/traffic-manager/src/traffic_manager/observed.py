@@ -24,13 +24,21 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     weight: int
     replicas: Mapping[str, int] = {}
     """By `<application>/<deployment>`."""
+    ready: Mapping[str, int] = {}
+    """The percent of the traffic that these replicas could take over, by the same names."""
+    served: frozenset[str] = frozenset()
+    """The applications that served: only these can be lost."""
+    nodes: frozenset[str] = frozenset()
+    """The addresses of the ready pods with replicas: only these can be lost."""
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """What this process observed of one cluster's health; forgotten with the process, which costs a moment of grace."""
 
     unhealthy_since: datetime | None = None
-    """Since when something is wrong with the cluster; None while all is well."""
+    """Since when something is wrong with the cluster; None while all is well.
+
+    While its dashboard is silent, nothing is known, and this stays as it was."""
     healthy_since: datetime | None = None
     baseline: Baseline | None = None
     """The replicas when all was well last."""
@@ -44,6 +52,8 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     serve_service: Service | None = None
     endpoints: Mapping[str, ObjectReference] = {}
     """The ready pods behind that Service, by address."""
+    has_slices: bool = True
+    """Whether Kubernetes has looked at the pods behind that Service: it has an EndpointSlice."""
     memory: Memory = Memory()
 
 

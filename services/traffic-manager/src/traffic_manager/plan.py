@@ -118,7 +118,7 @@ def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
     view, pair = observed.sole, observed.pair
     if pair is not None:  # the active one, unless only the pending one can serve
         active, pending = pair
-        is_dead = health.of(active, now=now).sustainable == 0
+        is_dead = health.of(active, now=now).surviving == 0
         view = pending if is_dead and health.ready_capacity(pending, WHOLE) > 0 else active
     beside = side_routes.removal(observed)
     if view is None:
@@ -171,7 +171,7 @@ def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Act
     quiet = poll_interval.interval(now - poll_interval.last_changed_at(view))
     if not head_is_ready(view.cluster) or view.serve.details is None:
         quiet = max(STARTING, quiet)
-    elif serve_status.is_running(view.serve.details):
+    elif view.declared is not None and serve_status.is_running(view.declared):
         quiet = observed.rest
     return Plan(
         actions=acts, requeue_at=now if acts else now + quiet, note="one cluster gets everything"
@@ -230,18 +230,15 @@ def _upgrade(
     old = traffic_record.share(record, active.cluster.metadata, rest)
     old = traffic_record.weighed(old, rest.weight, now=now, is_followed=lag is None)
     mirror = traffic_record.numbers(records.of_status(observed.service).clusters)
-    sides = health.side(active, old, now=now), health.side(pending, new, goal=goal, now=now)
+    sides = (
+        health.side(active, old, now=now, is_active=True),
+        health.side(pending, new, goal=goal, now=now),
+    )
     if observed.policy is not None and new.weight > 0:  # while the config changes, no time passes
         since = new.same_since if observed.candidate is not None else now
         sides = sides[0], msgspec.structs.replace(sides[1], moved_at=since)
     if observed.controls.parity:
         sides = _in_parity(views, sides, direction)
-    if observed.policy is not None and observed.policy.steps and health.is_silent(active):
-        # its proxies are ready, and the new one has not shown yet that it may have more than its step; the way back needs no dashboard
-        trusted = msgspec.structs.replace(
-            sides[0], sustainable=WHOLE, unhealthy_reason="", ready=sides[0].capacity
-        )
-        sides = trusted, sides[1]
     progression = Progression(policy=options.policy(observed, direction))
     if (
         observed.policy is not None
@@ -257,8 +254,12 @@ def _upgrade(
             sides[1], proven=0, sustainable=0, unhealthy_reason=why, has_failed_gate=True
         )
         sides = sides[0], refused
+    standing, distrust = progressions.standing(observed, progression, direction, new.weight)
+    sides = weights.withhold(sides[0], standing, distrust), sides[1]
     migration = Migration(
         direction=direction,
+        standing=standing,
+        distrust=distrust,
         active=sides[0],
         pending=sides[1],
         pause=options.pause(observed) or progression.hold,
@@ -362,17 +363,26 @@ def _in_parity(
 ) -> tuple[Side, Side]:
     """Return both sides; the proven capacity of the scale-up side is no more than its autoscaled replicas carry."""
     (active, pending), (old, new) = views, sides
-    whole = active.memory.whole
-    if active.serve.details is not None and pending.serve.details is not None:
-        if direction is Direction.FORWARD:
-            new = _bounded(
-                new, *parity.limit(active.serve.details, old.weight, pending.serve.details, whole)
-            )
-        else:
-            old = _bounded(
-                old, *parity.limit(pending.serve.details, new.weight, active.serve.details, whole)
-            )
-    return _taking_over(active, old, pending, whole), _taking_over(pending, new, active, whole)
+    if direction is Direction.FORWARD:
+        return old, _followed(new, pending, active, old.weight, active.memory.whole)
+    return _followed(old, active, pending, new.weight, active.memory.whole), new
+
+
+def _followed(
+    side: Side,
+    growing: ClusterView,
+    source: ClusterView,
+    weight: int,
+    whole: Mapping[str, int] | None,
+) -> Side:
+    """Return the side that grows; beside a silent cluster the replicas that carried all traffic count."""
+    if growing.declared is None:
+        return side
+    if source.declared is not None:
+        return _bounded(side, *parity.limit(source.declared, weight, growing.declared, whole))
+    if health.is_unknown(source):
+        return _bounded(side, *parity.takeover(growing.declared, whole))
+    return side
 
 
 def _bounded(side: Side, limit: int, why: str) -> Side:
@@ -380,20 +390,6 @@ def _bounded(side: Side, limit: int, why: str) -> Side:
         side
         if limit >= side.proven
         else msgspec.structs.replace(side, proven=limit, not_ready_reason=why)
-    )
-
-
-def _taking_over(
-    view: ClusterView, side: Side, losing: ClusterView, whole: Mapping[str, int] | None
-) -> Side:
-    """Return a side; next to one with a silent dashboard and no other problem it gets no more than its replicas can follow to."""
-    if view.serve.details is None or not health.is_silent(losing):
-        return side
-    limit, why = parity.takeover(view.serve.details, whole)
-    if limit >= side.ready:
-        return side
-    return msgspec.structs.replace(
-        side, ready=limit, proven=min(limit, side.proven), not_ready_reason=why
     )
 
 
@@ -440,7 +436,7 @@ def _moved(
             events.CAPACITY_SENT.of(view.cluster.metadata.namespaced_name),
         )
         shrinks = capacity < traffic_record.share(observed.record, meta, ALL).capacity
-        if shrinks and (view.given is None or not health.is_alive(view)):
+        if shrinks and (view.given is None or not health.is_answering(view)):
             continue
         if view.given is None or not head_is_ready(view.cluster):
             return ()

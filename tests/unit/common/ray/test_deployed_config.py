@@ -154,3 +154,26 @@ def test_what_is_kept_of_large_configs_is_bounded() -> None:
             sent = text({"applications": [app(args=f"{number}{'x' * 1_000_000}")]})
             assert deployed_config.differences(sent, details()) == ["application app"]
         assert kept() < 1.25 * ROOM
+
+
+def test_an_application_that_code_deployed_hides_no_difference_of_the_others() -> None:
+    sent = text({"applications": [{"name": "app", "import_path": "a:b"}]})
+    other: Json = {"name": "app", "import_path": "c:d"}
+    assert deployed_config.differences(sent, details(app=other, mine=None)) == [
+        "application app: import_path"
+    ]
+    same: Json = {"name": "app", "import_path": "a:b"}
+    assert deployed_config.differences(sent, details(app=same, mine=None)) == []
+    assert deployed_config.differences(sent, details(app=None, other=same)) == [
+        "application app",
+        "application other",
+    ]
+    assert deployed_config.differences(sent, details(app=None)) is None, "an old Ray"
+
+
+def test_the_config_that_serve_runs_with_leaves_out_what_code_deployed() -> None:
+    app: Json = {"name": "app", "import_path": "a:b"}
+    found = deployed_config.reported(details(app=app, mine=None))
+    assert found is not None
+    assert msgspec.json.decode(found) == {"applications": [app]}
+    assert deployed_config.reported(details(mine=None)) is None

@@ -111,7 +111,7 @@ def test_a_cluster_gets_no_more_than_its_replicas_carry(
         pytest.param(running(1), None, 100, id="nobody saw what carried all"),
     ],
 )
-def test_what_a_silent_cluster_sheds_follows_replicas(
+def test_growth_beside_a_silent_cluster_follows_replicas(
     taking: ServeDetails, whole: Replicas | None, expected: int
 ) -> None:
     limit, why = parity.takeover(taking, whole)

@@ -8,13 +8,17 @@ import pytest
 
 from common.upgrade.controls import Policy
 from traffic_manager.migration import weights
-from traffic_manager.migration.state import Direction, Migration, Side
+from traffic_manager.migration.state import Direction, Migration, Side, Standing
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = Policy(surge=20, step=5, interval=timedelta(seconds=10))
 LONG_AGO = NOW - timedelta(minutes=1)
-ACTIVE = Side(capacity=80, weight=70, moved_at=LONG_AGO, proven=80, reported=80, ready=80)
-PENDING = Side(capacity=40, weight=30, moved_at=LONG_AGO, proven=40, reported=40, ready=40)
+ACTIVE = Side(
+    capacity=80, weight=70, moved_at=LONG_AGO, proven=80, reported=80, ready=80, rescue=80
+)
+PENDING = Side(
+    capacity=40, weight=30, moved_at=LONG_AGO, proven=40, reported=40, ready=40, rescue=40
+)
 
 
 def forward(pending: dict[str, Any] | None = None, **fields: Any) -> Migration:
@@ -105,7 +109,9 @@ def test_the_weights_that_should_hold(migration: Migration, expected: tuple[int,
 SICK: dict[str, Any] = {
     "proven": 0,
     "sustainable": 0,
+    "surviving": 0,
     "ready": 0,
+    "rescue": 0,
     "unhealthy_reason": "its head pod is not ready",
 }
 
@@ -117,7 +123,7 @@ SICK: dict[str, Any] = {
     [
         pytest.param(
             SICK,
-            {"capacity": 100, "proven": 100, "ready": 100},
+            {"capacity": 100, "proven": 100, "ready": 100, "rescue": 100},
             (0, 100),
             id="active dies, pending is whole",
         ),
@@ -233,3 +239,40 @@ def test_the_floor_may_carry_everything_where_capacity_may_be_missing(
     active = msgspec.structs.replace(ACTIVE, weight=100 - pending["weight"])
     split = weights.decide(forward(pending, active=active), policy, now=NOW)
     assert (split.active, split.pending) == expected
+
+
+HALF: dict[str, Any] = {"sustainable": 0, "surviving": 60, "ready": 0, "unhealthy_reason": "lost"}
+"""One of its applications has nothing left, another one carries 60 percent."""
+RESCUE: dict[str, Any] = {"capacity": 100, "ready": 100, "rescue": 100}
+
+
+@pytest.mark.parametrize(
+    ("standing", "active", "expected"),
+    [
+        pytest.param(Standing.PROVEN, HALF, (0, 100), id="a proven version takes over"),
+        pytest.param(
+            Standing.UNPROVEN, HALF, (60, 40), id="an unproven one gets what no application carries"
+        ),
+        pytest.param(Standing.FAILED, HALF, None, id="one that failed gets nothing"),
+        pytest.param(Standing.UNPROVEN, SICK, (0, 100), id="unless nothing else answers"),
+        pytest.param(Standing.FAILED, SICK, (0, 100), id="even if it failed"),
+    ],
+)
+def test_traffic_that_a_version_gets_for_the_health_of_the_active_cluster_depends_on_its_standing(
+    standing: Standing, active: dict[str, Any], expected: tuple[int, int] | None
+) -> None:
+    side = weights.withhold(
+        msgspec.structs.replace(ACTIVE, **active), standing, "the gate has not passed"
+    )
+    m = forward(RESCUE, active=side, standing=standing, distrust="the gate has not passed")
+    found = weights.shed(m)
+    assert (None if found is None else (found.active, found.pending)) == expected
+    if active is HALF and standing is not Standing.PROVEN:
+        assert "since the gate has not passed" in str(weights.stranded(m))
+    elif found is not None and standing is not Standing.PROVEN:
+        assert "although the gate has not passed" in found.note
+
+
+def test_the_way_back_needs_no_standing() -> None:
+    m = forward({"sustainable": 0, "unhealthy_reason": "lost"}, standing=Standing.FAILED)
+    assert weights.shed(m) is not None

@@ -7,7 +7,7 @@ equal. Capacity and the options that are fixed when Serve starts (`http_options`
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
 import msgspec
@@ -15,9 +15,8 @@ import msgspec
 from common import errors
 from common.api.opaque import Json
 from common.ray import serve_config, serve_status
-from common.ray.serve_status import DEFAULT_APP, ServeDetails
+from common.ray.serve_status import DEFAULT_APP, AppState, ServeDetails
 
-DELETING: Final = "DELETING"
 REDACTED: Final = "<redacted>"
 """Ray's dashboard shows this to browsers in place of the values of environment variables."""
 _APPLICATION: Final = frozenset(
@@ -60,16 +59,19 @@ _ACTOR: Final = frozenset(
 
 
 def differences(config: str, details: ServeDetails) -> list[str] | None:
-    """Return the options in which a Serve config differs from what Serve reports as deployed; their values may be secrets.
+    """Return the options in which a Serve config differs from what Serve reports as deployed.
 
-    None where the config cannot be read, or Serve does not report that of each application.
+    Their values may be secrets. An application that code deployed has no config: it counts as a
+    difference where the config asks for its name, and for nothing otherwise, as no PUT changes it.
+    None where the config cannot be read, or Serve reports no application's config.
     """
     reported, wanted = configs(details), _applications(config)
-    if wanted is None or None in reported.values():
+    if wanted is None or not _reports(reported):
         return None
+    by_config = {name: have for name, have in reported.items() if have is not None}
     found: list[str] = []
-    for name in sorted(wanted.keys() | reported.keys()):
-        have = reported.get(name)
+    for name in sorted(wanted.keys() | by_config.keys()):
+        have = by_config.get(name)
         if name not in wanted or have is None:
             found.append(f"application {name}")
         else:
@@ -84,7 +86,7 @@ def configs(details: ServeDetails) -> dict[str, Json | None]:
     return {
         name: app.deployed_app_config
         for name, app in details.named().items()
-        if app.status != DELETING or app.deployed_app_config is not None
+        if app.status != AppState.DELETING or app.deployed_app_config is not None
     }
 
 
@@ -93,10 +95,18 @@ def fingerprint(details: ServeDetails) -> str:
     return hashlib.sha256(msgspec.json.encode(configs(details), order="sorted")).hexdigest()
 
 
+def _reports(configs: Mapping[str, Json | None]) -> bool:
+    """Return whether Serve reports configs at all; old releases of Ray report none."""
+    return not configs or any(each is not None for each in configs.values())
+
+
 def reported(details: ServeDetails) -> str | None:
-    """Return the config that Serve runs with; None unless each application came by a config that hides no value."""
-    apps = [config for _, config in sorted(configs(details).items())]
-    if not apps or None in apps or any(REDACTED in level for level in serve_status.levels(apps)):
+    """Return the config that Serve runs with: that of each application which came by one.
+
+    None if no application did, or if a value is hidden.
+    """
+    apps = [config for _, config in sorted(configs(details).items()) if config is not None]
+    if not apps or any(REDACTED in level for level in serve_status.levels(apps)):
         return None
     options = {
         "proxy_location": details.proxy_location,

@@ -30,9 +30,9 @@ def limit(
     return takeover(growing, _needs(source, weight, growing, whole))
 
 
-def takeover(taking: ServeDetails, needs: Mapping[str, float] | None) -> tuple[int, str]:
-    """Return the most traffic that a cluster may take over, where all of it needs so many replicas, and why not more."""
-    most, name, running, needed = min(_limits(taking, needs or {}), default=(WHOLE, "", 0, 0.0))
+def takeover(growing: ServeDetails, needs: Mapping[str, float] | None) -> tuple[int, str]:
+    """Return the most traffic that a cluster may get, where all of it needs so many replicas, and why not more."""
+    most, name, running, needed = min(_limits(growing, needs or {}), default=(WHOLE, "", 0, 0.0))
     if most >= WHOLE:
         return WHOLE, ""
     return most, f"{running} replicas of {name} run, and all of the traffic takes {needed:.0f}"

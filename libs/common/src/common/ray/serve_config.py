@@ -5,6 +5,7 @@ through aliases, is refused with one line. A text is read once: what came of it 
 """
 
 import threading
+from collections.abc import Iterable
 from typing import Final, cast
 
 import msgspec
@@ -30,6 +31,8 @@ class Read(msgspec.Struct, frozen=True):
     """Why it cannot be sent; then there is no JSON."""
     applications: frozenset[str] = frozenset()
     """The names of the applications that it asks for; none where it cannot be read."""
+    routed: frozenset[str] = frozenset()
+    """The names of those that serve a route prefix: Ray's proxies send requests to no other ones."""
     target_capacity: float = 100.0
     """The capacity, in percent, that it asks for by itself."""
 
@@ -74,12 +77,17 @@ def _read(text: str) -> Read:
     capacity: object = known.get("target_capacity")
     apps: object = known.get("applications")
     named = cast("list[object]", apps) if isinstance(apps, list) else []
-    names = (cast("Json", each).get("name") for each in named if isinstance(each, dict))
+    listed = [cast("Json", each) for each in named if isinstance(each, dict)]
     return Read(
         json=msgspec.json.encode(known),
-        applications=frozenset(str(name or DEFAULT_APP) for name in names),
+        applications=_names(listed),
+        routed=_names(each for each in listed if each.get("route_prefix", "/") is not None),
         target_capacity=float(capacity) if isinstance(capacity, int | float) else 100.0,
     )
+
+
+def _names(applications: Iterable[Json]) -> frozenset[str]:
+    return frozenset(str(each.get("name") or DEFAULT_APP) for each in applications)
 
 
 def to_json(text: str) -> Json:

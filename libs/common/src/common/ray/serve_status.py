@@ -25,6 +25,7 @@ class AppState(StrEnum):
     """Serve's states of an application that a decision needs; others are passed through."""
 
     RUNNING = "RUNNING"
+    DELETING = "DELETING"
     DEPLOY_FAILED = "DEPLOY_FAILED"
     UNHEALTHY = "UNHEALTHY"
 
@@ -153,6 +154,22 @@ def levels(values: list[Any]) -> Iterator[list[Any]]:
         objects = [cast("Json", each).values() for each in values if isinstance(each, dict)]
         lists = [cast("list[Any]", each) for each in values if isinstance(each, list)]
         values = [*chain(*objects, *lists)]
+
+
+def of_applications(details: ServeDetails, names: frozenset[str]) -> ServeDetails:
+    """Return the status of these applications alone; without a name, that of all of them.
+
+    Ray keeps the applications that code deployed, and lists those that a config removed until
+    their replicas have ended. Neither shows whether a config is served.
+    """
+    kept = {
+        name: app
+        for name, app in details.applications.items()
+        if not names or (name or DEFAULT_APP) in names
+    }
+    if len(kept) == len(details.applications):
+        return details
+    return msgspec.structs.replace(details, applications=kept)
 
 
 def is_running(details: ServeDetails) -> bool:

@@ -9,7 +9,7 @@ from common import names
 from common.api.core import Pod, Service
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
-from common.ray import serve_status
+from common.ray import serve_config, serve_status
 from common.ray.serve_status import ServeDetails
 
 LONGEST_RETRY: Final = timedelta(seconds=10)
@@ -91,6 +91,30 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True):
     def was_edited(self) -> bool:
         """Return whether it was given another Serve config after its first one; each is a record with the next number."""
         return self.record > 1
+
+    @property
+    def declared(self) -> ServeDetails | None:
+        """Return what Serve reports of the applications that the cluster's config asks for.
+
+        None without an answer. Where the config is not known, all applications count.
+        """
+        details = self.serve.details
+        if details is None or self.given is None:
+            return details
+        names = serve_config.read(self.given).applications
+        return serve_status.of_applications(details, names)
+
+    @property
+    def routed(self) -> frozenset[str]:
+        """Return the applications of the cluster's config to which Ray's proxies send requests.
+
+        Those are the ones with a route prefix. Where none is known to have one, every application
+        that the config asks for counts, or that Serve reports.
+        """
+        config = serve_config.read(self.given or "")
+        details = self.declared
+        reported = frozenset(details.named()) if details is not None else frozenset[str]()
+        return config.routed or config.applications or reported
 
     @property
     def nodes(self) -> frozenset[str]:

@@ -294,7 +294,7 @@ def _of_cluster(view: ClusterView | None) -> Iterator[datetime]:
             and not is_restarted
         ):
             yield ready.last_transition_time
-    details = view.serve.details
+    details = view.declared
     for app in details.applications.values() if details is not None else ():
         if not app.has_failed:
             started = (

@@ -112,7 +112,7 @@ def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
     goal = observed.service.spec.serve_config_v2
     if not submit.has(pending, goal):
         yield "it does not have the Serve config yet"
-    details = pending.serve.details
+    details = pending.declared
     if details is None:
         yield pending.serve.problem or "its dashboard was not asked yet"
         return

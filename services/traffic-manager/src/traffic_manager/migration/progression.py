@@ -23,7 +23,7 @@ from common.upgrade.controls import Policy
 from common.upgrade.gate_types import AnyGate, Gate, WebhookGate
 from common.upgrade.gates import Outcome, Result, Window
 from common.upgrade.policy import OnFailure, UpgradePolicy
-from traffic_manager.migration.state import Side
+from traffic_manager.migration.state import Direction, Side, Standing
 from traffic_manager.observed import Observed
 from traffic_manager.resources import gateway_api
 
@@ -126,6 +126,27 @@ def of(
         and judged.failed is None
         and warm_up is None,
     )
+
+
+def standing(
+    observed: Observed, progression: Progression, direction: Direction, weight: int
+) -> tuple[Standing, str]:
+    """Return whether the pending cluster is proven at its weight, and why it is not.
+
+    On the way back it never is: the upgrade to it was given up.
+    """
+    policy, held, judged = observed.policy, observed.upgrade, progression.judged
+    if policy is None or not (policy.steps or policy.gates) or observed.controls.promotes:
+        return Standing.PROVEN, ""
+    failed = (None if judged is None else judged.failed) or (None if held is None else held.failed)
+    if failed:
+        return Standing.FAILED, f"the pending cluster has failed the gate {failed}"
+    if direction is Direction.BACK:
+        return Standing.UNPROVEN, "the upgrade to the pending cluster is being rolled back"
+    if weight == 0 or progression.hold is not None:
+        why = progression.hold or "it has had no traffic"
+        return Standing.UNPROVEN, f"the pending cluster has not passed its UpgradePolicy: {why}"
+    return Standing.PROVEN, ""
 
 
 def judge(

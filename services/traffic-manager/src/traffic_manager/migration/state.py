@@ -21,6 +21,16 @@ class Direction(StrEnum):
     """To the active cluster: the upgrade is being rolled back."""
 
 
+class Standing(StrEnum):
+    """Whether the pending cluster may get more traffic than its UpgradePolicy has let it have."""
+
+    PROVEN = "proven"
+    """No policy bears on it, or it has passed what its policy asks for at its weight."""
+    UNPROVEN = "unproven"
+    FAILED = "failed"
+    """It failed a gate."""
+
+
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One of the two clusters."""
 
@@ -36,14 +46,20 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     reported: float | None = None
     """The target capacity that Serve reports, None without an answer."""
     is_alive: bool = True
-    """Whether it is expected to serve what it has been given."""
+    """Whether some application of it serves."""
     sustainable: int = 100
     """The most traffic that its observed health allows it to keep; what is unknown does not lower it."""
+    surviving: int = 100
+    """The most traffic that its best application can carry; 0 if it serves nothing."""
     unhealthy_reason: str = ""
+    withheld: str = ""
+    """Why it keeps traffic that not every application of it can carry."""
     has_failed_gate: bool = False
     """Whether all traffic leaves it for a gate, not for its health: it still holds its capacity."""
     ready: int = 0
     """The most traffic that it can take over at once: its ready capacity, whatever Serve config it runs."""
+    rescue: int = 0
+    """The most traffic that it can take over from a cluster that serves nothing."""
     sent: int | None = None
     """The most that a Gateway may still send it while the route is not accepted as it is now."""
     was_shed: bool = False
@@ -62,6 +78,9 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     direction: Direction
     active: Side
     pending: Side
+    standing: Standing = Standing.PROVEN
+    distrust: str = ""
+    """Why the pending cluster is not proven."""
     pause: str | None = None
     """Why the way forward is closed; guards and the way back stay open."""
     gateway_problem: str | None = None

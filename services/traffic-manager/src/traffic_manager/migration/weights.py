@@ -7,6 +7,9 @@ Health moves traffic, the interval only slows growth (ADR 11): traffic that a cl
 cluster at once, as far as that one's ready capacity allows. No interval, no pause, no Gateway and no direction hold it up. A cluster
 that shed traffic grows again an interval after it is observed to be healthy.
 
+A version that has not passed its gates gets traffic for the active cluster's health only as far as that one serves
+nothing for it (ADR 41).
+
 Where the user allows capacity to be missing (`raybus.io/max-unavailable-percent`), a cluster may get more than its proven capacity,
 by as much as the allowance permits, where nothing can surge: both clusters then lack the same part of what they need.
 """
@@ -14,8 +17,20 @@ by as much as the allowance permits, where nothing can surge: both clusters then
 from datetime import datetime
 from itertools import permutations
 
+import msgspec
+
+from common import labels
 from common.upgrade.controls import Policy
-from traffic_manager.migration.state import Direction, Migration, Side, Split, is_hurried, is_late
+from common.upgrade.traffic_record import WHOLE
+from traffic_manager.migration.state import (
+    Direction,
+    Migration,
+    Side,
+    Split,
+    Standing,
+    is_hurried,
+    is_late,
+)
 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
@@ -50,12 +65,14 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
 def shed(m: Migration) -> Split | None:
     """Return the weights after one side gave the other what it is observed not to carry; None if nothing can move."""
     for name, losing, taking in (("active", m.active, m.pending), ("pending", m.pending, m.active)):
-        moved = min(losing.excess, taking.ready - taking.weight)
+        moved = min(losing.excess, _room(losing, taking))
         if moved > 0:
             kept = losing.weight - moved
             note = (
                 f"the {name} cluster keeps {kept} percent of the traffic: {losing.unhealthy_reason}"
             )
+            if name == "active" and m.standing is not Standing.PROVEN:
+                note = f"{note}; the pending cluster gets the rest, although {m.distrust}"
             active = kept if name == "active" else 100 - kept
             return Split(active=active, pending=100 - active, note=note)
     return None
@@ -66,7 +83,13 @@ def stranded(m: Migration) -> str | None:
     for (name, losing), (other, taking) in permutations(
         (("active", m.active), ("pending", m.pending))
     ):
-        if losing.excess > 0 and taking.ready <= taking.weight:
+        if losing.withheld and losing.weight > 0:
+            return (
+                f"{losing.weight} percent of the traffic stay at the {name} cluster, which cannot carry all of them "
+                f"({losing.unhealthy_reason}), since {losing.withheld}; "
+                f'{labels.PROMOTE}: "true" moves them all the same'
+            )
+        if losing.excess > 0 and _room(losing, taking) <= 0:
             why = (
                 taking.unhealthy_reason
                 or taking.not_ready_reason
@@ -77,6 +100,26 @@ def stranded(m: Migration) -> str | None:
                 f"({losing.unhealthy_reason}), since the {other} cluster cannot take them over ({why})"
             )
     return None
+
+
+def withhold(active: Side, standing: Standing, distrust: str) -> Side:
+    """Return the active cluster with what it keeps from a version that has not proven itself.
+
+    A version that failed a gate gets nothing while the active cluster serves anything. One that has
+    not passed its gates gets only what no application of the active cluster can carry: it could
+    fail the requests of all the others. A cluster that serves nothing has nothing to lose.
+    """
+    if standing is Standing.PROVEN or active.surviving == 0:
+        return active
+    kept = WHOLE if standing is Standing.FAILED else active.surviving
+    if kept <= active.sustainable or active.weight <= active.sustainable:
+        return active
+    return msgspec.structs.replace(active, sustainable=kept, withheld=distrust)
+
+
+def _room(losing: Side, taking: Side) -> int:
+    """Return how much more traffic a side can take over from the other one."""
+    return (taking.rescue if losing.surviving == 0 else taking.ready) - taking.weight
 
 
 def _due(growing: Side, policy: Policy, *, now: datetime) -> datetime | None:

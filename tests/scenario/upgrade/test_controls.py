@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from common.api.opaque import Json
-from common.kube.resources import RAY_CLUSTER
+from common.kube.resources import POD, RAY_CLUSTER
 from scenario.upgrade.harness import BLUE, GREEN, RED, Pair, a_running_pair
-from support.builders.ray_service import a_serve_config, a_strategy
+from support.builders.ray_service import NAMESPACE, a_serve_config, a_strategy
 from support.sampling import one_of
 
 STEPS = a_strategy(surge=50, step=25, interval=2)
@@ -96,7 +96,7 @@ async def test_a_pause_in_the_last_moment_holds_the_promotion() -> None:
 async def test_a_sick_pending_cluster_gives_its_share_back_although_it_is_paused() -> None:
     harness = await at_weight(50)
     annotate(harness, pause="true")
-    harness.serve.head(f"{harness.pending}-head-svc").behaviour = "silent"
+    harness.kube.set_status(POD, NAMESPACE, f"{harness.pending}-worker", {"phase": "Failed"})
     await harness.run(30)
     assert (harness.view.weights, harness.view.capacities[0]) == ((100, 0), 100)
 

@@ -92,6 +92,9 @@ class Port:
             lambda: self._kube.create(resource, namespace, body),
         )
 
+    async def dry_create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+        return await self._kube.dry_create(resource, namespace, body)
+
     async def replace(
         self,
         resource: Resource,

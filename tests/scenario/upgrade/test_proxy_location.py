@@ -1,5 +1,7 @@
 """Clusters with proxies on few nodes, or at another port: an upgrade waits for no pod that is never Ready."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from common.api.opaque import Json
@@ -18,17 +20,15 @@ from support.builders.ray_service import (
 STEPS = a_strategy(surge=100, step=50, interval=10)
 
 
-def a_config(
-    *, head_port: int | None = None, worker_port: int | None = None, image: str = "ray:2.52.0"
-) -> Json:
-    """Return a cluster whose Ray containers declare these ports for Serve."""
+def a_config(ports: Mapping[str, int], *, image: str = "ray:2.52.0") -> Json:
+    """Return a cluster whose Ray containers declare these ports for Serve (`head`, `worker`)."""
 
     def template(name: str, port: int | None) -> Json:
-        ports = [] if port is None else [{"name": "serve", "containerPort": port}]
-        return {"spec": {"containers": [{"name": name, "image": image, "ports": ports}]}}
+        declared = [] if port is None else [{"name": "serve", "containerPort": port}]
+        return {"spec": {"containers": [{"name": name, "image": image, "ports": declared}]}}
 
-    head: Json = {"rayStartParams": {}, "template": template("ray-head", head_port)}
-    group = a_group(template=template("ray-worker", worker_port))
+    head: Json = {"rayStartParams": {}, "template": template("ray-head", ports.get("head"))}
+    group = a_group(template=template("ray-worker", ports.get("worker")))
     return a_cluster_config(group, headGroupSpec=head, enableInTreeAutoscaling=True)
 
 
@@ -51,19 +51,19 @@ def is_ready(harness: Harness | Pair, cluster: str, role: str) -> bool:
     [
         pytest.param(HEAD_ONLY, {}, id="HeadOnly"),
         pytest.param(DISABLED, {}, id="Disabled"),
-        pytest.param(AT_9000, {"head_port": 9000}, id="workers declare no port"),
-        pytest.param(AT_9000, {"head_port": 9000, "worker_port": 9000}, id="all declare the port"),
+        pytest.param(AT_9000, {"head": 9000}, id="workers declare no port"),
+        pytest.param(AT_9000, {"head": 9000, "worker": 9000}, id="all declare the port"),
     ],
 )
 async def test_blue_green_ends(options: str, ports: dict[str, int]) -> None:
     harness = Harness()
-    harness.apply(config=a_config(**ports), serve=serve(options))
+    harness.apply(config=a_config(ports), serve=serve(options))
     await harness.until(lambda: harness.active and not harness.pending)
     await harness.run(5)
     blue = harness.active
-    harness.apply(config=a_config(**ports, image="ray:2.53.0"), serve=serve(options))
+    harness.apply(config=a_config(ports, image="ray:2.53.0"), serve=serve(options))
     await harness.until(lambda: harness.active not in {"", blue} and not harness.pending)
-    is_offered = ports.get("worker_port") == 9000
+    is_offered = ports.get("worker") == 9000
     assert is_ready(harness, harness.active, "worker") == is_offered
 
 
@@ -71,19 +71,19 @@ async def test_blue_green_ends(options: str, ports: dict[str, int]) -> None:
     ("options", "ports"),
     [
         pytest.param(HEAD_ONLY, {}, id="HeadOnly"),
-        pytest.param(AT_9000, {"head_port": 9000}, id="workers declare no port"),
-        pytest.param(AT_9000, {"head_port": 9000, "worker_port": 9000}, id="all declare the port"),
+        pytest.param(AT_9000, {"head": 9000}, id="workers declare no port"),
+        pytest.param(AT_9000, {"head": 9000, "worker": 9000}, id="all declare the port"),
     ],
 )
 async def test_an_upgrade_in_steps_ends_and_goes_by_its_steps(
     options: str, ports: dict[str, int]
 ) -> None:
     harness = await a_running_pair(
-        config=a_config(**ports), serve=serve(options), upgradeStrategy=STEPS
+        config=a_config(ports), serve=serve(options), upgradeStrategy=STEPS
     )
     blue = harness.active
     harness.apply(
-        config=a_config(**ports, image="ray:2.53.0"), serve=serve(options), upgradeStrategy=STEPS
+        config=a_config(ports, image="ray:2.53.0"), serve=serve(options), upgradeStrategy=STEPS
     )
     await harness.until(lambda: harness.view.weights == (50, 50))
     await harness.run(5)
@@ -109,7 +109,7 @@ async def test_the_plain_service_offers_the_heads_of_both_clusters() -> None:
     ("config", "options", "spec", "expected"),
     [
         pytest.param(
-            a_config(),
+            a_config({}),
             AT_9000,
             {},
             "the head: Serve listens on port 9000 (http_options.port), and these pods are asked at "
@@ -117,7 +117,7 @@ async def test_the_plain_service_offers_the_heads_of_both_clusters() -> None:
             id="no pod declares the port",
         ),
         pytest.param(
-            a_config(),
+            a_config({}),
             HEAD_ONLY,
             {"excludeHeadPodFromServeSvc": True},
             "the only proxy is on the head (proxy_location: HeadOnly), and "

@@ -30,7 +30,9 @@ REFUSED = "Forbidden: Invalid authentication token"
 class FakeHead:
     """One cluster's Serve controller."""
 
-    def __init__(self, clock: Clock, *, deploy_seconds: float = 2.0) -> None:
+    def __init__(  # noqa: PLR0915  (what a test may set of it)
+        self, clock: Clock, *, deploy_seconds: float = 2.0
+    ) -> None:
         self._clock = clock
         self.deploy_seconds = deploy_seconds
         self.behaviour = "ok"

@@ -90,9 +90,8 @@ def _read(archive: ImageArchive) -> tuple[dict[str, object], list[dict[str, byte
         for name in manifest["Layers"]:
             stream = outer.extractfile(name)
             with tarfile.open(fileobj=stream) as inner:
-                layers.append(
-                    {m.name: (inner.extractfile(m) or stream).read() for m in inner if m.isreg()}
-                )  # type: ignore[union-attr]
+                files = ((each.name, inner.extractfile(each)) for each in inner if each.isreg())
+                layers.append({name: file.read() for name, file in files if file is not None})
         config = msgspec.json.decode(member(str(manifest["Config"])), type=dict[str, object])
     return config, layers
 

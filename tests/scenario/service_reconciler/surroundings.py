@@ -26,6 +26,8 @@ class Surroundings:
         """How long a cluster takes until its head is ready."""
         self.holds_pods = False
         """With it no new cluster gets a ready head."""
+        self.sidecars: list[Json] = []
+        """Containers that come before Ray's in the pods as they run, as a mesh puts its proxy."""
         self.freezes_endpoints = False
         """With it the test alone writes EndpointSlices."""
         self._born: dict[str, float] = {}
@@ -55,7 +57,7 @@ class Surroundings:
         status: Json = pod.get("status", {})
         if status.get("conditions") != READY:
             return
-        port = serve_proxies.port_of(pod["spec"]["containers"][0])
+        port = serve_proxies.port_of(pod["spec"]["containers"][len(self.sidecars)])
         head = self.serve.head(f"{name}-head-svc")
         if not head.listens(port, on_head=False):
             not_ready = {**status, "conditions": [{"type": "Ready", "status": "False"}]}
@@ -97,7 +99,7 @@ class Surroundings:
                     "annotations": {labels.GRACEFUL_DRAIN: asked} if asked else {},
                     "ownerReferences": owner,
                 },
-                "spec": {"containers": _containers(cluster, role)},
+                "spec": {"containers": [*self.sidecars, *_containers(cluster, role)]},
             }
             self.kube.put(POD, pod)
         head = self.serve.head(f"{name}-head-svc")

@@ -7,7 +7,7 @@ long after the call timed out. Reads of a dashboard have one, too: what a pass d
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -89,6 +89,10 @@ class Schedule(Protocol):
         """Note that nobody acts any more."""
         ...
 
+    def is_starved(self, caller: Caller) -> bool:
+        """Return whether a process gets so little time that no answer of a dashboard is in time."""
+        ...
+
 
 class Boundaries:
     """Carries out writes as fate wants it."""
@@ -113,8 +117,7 @@ class Boundaries:
             self._schedule.later(max(seconds, CALL_TIMEOUT + 1), carry_out)
             if fate is Fate.LATE_DEAD:
                 await self._schedule.die(self._caller, down)
-            await self._schedule.stop(self._caller, CALL_TIMEOUT, f"waiting for {what}")
-            raise errors.Unavailable(f"{what}: no answer within {CALL_TIMEOUT:g} s")
+            await self.time_out(what)
         if fate is Fate.DIE_BEFORE:
             await self._schedule.die(self._caller, down)
         if fate is Fate.FAIL:
@@ -129,6 +132,15 @@ class Boundaries:
         else:
             await self._schedule.pause(self._caller, f"after {what}")
         return answer
+
+    @property
+    def is_starved(self) -> bool:
+        return self._schedule.is_starved(self._caller)
+
+    async def time_out(self, what: str) -> NoReturn:
+        """Wait for as long as a call may take, and fail."""
+        await self._schedule.stop(self._caller, CALL_TIMEOUT, f"waiting for {what}")
+        raise errors.Unavailable(f"{what}: no answer within {CALL_TIMEOUT:g} s")
 
     async def read(self, what: str, carry_out: Callable[[], Awaitable[T]]) -> T:
         """Carry out one read; the answer may be old when it arrives."""
@@ -245,7 +257,11 @@ class GatedServe:
             return await self._serve.request(target, path, most=most, config=config)
 
         if target.ip:
+            if self._at.is_starved:
+                raise errors.Unavailable(f"{target.name} does not answer in time")
             return await call()
+        if self._at.is_starved:
+            await self._at.time_out(f"request {target.name}")
         if config is None:
             return await self._at.read(f"read {target.name}", call)
         return await self._at.write(f"PUT {target.name}", call, may_be_late=True)

@@ -58,6 +58,47 @@ POLICY_SECONDS: Final = 120.0
 """More than the longest of these takes by itself."""
 
 
+PARENTS: Final[tuple[tuple[str, ...], ...]] = (
+    (),
+    ("before",),
+    ("after",),
+    ("elsewhere",),
+    ("elsewhere", "before", "after"),
+)
+"""Which entries of other controllers a route's `status.parents` has."""
+FOREIGN: Final[dict[str, str]] = {
+    "mirror-httproute": "HTTPRoute",
+    "preview-httproute": "HTTPRoute",
+    "preview-svc": "Service",
+    "grpcroute": "GRPCRoute",
+    "gateway": "Gateway",
+    "httproute": "HTTPRoute",
+}
+"""Names after ours that belong to others, with their kinds."""
+UNUSED_IN_STEPS: Final = ("mirror-httproute", "preview-httproute", "preview-svc")
+"""Those that no upgrade in steps needs."""
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """What is around the RayService, and what it is made of, besides the upgrade itself."""
+
+    applications: int = 0
+    """Declared beside the first one."""
+    proxy_location: str = "EveryNode"
+    port: int = 8000
+    """At which proxies listen; the pods declare it."""
+    has_grpc: bool = False
+    has_sidecar: bool = False
+    """Whether another container comes before Ray's in the pods as they run."""
+    parents: tuple[str, ...] = ()
+    reports_generations: bool = True
+    foreign: tuple[str, ...] = ()
+    has_twins: bool = False
+    """Whether the user's route has backends of others with the name of ours."""
+    deletion_delay: int = 0
+    counts_at: tuple[str, ...] = ("head",)
+
+
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
     """Another spec of the UpgradePolicy, some seconds after the upgrade begins."""
 
@@ -111,6 +152,7 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that pass before the user brings it to its end."""
     last: str = "green"
     """What the user wants in the end."""
+    world: World = World()
 
     def __str__(self) -> str:
         parts = [
@@ -137,12 +179,62 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
             *map(str, self.happenings),
             *([f"strategy before: {self.first_kind}"] if self.first_kind else []),
             f"in the end {self.last}",
+            *(f"{field}={value}" for field, value in _drawn(self.world)),
         ]
         return "; ".join(parts)
 
 
-def of(seed: int, faults: dict[str, bool], points: tuple[str, ...]) -> Draw:
-    """Return the draw of a seed; `faults` contains of each whether it needs steps."""
+def _drawn(world: World) -> Iterator[tuple[str, Any]]:
+    """Yield what differs from the plain world."""
+    for field in world.__struct_fields__:
+        value = getattr(world, field)
+        if value != getattr(World(), field):
+            yield field, value
+
+
+def of(
+    seed: int,
+    faults: dict[str, bool],
+    points: tuple[str, ...],
+    strangers: dict[str, bool],
+    waits: tuple[str, ...],
+) -> Draw:
+    """Return the draw of a seed.
+
+    `faults` and `strangers` contain of each happening whether it needs steps; those of `strangers` begin at `waits`, too.
+    """
+    plain = in_a_plain_world(seed, faults, points)
+    rng, in_steps = random.Random(f"world {seed}"), plain.setting.kind == STEPS
+    names = [name for name, needs_steps in strangers.items() if in_steps or not needs_steps]
+    held = (*(points if in_steps else (points[:3])), *waits, *waits)
+    return msgspec.structs.replace(
+        plain,
+        world=_world(rng, plain),
+        happenings=(*plain.happenings, *_happenings(rng, names, held)),
+        last="appended" if rng.random() < 0.08 else plain.last,
+    )
+
+
+def _world(rng: random.Random, plain: Draw) -> World:
+    in_steps = plain.setting.kind == STEPS
+    foreign = UNUSED_IN_STEPS if in_steps or plain.first_kind == STEPS else tuple(FOREIGN)
+    return World(
+        applications=rng.choice([0, 0, 0, 1]),
+        proxy_location=rng.choice(["EveryNode"] * 7 + ["HeadOnly"]),
+        port=rng.choice([8000] * 7 + [9000]),
+        has_grpc=in_steps and rng.random() < 0.12,
+        has_sidecar=rng.random() < 0.1,
+        parents=rng.choice(PARENTS) if rng.random() < 0.4 else (),
+        reports_generations=rng.random() >= 0.1,
+        foreign=tuple(each for each in foreign if rng.random() < 0.06),
+        has_twins=plain.has_own_route and rng.random() < 0.5,
+        deletion_delay=rng.choice([0, 0, 60]),
+        counts_at=rng.choice([("head",), ("worker",), ("head", "worker")]),
+    )
+
+
+def in_a_plain_world(seed: int, faults: dict[str, bool], points: tuple[str, ...]) -> Draw:
+    """Return the draw of a seed without strangers, and with nothing unusual around it."""
     rng = random.Random(f"draw {seed}")
     kind = rng.choice([STEPS] * 8 + ["NewCluster", "NewCluster", "None"])
     setting = _setting(rng, seed, kind)
@@ -194,14 +286,17 @@ def without(draw: Draw) -> Iterator[Draw]:
             yield replace(
                 draw, **{field: {key: value for key, value in parts.items() if key != name}}
             )
-    if draw.edit_before is not None:
-        yield replace(draw, edit_before=None)
-    if draw.stops:
-        yield replace(draw, stops=0.0)
-    if draw.is_autoscaled:
-        yield replace(draw, is_autoscaled=False)
-    if draw.has_other_service:
-        yield replace(draw, has_other_service=False)
+    for field, _ in _drawn(draw.world):
+        plain = {field: getattr(World(), field)}
+        yield replace(draw, world=msgspec.structs.replace(draw.world, **plain))
+    for field, plain in (
+        ("edit_before", None),
+        ("stops", 0.0),
+        ("is_autoscaled", False),
+        ("has_other_service", False),
+    ):
+        if getattr(draw, field) != plain:
+            yield replace(draw, **{field: plain})
     if draw.setting.slow:
         yield replace(draw, setting=msgspec.structs.replace(draw.setting, slow=0.0))
 

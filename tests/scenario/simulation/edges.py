@@ -25,33 +25,35 @@ Act = Callable[[Interleaved], None]
 LEFT_OUT: Final = {"service deleted", "the clock jumps back", "the clock jumps forward"}
 
 
-def _do(act: Act) -> Do:
+def do(act: Act) -> Do:
+    """Return what acts on the taken-apart services."""
     return lambda sim: act(cast("Interleaved", sim))
 
 
-def _victim(sim: Interleaved, role: str) -> str:
+def victim(sim: Interleaved, role: str) -> str:
+    """Return the cluster that plays a role; the first one asked for stays it."""
     return sim.victims.setdefault(role, sim.pending if role == "pending" else sim.active)
 
 
 def _pods(role: str, *, are_ready: bool) -> Do:
     def act(sim: Interleaved) -> None:
-        name = _victim(sim, role)
+        name = victim(sim, role)
         if name in sim.clusters:
             sim.set_pods(name, are_ready=are_ready)
 
-    return _do(act)
+    return do(act)
 
 
 def _model(role: str, **values: Any) -> Do:
     def act(sim: Interleaved) -> None:
-        name = _victim(sim, role)
+        name = victim(sim, role)
         if name not in sim.clusters:
             return
         head: ElasticHead = sim.model(name)
         for attribute, value in values.items():
             setattr(head, attribute, value)
 
-    return _do(act)
+    return do(act)
 
 
 def _annotate(**values: str | None) -> Do:
@@ -60,7 +62,7 @@ def _annotate(**values: str | None) -> Do:
             sim.surge = 100
         sim.annotate(**values)
 
-    return _do(act)
+    return do(act)
 
 
 def _options(surge: int, step: int, interval: int) -> Do:
@@ -72,16 +74,18 @@ def _options(surge: int, step: int, interval: int) -> Do:
         }
         sim.kube.put(RAY_SERVICE, {**sim.service, "spec": spec})
 
-    return _do(act)
+    return do(act)
 
 
-def _kind(kind: str) -> Do:
+def kind_of_strategy(kind: str) -> Do:
+    """Return a change of the strategy alone."""
+
     def act(sim: Interleaved) -> None:
         sim.surge = 100
         spec = {**sim.service["spec"], "upgradeStrategy": {"type": kind}}
         sim.kube.put(RAY_SERVICE, {**sim.service, "spec": spec})
 
-    return _do(act)
+    return do(act)
 
 
 def _as_set(sim: Interleaved) -> None:
@@ -99,7 +103,9 @@ def _edit_and_change(sim: Interleaved) -> None:
     sim.ask(image, message="edited again", upgradeStrategy={"type": "NewCluster"})
 
 
-def _refuse(kind: str, problem: type[errors.RaybusError], *, part: str = "") -> Do:
+def refuse(kind: str, problem: type[errors.RaybusError], *, part: str = "") -> Do:
+    """Return what has the API server refuse writes of a kind."""
+
     def refused(request: Request) -> errors.RaybusError | None:
         is_meant = request.kind == kind and (
             not part or part in str(request.body) or part == request.subresource
@@ -109,22 +115,23 @@ def _refuse(kind: str, problem: type[errors.RaybusError], *, part: str = "") -> 
     def act(sim: Interleaved) -> None:
         sim.refusal_of, sim.refused_kind = refused, kind
 
-    return _do(act)
+    return do(act)
 
 
-def _accept(sim: Interleaved) -> None:
+def accept(sim: Interleaved) -> None:
+    """Let the API server accept all writes again."""
     sim.refusal_of = None
 
 
 def _gate(name: str, *, is_on: bool) -> Do:
-    return _do(lambda sim: sim.set_gate(name, is_on=is_on))
+    return do(lambda sim: sim.set_gate(name, is_on=is_on))
 
 
 def _skew(name: str, seconds: float) -> Do:
     def act(sim: Interleaved) -> None:
         sim.wall_clocks[name].ahead = timedelta(seconds=seconds)
 
-    return _do(act)
+    return do(act)
 
 
 def _wipe_rules(sim: Interleaved) -> None:
@@ -206,12 +213,12 @@ def _wishes() -> list[Fault]:
             needs_steps=True,
         ),
         Fault(name="no route named any more", begin=_annotate(http_route=None), needs_steps=True),
-        Fault(name="strategy NewCluster and Serve config edited", begin=_do(_edit_and_change)),
-        Fault(name="Serve config edited", begin=_do(_edit_serve)),
+        Fault(name="strategy NewCluster and Serve config edited", begin=do(_edit_and_change)),
+        Fault(name="Serve config edited", begin=do(_edit_serve)),
         Fault(
             name="no step",
             begin=_options(50, 0, 1),
-            end=_do(_as_set),
+            end=do(_as_set),
             seconds=20.0,
             needs_steps=True,
         ),
@@ -219,34 +226,37 @@ def _wishes() -> list[Fault]:
         Fault(
             name="an interval of 600 s",
             begin=_options(50, 25, 600),
-            end=_do(_as_set),
+            end=do(_as_set),
             needs_steps=True,
             seconds=90.0,
         ),
         Fault(
             name="an invalid edit",
             begin=_options(50, 25, 0),
-            end=_do(_as_set),
+            end=do(_as_set),
             needs_steps=True,
             seconds=90.0,
         ),
         Fault(
             name="a step of 101",
             begin=_options(100, 101, 1),
-            end=_do(_as_set),
+            end=do(_as_set),
             needs_steps=True,
             seconds=30.0,
         ),
         Fault(
             name="strategy NewCluster for a while",
-            begin=_kind("NewCluster"),
-            end=_do(_as_set),
+            begin=kind_of_strategy("NewCluster"),
+            end=do(_as_set),
             seconds=20.0,
         ),
         Fault(
-            name="strategy None for a while", begin=_kind("None"), end=_do(_as_set), seconds=20.0
+            name="strategy None for a while",
+            begin=kind_of_strategy("None"),
+            end=do(_as_set),
+            seconds=20.0,
         ),
-        Fault(name="the user's tool empties the rules", begin=_do(_wipe_rules), needs_steps=True),
+        Fault(name="the user's tool empties the rules", begin=do(_wipe_rules), needs_steps=True),
     ]
 
 
@@ -260,15 +270,15 @@ def _surroundings() -> list[Fault]:
         "RayCluster": RAY_CLUSTER.kind,
     }
     for name, kind in kinds.items():
-        begin = _refuse(kind, errors.Rejected)
+        begin = refuse(kind, errors.Rejected)
         found.append(
-            Fault(name=f"writes of {name} refused", begin=begin, end=_do(_accept), seconds=30.0)
+            Fault(name=f"writes of {name} refused", begin=begin, end=do(accept), seconds=30.0)
         )
-    receipt = _refuse(RAY_SERVICE.kind, errors.Rejected, part=labels.UPGRADE_RECEIPT)
-    status = _refuse(RAY_SERVICE.kind, errors.Forbidden, part="status")
+    receipt = refuse(RAY_SERVICE.kind, errors.Rejected, part=labels.UPGRADE_RECEIPT)
+    status = refuse(RAY_SERVICE.kind, errors.Forbidden, part="status")
     found += [
         Fault(name="the receipt refused", begin=receipt, seconds=1.0),
-        Fault(name="the status refused", begin=status, end=_do(_accept), seconds=15.0),
+        Fault(name="the status refused", begin=status, end=do(accept), seconds=15.0),
     ]
     for name in ("service", "traffic"):
         found += [

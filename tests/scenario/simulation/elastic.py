@@ -1,14 +1,20 @@
 """Ray Serve's heads with the traffic that they get: replicas scale with it where the application is autoscaled."""
 
 import math
+from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final
 
 from common.api.opaque import Json
 from common.clock import Clock
+from common.ray.dashboard import Target
+from scenario.simulation.draws import World
 from scenario.simulation.gate_sources import Count
 from scenario.simulation.ray import ModelHead, ModelServe, Slowness
 from support.builders.ray_service import a_serve_config
 
+PLAIN: Final = World()
+PORT: Final = PLAIN.port
 DEMAND: Final = 20
 """Replicas that all of the traffic needs."""
 LEAST: Final = 1
@@ -22,9 +28,30 @@ AUTOSCALED: Final = (
 )
 
 
-def a_config(message: str, *, is_autoscaled: bool) -> str:
+STRAY: Final = "stray"
+"""An application that came by no config."""
+GOES: Final = 4.0
+"""Seconds for which Serve still lists an application that left the config."""
+
+
+def a_config(
+    message: str, *, is_autoscaled: bool, applications: int = 0, world: World = PLAIN
+) -> str:
     """Return a Serve config as a user writes it."""
-    return a_serve_config(message=message) + (AUTOSCALED if is_autoscaled else "")
+    first = a_serve_config(message=message) + (AUTOSCALED if is_autoscaled else "")
+    more = [
+        f"- name: more{number}\n  import_path: more:app\n  route_prefix: /more{number}\n"
+        for number in range(applications)
+    ]
+    options = [
+        *(
+            [f"proxy_location: {world.proxy_location}\n"]
+            if world.proxy_location != "EveryNode"
+            else []
+        ),
+        *([f"http_options: {{port: {world.port}}}\n"] if world.port != PORT else []),
+    ]
+    return "".join([*options, first, *more])
 
 
 class ElasticHead(ModelHead):
@@ -43,10 +70,17 @@ class ElasticHead(ModelHead):
     """Seconds for which an answer may still be acted on."""
     _surplus_since: float | None = None
 
+    silent_until: float | None = None
+    """When a dashboard that hangs answers again."""
+
     def __init__(self, clock: Clock, slowness: Slowness) -> None:
         super().__init__(clock, slowness)
         self._ran: list[tuple[float, int]] = []
         """When it answered how many running replicas."""
+        self.stuck: dict[str, str] = {}
+        """Applications with a state that does not change, declared ones and others."""
+        self._going: dict[str, float] = {}
+        """Applications that left the config, with the moment when Serve has forgotten them."""
 
     @property
     def is_autoscaled(self) -> bool:
@@ -88,6 +122,8 @@ class ElasticHead(ModelHead):
 
     def move_on(self) -> None:
         """Follow the traffic."""
+        if self.silent_until is not None and self.now >= self.silent_until:
+            self.behaviour, self.silent_until = "ok", None
         if self.flaps:
             self.most_replicas = 0 if int(self.now / self.flaps) % 2 else DEMAND
         if not self.puts or self._forgotten or not self.is_autoscaled:
@@ -107,13 +143,36 @@ class ElasticHead(ModelHead):
         self._ran.append((self.now, self._running()))
         return answer
 
+    def _list_others(self, answer: Json) -> None:
+        if not self.puts or self._forgotten:
+            return
+        self._going = {name: until for name, until in self._going.items() if until > self.now}
+        listed: Json = answer["applications"]
+        for name, state in (dict.fromkeys(self._going, "DELETING") | self.stuck).items():
+            is_declared = name in self._named()
+            if is_declared or name in self._going or name.startswith(STRAY):
+                config = listed.get(name, {}).get("deployed_app_config")
+                listed[name] = _idle(state) | {"deployed_app_config": config}
+
     def deploy(self, config: Json) -> None:
         kept = list(self._runs_from)
+        before = set(self._named())
         super().deploy(config)
+        self._going |= dict.fromkeys(before - set(self._named()), self.now + GOES)
         if self.is_autoscaled:
             upper = self._scaled(MOST)
             self._runs_from = sorted(kept)[:upper]
             self._start(max(0, self._wanted() - len(self._runs_from)))
+
+    @property
+    def lacking(self) -> list[str]:
+        """Return the declared applications that do not run."""
+        return [name for name in self._named() if name in self.stuck]
+
+    def _named(self) -> list[str]:
+        """Return the applications of the config."""
+        config: Json = self.puts[-1] if self.puts else {"applications": []}
+        return [each["name"] for each in config["applications"]]
 
     def _wanted(self) -> int:
         if not self.is_autoscaled:
@@ -137,7 +196,8 @@ class ElasticHead(ModelHead):
         return answer
 
     def _ready(self, answer: Json) -> int:
-        apps: list[Any] = list(answer["applications"].values())
+        named = set(self._named()) - set(self.stuck)
+        apps: list[Any] = [each for name, each in answer["applications"].items() if name in named]
         if not apps or any(app["status"] != "RUNNING" for app in apps):
             return 0
         wanted = self._wanted()
@@ -155,6 +215,17 @@ class ElasticServe(ModelServe):
 
     lookback = 0.75
 
+    def __init__(self, clock: Clock, slowness: Slowness) -> None:
+        super().__init__(clock, slowness)
+        self.warmed = Counter[tuple[str, str]]()
+        """Requests of warm-ups that were answered, by cluster and the Serve config that it ran."""
+        self.deployed: Callable[[str], str] = lambda _: ""
+
+    def _of_application(self, pod: Target, path: str) -> bytes:
+        answer, cluster = super()._of_application(pod, path), pod.name.rpartition("-")[0]
+        self.warmed[cluster, self.deployed(cluster)] += 1
+        return answer
+
     def head(self, service: str) -> ElasticHead:
         if service not in self.models:
             self.models[service] = self.heads[service] = ElasticHead(
@@ -164,3 +235,20 @@ class ElasticServe(ModelServe):
         assert isinstance(found, ElasticHead)
         found.lookback = self.lookback
         return found
+
+
+def _idle(state: str) -> Json:
+    """Return an application without replicas, as Serve reports it."""
+    target = 0 if state == "DELETING" else 1
+    deployment: Json = {
+        "status": "UPDATING" if state in {"DEPLOYING", "DELETING"} else "UNHEALTHY",
+        "message": "",
+        "target_num_replicas": target,
+        "replicas": [],
+    }
+    is_refused = state in {"DEPLOY_FAILED", "NOT_STARTED"}
+    return {
+        "status": state,
+        "message": "",
+        "deployments": {} if is_refused else {"Model": deployment},
+    }

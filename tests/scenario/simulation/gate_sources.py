@@ -82,6 +82,8 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     answer: str
+    config: str = ""
+    """What the cluster ran."""
     beyond: int = 0
     """How many of Prometheus were bad, one after another up to this one."""
 
@@ -107,6 +109,8 @@ class Sources:
         """The last answer of Prometheus, by cluster."""
         self.proven_bad: set[str] = set()
         """Clusters that something was found against."""
+        self.deployed: Callable[[str], str] = lambda _: ""
+        """Returns the Serve config that a cluster runs."""
 
     def now(self, source: str) -> str:
         """Return what a source answers now."""
@@ -122,14 +126,17 @@ class Sources:
         answer = self.now(source)
         if request.body is None:
             cluster = request.url.partition("%7Bcluster%3D%22")[2].partition("%22")[0]
-            before = self.values[cluster].beyond if cluster in self.values else 0
-            asked = _Asked(at=at, answer=answer, beyond=before + 1 if answer == "bad" else 0)
+            before, config = self.values.get(cluster), self.deployed(cluster)
+            beyond = before.beyond if before is not None and before.config == config else 0
+            beyond = beyond + 1 if answer == "bad" else 0
+            asked = _Asked(at=at, answer=answer, config=config, beyond=beyond)
             self.values[cluster] = asked
             is_bad = asked.beyond >= prometheus.EVIDENCE
         else:
             question: Any = msgspec.json.decode(request.body)
             cluster = question["pendingCluster"]
-            self.at_weights[cluster, question["weight"]] = _Asked(at=at, answer=answer)
+            asked = _Asked(at=at, answer=answer, config=self.deployed(cluster))
+            self.at_weights[cluster, question["weight"]] = asked
             is_bad = answer == "bad"
         self.proven_bad |= {cluster} if is_bad else set()
         return ANSWERS[source][answer]()
@@ -148,12 +155,14 @@ class Sources:
 
         A window of requests begins and ends up to a read late, so one with good requests may be good whatever came before and after.
         """
-        is_first = weight == 0 and in_steps
+        is_first, config = weight == 0 and in_steps, self.deployed(cluster)
         if "webhook" in gate:
             held = self.at_weights.get((cluster, weight))
-            return held is None or held.answer != "good" or (weight > 0 and held.at < since)
+            is_good = held is not None and (held.answer, held.config) == ("good", config)
+            return not is_good or held is None or (weight > 0 and held.at < since)
         if "prometheus" in gate:
             held = self.values.get(cluster)
+            held = None if held is not None and held.config != config else held
             oldest = max(
                 since if weight else 0.0, self.clock.monotonic() - prometheus.FRESH - LONGEST_PASS
             )

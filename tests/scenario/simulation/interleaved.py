@@ -25,6 +25,7 @@ from common.kube.resources import (
     CONTROLLER_REVISION,
     ENDPOINT_SLICE,
     GATEWAY,
+    GRPC_ROUTE,
     HTTP_ROUTE,
     POD,
     RAY_CLUSTER,
@@ -34,7 +35,7 @@ from common.kube.resources import (
 from common.ray import revision, serve_config
 from common.ray.revision import Outcome, Revision
 from scenario.service_reconciler.harness import TICK
-from scenario.simulation import laws, rules
+from scenario.simulation import acts, laws, rules
 from scenario.simulation.boundaries import (
     Boundaries,
     Caller,
@@ -44,17 +45,18 @@ from scenario.simulation.boundaries import (
     SkewedClock,
     Strike,
 )
-from scenario.simulation.draws import Draw
-from scenario.simulation.elastic import ElasticHead, ElasticServe, a_config
+from scenario.simulation.draws import Draw, World
+from scenario.simulation.elastic import PORT, ElasticHead, ElasticServe, a_config
 from scenario.simulation.gate_sources import FAILING, LONGEST_PASS, Count, Sources
 from scenario.simulation.laws import State
 from scenario.simulation.rules import Moment
 from scenario.simulation.sim import Process, Sim
-from scenario.upgrade.harness import BLUE, weights_of
+from scenario.upgrade.harness import BLUE
 from service_reconciler import observe
 from service_reconciler import wiring as services
 from service_reconciler.settings import Config
-from support.builders.ray_service import NAME, NAMESPACE
+from service_reconciler.status.conditions import BOTH
+from support.builders.ray_service import NAME, NAMESPACE, a_ray_service
 from support.fakes.kube import Request
 from support.plans import checked
 from traffic_manager import wiring as traffic
@@ -72,6 +74,33 @@ LONGEST_WAIT: Final = 5.0
 DRAINS: Final = 8.0
 """Seconds for which requests are in flight after the last one came."""
 SERVE: Final = "-serve-svc"
+GRPC_PORT: Final = 9100
+STANDS: Final = 60.0
+"""Seconds until what holds an upgrade up is named, where no deadline runs; holds and bakes of policies take less."""
+HARMED: Final = 30.0
+"""Seconds for which a cluster that could not serve counts as harmed."""
+TWINS: Final[tuple[Json, ...]] = (
+    {"name": f"{NAME}{SERVE}", "namespace": "east", "port": 8000, "weight": 1},
+    {
+        "group": "multicluster.x-k8s.io",
+        "kind": "ServiceImport",
+        "name": f"{NAME}{SERVE}",
+        "port": 8000,
+        "weight": 1,
+    },
+)
+"""Backends of others, with the name of our Service."""
+
+
+class _Still(msgspec.Struct):
+    """An upgrade in which nothing moves."""
+
+    shape: tuple[Any, ...] = ()
+    """What would move."""
+    number: int = 0
+    """How many shapes there were before."""
+    is_named: bool = False
+    """Whether a Warning reported something since."""
 
 
 class NeverRests(Exception):
@@ -148,20 +177,42 @@ class Interleaved(Sim):
         """What the upgrade lacked at its weight, before the last write began."""
         self._policy_at = ("", -LONGEST_PASS)
         """The policy that the upgrade follows, and since when."""
-        self._weighed: tuple[tuple[str, int], float, Count] = (("", 0), 0.0, Count())
-        """The pending cluster with its weight, since when it has it, and what it had answered until then."""
+        self._weighed: tuple[tuple[str, int, str], float, Count] = (("", 0, ""), 0.0, Count())
+        """The pending cluster with its weight and its Serve config, since when, and what it had answered until then."""
         self._failed_at: dict[int, str] = {}
         """`onFailure` of the upgrades that a gate ended, by the generation of their spec."""
         self._failed_for: dict[str, int] = {}
         """The generation at which a gate ended the upgrade to a pending cluster."""
         self._paused_at: float | None = None
+        self.applications = draw.world.applications
+        """Declared beside the first one."""
+        self.starved = set[str]()
+        """Processes that get no answer of a dashboard in time, by a fault of their own."""
+        self.wants_again = False
+        """Whether the user makes the RayService anew once it is gone."""
+        self._message = ""
+        self._last_fields: Json = {}
+        self._reconcile_of: dict[str, Any] = {}
+        self._guard: Any = None
+        self._is_blind = False
+        """Whether traffic-manager began while the bus was silent, so that it knows of no upgrade."""
+        self._still = _Still()
+        self._step_at: dict[int, float] = {}
+        """When the user last allowed steps of this size."""
+        self._harmed_at: dict[str, float] = {}
+        """When a cluster last could not serve what it was sent; a dashboard that hangs harms nobody."""
+        self.approved: dict[str, str] = {}
+        """What the user approved, with the config that the pending cluster ran then."""
         self.refusal_of: Callable[[Request], errors.RaybusError | None] | None = None
         """Writes of a single kind that are refused."""
         self.refused_kind = ""
         self.sources = Sources(draw.sources)
         super().__init__(draw.setting)
         self.sources.clock = self.clock
+        self.sources.deployed = self.deployed
+        self._build_world()
         self.serve = ElasticServe(self.clock, self.slowness)
+        self.serve.deployed = self.deployed
         waits = max(
             (each.seconds for each in draw.strikes if "STOP" in each.fate.name), default=0.0
         )
@@ -170,6 +221,13 @@ class Interleaved(Sim):
         if draw.has_own_route:
             self._bring_route()
         self.restart()
+
+    def _build_world(self) -> None:
+        world = self.draw.world
+        self.gateway.others_in_status = world.parents
+        self.gateway.reports_generations = world.reports_generations
+        self.sidecars = [{"name": "mesh-proxy", "image": "mesh"}] if world.has_sidecar else []
+        self.never_ready = {"worker"} if world.proxy_location == "HeadOnly" else set()
 
     # --- processes -----------------------------------------------------------------------------------------------------
 
@@ -202,10 +260,39 @@ class Interleaved(Sim):
             self.traffic = checked(
                 traffic.assemble(kube, serve, clock=clock, instance="test", outbound=self.sources)
             )
+            self._guard = self._held_to_laws(self.traffic.guard)
+            self._is_blind = self.is_bus_silent
+        app = self.app if name == "service" else self.traffic
+        self._reconcile_of[name] = self._held_to_laws(app.reconciler)
         self._failures[name] = 0
         process.received = 0
         process.due = self.clock.monotonic()
         self._receive(process)
+
+    def _held_to_laws(self, reconciler: Any) -> Any:
+        """Return a reconciler with plans that are held to the laws of plans."""
+        honest = reconciler.make_plan
+
+        def make_plan(observed: Any, now: datetime) -> Any:
+            plan = honest(observed, now)
+            for text in acts.contradictions(plan, observed.service):
+                self.break_law("plan", text.split()[1], text)
+            return plan
+
+        return msgspec.structs.replace(reconciler, make_plan=make_plan)
+
+    def silence_bus(self, *, is_silent: bool) -> None:
+        """Let no change reach a process any more, or all that happened meanwhile."""
+        self.is_bus_silent, self._is_blind = is_silent, False
+        for process in self.processes.values():
+            process.due = self.clock.monotonic()
+
+    def is_starved(self, caller: Caller) -> bool:
+        return caller.name in self.starved
+
+    def _receive(self, process: Process) -> None:
+        if not self.is_bus_silent:
+            super()._receive(process)
 
     def _forsake(self, old: Running) -> None:
         old.caller.is_dead = True
@@ -225,9 +312,7 @@ class Interleaved(Sim):
     def _start_pass(self, process: Process) -> None:
         process.due = None
         now = self.wall_clocks[process.name].now()
-        reconcile = cast(
-            "Any", (self.app if process.name == "service" else self.traffic).reconciler
-        )
+        reconcile = self._guard if self.is_bus_silent else self._reconcile_of[process.name]
         task = asyncio.get_running_loop().create_task(reconcile(self.key, now))
         self._running[process.name] = Running(
             task=task, began=now, caller=self._lives[process.name]
@@ -334,6 +419,7 @@ class Interleaved(Sim):
             each()
         self._note_sickness()
         self._return()
+        self._make_again()
         await self._carry_out_late()
         await self._interleave()
         by = min(self._idle(), ends - self.clock.monotonic())
@@ -388,6 +474,7 @@ class Interleaved(Sim):
 
     def _is_due(self, process: Process, now: float) -> bool:
         is_idle = not process.is_down and process.name not in self._running
+        is_idle &= not self.is_bus_silent or process.name == "traffic"
         return is_idle and process.due is not None and process.due <= now
 
     async def _quiesce(self) -> None:
@@ -414,21 +501,72 @@ class Interleaved(Sim):
             self._surprised_at |= dict.fromkeys(changed, now)
             self._targets_before = changed | self._targets_before
 
+    def _make_again(self) -> None:
+        """Let the user apply the RayService anew, as it was, once it is gone."""
+        if self.wants_again and not self.has_service:
+            self.log("user: makes the RayService again")
+            self.wants_again = False
+            self.kube.put(RAY_SERVICE, a_ray_service(**self._last_fields))
+            self.check("others", by_hand=True)
+
     # --- everybody else ------------------------------------------------------------------------------------------------
 
     def model(self, cluster: str) -> ElasticHead:
         return self.serve.head(f"{cluster}-head-svc")
 
     def ask(self, config: Json, **fields: Any) -> None:
-        image = _image(config)
-        message = fields.pop("message", image)
-        fields.setdefault("serve", a_config(message, is_autoscaled=self.draw.is_autoscaled))
+        world, image = self.draw.world, _image(config)
+        message = self._message = fields.pop("message", image)
+        serve = a_config(
+            message,
+            is_autoscaled=self.draw.is_autoscaled,
+            applications=self.applications,
+            world=world,
+        )
+        fields.setdefault("serve", serve)
+        fields.setdefault("rayClusterDeletionDelaySeconds", world.deletion_delay)
         fields.setdefault("annotations", self.annotations)
         service = self.kube.objects.get((RAY_SERVICE.kind, NAMESPACE, NAME))
         if service is not None:
             fields.setdefault("upgradeStrategy", service["spec"]["upgradeStrategy"])
         self.goals.append((image, fields["serve"]))
+        config = _with_ports(config, world)
+        self._last_fields = {"config": config, **fields}
         super().ask(config, **fields)
+
+    def ask_again(self, **fields: Any) -> None:
+        """Apply the spec once more, with the applications that the user has now."""
+        self.ask(self.service["spec"]["rayClusterConfig"], message=self._message, **fields)
+
+    @property
+    def service(self) -> Body:
+        """Return the RayService, an empty one while there is none."""
+        return self.kube.objects.get((RAY_SERVICE.kind, NAMESPACE, NAME), {})
+
+    @property
+    def is_going(self) -> bool:
+        """Return whether the RayService is deleted or suspended."""
+        service = self.service
+        if not service or "deletionTimestamp" in service["metadata"]:
+            return True
+        held = {
+            each["type"] for each in self.status.get("conditions", []) if each["status"] == "True"
+        }
+        return bool(service["spec"].get("suspend") or held & {"Suspending", "Suspended"})
+
+    @is_going.setter
+    def is_going(self, value: bool) -> None:
+        """What faults note of themselves is known from the objects here."""
+
+    def deployed(self, cluster: str) -> str:
+        """Return the Serve config that a cluster runs, without its capacity."""
+        puts = self.puts(cluster) if cluster in self.clusters else []
+        return _config(puts[-1]) if puts else ""
+
+    def _create_parts(self, cluster: Body) -> None:
+        super()._create_parts(cluster)
+        head = self.model(cluster["metadata"]["name"])
+        head.counts_at, head.serve_port = self.draw.world.counts_at, self.draw.world.port
 
     @property
     def annotations(self) -> dict[str, str]:
@@ -486,6 +624,8 @@ class Interleaved(Sim):
             GATEWAY, {"metadata": {"name": "shared"}, "spec": {"gatewayClassName": "fast"}}
         )
         rule: Json = {"matches": [{"path": {"type": "PathPrefix", "value": "/"}}]}
+        if self.draw.world.has_twins:
+            rule["backendRefs"] = [dict(each) for each in TWINS]
         if self.draw.has_other_service:
             rule["backendRefs"] = [{"name": f"{OTHER_NAME}{SERVE}", "port": 8000, "weight": 1}]
             self.kube.put(
@@ -519,16 +659,21 @@ class Interleaved(Sim):
             route = self.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, name))
             if route is None:
                 self._effective_of.pop(name, None)
-            elif self.gateway.is_programmed and _is_accepted(route):
+            elif self.gateway.is_programmed and self._is_routed(route):
                 self._effective_of[name] = _own(route)
         route = OWN_ROUTE if labels.HTTP_ROUTE in self.annotations_now else f"{NAME}-httproute"
         self._effective = self._effective_of.get(route, {})
         if not self._gateway_is_well:
             self._unfollowed_at = self.clock.monotonic()
 
+    def _is_routed(self, route: Body) -> bool:
+        """Return whether the Gateway sends requests by a route as it is now."""
+        meta = route["metadata"]
+        return self.gateway.routed.get(meta["uid"]) == meta["generation"]
+
     def _ray_moves(self) -> None:
         weights, selected, now = self._effective, self.selected(), self.clock.monotonic()
-        pending = self.pending if self._has_service else ""
+        pending = self.pending if self.has_service else ""
         for name in self.clusters:
             head = self.model(name)
             head.share = (
@@ -564,7 +709,9 @@ class Interleaved(Sim):
         if after is not None and now - self._paused_at >= after:
             weight = self.view.weights[1]
             self.log("user: ends the pause")
-            self.annotate(approved_step=f"{self.pending}/{100 if weight is None else weight}")
+            text = f"{self.pending}/{100 if weight is None else weight}"
+            self.approved[text] = self.deployed(self.pending)
+            self.annotate(approved_step=text)
 
     def overrule(self) -> None:
         """Let the user promote an upgrade that a gate ended."""
@@ -578,20 +725,26 @@ class Interleaved(Sim):
     # --- the gates of the upgrade --------------------------------------------------------------------------------------
 
     @property
-    def _has_service(self) -> bool:
+    def has_service(self) -> bool:
+        """Return whether the RayService exists."""
         return (RAY_SERVICE.kind, NAMESPACE, NAME) in self.kube.objects
 
     @property
     def generation(self) -> int:
         """Return the generation of the spec."""
-        return self.service["metadata"]["generation"]
+        return self.service.get("metadata", {}).get("generation", 0)
 
     def _lacking(self) -> Iterator[str]:
-        """Yield what the upgrade lacks at its weight by the policy that it follows; nothing right after an edit of that, or where the user promotes."""
-        (cluster, weight), since, before = self._weighed
+        """Yield what the upgrade lacks at its weight to move on.
+
+        By its policy nothing right after an edit of that, or where the user promotes.
+        """
+        (cluster, weight, config), since, before = self._weighed
+        if cluster in self.clusters and weight < rules.WHOLE:
+            yield from (f"its application {each}" for each in self.model(cluster).lacking)
         text, policy_at = self._policy_at
         is_known = (
-            self._has_service and bool(text) and self.clock.monotonic() - policy_at >= LONGEST_PASS
+            self.has_service and bool(text) and self.clock.monotonic() - policy_at >= LONGEST_PASS
         )
         if not is_known or labels.PROMOTE in self.annotations_now:
             return
@@ -609,25 +762,33 @@ class Interleaved(Sim):
                 continue
             if self.sources.unmet(gate, cluster, weight, since, answered, in_steps=in_steps):
                 yield f"{gate} at {weight} percent"
+        if "warmUp" in spec and (weight == 0 or not in_steps):
+            warmed = self.serve.warmed.get((cluster, config), 0)
+            if warmed < spec["warmUp"]["requests"]:
+                yield f"{warmed} of the requests of its warm-up"
         is_last = not in_steps or weight == rules.WHOLE
         pauses = (
             "pause" in steps.get(weight, {}) if in_steps else "pause" in steps.get(rules.WHOLE, {})
         )
         if pauses or (is_last and not spec.get("autoPromote", True)):
-            approved, _, percent = self.annotations_now.get(labels.APPROVED_STEP, "").rpartition(
-                "/"
-            )
-            if approved != cluster or int(percent) < (weight if in_steps else rules.WHOLE):
-                yield f"an approval at {weight} percent"
+            yield from self._unapproved(cluster, weight if in_steps else rules.WHOLE, config)
+
+    def _unapproved(self, cluster: str, weight: int, config: str) -> Iterator[str]:
+        """Yield an approval that is missing, or was given to another Serve config."""
+        text = self.annotations_now.get(labels.APPROVED_STEP, "")
+        approved, _, percent = text.partition("@")[0].rpartition("/")
+        is_of_another = self.approved.get(text, config) != config
+        if approved != cluster or int(percent) < weight or is_of_another:
+            yield f"an approval at {weight} percent"
 
     def _note_upgrade(self) -> None:
         """Note since when the upgrade has its policy and its weight, and whether a gate ended it."""
-        now, pending = self.clock.monotonic(), self.pending if self._has_service else ""
+        now, pending = self.clock.monotonic(), self.pending if self.has_service else ""
         policy = self.policy if pending else ""
         if policy != self._policy_at[0]:
             self._policy_at = policy, now if self._policy_at[0] else -LONGEST_PASS
-        at = pending, self.weights.get(pending, 0)
-        in_steps = self._has_service and self.view.capacities[1] is not None
+        at = pending, self.weights.get(pending, 0), self.deployed(pending)
+        in_steps = self.has_service and self.view.capacities[1] is not None
         if at != self._weighed[0] and (
             self.weights or not in_steps
         ):  # without its route for a while it keeps its step
@@ -640,7 +801,7 @@ class Interleaved(Sim):
             )
             self._weighed = at, now, counted
         if (
-            self._has_service
+            self.has_service
             and self._is_failed()
             and self.status.get("observedGeneration") == self.generation
         ):
@@ -655,7 +816,8 @@ class Interleaved(Sim):
 
     def _is_failed(self) -> bool:
         """Return whether it is on record that a gate ended the upgrade."""
-        return self.has_failed or self.condition("UpgradeAborted") == ("True", "GateFailed")
+        kinds = ("UpgradeAborted", "UpgradePaused")
+        return self.has_failed or ("True", "GateFailed") in map(self.condition, kinds)
 
     # --- laws ----------------------------------------------------------------------------------------------------------
 
@@ -740,7 +902,52 @@ class Interleaved(Sim):
             ended_by=self._ended_by() if has_service else "",
             proven_bad=frozenset(self.sources.proven_bad),
             is_going=self.is_going or not has_service,
+            unharmed=frozenset(self._unharmed(now)),
+            step=self._largest_step(now),
+            promotes=labels.PROMOTE in self.annotations_now,
+            beside=tuple(self._beside()),
+            twins=self._foreign_refs(),
         )
+
+    def _unharmed(self, now: float) -> Iterator[str]:
+        """Yield the clusters that serve all that they are sent, and did so lately."""
+        for name in self.clusters:
+            is_whole = self._carries(name) >= self.weights.get(name, 0) > 0
+            is_there = "deletionTimestamp" not in self._meta(name) and self._has_ready_head(name)
+            if is_whole and is_there and now - self._harmed_at.get(name, -HARMED) >= HARMED:
+                yield name
+
+    def _meta(self, cluster: str) -> Json:
+        return self.kube.objects[RAY_CLUSTER.kind, NAMESPACE, cluster]["metadata"]
+
+    def _largest_step(self, now: float) -> int:
+        """Return the largest step that the user allowed lately; all at once without steps."""
+        options = self.service.get("spec", {}).get("upgradeStrategy", {})
+        size = options.get("clusterUpgradeOptions", {}).get("stepSizePercent", rules.WHOLE)
+        self._step_at[size] = now
+        return max(each for each, at in self._step_at.items() if now - at <= laws.MEMORY)
+
+    def _beside(self) -> Iterator[tuple[str, str]]:
+        """Yield the backends that users' requests reach by routes beside the weighted one, with the routes."""
+        for (kind, _, name), body in self.kube.objects.items():
+            if kind not in {HTTP_ROUTE.kind, GRPC_ROUTE.kind} or not self._is_own(body):
+                continue
+            if kind == HTTP_ROUTE.kind and name in {OWN_ROUTE, f"{NAME}-httproute"}:
+                continue
+            for ref in (ref for rule in body["spec"]["rules"] for ref in rule["backendRefs"]):
+                if ref.get("weight", 1):
+                    yield name, ref["name"].removesuffix(SERVE)
+
+    def _is_own(self, body: Body) -> bool:
+        uid = self.service["metadata"]["uid"] if self.has_service else ""
+        return any(each["uid"] == uid for each in body["metadata"].get("ownerReferences", []))
+
+    def _foreign_refs(self) -> tuple[str, ...]:
+        """Return the backends of others on the user's route."""
+        route = self.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, OWN_ROUTE))
+        rules_of: list[Json] = [] if route is None else route["spec"]["rules"]
+        refs: list[Json] = [ref for rule in rules_of for ref in rule.get("backendRefs", [])]
+        return tuple(msgspec.json.encode(each).decode() for each in refs if each in TWINS)
 
     def _ended_by(self) -> str:
         """Return `onFailure` where a gate ended the upgrade to the spec as it is, and the user does not promote it nevertheless."""
@@ -815,8 +1022,17 @@ class Interleaved(Sim):
             self.timers, stamp, seconds, is_excused=not are_well
         ):
             self.break_law(law, subject, text)
+        for law, subject, text in laws.of_side_routes(
+            self.timers, stamp, seconds, is_excused=not (are_well or self._guards())
+        ):
+            self.break_law(law, subject, text)
         for law, subject, text in laws.of_serving(
             self.timers, stamp, seconds, is_excused=not self._may_serve()
+        ):
+            self.break_law(law, subject, text)
+        for law, subject, text in (
+            *self._ending(seconds, are_well),
+            *self._standing(seconds, are_well),
         ):
             self.break_law(law, subject, text)
         others = dict(self._versions()) if not stamp.is_going else {}
@@ -829,6 +1045,62 @@ class Interleaved(Sim):
         self.timers.keep("version", set(others))
         self._count_hot(now)
 
+    def _ending(self, seconds: float, are_well: bool) -> Iterator[tuple[str, str, str]]:
+        """Yield a deletion, or a suspension, that does not end."""
+        service, held = self.service, ""
+        if service and "deletionTimestamp" in service["metadata"]:
+            held = "deletion"
+        elif service.get("spec", {}).get("suspend") and self.condition("Suspended")[0] != "True":
+            held = "suspension"
+        for what in ("deletion", "suspension"):
+            lasts = self.timers.lasts(
+                ("ends", what), seconds, holds=what == held, is_excused=not are_well
+            )
+            if lasts > laws.GOES:
+                left = [
+                    *self.clusters,
+                    *(each["metadata"]["name"] for each in self.kube.all(SERVICE)),
+                ]
+                yield "ends", what, f"its {what} does not end; there are {left}: {self.status}"
+
+    def _standing(self, seconds: float, are_well: bool) -> Iterator[tuple[str, str, str]]:
+        """Yield an upgrade in which nothing moves although its user asks for it, and nothing says why."""
+        still, pending = self._still, self.pending
+        puts = {name: len(self.model(name).puts) for name in self.clusters}
+        shape = (
+            self.active,
+            pending,
+            self.weights,
+            puts,
+            self.generation,
+            tuple(self.annotations_now),
+        )
+        if shape != still.shape:
+            self._still = still = _Still(shape=shape, number=still.number + 1)
+        active = self.kube.objects.get((RAY_CLUSTER.kind, NAMESPACE, self.active))
+        is_asked = bool(self.goals) and active is not None and acts.essence(active) != self._goal()
+        is_wanting = not self.is_going and (bool(pending) or is_asked)
+        holds = is_wanting and not still.is_named and not self._is_named()
+        limit = self._deadline() + self.setting.interval + 2 * STANDS if pending else STANDS
+        lasts = self.timers.lasts(
+            ("named", str(still.number)), seconds, holds=holds, is_excused=not are_well
+        )
+        if lasts > limit:
+            yield "named", "the upgrade", f"nothing moves for {lasts:.0f} s, and nothing says why"
+
+    def _goal(self) -> tuple[str, int]:
+        config = self.service["spec"]["rayClusterConfig"]
+        return acts.essence({"spec": config})
+
+    def _is_named(self) -> bool:
+        """Return whether the status says why the upgrade stands still."""
+        kinds = ("UpgradeStalled", "UpgradePaused", "UpgradeAborted")
+        if any(self.condition(each)[0] == "True" for each in kinds) or not self.is_ready():
+            return True
+        held = {each["type"]: each["message"] for each in self.status.get("conditions", [])}
+        text = held.get("UpgradeInProgress", "")
+        return text.startswith(BOTH) and text.rstrip(".") != BOTH
+
     def _note_sickness(self) -> None:
         """Note which clusters cannot serve, before a service observes it and acts."""
         for name in self.clusters:
@@ -837,8 +1109,18 @@ class Interleaved(Sim):
             is_down = name in self._were_ready and not (
                 is_ready and (carries or not self.model(name).target)
             )
-            if self.model(name).is_sick or is_down:
-                self._sick_at[name] = self.clock.monotonic()
+            head, now = self.model(name), self.clock.monotonic()
+            if head.is_sick or is_down:
+                self._sick_at[name] = now
+            if is_down or head.app_state is not None or self._lacks(name):
+                self._harmed_at[name] = now
+
+    def _lacks(self, name: str) -> bool:
+        """Return whether a cluster carries less than it is sent, or its pods take no requests."""
+        ready = self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {}).get("status", {})
+        is_left = any(each["status"] != "True" for each in ready.get("conditions", []))
+        is_left &= "worker" not in self.never_ready
+        return is_left or self._carries(name) < self.weights.get(name, 0)
 
     def _may_serve(self) -> bool:
         """Return whether the writer of Serve configs runs, receives changes, and may record them; routing is not checked."""
@@ -853,7 +1135,9 @@ class Interleaved(Sim):
     def _are_well(self) -> bool:
         """Return whether both services run, receive changes, may write, and wait for nothing."""
         return (
-            self.refusal is None
+            not self.is_bus_silent
+            and not self.starved
+            and self.refusal is None
             and self.refusal_of is None
             and not self.loses_answers
             and not self._late
@@ -861,6 +1145,14 @@ class Interleaved(Sim):
             and not any(each.until > self.clock.monotonic() for each in self._parked)
             and all(gates == BETA for gates in self.gates_of.values())
         )
+
+    def _guards(self) -> bool:
+        """Return whether traffic-manager guards an upgrade while the bus is silent."""
+        held, self.is_bus_silent = self.is_bus_silent, False
+        try:
+            return held and not self._is_blind and self._are_well()
+        finally:
+            self.is_bus_silent = held
 
     def _versions(self) -> Iterator[tuple[str, str]]:
         """Yield clusters that run something else than what is recorded.
@@ -956,6 +1248,8 @@ class Interleaved(Sim):
         )
 
     def _fail(self, request: Request) -> errors.RaybusError | None:
+        if self._is_reconciling and request.verb not in {"get", "list"}:
+            self._judge_request(request)
         problem = super()._fail(request)
         if (
             problem is not None
@@ -965,6 +1259,27 @@ class Interleaved(Sim):
         ):
             return problem
         return self.refusal_of(request)
+
+    def _judge_request(self, request: Request) -> None:
+        if request.kind == "Event":
+            self._still.is_named |= (
+                request.body is not None and request.body.get("type") == "Warning"
+            )
+            return
+        if not acts.is_allowed(request, self.kube.objects, NAME):
+            self.break_law("foreign", request.name, f"{request} touches an object of others")
+        again = acts.twin(request, self.kube.objects, self._is_whole)
+        if again is not None:
+            text = f"{request.name} is created while {again} has the same spec, and is whole"
+            self.break_law("again", again, text)
+
+    def _is_whole(self, name: str) -> bool:
+        """Return whether a cluster could serve again; one that a gate found bad is not asked to."""
+        if name in self._failed_for or not self._has_ready_head(name):
+            return False
+        pod = self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {})
+        is_sick = self.clock.monotonic() - self._sick_at.get(name, -HARMED) < HARMED
+        return pod.get("status", {}).get("phase") == "Running" and not is_sick
 
     def _count_hot(self, now: float) -> None:
         self._writes_at = [each for each in self._writes_at if now - each <= laws.WINDOW]
@@ -1000,23 +1315,27 @@ class Interleaved(Sim):
 
 def _own(route: Body) -> dict[str, int]:
     """Return the weights of our clusters, as the first rule has them that names one."""
-    for index in range(len(route["spec"]["rules"])):
-        found = weights_of(route, rule=index)
-        own = {name: weight for name, weight in found.items() if not name.startswith(OTHER_NAME)}
+    for rule in route["spec"]["rules"]:
+        refs = [each for each in rule.get("backendRefs", []) if each not in TWINS]
+        own = {each["name"].removesuffix(SERVE): each["weight"] for each in refs}
+        own = {name: weight for name, weight in own.items() if not name.startswith(OTHER_NAME)}
         if own:
             return own
     return {}
 
 
-def _is_accepted(route: Body) -> bool:
-    parents = route.get("status", {}).get("parents", [])
-    held = [
-        each for parent in parents for each in parent["conditions"] if each["type"] == "Accepted"
-    ]
-    generation = route["metadata"]["generation"]
-    return any(
-        each["status"] == "True" and each["observedGeneration"] == generation for each in held
-    )
+def _with_ports(config: Json, world: World) -> Json:
+    """Return a cluster of which the head declares the ports that differ from the usual ones."""
+    ports = [{"name": "serve", "containerPort": world.port}]
+    ports += [{"name": "serve-grpc", "containerPort": GRPC_PORT}] if world.has_grpc else []
+    if not world.has_grpc and world.port == PORT:
+        return config
+    head = config["headGroupSpec"]
+    container = {**head["template"]["spec"]["containers"][0], "ports": ports}
+    return {
+        **config,
+        "headGroupSpec": {**head, "template": {"spec": {"containers": [container]}}},
+    }
 
 
 def _config(put: Json) -> str:

@@ -33,6 +33,8 @@ MOST_WRITES: Final = 200
 """An upgrade of ten steps of 0.75 s with gates, their figures and a fault beside it takes 160."""
 SLACK: Final = 5
 """One replica of twenty."""
+GOES: Final = 90.0
+"""Seconds until a RayService that is deleted or suspended has nothing left."""
 RETURNS: Final = 15.0
 """Seconds until all traffic has left a cluster that a gate ended the upgrade to."""
 IN_STEPS: Final = frozenset({"promoted", "surge", "kept"})
@@ -94,6 +96,15 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """`onFailure` where that is so of the spec as it is, and the user does not promote it nevertheless."""
     proven_bad: frozenset[str] = frozenset()
     """Clusters with failed requests, a refusal of the webhook or three bad values of Prometheus one after another."""
+    unharmed: frozenset[str] = frozenset()
+    """Clusters that carry all that they are sent, and have done so for a while; their dashboards may hang."""
+    step: int = rules.WHOLE
+    """The largest step that the user allowed lately."""
+    promotes: bool = False
+    beside: tuple[tuple[str, str], ...] = ()
+    """Routes beside the weighted one, with the clusters that they send users' requests to."""
+    twins: tuple[str, ...] = ()
+    """Backends of others with a name of ours, on the user's route."""
     is_awaited: tuple[str, int] | None = None
     """What must stand on the user's route, of somebody else."""
 
@@ -135,6 +146,9 @@ def of_a_change(before: Moment, after: Moment, old: State, new: State) -> Iterat
     yield from (("gated", text) for text in gated(before, after, old, new))
     yield from (("failed", text) for text in failed(before, after, old, new))
     yield from (("silence", text) for text in silence(before, after, old, new))
+    yield from (("leap", text) for text in leaps(before, after, old, new))
+    if gone := sorted(set(old.twins) - set(new.twins)):
+        yield "foreign", f"{gone[0]} of others was taken from the user's route"
 
 
 def of_time(
@@ -198,6 +212,22 @@ def _lasting(
         if timers.lasts((law, name), seconds, holds=True, is_excused=is_excused) > limit:
             yield law, name, text
     timers.keep(law, set(found))
+
+
+def of_side_routes(
+    timers: Timers, state: State, seconds: float, *, is_excused: bool
+) -> Iterator[tuple[str, str, str]]:
+    """Yield routes beside the weighted one that send users' requests to a cluster that serves none, while another one could."""
+    found = {
+        route: f"{route} sends requests to {cluster}, which cannot serve"
+        for route, cluster in (() if state.is_going else state.beside)
+        if (cluster in state.missing or state.carries.get(cluster, 0) == 0)
+        and cluster not in state.silent - state.missing
+        and any(carries for each, carries in state.carries.items() if each != cluster)
+    }
+    yield from _lasting(
+        timers, "beside", found, SHEDS_REPLICAS + GROWS, seconds, is_excused=is_excused
+    )
 
 
 def of_serving(
@@ -358,6 +388,26 @@ def silence(before: Moment, after: Moment, old: State, new: State) -> Iterator[s
     """Yield upgrades that a gate ended with nothing against the new cluster: what is not known is no failure."""
     if new.is_failed and not old.is_failed and not new.proven_bad & {before.pending, after.pending}:
         yield f"{after.pending or before.pending} failed a gate that nothing was found for"
+
+
+def leaps(before: Moment, after: Moment, old: State, new: State) -> Iterator[str]:
+    """Yield traffic that leaves a cluster which carries it, by more than the steps that the user asked for.
+
+    A dashboard that does not answer is no evidence against the requests that its cluster answers.
+    """
+    if before.weights is None or after.weights is None or not old.in_steps or after.steps:
+        return
+    pair = (before.active, before.pending)
+    if "" in pair or pair != (after.active, after.pending):
+        return
+    is_back = after.is_back or before.is_back or new.is_failed or after.is_aborted
+    for loser, winner in (pair, pair[::-1]):
+        lost = before.weights.get(loser, 0) - after.weights.get(loser, 0)
+        if lost <= 0 or loser not in old.unharmed & new.unharmed:
+            continue
+        is_asked = is_back if winner == before.active else lost <= new.step or new.promotes
+        if not is_asked and not is_back:
+            yield f"{loser} loses {lost} percent to {winner}, and carries all that it gets"
 
 
 def _forward(before: Moment, after: Moment, old: State, new: State) -> str | None:

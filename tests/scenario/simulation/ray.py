@@ -83,8 +83,12 @@ class ModelHead(FakeHead):
         for app in answer["applications"].values():
             if self.app_state is not None:
                 app["status"] = self.app_state
+        self._list_others(answer)
         self.answers.append((self.now, self._ready(answer)))
         return answer
+
+    def _list_others(self, answer: Json) -> None:
+        """Add applications that the config does not have."""
 
     def _start(self, count: int) -> None:
         self._runs_from += [self.now + self._slowness.draw(least=0.25) for _ in range(count)]

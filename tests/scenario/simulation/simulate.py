@@ -7,18 +7,25 @@ from typing import Final
 import msgspec
 
 from common.api.opaque import Json
-from common.kube.resources import RAY_CLUSTER, SECRET, UPGRADE_POLICY
+from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, SECRET, UPGRADE_POLICY
 from scenario.service_reconciler.harness import TICK
-from scenario.simulation import draws, edges
+from scenario.simulation import acts, draws, edges, laws
 from scenario.simulation.draws import POLICY, POLICY_SECONDS, STEPS, Draw, Happening
 from scenario.simulation.faults import POINTS
 from scenario.simulation.interleaved import Interleaved, NeverRests
 from scenario.simulation.sim import Sim
+from scenario.simulation.strangers import (
+    APPENDED,
+    FOR_EVER,
+    STRANGERS,
+    bring_foreign,
+    take_foreign,
+)
 from scenario.upgrade.harness import BLUE, GREEN, RED
-from support.builders.ray_service import NAMESPACE, a_strategy
+from support.builders.ray_service import NAME, NAMESPACE, a_strategy
 from support.builders.upgrade_policy import a_policy, a_signing_key
 
-CONFIGS: Final = {"blue": BLUE, "green": GREEN, "red": RED}
+CONFIGS: Final = {"blue": BLUE, "green": GREEN, "red": RED, "appended": APPENDED}
 LONGEST: Final = 1400.0
 """Seconds until an upgrade is brought to its end, at most."""
 ENDS: Final = 300.0
@@ -26,6 +33,18 @@ ENDS: Final = 300.0
 SETTLES: Final = 10.0
 QUIET: Final = 20.0
 ALL_POINTS: Final[dict[str, Callable[[Sim], bool]]] = {"begin": lambda _: True, **POINTS}
+WAITS: Final[dict[str, Callable[[Sim], bool]]] = {
+    "waits": lambda sim: sim.condition("UpgradePaused")[0] == "True",
+    "mirrored": lambda sim: (
+        (HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-mirror-httproute") in sim.kube.objects
+    ),
+    "bakes": lambda sim: sim.is_promoted and len(sim.clusters) > 1,
+    "goes back": lambda sim: sim.is_rolling_back(),
+    "failed": lambda sim: sim.condition("UpgradeAborted")[0] == "True",
+}
+"""Points at which an upgrade stands still, or goes back."""
+HAPPENS: Final = {**edges.ALL, **STRANGERS}
+LASTS_FOR_EVER: Final = edges.LASTS_FOR_EVER | FOR_EVER
 PLAN: Final = {name: each.needs_steps for name, each in edges.ALL.items()}
 
 
@@ -52,7 +71,8 @@ class _Under(msgspec.Struct):
 
 def of_seed(seed: int) -> Draw:
     """Return the draw of a seed."""
-    return draws.of(seed, PLAN, tuple(ALL_POINTS))
+    strangers = {name: each.needs_steps for name, each in STRANGERS.items()}
+    return draws.of(seed, PLAN, tuple(ALL_POINTS), strangers, tuple(WAITS))
 
 
 async def run(draw: Draw, *, is_traced: bool = False) -> Result:
@@ -77,6 +97,8 @@ async def _settle(sim: Interleaved) -> None:
     if sim.draw.policy is not None:
         sim.kube.put(UPGRADE_POLICY, a_policy(POLICY, sim.draw.policy, namespace=NAMESPACE))
         sim.kube.put(SECRET, a_signing_key(NAMESPACE))
+    for suffix in sim.draw.world.foreign:
+        bring_foreign(sim, suffix, draws.FOREIGN[suffix])
     sane = a_strategy(surge=50, step=25, interval=1) if kind == STEPS else {"type": kind}
     sim.ask(BLUE, upgradeStrategy=sane)
     for _ in range(120):
@@ -100,9 +122,8 @@ async def _upgrade(sim: Interleaved) -> None:
     if draw.edit_before is not None:
         sim.log("user: the Serve config is edited")
         sim.ask(BLUE, message="edited")
-    while sim.clock.monotonic() - began < min(
-        LONGEST, sim.setting.lasts + (POLICY_SECONDS if draw.policy is not None else 0.0)
-    ):
+    lasts = sim.setting.lasts + (POLICY_SECONDS if draw.policy is not None else 0.0)
+    while sim.clock.monotonic() - began < min(LONGEST, lasts):
         for each in under:
             _move(sim, each)
         sim.resume(draw.resumes)
@@ -119,9 +140,18 @@ async def _upgrade(sim: Interleaved) -> None:
         if not waits and is_old and sim.is_complete() and len(sim.clusters) == 1:
             break
         await sim.run(TICK if waits else 2.0)
-    for each in under:
-        if each.begins is not None and not each.is_over:
-            _end(sim, each)
+    await _until_made_again(sim)
+    for each in (each for each in under if each.begins is not None and not each.is_over):
+        _end(sim, each)
+
+
+async def _until_made_again(sim: Interleaved) -> None:
+    """Let a RayService that the user deleted go, and come again."""
+    for _ in range(round(laws.GOES)):
+        if sim.has_service:
+            return
+        sim.wants_again = True
+        await sim.run(1.0)
 
 
 def _edit(sim: Interleaved, seconds: float) -> None:
@@ -135,8 +165,10 @@ def _edit(sim: Interleaved, seconds: float) -> None:
 
 def _move(sim: Interleaved, each: _Under) -> None:
     now = sim.clock.monotonic()
-    fault = edges.ALL[each.what.fault]
-    if each.begins is None and ALL_POINTS[each.what.point](sim):
+    fault = HAPPENS[each.what.fault]
+    if not sim.has_service:  # the user makes it again
+        return
+    if each.begins is None and (ALL_POINTS | WAITS)[each.what.point](sim):
         each.begins = now + each.what.after
     if each.begins is not None and each.ends is None and now >= each.begins:
         lasts = fault.seconds if each.what.seconds is None else each.what.seconds
@@ -149,10 +181,10 @@ def _move(sim: Interleaved, each: _Under) -> None:
 
 def _end(sim: Interleaved, each: _Under) -> None:
     each.is_over = True
-    if each.ends is None or each.what.fault in edges.LASTS_FOR_EVER:
+    if each.ends is None or each.what.fault in LASTS_FOR_EVER:
         return
     sim.log(f"ends: {each.what.fault}")
-    sim.by_hand(edges.ALL[each.what.fault].end)
+    sim.by_hand(HAPPENS[each.what.fault].end)
 
 
 async def _finish(sim: Interleaved) -> None:
@@ -160,6 +192,9 @@ async def _finish(sim: Interleaved) -> None:
     sim.sources.turns_from = None
     sim.annotate(pause=None, abort=None, promote=None, progress_deadline=None, on_deadline=None)
     sim.surge, sim.may_hurry, sim.is_going = 100, True, False
+    for suffix in sim.draw.world.foreign:
+        take_foreign(sim, suffix, draws.FOREIGN[suffix])
+    await _until_made_again(sim)
     in_steps = sim.setting.kind == STEPS
     wanted = CONFIGS[sim.draw.last]
     if sim.draw.policy is not None:  # the last edit may have been an invalid one
@@ -168,20 +203,9 @@ async def _finish(sim: Interleaved) -> None:
         await sim.run(sim.draw.rests)
     strategy = a_strategy(surge=50, step=50, interval=1) if in_steps else {"type": "NewCluster"}
     sim.ask(wanted, upgradeStrategy=strategy, message="last", suspend=False)
-    for _ in range(round(ENDS + 2 * sim.draw.starts)):
-        await sim.run(1.0)
-        sim.resume(0.0)
-        sim.overrule()
-        if _is_over(sim, wanted):
-            break
-    else:
+    if not await _converges(sim, wanted):
         sim.break_law("converge", "the upgrade", f"the upgrade does not end: {_state(sim)}")
         return
-    for _ in range(60):
-        if not sim.is_busy:
-            break
-        await sim.run(1)
-    await sim.run(10)
     for text in _left(sim, in_steps=in_steps):
         sim.break_law("end", text.split()[0], text)
     before, puts = len(sim.kube.writes()), sim.serve.attempts
@@ -191,13 +215,31 @@ async def _finish(sim: Interleaved) -> None:
         sim.break_law("silent", "rest", f"{len(late)} writes at rest: {late[:4]}")
 
 
+async def _converges(sim: Interleaved, wanted: Json) -> bool:
+    """Let time pass until the service has what its user wants, and comes to rest."""
+    for _ in range(round(ENDS + 2 * sim.draw.starts)):
+        await sim.run(1.0)
+        sim.resume(0.0)
+        sim.overrule()
+        if _is_over(sim, wanted):
+            break
+    else:
+        return False
+    for _ in range(60):
+        if not sim.is_busy:
+            break
+        await sim.run(1)
+    await sim.run(10)
+    return True
+
+
 def _is_over(sim: Interleaved, wanted: Json) -> bool:
     if not sim.is_complete() or sim.clusters != [sim.active]:
         return False
     body = sim.kube.objects[RAY_CLUSTER.kind, NAMESPACE, sim.active]
     if "last" not in str(sim.model(sim.active).puts[-1:]):
         return False
-    return _image(body["spec"]) == _image(wanted)
+    return acts.essence(body) == acts.essence({"spec": wanted})
 
 
 def _left(sim: Interleaved, *, in_steps: bool) -> list[str]:
@@ -221,7 +263,3 @@ def _state(sim: Interleaved) -> str:
     ]
     targets = {name: sim.model(name).target for name in sim.clusters}
     return f"active {sim.active}, pending {sim.pending or '-'}, clusters {targets}, weights {sim.weights}; {'; '.join(conditions)}"
-
-
-def _image(config: Json) -> str:
-    return str(config["headGroupSpec"]["template"]["spec"]["containers"][0]["image"])

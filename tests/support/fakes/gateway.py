@@ -29,6 +29,10 @@ class FakeGatewayController:
         """The controller name in its reports; it leaves the reports of other controllers alone."""
         self.states_generations = True
         """Whether its conditions have an `observedGeneration`."""
+        self.others_in_status: tuple[str, ...] = ()
+        """Which entries of other controllers each route's status has: `before`, `after`, `elsewhere`."""
+        self.routed: dict[str, int] = {}
+        """By uid: the generation of each route that it sends requests by."""
         self.is_asleep = False
         """With it nothing changes any more."""
         self._seen: dict[tuple[str, int], float] = {}
@@ -86,13 +90,35 @@ class FakeGatewayController:
         held = self._conditions(
             body, Accepted=(_status(not is_refused), why), ResolvedRefs=("True", "ResolvedRefs")
         )
+        if not is_refused:
+            self.routed[body["metadata"]["uid"]] = body["metadata"]["generation"]
         reports: list[Json] = body.get("status", {}).get("parents", [])
         others = [each for each in reports if each["controllerName"] != self.name]
         own = [
             {"parentRef": dict(parent), "controllerName": self.name, "conditions": held}
             for parent in body["spec"].get("parentRefs", [])
         ]
-        self._put(resource, body, {"parents": [*others, *own]})
+        first, last = self._others(own)
+        kept = [each for each in others if each not in (*first, *last)]
+        self._put(resource, body, {"parents": [*kept, *first, *own, *last]})
+
+    def _others(self, own: list[Json]) -> tuple[list[Json], list[Json]]:
+        """Return the entries that other controllers left, or wrote of parents of their own: before ours and after them."""
+        stale = {
+            "type": "Accepted",
+            "status": "False",
+            "reason": "NoMatchingParent",
+            "message": "",
+            "observedGeneration": 1,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        left = [{**each, "controllerName": "example.org/old", "conditions": [stale]} for each in own]
+        mesh = {"group": "", "kind": "Service", "name": "mesh"}
+        beside: Json = {"parentRef": mesh, "controllerName": "example.org/mesh"}
+        elsewhere = [{**beside, "conditions": [stale]}]
+        asked = self.others_in_status
+        first = (elsewhere if "elsewhere" in asked else []) + (left if "before" in asked else [])
+        return first, left if "after" in asked else []
 
     def _put(self, resource: Resource, body: Body, status: Json) -> None:
         if _essence(body.get("status", {})) != _essence(status):

@@ -74,6 +74,8 @@ class FakeKube:
         """The number of the last change."""
         self.tokens_issued = 0
         """Tokens of ServiceAccounts; each has another text."""
+        self._buried: set[tuple[str, str, str]] = set()
+        """Objects that were deleted; one that comes under such a name has another uid."""
         self._now = now or (lambda: datetime(2026, 1, 1, tzinfo=UTC))
 
     # --- the port ----------------------------------------------------------------------------------------------------
@@ -219,8 +221,9 @@ class FakeKube:
         key = (resource.kind, meta["namespace"], meta["name"])
         old = self.objects.get(key)
         if old is None:
+            life = f"{key}{self.version}" if key in self._buried else str(key)
             defaults: Body = {
-                "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, str(key))),
+                "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, life)),
                 "generation": 1,
                 "creationTimestamp": rfc3339(self._now()),
             }
@@ -340,6 +343,7 @@ class FakeKube:
     def _remove(self, key: tuple[str, str, str]) -> None:
         self.version += 1
         body = self.objects.pop(key)
+        self._buried.add(key)
         gone = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.version)}}
         for reported in self.on_change:
             reported(key[0], gone, True)

@@ -27,8 +27,19 @@ MISSING_TOKEN = "Unauthorized: Missing authentication token"
 REFUSED = "Forbidden: Invalid authentication token"
 
 
+class EarlierProxy(msgspec.Struct, frozen=True, kw_only=True):
+    """A proxy that has ended: Ray exports its series for a while longer."""
+
+    answered: float = 0.0
+    failed: float = 0.0
+    is_exported: bool = False
+
+
 class FakeHead:
     """One cluster's Serve controller."""
+
+    counts_at: tuple[str, ...] = ("head",)
+    """Roles of the nodes with proxies that answer requests; each counts its share of them."""
 
     def __init__(  # noqa: PLR0915  (what a test may set of it)
         self, clock: Clock, *, deploy_seconds: float = 2.0
@@ -69,6 +80,8 @@ class FakeHead:
         """Requests that its proxies answered, all of them counted at one node."""
         self.failed: float = 0
         """Those of them that failed by its fault."""
+        self.earlier_proxies: dict[str, EarlierProxy] = {}
+        """By role of the node: the proxy that was there before the one of now."""
         self._put_at = 0.0
         self._forgotten = False
         self.autoscaled: int | None = None
@@ -81,6 +94,18 @@ class FakeHead:
         if self.expects in {None, token}:
             return None
         return f"403 Forbidden: {REFUSED}" if token else f"401 Unauthorized: {MISSING_TOKEN}"
+
+    def replace_proxy(self, role: str) -> None:
+        """Let the proxy of a node begin anew, with series of its own."""
+        share = 1 / len(self.counts_at)
+        self.earlier_proxies[role] = EarlierProxy(
+            answered=self.answered * share, failed=self.failed * share, is_exported=True
+        )
+
+    def end_series(self, role: str) -> None:
+        """Let the series of the proxy before go."""
+        if (before := self.earlier_proxies.get(role)) is not None:
+            self.earlier_proxies[role] = msgspec.structs.replace(before, is_exported=False)
 
     def restart(self) -> None:
         """Forget all, as a head without GCS fault tolerance does."""
@@ -279,6 +304,9 @@ class FakeServe:
         return b"success"
 
     def _of_application(self, pod: Target, path: str) -> bytes:
+        head = self.head(f"{pod.name.rpartition('-')[0]}-head-svc")
+        if not head.listens(pod.port, on_head=pod.name.endswith("-head")):
+            raise errors.Unavailable(f"nothing listens on port {pod.port} of {pod.name}")
         self.requests.append((pod.name, path))
         if self.refuses_after is not None and len(self.requests) > self.refuses_after:
             raise errors.Unavailable(f"{pod.name} answered {self.refusal}")
@@ -291,14 +319,9 @@ class FakeServe:
         count = head.ongoing
         if count is None:
             raise errors.Unavailable(f"{pod.name} answered 500 Internal Server Error: boom")
-        is_head = pod.name.endswith("-head")
-        counts = {"200": head.answered - head.failed, "500": head.failed}
-        requests = [
-            f'ray_serve_num_http_requests_total{{application="app",route="/",status_code="{code}"}} {int(count)}.0'
-            for code, count in counts.items()
-        ]
+        requests = _requests(head, pod.name.rpartition("-")[2])
         in_flight = exposition(Ongoing(proxies=count) if isinstance(count, int) else count)
-        return in_flight + "\n".join([*(requests if is_head else []), ""]).encode()
+        return in_flight + "\n".join([*requests, ""]).encode()
 
     def _reachable(self, service: str) -> FakeHead:
         fake = self.head(service)
@@ -311,6 +334,23 @@ class FakeServe:
                 raise errors.Unavailable(f"{service} does not answer within 2 s")
             case _:
                 return fake
+
+
+def _requests(head: FakeHead, role: str) -> list[str]:
+    """Return the counters of requests of one node's proxy, as Ray writes them."""
+    if role not in head.counts_at:
+        return []
+    share, before = 1 / len(head.counts_at), head.earlier_proxies.get(role, EarlierProxy())
+    answered, failed = head.answered * share - before.answered, head.failed * share - before.failed
+    series = {f"{role}-{before.answered:g}": (answered, failed)}
+    if before.is_exported:
+        series[f"{role}-before"] = before.answered, before.failed
+    return [
+        f'ray_serve_num_http_requests_total{{application="app",route="/",status_code="{code}"'
+        f',WorkerId="{worker}"}} {int(count)}.0'
+        for worker, (total, bad) in series.items()
+        for code, count in (("200", total - bad), ("500", bad))
+    ]
 
 
 def exposition(ongoing: Ongoing) -> bytes:

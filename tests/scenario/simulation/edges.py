@@ -139,7 +139,7 @@ def _wipe_rules(sim: Interleaved) -> None:
     if (
         body is not None
         and labels.HTTP_ROUTE in sim.annotations_now
-        and not sim.draw.has_other_service
+        and not (sim.draw.has_other_service or sim.draw.world.has_twins)
     ):
         rules = [{"matches": [{"path": {"type": "PathPrefix", "value": "/"}}]}]
         sim.kube.put(HTTP_ROUTE, {**body, "spec": {**body["spec"], "rules": rules}})

@@ -4,10 +4,14 @@ from typing import Final
 
 import msgspec
 
+from common.api.opaque import Json
 from scenario.simulation.boundaries import Fate, Strike
-from scenario.simulation.draws import STEPS, Draw, Happening
+from scenario.simulation.draws import POLICY, STEPS, Draw, Edit, Happening, World
+from scenario.simulation.gate_sources import GATES, Turns
 from scenario.simulation.setting import Setting
 
+FOLLOWS: Final = {"raybus.io/upgrade-policy": POLICY}
+BLUE_GREEN: Final = Setting(kind="NewCluster")
 UNAVAILABLE: Final = {"raybus.io/max-unavailable-percent": "20"}
 
 
@@ -33,6 +37,8 @@ def _case(
     return Case(name=name, law=law, draw=msgspec.structs.replace(draw, **fields))
 
 
+WARM_UP: Final = {"requests": 5, "path": "/warm"}
+PAUSED: Final[list[Json]] = [{"weight": 10, "pause": {}}, {"weight": 100}]
 SLOW: Final = Setting(surge=50, step=25, interval=10)
 CASES: Final = (
     _case("F.1", "hot", _happens("writes of ControllerRevision refused", "named", seconds=30.0)),
@@ -187,5 +193,193 @@ CASES: Final = (
         setting=Setting(surge=100, step=47, interval=10),
         is_autoscaled=True,
     ),
+    _case(
+        "a Serve config edited while an upgrade waits for its user",
+        "gated",
+        _happens("Serve config edited", "waits", after=3.0),
+        setting=BLUE_GREEN,
+        annotations=FOLLOWS,
+        policy={"gates": [GATES["webhook"]], "autoPromote": False, "warmUp": WARM_UP},
+        resumes=10.0,
+    ),
+    _case(
+        "a Serve config edited at a step that its webhook passed",
+        "gated",
+        _happens("Serve config edited", "first weight", after=1.0),
+        setting=Setting(surge=100, step=100),
+        annotations=FOLLOWS,
+        policy={"gates": [GATES["webhook"]], "steps": PAUSED},
+        sources={"webhook": Turns(answers=("good", *["wait"] * 20), seconds=8.0)},
+        resumes=12.0,
+    ),
+    _case(
+        "a restart after a failure that pauses an upgrade",
+        "failed",
+        _happens("service is down", "waits", seconds=8.0),
+        setting=BLUE_GREEN,
+        annotations=FOLLOWS,
+        policy={"gates": [GATES["webhook"]], "onFailure": "Pause"},
+        sources={"webhook": Turns(answers=("bad", *["good"] * 40), seconds=6.0)},
+    ),
+    *(
+        _case(
+            f"an application of the active cluster that is {state}",
+            "leap",
+            _happens(f"active has a stray application that is {state}", "first capacity"),
+            setting=Setting(surge=50, step=10, interval=2),
+        )
+        for state in ("DEPLOYING", "UNHEALTHY", "DEPLOY_FAILED")
+    ),
+    *(
+        _case(
+            f"an application of the pending cluster that is {state}, which nobody declared",
+            "converge",
+            _happens(f"pending has a stray application that is {state}", "configured"),
+            setting=BLUE_GREEN,
+        )
+        for state in ("DEPLOY_FAILED", "NOT_STARTED")
+    ),
+    _case(
+        "series that end after an incident",
+        "silence",
+        _happens("pending proxies begin anew", "first weight", after=7.0, seconds=12.0),
+        setting=Setting(surge=100, step=100),
+        annotations=FOLLOWS,
+        policy={
+            "gates": [GATES["errors"]],
+            "steps": [{"weight": 50, "hold": "60s"}, {"weight": 100}],
+        },
+    ),
+    _case(
+        "a mirror route at an active cluster that is gone",
+        "beside",
+        _happens("the bus is silent and the active cluster is deleted", "mirrored", after=1.0),
+        setting=Setting(surge=100, step=50, interval=5),
+        annotations=FOLLOWS,
+        policy={"mirror": {"percent": 100, "duration": "60s", "methods": ["GET"]}},
+    ),
+    *(
+        _case(
+            f"dashboards that hang together, the {first} one back first",
+            "leap",
+            _happens(f"both dashboards hang, {first} answers first", "first weight", after=1.0),
+            setting=Setting(surge=25, step=5, interval=10),
+        )
+        for first in ("pending", "active")
+    ),
+    _case(
+        "a spec reverted while nobody looks, at the end of a bake",
+        "plan",
+        _happens("both services are down and the spec is reverted", "promoted", after=2.0),
+        setting=Setting(surge=100, step=100),
+        annotations=FOLLOWS,
+        policy={"bake": "40s"},
+    ),
+    _case(
+        "a spec reverted within the delay of deletions",
+        "again",
+        _happens("spec reverted", "promoted", after=10.0),
+        setting=BLUE_GREEN,
+        world=World(deletion_delay=60),
+    ),
+    _case(
+        "backends of others with the name of ours",
+        "foreign",
+        has_own_route=True,
+        annotations={"raybus.io/http-route": "mine"},
+        world=World(has_twins=True),
+    ),
+    *(
+        _case(
+            f"proxies on the head alone, {kind}",
+            "converge",
+            setting=Setting(kind=kind),
+            world=World(proxy_location="HeadOnly"),
+        )
+        for kind in ("NewCluster", STEPS)
+    ),
+    _case("a port of the user, and a mesh", "converge", world=World(port=9000, has_sidecar=True)),
+    _case(
+        "a name without its cluster, and the first spec with a group appended",
+        "converge",
+        _happens(
+            "no cluster may be made, and the spec is the first one with a group appended",
+            "named",
+            seconds=90.0,
+        ),
+        setting=BLUE_GREEN,
+        last="appended",
+    ),
+    _case(
+        "a suspension beside others' objects",
+        "plan",
+        _happens("suspended", "begin", after=1.0, seconds=200.0),
+        setting=BLUE_GREEN,
+        world=World(foreign=("gateway", "httproute", "grpcroute")),
+    ),
+    *(
+        _case(
+            f"entries of other controllers, {', '.join(each)}",
+            "converge",
+            world=World(parents=each),
+        )
+        for each in (("before",), ("after",), ("elsewhere", "before"))
+    ),
+    _case(
+        "a controller that reports no generation",
+        "converge",
+        world=World(reports_generations=False),
+    ),
+    _case(
+        "a suspension with an invalid spec",
+        "ends",
+        _happens("invalid, then suspended", "half", seconds=200.0),
+    ),
+    _case(
+        "a changed spec that the strategy None ignores",
+        "named",
+        setting=Setting(kind="None"),
+        rests=100.0,
+    ),
+    _case(
+        "a mirror that ends in the plan that moves weights",
+        "plan",
+        _happens("traffic is down", "configured", after=0.25),
+        setting=Setting(surge=50, step=50),
+        annotations=FOLLOWS,
+        policy={"mirror": {"percent": 100, "duration": "1s"}, "applyEdits": "AtOnce"},
+        edits=(Edit(after=0.5, spec={"bake": "10s", "applyEdits": "NextUpgrade"}),),
+        stops=0.2,
+        longest_stop=2.0,
+        seed=31,
+    ),
 )
-__all__ = ["CASES", "STEPS"]
+OPEN: Final = frozenset(
+    {
+        "a Serve config edited while an upgrade waits for its user",
+        "a Serve config edited at a step that its webhook passed",
+        "a restart after a failure that pauses an upgrade",
+        "an application of the active cluster that is DEPLOYING",
+        "an application of the active cluster that is UNHEALTHY",
+        "an application of the active cluster that is DEPLOY_FAILED",
+        "an application of the pending cluster that is DEPLOY_FAILED, which nobody declared",
+        "an application of the pending cluster that is NOT_STARTED, which nobody declared",
+        "dashboards that hang together, the pending one back first",
+        "dashboards that hang together, the active one back first",
+        "a spec reverted while nobody looks, at the end of a bake",
+        "a spec reverted within the delay of deletions",
+        "backends of others with the name of ours",
+        "proxies on the head alone, NewCluster",
+        f"proxies on the head alone, {STEPS}",
+        "a name without its cluster, and the first spec with a group appended",
+        "a suspension beside others' objects",
+        "entries of other controllers, before",
+        "entries of other controllers, after",
+        "entries of other controllers, elsewhere, before",
+        "a controller that reports no generation",
+        "a suspension with an invalid spec",
+        "a changed spec that the strategy None ignores",
+    }
+)
+"""Those that break their law until they are fixed; a fix takes its line away."""
+__all__ = ["CASES", "OPEN", "STEPS"]

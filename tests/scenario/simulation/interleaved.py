@@ -906,13 +906,13 @@ class Interleaved(Sim):
             step=self._largest_step(now),
             promotes=labels.PROMOTE in self.annotations_now,
             beside=tuple(self._beside()),
-            twins=self._foreign_refs(),
+            twins_left=self._twins_left() if self.draw.world.has_twins else None,
         )
 
     def _unharmed(self, now: float) -> Iterator[str]:
         """Yield the clusters that serve all that they are sent, and did so lately."""
         for name in self.clusters:
-            is_whole = self._carries(name) >= self.weights.get(name, 0) > 0
+            is_whole = self._carries(name) >= max(1, self.weights.get(name, 0))
             is_there = "deletionTimestamp" not in self._meta(name) and self._has_ready_head(name)
             if is_whole and is_there and now - self._harmed_at.get(name, -HARMED) >= HARMED:
                 yield name
@@ -925,7 +925,7 @@ class Interleaved(Sim):
         options = self.service.get("spec", {}).get("upgradeStrategy", {})
         size = options.get("clusterUpgradeOptions", {}).get("stepSizePercent", rules.WHOLE)
         self._step_at[size] = now
-        return max(each for each, at in self._step_at.items() if now - at <= laws.MEMORY)
+        return max(each for each, at in self._step_at.items() if now - at <= laws.WINDOW)
 
     def _beside(self) -> Iterator[tuple[str, str]]:
         """Yield the backends that users' requests reach by routes beside the weighted one, with the routes."""
@@ -942,12 +942,11 @@ class Interleaved(Sim):
         uid = self.service["metadata"]["uid"] if self.has_service else ""
         return any(each["uid"] == uid for each in body["metadata"].get("ownerReferences", []))
 
-    def _foreign_refs(self) -> tuple[str, ...]:
-        """Return the backends of others on the user's route."""
+    def _twins_left(self) -> int:
+        """Return how many backends of others with the name of ours the user's route has."""
         route = self.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, OWN_ROUTE))
         rules_of: list[Json] = [] if route is None else route["spec"]["rules"]
-        refs: list[Json] = [ref for rule in rules_of for ref in rule.get("backendRefs", [])]
-        return tuple(msgspec.json.encode(each).decode() for each in refs if each in TWINS)
+        return sum(ref in TWINS for rule in rules_of for ref in rule.get("backendRefs", []))
 
     def _ended_by(self) -> str:
         """Return `onFailure` where a gate ended the upgrade to the spec as it is, and the user does not promote it nevertheless."""

@@ -33,6 +33,8 @@ MOST_WRITES: Final = 200
 """An upgrade of ten steps of 0.75 s with gates, their figures and a fault beside it takes 160."""
 SLACK: Final = 5
 """One replica of twenty."""
+TWINS: Final = 2
+"""Backends of others with the name of ours, where there are any."""
 GOES: Final = 90.0
 """Seconds until a RayService that is deleted or suspended has nothing left."""
 RETURNS: Final = 15.0
@@ -103,8 +105,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     promotes: bool = False
     beside: tuple[tuple[str, str], ...] = ()
     """Routes beside the weighted one, with the clusters that they send users' requests to."""
-    twins: tuple[str, ...] = ()
-    """Backends of others with a name of ours, on the user's route."""
+    twins_left: int | None = None
+    """How many backends of others with the name of ours are on the user's route; None where it never had any."""
     is_awaited: tuple[str, int] | None = None
     """What must stand on the user's route, of somebody else."""
 
@@ -147,8 +149,6 @@ def of_a_change(before: Moment, after: Moment, old: State, new: State) -> Iterat
     yield from (("failed", text) for text in failed(before, after, old, new))
     yield from (("silence", text) for text in silence(before, after, old, new))
     yield from (("leap", text) for text in leaps(before, after, old, new))
-    if gone := sorted(set(old.twins) - set(new.twins)):
-        yield "foreign", f"{gone[0]} of others was taken from the user's route"
 
 
 def of_time(
@@ -175,6 +175,8 @@ def of_time(
             state.is_awaited[0],
             f"{state.is_awaited[0]} of another RayService is not on the route any more",
         )
+    if state.twins_left is not None and state.twins_left < TWINS:
+        yield "foreign", "the route", "a backend of others with the name of ours was taken away"
     yield from _lasting(
         timers, "returned", dict(_returning(state)), RETURNS, seconds, is_excused=is_excused
     )

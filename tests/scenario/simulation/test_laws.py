@@ -7,24 +7,30 @@ import msgspec
 import pytest
 
 from common import labels
+from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
+from common.api.ray_service import ClusterServiceStatus, RayService, RayServiceStatus
+from common.kube.resources import RAY_CLUSTER
 from common.ray import parity, submit
 from common.ray.view import ServeView
+from common.runtime.actions import Action, Delete, Patch, Plan
 from common.upgrade import gates, prometheus, webhook
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Policy
 from common.upgrade.gates import Outcome, Result
 from common.upgrade.policy import UpgradePolicy
-from scenario.simulation import draws, laws, sabotage, simulate
+from scenario.simulation import acts, draws, laws, sabotage, simulate
 from scenario.simulation.draws import STEPS, Draw, Edit, Happening
 from scenario.simulation.found_faults import CASES
 from scenario.simulation.gate_sources import GATES, Turns
 from scenario.simulation.laws import State, Timers
 from scenario.simulation.rules import Moment
 from scenario.simulation.setting import Setting
+from scenario.upgrade.harness import BLUE
 from service_reconciler import draining
 from service_reconciler.promotion import control
+from support.fakes.kube import Request
 from support.sampling import one_of
 from traffic_manager.migration import capacity, progression, weights
 from traffic_manager.migration.state import Direction, Migration, Side, Split
@@ -57,6 +63,7 @@ def lasting(seconds: float, **values: Any) -> set[str]:
     for _ in range(round(seconds)):
         found |= {law for law, _, _ in laws.of_time(timers, state, 1.0, is_excused=False)}
         found |= {law for law, _, _ in laws.of_serving(timers, state, 1.0, is_excused=False)}
+        found |= {law for law, _, _ in laws.of_side_routes(timers, state, 1.0, is_excused=False)}
     return found
 
 
@@ -105,6 +112,13 @@ def test_a_state_that_is_well_breaks_nothing_however_long_it_lasts() -> None:
         ),
         pytest.param(
             1, {"is_awaited": ("demo-small", 1)}, "foreign", id="another service's backend"
+        ),
+        pytest.param(1, {"twins_left": 1}, "foreign", id="a backend with the name of ours"),
+        pytest.param(
+            22,
+            {"beside": (("mirror", "green"),), "carries": {"blue": 100}},
+            "beside",
+            id="a side route to a cluster without replicas",
         ),
     ],
 )
@@ -175,6 +189,108 @@ def test_a_moment_that_is_excused_is_not_counted_and_what_ends_begins_anew() -> 
 )
 def test_a_bad_write_is_named(after: dict[str, Any], moment: dict[str, Any], law: str) -> None:
     assert law in changing({}, after, **moment)
+
+
+WHOLE: Final = {"unharmed": frozenset({"blue", "green"}), "in_steps": True, "step": 10}
+
+
+@pytest.mark.parametrize(
+    ("before", "weights"),
+    [
+        pytest.param({}, {"blue": 0, "green": 100}, id="all of the active cluster's traffic"),
+        pytest.param({}, {"blue": 39, "green": 61}, id="more than a step"),
+        pytest.param({}, {"blue": 51, "green": 49}, id="back, and nobody asked for it"),
+    ],
+)
+def test_traffic_that_leaves_a_cluster_which_carries_it_is_named(
+    before: dict[str, Any], weights: dict[str, int]
+) -> None:
+    assert "leap" in changing({**WHOLE, **before}, {}, weights=weights)
+
+
+@pytest.mark.parametrize(
+    ("before", "moment"),
+    [
+        pytest.param({}, {"weights": {"blue": 40, "green": 60}}, id="a step"),
+        pytest.param({"promotes": True}, {"weights": {"blue": 0, "green": 100}}, id="promoted"),
+        pytest.param(
+            {"unharmed": frozenset[str]()}, {"weights": {"blue": 0, "green": 100}}, id="lost"
+        ),
+        pytest.param({}, {"weights": {"blue": 100, "green": 0}, "is_back": True}, id="reverted"),
+        pytest.param({}, {"weights": {"blue": 0, "green": 100}, "steps": (50, 100)}, id="a policy"),
+    ],
+)
+def test_traffic_may_leave_a_cluster_for_a_reason(
+    before: dict[str, Any], moment: dict[str, Any]
+) -> None:
+    assert "leap" not in changing({**WHOLE, **before}, {}, **moment)
+
+
+def _a_cluster(name: str, *, groups: int = 1, **meta: Any) -> Json:
+    owner = [{"uid": "ours"}]
+    return {
+        "metadata": {"name": name, "ownerReferences": owner, **meta},
+        "spec": {**BLUE, "workerGroupSpecs": [{}] * groups},
+    }
+
+
+OBJECTS: Final[dict[tuple[str, str, str], Json]] = {
+    ("RayService", "default", "demo"): {"metadata": {"uid": "ours"}},
+    ("RayCluster", "default", "blue"): _a_cluster("blue"),
+    ("HTTPRoute", "default", "theirs"): {"metadata": {"ownerReferences": [{"uid": "theirs"}]}},
+    ("HTTPRoute", "default", "agreed"): {
+        "metadata": {"annotations": {"raybus.io/rayservice": "demo"}}
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "name", "expected"),
+    [
+        ("patch", "RayCluster", "blue", True),
+        ("patch", "HTTPRoute", "theirs", False),
+        ("delete", "HTTPRoute", "theirs", False),
+        ("patch", "HTTPRoute", "agreed", True),
+        ("delete", "HTTPRoute", "agreed", False),
+        ("create", "HTTPRoute", "new", True),
+    ],
+)
+def test_a_write_touches_only_what_is_ours(
+    verb: str, kind: str, name: str, *, expected: bool
+) -> None:
+    request = Request(verb=verb, kind=kind, namespace="default", name=name)
+    assert acts.is_allowed(request, OBJECTS, "demo") is expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "is_whole", "expected"), [(1, True, "blue"), (2, True, None), (1, False, None)]
+)
+def test_a_cluster_is_made_only_where_no_whole_one_is_left(
+    groups: int, *, is_whole: bool, expected: str | None
+) -> None:
+    body = _a_cluster("green", groups=groups)
+    request = Request(
+        verb="create", kind="RayCluster", namespace="default", name="green", body=body
+    )
+    assert acts.twin(request, OBJECTS, lambda _: is_whole) == expected
+
+
+def test_a_plan_does_nothing_twice_and_needs_nothing_that_it_ends() -> None:
+    status = ClusterServiceStatus(ray_cluster_name="blue")
+    service = RayService(
+        metadata=ObjectMeta(name="demo"), status=RayServiceStatus(active_service_status=status)
+    )
+    mark = {"metadata": {"annotations": {labels.DELETE_AFTER: "2026-01-01T00:00:00Z"}}}
+    marked = Patch(resource=RAY_CLUSTER, name="blue", patch=mark)
+    gone = Delete(resource=RAY_CLUSTER, name="green", uid="g")
+    other = Patch(resource=RAY_CLUSTER, name="green", patch={"metadata": {"labels": {"a": "b"}}})
+
+    def contradictions(*actions: Action) -> int:
+        return len(list(acts.contradictions(Plan[Action](actions=actions), service)))
+
+    assert [contradictions(marked), contradictions(gone), contradictions(other)] == [1, 0, 0]
+    assert [contradictions(gone, other), contradictions(gone, gone)] == [1, 1]
+    assert contradictions(other, msgspec.structs.replace(marked, name="green")) == 0
 
 
 def test_an_allowance_is_shared_in_proportion_to_traffic() -> None:

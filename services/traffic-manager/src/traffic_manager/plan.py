@@ -336,7 +336,9 @@ def _upgrading(
     if not actions:
         actions = routing.writes(observed, found.parts, now=now, judged=judged, shows_gates=True)
     requeue_at = _next_poll(m, views, next_step.requeue_at, now=now)
-    return Plan(actions=(*stranded, *actions, *beside), requeue_at=requeue_at, note=next_step.note)
+    # a write that moves weights has removed the mirror already
+    rest = (each for each in beside if each not in actions)
+    return Plan(actions=(*stranded, *actions, *rest), requeue_at=requeue_at, note=next_step.note)
 
 
 def _shifted(

@@ -225,7 +225,7 @@ class Interleaved(Sim):
     def _build_world(self) -> None:
         world = self.draw.world
         self.gateway.others_in_status = world.parents
-        self.gateway.reports_generations = world.reports_generations
+        self.gateway.states_generations = world.reports_generations
         self.sidecars = [{"name": "mesh-proxy", "image": "mesh"}] if world.has_sidecar else []
         self.never_ready = {"worker"} if world.proxy_location == "HeadOnly" else set()
 

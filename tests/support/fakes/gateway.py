@@ -112,7 +112,9 @@ class FakeGatewayController:
             "observedGeneration": 1,
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
-        left = [{**each, "controllerName": "example.org/old", "conditions": [stale]} for each in own]
+        left = [
+            {**each, "controllerName": "example.org/old", "conditions": [stale]} for each in own
+        ]
         mesh = {"group": "", "kind": "Service", "name": "mesh"}
         beside: Json = {"parentRef": mesh, "controllerName": "example.org/mesh"}
         elsewhere = [{**beside, "conditions": [stale]}]

@@ -627,7 +627,8 @@ class Interleaved(Sim):
         if self.draw.world.has_twins:
             rule["backendRefs"] = [dict(each) for each in TWINS]
         if self.draw.has_other_service:
-            rule["backendRefs"] = [{"name": f"{OTHER_NAME}{SERVE}", "port": 8000, "weight": 1}]
+            other = {"name": f"{OTHER_NAME}{SERVE}", "port": 8000, "weight": 1}
+            rule["backendRefs"] = [*rule.get("backendRefs", []), other]
             self.kube.put(
                 SERVICE,
                 {

@@ -358,21 +358,9 @@ OPEN: Final = frozenset(
     {
         "a Serve config edited while an upgrade waits for its user",
         "a Serve config edited at a step that its webhook passed",
-        "a restart after a failure that pauses an upgrade",
-        "an application of the active cluster that is DEPLOYING",
-        "an application of the active cluster that is UNHEALTHY",
-        "an application of the active cluster that is DEPLOY_FAILED",
-        "an application of the pending cluster that is DEPLOY_FAILED, which nobody declared",
-        "an application of the pending cluster that is NOT_STARTED, which nobody declared",
-        "dashboards that hang together, the pending one back first",
-        "dashboards that hang together, the active one back first",
-        "a spec reverted while nobody looks, at the end of a bake",
-        "a spec reverted within the delay of deletions",
-        "proxies on the head alone, NewCluster",
         f"proxies on the head alone, {STEPS}",
         "a name without its cluster, and the first spec with a group appended",
         "a suspension beside others' objects",
-        "a suspension with an invalid spec",
         "a changed spec that the strategy None ignores",
     }
 )

@@ -227,7 +227,6 @@ class Interleaved(Sim):
         self.gateway.others_in_status = world.parents
         self.gateway.states_generations = world.reports_generations
         self.sidecars = [{"name": "mesh-proxy", "image": "mesh"}] if world.has_sidecar else []
-        self.never_ready = {"worker"} if world.proxy_location == "HeadOnly" else set()
 
     # --- processes -----------------------------------------------------------------------------------------------------
 
@@ -565,8 +564,7 @@ class Interleaved(Sim):
 
     def _create_parts(self, cluster: Body) -> None:
         super()._create_parts(cluster)
-        head = self.model(cluster["metadata"]["name"])
-        head.counts_at, head.serve_port = self.draw.world.counts_at, self.draw.world.port
+        self.model(cluster["metadata"]["name"]).counts_at = self.draw.world.counts_at
 
     @property
     def annotations(self) -> dict[str, str]:
@@ -710,7 +708,7 @@ class Interleaved(Sim):
         if after is not None and now - self._paused_at >= after:
             weight = self.view.weights[1]
             self.log("user: ends the pause")
-            text = f"{self.pending}/{100 if weight is None else weight}"
+            text = f"{self.pending}/{100 if weight is None else weight}@{self.generation}"
             self.approved[text] = self.deployed(self.pending)
             self.annotate(approved_step=text)
 
@@ -1119,7 +1117,7 @@ class Interleaved(Sim):
         """Return whether a cluster carries less than it is sent, or its pods take no requests."""
         ready = self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {}).get("status", {})
         is_left = any(each["status"] != "True" for each in ready.get("conditions", []))
-        is_left &= "worker" not in self.never_ready
+        is_left &= self.draw.world.proxy_location != "HeadOnly"
         return is_left or self._carries(name) < self.weights.get(name, 0)
 
     def _may_serve(self) -> bool:

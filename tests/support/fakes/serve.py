@@ -41,9 +41,15 @@ class FakeHead:
     counts_at: tuple[str, ...] = ("head",)
     """Roles of the nodes with proxies that answer requests; each counts its share of them."""
 
-    def __init__(  # noqa: PLR0915  (what a test may set of it)
-        self, clock: Clock, *, deploy_seconds: float = 2.0
-    ) -> None:
+    reports_configs = True
+    """Whether it reports the config of each application."""
+    waiting = 0
+    """Callers over HTTP that a silent head lets wait."""
+    kept_waiting = 0
+    """All that ever waited."""
+    proxy_is_healthy = True
+
+    def __init__(self, clock: Clock, *, deploy_seconds: float = 2.0) -> None:
         self._clock = clock
         self.deploy_seconds = deploy_seconds
         self.behaviour = "ok"
@@ -54,8 +60,6 @@ class FakeHead:
         """Where replicas run."""
         self.head_node = ""
         """Where the head is, which has a proxy too."""
-        self.reports_configs = True
-        """Whether it reports the config of each application."""
         self.hides: set[str] = set()
         """Applications that it does not list."""
         self.shows: dict[str, Json] = {}
@@ -64,11 +68,6 @@ class FakeHead:
         """Options that it reports of each application in another form than they were sent in."""
         self.puts: list[Json] = []
         self.gets = 0
-        self.waiting = 0
-        """Callers over HTTP that a silent head lets wait."""
-        self.kept_waiting = 0
-        """All that ever waited."""
-        self.proxy_is_healthy = True
         self.http_options: Json = {}
         self.proxy_location = "EveryNode"
         """Both are those of the first config: Serve fixes them when it starts."""

@@ -356,11 +356,7 @@ CASES: Final = (
 )
 OPEN: Final = frozenset(
     {
-        "a Serve config edited while an upgrade waits for its user",
-        "a Serve config edited at a step that its webhook passed",
         f"proxies on the head alone, {STEPS}",
-        "a name without its cluster, and the first spec with a group appended",
-        "a suspension beside others' objects",
         "a changed spec that the strategy None ignores",
     }
 )

@@ -13,12 +13,12 @@ ACCOUNT: Final = "system:serviceaccount:raybus:"
 class Reference(msgspec.Struct, frozen=True, rename="camel"):
     """What a request was about."""
 
-    api_group: str = ""
-    api_version: str = ""
     namespace: str = ""
     resource: str = ""
     name: str = ""
     subresource: str = ""
+    api_group: str = ""
+    api_version: str = ""
 
 
 class User(msgspec.Struct, frozen=True):

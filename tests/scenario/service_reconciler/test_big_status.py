@@ -19,7 +19,12 @@ TRACEBACK = (
 
 
 def report(harness: Harness, count: int, message: str, *, deployments: int = 1) -> None:
-    """Let the active cluster's Serve have that many applications, which fail."""
+    """Let the active cluster's Serve have that many declared applications, which fail."""
+    names = [f"app-{number:05}" for number in range(count)]
+    declared = [
+        {"name": name, "import_path": "app:main", "route_prefix": f"/{name}"} for name in names
+    ]
+    harness.apply(serve=msgspec.json.encode({"applications": declared}).decode())
     failed: Json = {"status": "DEPLOY_FAILED", "message": message}
     app = {
         **failed,
@@ -29,7 +34,7 @@ def report(harness: Harness, count: int, message: str, *, deployments: int = 1) 
         },
     }
     head: Any = harness.serve.head(f"{harness.active}-head-svc")
-    apps = {f"app-{number:05}": {**app, "deployed_app_config": {}} for number in range(count)}
+    apps = {name: {**app, "deployed_app_config": {}} for name in names}
     head.details = lambda: {"applications": apps, "proxies": {}}
 
 

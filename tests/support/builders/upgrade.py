@@ -94,7 +94,16 @@ def an_upgrade(
         Record(clusters=shares, changed_at=at(changed), upgrade=upgrade)
     ).decode()
     meta = {**_owned("demo-httproute"), "annotations": {traffic_record.ANNOTATION: record}}
-    route = {"metadata": meta, "spec": {"parentRefs": [{"name": "demo-gateway"}]}}
+    parent = {"name": "demo-gateway"}
+    accepted = [
+        {**a_condition(kind), "observedGeneration": 1} for kind in ("Accepted", "ResolvedRefs")
+    ]
+    report = {"parentRef": parent, "controllerName": "example.com/gateway", "conditions": accepted}
+    route = {
+        "metadata": {**meta, "generation": 1},
+        "spec": {"parentRefs": [parent]},
+        "status": {"parents": [report]},
+    }
     defaults: dict[str, Any] = {
         "config": Config(),
         "names": Names(active="blue", pending="green"),

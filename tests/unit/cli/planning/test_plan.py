@@ -281,7 +281,10 @@ def test_a_deleted_service_ignores_its_spec() -> None:
     body = snapshots.a_ready_service()
     body["metadata"]["deletionTimestamp"] = snapshots.ago(5)
     found = _plan(at_rest(service=body), config=a_config(snapshots.NEW_IMAGE))
-    assert (found.outcome, found.notes) == (PlanOutcome.NOTHING, ["its clusters are going"])
+    assert (found.outcome, found.notes) == (
+        PlanOutcome.NOTHING,
+        ["waiting for its RayClusters to be deleted"],
+    )
 
 
 def test_a_service_out_of_time_gets_no_new_cluster() -> None:

@@ -14,7 +14,7 @@ from common.settings import Settings as ServiceSettings
 from localcluster import binaries
 from localcluster.images import release
 from nats_admin import key_registry
-from support import manifests
+from support import manifests, openshift
 from support.helm import chart
 from support.manifests import DEPLOY, SERVICES, Document
 from support.servers.programs import prepared
@@ -22,6 +22,8 @@ from support.servers.programs import prepared
 pytestmark = [pytest.mark.integration, pytest.mark.long_running]
 
 CHART = DEPLOY / "helm" / "raybus"
+REGISTRY = "image.registry=registry.invalid/raybus"
+"""The only value that has no default; here as the overlays have it."""
 Render = Callable[..., list[Document]]
 By = dict[tuple[str, str, str], Document]
 
@@ -55,6 +57,7 @@ def render(
             str(CHART),
             "--namespace",
             "raybus",
+            *(() if "image" in (values or {}) else ("--set", REGISTRY)),
             "--values",
             str(file),
             *options,
@@ -85,12 +88,12 @@ def added(given: By, wanted: By) -> By:
 
 
 def test_lint_finds_nothing(helm: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    done = helm("lint", "--strict", str(CHART))
+    done = helm("lint", "--strict", str(CHART), "--set", REGISTRY)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[WARNING]" not in done.stdout
 
 
-def test_without_values_it_is_the_production_overlay(
+def test_with_a_registry_alone_it_is_the_production_overlay(
     render: Render, overlays: Callable[[str], list[Document]]
 ) -> None:
     assert by_place(render()) == by_place(overlays("overlays/production"))
@@ -165,6 +168,28 @@ def test_kuberays_namespace_gives_the_migration_overlay(
     )
 
 
+def test_openshift_gives_its_overlay_whose_pods_openshift_admits(
+    render: Render, overlays: Callable[[str], list[Document]]
+) -> None:
+    rendered = render({"openshift": True})
+    assert by_place(rendered) == by_place(overlays("overlays/openshift"))
+    outside = {"nats": {"enabled": False, "url": "tls://bus.example.com:4222"}}
+    for documents in (rendered, render({"openshift": True, **outside})):
+        for name, pod in manifests.pod_specs(documents).items():
+            assert openshift.violations(pod) == [], name
+
+
+def test_labels_reach_the_objects_by_which_a_prometheus_selects(render: Render) -> None:
+    rendered = render(
+        {"monitoring": {"prometheusOperator": True, "labels": {"release": "kube-prometheus-stack"}}}
+    )
+    for kind in ("PodMonitor", "PrometheusRule"):
+        assert manifests.named(rendered, kind, "raybus")["metadata"]["labels"] == {
+            "app.kubernetes.io/part-of": "raybus",
+            "release": "kube-prometheus-stack",
+        }
+
+
 def test_monitoring_gives_what_the_component_gives(
     render: Render, overlays: Callable[[str], list[Document]], kubectl_binary: Path, tmp_path: Path
 ) -> None:
@@ -228,6 +253,11 @@ def test_a_nats_outside_takes_ours_away_and_is_named_to_the_services(render: Ren
         assert mounted == {"nats-user": f"nats-user-{name}"}
         environment = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
         assert environment["RAYBUS_NATS_SEED_FILE"] == "/etc/raybus/nats/seed"
+    for name, pod in manifests.pod_specs(found).items():
+        # The user of the pod is not root, which owns the files: the group reads them.
+        closed = [each for each in pod["volumes"] if each.get("secret", {}).get("defaultMode")]
+        assert closed, name
+        assert "fsGroup" in pod["securityContext"], name
     policy = manifests.named(found, "NetworkPolicy", "nats-clients")["spec"]
     assert policy["egress"] == [{"ports": [{"protocol": "TCP", "port": 4333}]}]
 
@@ -310,11 +340,14 @@ def test_images_replicas_and_places_are_as_configured(render: Render) -> None:
             "nats.url: set the address of NATS",
             id="an external NATS without an address",
         ),
+        pytest.param(
+            "image.registry=", "image.registry: set the registry", id="no registry for the images"
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(
     values: str, message: str, helm: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    done = helm("template", "raybus", str(CHART), "--set", values)
+    done = helm("template", "raybus", str(CHART), "--set", REGISTRY, "--set", values)
     assert done.returncode != 0
     assert message in done.stderr

@@ -89,7 +89,7 @@ async def add_users_objects(cluster: Cluster, folder: Path) -> None:
 
 
 @pytest.mark.long_running
-@pytest.mark.parametrize("overlay", ["local", "production", "namespaced", "migration"])
+@pytest.mark.parametrize("overlay", ["local", "production", "namespaced", "migration", "openshift"])
 async def test_an_installation_comes_and_goes(
     overlay: str, kubectl_binary: Path, tmp_path: Path
 ) -> None:

@@ -33,7 +33,7 @@ def mebis(memory: str) -> int:
     return int(memory[:-2]) * MEBI[memory[-2:]]
 
 
-@pytest.mark.parametrize("overlay", ["local", "production", "namespaced", "migration"])
+@pytest.mark.parametrize("overlay", ["local", "production", "namespaced", "migration", "openshift"])
 def test_patches_keep_the_hardening(overlay: str, kubectl_binary: Path) -> None:
     for name, container in manifests.containers(render(kubectl_binary, overlay)).items():
         context = container["securityContext"]

@@ -16,9 +16,13 @@ from support.manifests import NAMESPACE, SERVICES, Document
 HEADER: Final = "# Made from deploy/overlays: make golden\n"
 CONFIG_MAP: Final = re.compile(r"\b(nats-config|operator-config|raybus-config)-[a-z0-9]{10}\b")
 """The name of a generated ConfigMap, with its suffix."""
+JOB: Final = re.compile(r"^nats-streams-[0-9a-f]{10}$")
+"""The name of the chart's Job, with the hash of its spec."""
 CHECKSUM: Final = "checksum/config"
 
 _INTERNAL: Final = ".Values.nats.enabled"
+_JOB_SPEC: Final = "raybus.streamsJob"
+_OPENSHIFT: Final = ".Values.openshift"
 _GATE: Final = 'include "raybus.gate"'
 _EVERYWHERE: Final = "not .Values.watchNamespace"
 _PODS: Final = {"Deployment", "StatefulSet", "Job"}
@@ -43,9 +47,10 @@ def templates(
 
 
 def plain(document: Document) -> Document:
-    """Return an object without the suffixes of ConfigMaps, and without checksums."""
+    """Return an object without the hashes of ConfigMaps and of the Job, and without checksums."""
     text = CONFIG_MAP.sub(r"\1", msgspec.json.encode(document).decode())
     found: Document = msgspec.json.decode(text)
+    found["metadata"]["name"] = JOB.sub("nats-streams", found["metadata"]["name"])
     meta = found.get("spec", {}).get("template", {}).get("metadata", {})
     if CHECKSUM in meta.get("annotations", {}):
         del meta["annotations"]
@@ -95,8 +100,25 @@ def _part(document: Document, condition: str) -> str:
         return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text
     if change := _CHANGES.get(changed["kind"]):
         change(changed)
-    text = f"---\n{template(changed)}"
-    return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text
+    text, definition = f"---\n{template(changed)}", ""
+    if changed["kind"] == "Job":
+        text, definition = _named_by_its_spec(text)
+    return definition + (
+        f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text
+    )
+
+
+def _named_by_its_spec(text: str) -> tuple[str, str]:
+    """Return a Job named by a hash of its spec, and the definition of that spec.
+
+    The pod template of a Job cannot be changed. An upgrade that changes it thus makes another Job,
+    and Helm deletes the one before, which may not have finished.
+    """
+    head, spec = text.split("\nspec:\n")
+    name = f'nats-streams-{{{{ include "{_JOB_SPEC}" . | sha256sum | trunc 10 }}}}'
+    head = head.replace("\n  name: nats-streams\n", f"\n  name: {name}\n")
+    definition = f'{{{{- define "{_JOB_SPEC}" }}}}\n{spec}{{{{- end }}}}\n'
+    return f'{head}\nspec: {{{{- include "{_JOB_SPEC}" . }}}}\n', definition
 
 
 def _place(document: Document) -> None:
@@ -134,6 +156,9 @@ def _pods(document: Document) -> None:
         name = container["image"].rpartition("/")[2].partition(":")[0]
         container["image"] = value(f'include "raybus.image" (list . "{name}")')
         container["imagePullPolicy"] = value(".Values.image.pullPolicy")
+    context = pod["securityContext"]
+    for name in ("runAsUser", "runAsGroup", "fsGroup"):
+        context[field(f"not {_OPENSHIFT}", name)] = context.pop(name)
     if "priorityClassName" in pod:
         del pod["priorityClassName"]
         pod[field(".Values.priorityClass.name", "priorityClassName")] = value(
@@ -171,6 +196,7 @@ def _job(document: Document) -> None:
         element(f"not {_INTERNAL}", "--outside-seed=/etc/raybus/outside/seed")
     )
     _pods(document)
+    _restarts(document, "nats", "settings")
 
 
 def _restarts(document: Document, *configs: str) -> None:
@@ -225,6 +251,11 @@ def _priority_class(document: Document) -> None:
 
 
 def _network_policy(document: Document) -> None:
+    if document["metadata"]["name"] == "dns":
+        document["spec"]["egress"][0]["ports"] += [
+            element(_OPENSHIFT, f"⟦{_json({'port': 5353, 'protocol': protocol})}⟧")
+            for protocol in ("UDP", "TCP")
+        ]
     if document["metadata"]["name"] == "nats-clients":
         anywhere = [{"ports": [{"protocol": "TCP", "port": "PORT"}]}]
         outside = _json(anywhere).replace('"PORT"', "{{ .Values.nats.port }}")

@@ -206,6 +206,12 @@ def test_nothing_is_deployed_outside_our_namespace() -> None:
 
 def test_no_deletion_of_an_overlay_takes_the_crds_and_with_them_every_ray_service() -> None:
     folders = [path for path in (DEPLOY / "overlays").iterdir() if path.is_dir()]
-    assert {each.name for each in folders} >= {"local", "production", "namespaced", "migration"}
+    assert {each.name for each in folders} >= {
+        "local",
+        "production",
+        "namespaced",
+        "migration",
+        "openshift",
+    }
     for folder in folders:
         assert manifests.of_kind(manifests.read(folder), "CustomResourceDefinition") == []

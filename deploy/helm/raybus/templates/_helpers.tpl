@@ -1,12 +1,13 @@
 {{/* One of our images: (list . "watcher"). */}}
 {{- define "raybus.image" -}}
 {{- $image := (index . 0).Values.image -}}
+{{- $registry := required "image.registry: set the registry that has raybus's images, such as registry.example.com/raybus (docs/installation.md)" $image.registry -}}
 {{- $name := index . 1 -}}
 {{- $tag := $image.tag | default (index . 0).Chart.AppVersion -}}
 {{- with get $image.digests $name -}}
-{{ printf "%s/%s@%s" $image.registry $name . }}
+{{ printf "%s/%s@%s" $registry $name . }}
 {{- else -}}
-{{ printf "%s/%s:%s" $image.registry $name $tag }}
+{{ printf "%s/%s:%s" $registry $name $tag }}
 {{- end -}}
 {{- end -}}
 

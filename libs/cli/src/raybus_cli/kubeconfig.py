@@ -1,6 +1,6 @@
 """Selects the kubeconfig, context and namespace by kubectl's rules: the option, then $KUBECONFIG, then ~/.kube/config.
 
-Without one, in a pod, the pod's own ServiceAccount is used.
+The option is one path; $KUBECONFIG is a list of paths, with colons between them. Without one, in a pod, the pod's own ServiceAccount is used.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,8 @@ from common import errors
 
 MOUNTED: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_NAMESPACE: Final = "default"
+LOCAL_CLUSTER: Final = "export KUBECONFIG=$(raybus cluster kubeconfig)"
+"""The command that selects the cluster of `raybus cluster up`."""
 
 
 class NoCluster(errors.Terminal):
@@ -28,6 +30,15 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     context: str | None = None
     namespace: str = DEFAULT_NAMESPACE
 
+    def for_kubectl(self) -> tuple[list[str], dict[str, str]]:
+        """Return the options and the environment with which kubectl reaches the same cluster."""
+        options = [] if self.context is None else ["--context", self.context]
+        if self.kubeconfig is None:
+            return options, {}
+        if self.kubeconfig.exists():  # one file, whose path may have colons
+            return [*options, "--kubeconfig", str(self.kubeconfig)], {}
+        return options, {"KUBECONFIG": str(self.kubeconfig)}
+
 
 def find(
     kubeconfig: str | None,
@@ -38,17 +49,17 @@ def find(
     mounted: Path = MOUNTED,
 ) -> Where:
     """Return what holds; raise `NoCluster` when no kubeconfig can be read."""
-    text = kubeconfig or env.get("KUBECONFIG") or ""
-    home = Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"
-    if not text and not home.exists() and (mounted / "token").exists():
+    files, is_default = _files(kubeconfig, env)
+    if is_default and not files[0].exists() and (mounted / "token").exists():
         own = (mounted / "namespace").read_text().strip()
         return Where(kubeconfig=None, namespace=namespace or own or DEFAULT_NAMESPACE)
-    files, documents = _documents(text, home)
+    documents = [_read(file) for file in files if file.exists()]
     if not documents:
         names = ", ".join(map(str, files))
-        raise NoCluster(
-            f"there is no kubeconfig {names}: name one with --kubeconfig, or set KUBECONFIG"
-        )
+        remedy = "name one with --kubeconfig, or set KUBECONFIG"
+        if is_default:
+            remedy += f" ('{LOCAL_CLUSTER}' for the cluster of 'raybus cluster up')"
+        raise NoCluster(f"there is no kubeconfig {names}: {remedy}")
     held = _contexts(documents)
     chosen = context or next(
         (str(each["current-context"]) for each in documents if each.get("current-context")), ""
@@ -68,14 +79,17 @@ def find(
 
 def contexts(kubeconfig: str | None, *, env: Mapping[str, str]) -> list[str]:
     """Return the names of all contexts; none where no kubeconfig is. Raises `NoCluster` when one cannot be read."""
-    home = Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"
-    return sorted(_contexts(_documents(kubeconfig or env.get("KUBECONFIG") or "", home)[1]))
+    files, _ = _files(kubeconfig, env)
+    return sorted(_contexts([_read(file) for file in files if file.exists()]))
 
 
-def _documents(text: str, home: Path) -> tuple[list[Path], list[dict[str, Any]]]:
-    """Return the files of a kubeconfig, whether they exist or not, and what those hold that exist."""
-    files = [Path(part) for part in text.split(":") if part] or [home]
-    return files, [_read(file) for file in files if file.exists()]
+def _files(option: str | None, env: Mapping[str, str]) -> tuple[list[Path], bool]:
+    """Return the files to read, which may not exist, and whether they are the default."""
+    if option:
+        return [Path(option)], False
+    if listed := [Path(part) for part in env.get("KUBECONFIG", "").split(":") if part]:
+        return listed, False
+    return [Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"], True
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -51,6 +51,31 @@ def test_the_option_goes_before_the_environment(tmp_path: Path) -> None:
     assert _find({"KUBECONFIG": str(other), "HOME": str(tmp_path)}, str(named)).namespace == "a"
 
 
+def test_the_option_is_one_path_whatever_is_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / "a:b"
+    folder.mkdir()
+    named, other = _write(folder / "config", "one", one="a"), _write(tmp_path / "c", "two", two="c")
+    env = {"KUBECONFIG": str(other), "HOME": str(tmp_path)}
+    found = _find(env, str(named))
+    assert found == Where(kubeconfig=named, context="one", namespace="a")
+    assert kubeconfig.contexts(str(named), env=env) == ["one"]
+    assert found.for_kubectl() == (["--context", "one", "--kubeconfig", str(named)], {})
+
+
+def test_kubectl_gets_several_files_as_its_environment_has_them(tmp_path: Path) -> None:
+    joined = f"{_write(tmp_path / 'a', 'one', one='a')}:{_write(tmp_path / 'b', None, two='b')}"
+    found = _find({"KUBECONFIG": joined, "HOME": str(tmp_path)})
+    assert found.for_kubectl() == (["--context", "one"], {"KUBECONFIG": joined})
+
+
+def test_without_any_the_local_cluster_is_named(tmp_path: Path) -> None:
+    with pytest.raises(kubeconfig.NoCluster, match="raybus cluster kubeconfig"):
+        _find({"HOME": str(tmp_path)})
+    with pytest.raises(kubeconfig.NoCluster) as raised:
+        _find({"HOME": str(tmp_path)}, str(tmp_path / "none"))
+    assert "raybus cluster" not in str(raised.value)
+
+
 def test_without_any_a_pods_own_account_is_used(tmp_path: Path) -> None:
     for name, text in (("token", "t"), ("namespace", "inner\n")):
         (tmp_path / name).write_text(text)

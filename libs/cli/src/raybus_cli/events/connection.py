@@ -128,18 +128,17 @@ class Forwarding:
         (self.port,) = processes.free(1)
         self.problem = ""
         """The last error output of kubectl."""
-        context = [] if place.context is None else ["--context", place.context]
+        options, environment = place.for_kubectl()
         self._command = [
             str(program),
-            *context,
+            *options,
             "-n",
             namespace,
             "port-forward",
             "service/nats",
             f"{self.port}:{NATS_PORT}",
         ]
-        config = {} if place.kubeconfig is None else {"KUBECONFIG": str(place.kubeconfig)}
-        self._environment = {**os.environ, **config}
+        self._environment = {**os.environ, **environment}
 
     async def keep(self) -> NoReturn:
         """Run kubectl, and again when it ends, as it does when the pod behind the Service is deleted."""

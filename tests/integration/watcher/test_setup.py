@@ -66,3 +66,24 @@ def test_a_port_in_use_is_one_line(control_plane: ControlPlane, attempt: int) ->
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1].startswith("watcher: ")
     assert port in ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("gates", ["SidecarSubmitterRestart=true", "AllAlpha=true"])
+def test_a_gate_that_needs_a_newer_kubernetes_is_one_line(
+    control_plane: ControlPlane, gates: str
+) -> None:
+    environment = {
+        **os.environ,
+        "RAYBUS_KUBECONFIG": str(control_plane.kubeconfig),
+        "RAYBUS_HTTP_PORT": "0",
+        "RAYBUS_FEATURE_GATES": gates,
+    }
+    command = [sys.executable, "-m", "watcher"]
+    ended = subprocess.run(
+        command, check=False, env=environment, capture_output=True, text=True, timeout=30
+    )
+
+    assert ended.returncode == 2
+    line = ended.stderr.splitlines()[-1]
+    assert line.startswith("watcher: feature gate SidecarSubmitterRestart requires Kubernetes 1.35")
+    assert line.endswith("set SidecarSubmitterRestart=false")

@@ -67,6 +67,20 @@ def test_an_unknown_gate_is_refused_with_the_message_of_kuberay() -> None:
         feature_gates.parse("Typo=true")
 
 
+@pytest.mark.parametrize("version", ["v1.35.0", "v1.35.0-rc.1", "v1.36.2-gke.1", "v2.0.0"])
+def test_a_gate_is_accepted_from_its_version_of_kubernetes_on(version: str) -> None:
+    feature_gates.check_kubernetes(frozenset(Gate), version)
+
+
+@pytest.mark.parametrize("version", ["v1.34.4", "v1.9.0", "", "v1.x"])
+def test_a_gate_is_refused_before_its_version_of_kubernetes(version: str) -> None:
+    with pytest.raises(
+        errors.InvalidSpec, match=r"SidecarSubmitterRestart requires Kubernetes 1\.35"
+    ):
+        feature_gates.check_kubernetes(frozenset(Gate), version)
+    feature_gates.check_kubernetes(frozenset(Gate) - {Gate.SIDECAR_SUBMITTER_RESTART}, version)
+
+
 def test_spelling_is_the_inverse_of_parsing() -> None:
     named = {"AllAlpha": True, "RayCronJob": False}
     assert feature_gates.parse(feature_gates.spell(named)) == named

@@ -44,6 +44,8 @@ ALL_BETA: Final = "AllBeta"
 """Each stands for the gates of its stage that are not named themselves."""
 FORGOTTEN: Final = "AsyncJobInfoQuery"
 """A gate of older operators; naming it changes nothing."""
+MIN_KUBERNETES: Final[Mapping[Gate, tuple[int, int]]] = {Gate.SIDECAR_SUBMITTER_RESTART: (1, 35)}
+"""The oldest minor version of Kubernetes with which KubeRay starts while the gate is on."""
 _ON: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _OFF: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 """How Go's `strconv.ParseBool`, which reads KubeRay's flag, spells the two."""
@@ -69,6 +71,22 @@ def resolve(named: Mapping[str, bool]) -> Gates:
     """Return the gates that are on: by their own name, else by their stage's group, else by default."""
     alpha, beta = named.get(ALL_ALPHA, False), named.get(ALL_BETA, True)
     return frozenset(gate for gate in Gate if named.get(gate, beta if gate in BETA else alpha))
+
+
+def check_kubernetes(gates: Gates, version: str) -> None:
+    """Raise `InvalidSpec` for a gate that needs a newer API server; `version` is its `gitVersion`.
+
+    A pre-release counts as its release, as in KubeRay.
+    """
+    numbers = version.removeprefix("v").split(".")[:2]
+    known = tuple(map(int, numbers)) if all(each.isdecimal() for each in numbers) else ()
+    for gate in sorted(gates & MIN_KUBERNETES.keys()):
+        if known < MIN_KUBERNETES[gate]:
+            wanted = ".".join(map(str, MIN_KUBERNETES[gate]))
+            raise errors.InvalidSpec(
+                f"feature gate {gate} requires Kubernetes {wanted}, and the API server is "
+                f"{version or 'of unknown version'}: set {gate}=false"
+            )
 
 
 def is_on(values: Mapping[str, str], name: str, *, default: bool = False) -> bool:

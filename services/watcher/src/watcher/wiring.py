@@ -3,9 +3,14 @@
 import asyncio
 from secrets import token_hex
 
+import msgspec
+
+from common import feature_gates
+from common.api.opaque import Json
 from common.bus import feed
 from common.bus.nats import Bus
 from common.clock import SystemClock
+from common.feature_gates import Gates
 from common.kube.client import KubeClient
 from common.kube.installation import Installation
 from common.observability import health
@@ -41,6 +46,7 @@ async def serve(settings: Settings) -> None:
         return f"standing by: {leadership.standing_by}" if leadership.standing_by else None
 
     try:
+        await _check_gates(kube, settings.feature_gates)
         async with asyncio.TaskGroup() as group:
             group.create_task(
                 health.serve(
@@ -53,3 +59,10 @@ async def serve(settings: Settings) -> None:
                 await leadership.lead(sessions.run, is_complete=lambda: sessions.problem is None)
     finally:
         await kube.close()
+
+
+async def _check_gates(kube: KubeClient, gates: Gates) -> None:
+    """Raise `InvalidSpec` for a gate that needs a newer API server; KubeRay does not start either."""
+    if gates & feature_gates.MIN_KUBERNETES.keys():
+        answer: Json = msgspec.json.decode(await kube.request("GET", "/version"))
+        feature_gates.check_kubernetes(gates, str(answer.get("gitVersion", "")))

@@ -11,6 +11,7 @@ import pytest
 
 from common.api import ray_service
 from common.bus.subjects import PARTITIONS
+from common.feature_gates import Gate
 from common.runtime import ownership
 from common.version import VERSION
 from crd_generator import definitions, upgrade_policy
@@ -19,7 +20,15 @@ from nats_admin import certificates
 from raybus_cli.doctor import checks, cli, prerequisites
 from raybus_cli.doctor.check import Category, CheckState
 from raybus_cli.doctor.checks import SERVICES
-from raybus_cli.doctor.facts import Facts, GatewayClass, Lease, Right, Watching, Workload
+from raybus_cli.doctor.facts import (
+    MTLS_SUBJECT,
+    Facts,
+    GatewayClass,
+    Lease,
+    Right,
+    Watching,
+    Workload,
+)
 from support.builders.snapshots import NOW, a_condition, a_ready_service, a_service
 from support.golden import Golden
 from support.terminal import text_of
@@ -120,6 +129,15 @@ def test_an_installation_that_is_well(golden: Golden) -> None:
     golden.check("cli/doctor.txt", text_of(cli.draw(found)))
 
 
+def test_an_installation_with_mutual_tls_that_is_well() -> None:
+    facts = _well(
+        gates=frozenset({Gate.MTLS}), has_cert_manager=True, rights=[_mtls_right(is_allowed=True)]
+    )
+    found = {each.name: each for each in checks.all_of(facts, now=NOW)}
+    assert {each.state for each in found.values()} == {CheckState.OK}
+    assert "cert-manager.io/v1 is served" in found["feature gate RayClusterMTLS"].text
+
+
 def test_kuberay_in_namespaces_of_its_own_is_a_note() -> None:
     found = prerequisites.kuberay(
         _well(kuberay=[Watching("ray/op", TEAM_B)], watch_namespaces=TEAM_A)
@@ -139,6 +157,12 @@ def _instead(name: str, **fields: Any) -> list[Workload]:
     return [_workload(each, **fields) if each == name else _workload(each) for each in SERVICES]
 
 
+def _mtls_right(*, is_allowed: bool) -> Right:
+    return Right(
+        subject=MTLS_SUBJECT, verb="patch", resource="secrets", group="", is_allowed=is_allowed
+    )
+
+
 def _one_lease_more() -> list[Lease]:
     return [
         *_leases(),
@@ -155,6 +179,34 @@ def _one_lease_more() -> list[Lease]:
             CheckState.WARNING,
             "older",
             id="old Kubernetes",
+        ),
+        pytest.param(
+            lambda: _well(gates=frozenset({Gate.MTLS}), has_cert_manager=False),
+            "feature gate RayClusterMTLS",
+            CheckState.FAILED,
+            "cert-manager.io/v1 is not served",
+            id="a gate without cert-manager",
+        ),
+        pytest.param(
+            lambda: _well(gates=frozenset({Gate.MTLS})),
+            "feature gate RayClusterMTLS",
+            CheckState.UNKNOWN,
+            "does not list the group",
+            id="a gate whose group may not be listed",
+        ),
+        pytest.param(
+            lambda: _well(gates=frozenset({Gate.MTLS}), rights=[_mtls_right(is_allowed=False)]),
+            "rights of cluster-reconciler for RayClusterMTLS",
+            CheckState.FAILED,
+            "lacking: patch secrets",
+            id="a gate without its rights",
+        ),
+        pytest.param(
+            lambda: _well(gates=frozenset({Gate.SIDECAR_SUBMITTER_RESTART})),
+            "feature gates",
+            CheckState.FAILED,
+            "requires Kubernetes 1.35",
+            id="a gate that needs a newer Kubernetes",
         ),
         pytest.param(
             lambda: _well(definitions={"rayclusters.ray.io": None}),

@@ -8,13 +8,26 @@ import pytest
 import yaml
 
 from common.api.opaque import Json
+from common.feature_gates import Gate
 from common.kube.resources import CONFIG_MAP
 from raybus_cli.doctor import survey
 from raybus_cli.doctor.facts import Workload
+from support import manifests
 from support.fakes.kube import FakeKube
+from support.manifests import DEPLOY
 
 SOURCE = {"envFrom": [{"configMapRef": {"name": "environment"}}]}
 ROLES = Path(__file__).parents[4] / "deploy" / "rights" / "roles"
+
+
+@pytest.mark.parametrize(("subject", "verb", "group", "resource"), survey.OF_MTLS)
+def test_what_a_gate_asks_for_is_granted_by_its_component(
+    subject: str, verb: str, group: str, resource: str
+) -> None:
+    granted = manifests.rights(
+        manifests.read(DEPLOY / "components/mtls"), subject.split(maxsplit=1)[0]
+    )
+    assert verb in granted[f"cluster {group}/{resource}"]
 
 
 @pytest.mark.parametrize(("service", "verb", "group", "resource"), survey.OF_SERVICES)
@@ -31,9 +44,9 @@ def test_what_is_asked_for_is_granted(service: str, verb: str, group: str, resou
     )
 
 
-def _a_watcher(container: Json) -> Workload:
-    template = {"spec": {"containers": [{"name": "watcher", **container}]}}
-    body = {"metadata": {"name": "watcher", "namespace": "raybus"}, "spec": {"template": template}}
+def _a_deployment(name: str, container: Json) -> Workload:
+    template = {"spec": {"containers": [{"name": name, **container}]}}
+    body = {"metadata": {"name": name, "namespace": "raybus"}, "spec": {"template": template}}
     return msgspec.convert(body, Workload)
 
 
@@ -64,5 +77,25 @@ async def test_the_namespaces_of_an_installation(
         kube.put(
             CONFIG_MAP, {"metadata": {"name": "environment", "namespace": "raybus"}, "data": data}
         )
-    assert await survey.watch_namespaces(kube, [_a_watcher(container)]) == expected
+    assert await survey.watch_namespaces(kube, [_a_deployment("watcher", container)]) == expected
     assert await survey.watch_namespaces(kube, []) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"RAYBUS_FEATURE_GATES": "RayClusterMTLS=true"}, True),
+        ({"RAYBUS_FEATURE_GATES": "AllAlpha=true"}, True),
+        ({"RAYBUS_FEATURE_GATES": ""}, False),
+        ({"RAYBUS_FEATURE_GATES": "Unknown=true"}, False),
+        (None, False),
+    ],
+)
+async def test_the_gates_of_an_installation(data: dict[str, str] | None, expected: bool) -> None:
+    kube = FakeKube()
+    if data is not None:
+        metadata = {"name": "environment", "namespace": "raybus"}
+        kube.put(CONFIG_MAP, {"metadata": metadata, "data": data})
+    reconciler = _a_deployment("cluster-reconciler", SOURCE)
+    assert (Gate.MTLS in await survey.gates_of(kube, [reconciler])) is expected
+    assert await survey.gates_of(kube, []) == frozenset()

@@ -29,6 +29,7 @@ class Hint(StrEnum):
     REPLICAS = "docs/how-to/sharding.md#scale-raybus-out"
     NATS = "docs/nats.md#topology"
     CERTIFICATES = "docs/nats.md#keys-and-certificates"
+    FEATURE_GATES = "docs/reference/configuration.md#feature-gates"
     GATEWAY_API = "docs/how-to/gateway.md#use-the-gateway-that-raybus-creates"
     TWO_OPERATORS = "docs/migration.md#two-operators-by-mistake"
     MIGRATION = "docs/migration.md#1-check"

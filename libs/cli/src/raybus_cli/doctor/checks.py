@@ -34,6 +34,7 @@ def all_of(facts: Facts, *, now: datetime) -> list[Check]:
     """Return all checks, by category."""
     return [
         *check.of(Category.KUBERNETES, Hint.INSTALL, prerequisites.server(facts)),
+        *check.of(Category.KUBERNETES, Hint.FEATURE_GATES, *prerequisites.gates(facts)),
         *check.of(Category.DEFINITIONS, Hint.UPGRADE, *prerequisites.definitions(facts)),
         *check.of(Category.SERVICES, Hint.SERVICES, *_services(facts), _leader(facts, now=now)),
         *check.of(Category.SERVICES, Hint.REPLICAS, *_partitions(facts, now=now)),

@@ -1,13 +1,17 @@
 """The facts of an installation; None where the caller may not read them."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from common.api.meta import ApiStruct, Condition, ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_service import RayService
+from common.feature_gates import Gates
+
+MTLS_SUBJECT: Final = "cluster-reconciler for RayClusterMTLS"
+"""The subject of the rights that a service needs only while the gate is on."""
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +88,7 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a subject may do something."""
 
     subject: str
-    """`you`, or a service of raybus."""
+    """`you`, or a service of raybus, or one `for` a feature gate."""
     verb: str
     resource: str
     group: str
@@ -122,6 +126,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The operators of KubeRay that run."""
     watch_namespaces: frozenset[str] = frozenset()
     """The namespaces that raybus watches; empty for all, and where they are unknown."""
+    gates: Gates = frozenset()
+    """The gates of cluster-reconciler that are on; empty where they are unknown."""
+    has_cert_manager: bool | None = None
     rights: list[Right] = []
     has_admission_policies: bool | None = None
     storage_classes: list[StorageClass] | None = None

@@ -3,15 +3,22 @@
 from collections.abc import Iterator
 from typing import Final, cast
 
+from common import errors, feature_gates
 from common.api.opaque import Json
+from common.feature_gates import Gate
 from crd_generator import definitions as crds
 from crd_generator import upgrade_policy
 from raybus_cli.doctor import check
 from raybus_cli.doctor.check import Category, Check, CheckState, Hint
-from raybus_cli.doctor.facts import Facts, Watching
+from raybus_cli.doctor.facts import MTLS_SUBJECT, Facts, Watching
 
 OLDEST: Final = (1, 27)
 """The oldest minor version of Kubernetes that raybus is tried with."""
+REMEDIES: Final = {
+    "you": "request them",
+    MTLS_SUBJECT: "add deploy/components/mtls to the overlay; Helm adds them with the gate",
+}
+"""What helps a subject that lacks rights."""
 APPLY: Final = "apply them: 'kubectl apply --server-side -k deploy/crds'"
 APPLY_POLICIES: Final = (
     f"apply it: 'kubectl apply --server-side -f deploy/crds/{upgrade_policy.FILE}'"
@@ -45,6 +52,27 @@ def server(facts: Facts) -> Check:
             remedy="upgrade the cluster",
         )
     return Check(name=name, state=CheckState.OK, text=text)
+
+
+def gates(facts: Facts) -> Iterator[Check]:
+    """Check what the feature gates need that are on in an installation."""
+    try:
+        feature_gates.check_kubernetes(facts.gates, facts.server_version)
+    except errors.InvalidSpec as problem:
+        text, _, remedy = str(problem).partition(": ")
+        yield Check(name="feature gates", state=CheckState.FAILED, text=text, remedy=remedy)
+    if Gate.MTLS in facts.gates:
+        name = f"feature gate {Gate.MTLS}"
+        match facts.has_cert_manager:
+            case True:
+                yield Check(name=name, state=CheckState.OK, text="cert-manager.io/v1 is served")
+            case False:
+                text = "cert-manager.io/v1 is not served; RayClusters with tlsOptions are invalid"
+                remedy = f"install cert-manager, or set {Gate.MTLS}=false"
+                yield Check(name=name, state=CheckState.FAILED, text=text, remedy=remedy)
+            case None:
+                text = "the API server does not list the group cert-manager.io"
+                yield Check(name=name, state=CheckState.UNKNOWN, text=text)
 
 
 def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
@@ -185,11 +213,7 @@ def rights(facts: Facts) -> Iterator[Check]:
         name = "your rights" if subject == "you" else f"rights of {subject}"
         lacking = [f"{each.verb} {each.resource}" for each in own if each.is_allowed is False]
         if lacking:
-            remedy = (
-                "request them"
-                if subject == "you"
-                else "apply the Roles and bindings of deploy/ again"
-            )
+            remedy = REMEDIES.get(subject, "apply the Roles and bindings of deploy/ again")
             yield Check(
                 name=name,
                 state=CheckState.FAILED,

@@ -5,17 +5,19 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from common import errors
+from common import errors, feature_gates
 from common.api.core import Data
 from common.api.meta import Items
 from common.api.opaque import Json
 from common.api.ray_service import RayService
 from common.bus import nkeys
+from common.feature_gates import Gate, Gates
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import CONFIG_MAP, LEASE, RAY_SERVICE, Resource
 from common.ray import serve_writer
 from raybus_cli.doctor import operator as operators
 from raybus_cli.doctor.facts import (
+    MTLS_SUBJECT,
     Facts,
     GatewayClass,
     Lease,
@@ -56,6 +58,15 @@ OF_SERVICES: Final = (
 )
 
 
+OF_MTLS: Final = (
+    (MTLS_SUBJECT, "create", "cert-manager.io", "issuers"),
+    (MTLS_SUBJECT, "create", "cert-manager.io", "certificates"),
+    (MTLS_SUBJECT, "patch", "", "secrets"),
+)
+"""What cluster-reconciler needs while the gate RayClusterMTLS is on."""
+CERT_MANAGER: Final = "/apis/cert-manager.io/v1"
+
+
 STORAGE_CLASS: Final = Resource(
     group="storage.k8s.io", kind="StorageClass", plural="storageclasses"
 )
@@ -91,6 +102,7 @@ async def survey(kube: KubeClient, namespace: str) -> Facts:
     servers = await _unless_hidden(kube.get(CONFIG_MAP, namespace, nkeys.SERVERS))
     services = await _all(kube, RAY_SERVICE, RayService, None)
     deployments = await _all(kube, DEPLOYMENT, Workload, namespace)
+    gates = await gates_of(kube, deployments or [])
     return Facts(
         namespace=namespace,
         server_version=await _version(kube),
@@ -105,7 +117,9 @@ async def survey(kube: KubeClient, namespace: str) -> Facts:
         asked_classes=_asked_classes(services),
         kuberay=await _kuberay(kube),
         watch_namespaces=await watch_namespaces(kube, deployments or []),
-        rights=await _rights(kube, namespace),
+        gates=gates,
+        has_cert_manager=await _has_cert_manager(kube) if Gate.MTLS in gates else None,
+        rights=await _rights(kube, namespace, gates),
     )
 
 
@@ -204,23 +218,53 @@ async def _kuberay(kube: KubeClient) -> list[Watching] | None:
 
 async def watch_namespaces(kube: Kube, deployments: list[Workload]) -> frozenset[str]:
     """Return the namespaces that the watcher of an installation has in its environment; empty where they are unknown."""
-    found = next((each for each in deployments if each.metadata.name == "watcher"), None)
-    if found is None:
+    watcher = await _configured(kube, deployments, "watcher")
+    return frozenset() if watcher is None else watcher.namespaces
+
+
+async def gates_of(kube: Kube, deployments: list[Workload]) -> Gates:
+    """Return the gates that are on in cluster-reconciler; empty where they are unknown."""
+    reconciler = await _configured(kube, deployments, "cluster-reconciler")
+    if reconciler is None:
         return frozenset()
+    try:
+        named = feature_gates.parse(reconciler.environment.get("RAYBUS_FEATURE_GATES", ""))
+    except errors.InvalidSpec:  # the service does not start, which its own check reports
+        return frozenset()
+    return feature_gates.resolve(named)
+
+
+async def _configured(
+    kube: Kube, deployments: list[Workload], service: str
+) -> operators.Operator | None:
+    """Return a service with the environment that its ConfigMaps give; None where one may not be read."""
+    found = next((each for each in deployments if each.metadata.name == service), None)
+    if found is None:
+        return None
     environment: dict[str, str] = {}
     for name in operators.sources(found):
         body = await _unless_hidden(kube.get(CONFIG_MAP, found.metadata.namespace, name))
         if body is None:
-            return frozenset()
+            return None
         environment |= msgspec.json.decode(body, type=Data).data
-    return operators.of(found, environment).namespaces
+    return operators.of(found, environment)
 
 
-async def _rights(kube: KubeClient, namespace: str) -> list[Right]:
+async def _has_cert_manager(kube: KubeClient) -> bool | None:
+    try:
+        await kube.request("GET", CERT_MANAGER)
+    except errors.NotFound:
+        return False
+    except errors.Forbidden:
+        return None
+    return True
+
+
+async def _rights(kube: KubeClient, namespace: str, gates: Gates) -> list[Right]:
     found = [await _right(kube, "you", None, *each) for each in _YOURS]
-    for service, verb, group, resource in OF_SERVICES:
-        user = f"system:serviceaccount:{namespace}:{service}"
-        found.append(await _right(kube, service, user, verb, group, resource))
+    for subject, verb, group, resource in (*OF_SERVICES, *(OF_MTLS if Gate.MTLS in gates else ())):
+        user = f"system:serviceaccount:{namespace}:{subject.split()[0]}"
+        found.append(await _right(kube, subject, user, verb, group, resource))
     return found
 
 

@@ -61,3 +61,23 @@ def test_a_node_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_removing_what_is_not_there_is_fine() -> None:
     assert CliRunner().invoke(app, ["down", "--name", "never-made"]).exit_code == 0
+
+
+def test_the_image_store_that_stays_is_named_with_its_size_and_its_removal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    images = settings.Settings.from_environment().layout("kept").images
+    (images / "blobs").mkdir(parents=True)
+    with (images / "blobs" / "layer").open("wb") as file:
+        file.truncate(2_200_000_000)
+
+    kept = CliRunner().invoke(app, ["down", "--name", "kept"])
+    assert kept.exit_code == 0
+    assert f"kept 2.2 GB of images for the next start in {images}" in kept.stderr
+    assert "raybus cluster down --name kept --purge" in kept.stderr
+
+    removed = CliRunner().invoke(app, ["down", "--name", "kept", "--purge"])
+    assert removed.exit_code == 0
+    assert "of images" not in removed.stderr
+    assert not images.exists()

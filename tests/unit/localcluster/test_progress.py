@@ -21,12 +21,20 @@ def _step(*, estimate: float | None = None) -> Step:
             _step(estimate=160), 110, "building: 10 s, about 2 min 30 s left", id="by the estimate"
         ),
         pytest.param(
-            _step(estimate=20), 200, "building: 1 min 40 s, about 20 s left", id="past the estimate"
+            _step(estimate=20), 200, "building: 1 min 40 s, usually 20 s", id="past the estimate"
         ),
     ],
 )
 def test_a_line_names_the_step_and_the_time_left(step: Step, now: float, line: str) -> None:
     assert progress.describe(step, now=now) == line
+
+
+def test_the_time_left_never_rises() -> None:
+    step = _step(estimate=300)
+    left = [progress.time_left(step, now=step.started + second) for second in range(1200)]
+    known = [seconds for seconds in left if seconds is not None]
+    assert known == sorted(known, reverse=True)
+    assert left == [*known, *[None] * (1200 - len(known))]
 
 
 def test_estimates_follow_the_machine() -> None:

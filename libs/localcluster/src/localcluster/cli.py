@@ -159,11 +159,21 @@ def down(
         bool, typer.Option("--purge", help="Remove the store of imported images as well.")
     ] = False,
 ) -> None:
-    """Remove the cluster and its leftovers, also after a crash or a failed start."""
+    """Remove the cluster and its leftovers, also after a crash or a failed start.
+
+    The store of imported images stays, so that the next start need not import them.
+    """
     with _errors():
         layout = Settings.from_environment().layout(name)
         with _locked(layout):
             _run(_down(layout, purge=purge))
+            kept = layout.images_size()
+        if kept:
+            typer.echo(
+                f"kept {kept / 1e9:.1f} GB of images for the next start in {layout.images}; "
+                f"remove them with 'raybus cluster down --name {layout.name} --purge'",
+                err=True,
+            )
         if purge:
             layout.lock.unlink(missing_ok=True)
 

@@ -25,7 +25,6 @@ HEARTBEAT_SECONDS = 4.0
 """The longest silence while a step runs."""
 
 _REFRESH_PER_SECOND = 4
-_OVERRUN = 0.2
 
 _MEASURED_SECONDS = 15.0
 """The speed of this machine is measured by steps with at least this estimate."""
@@ -66,19 +65,23 @@ class Step:
 
 
 def time_left(step: Step, *, now: float) -> float | None:
-    """Return the seconds that a step still needs, or None where it is unknown."""
+    """Return the seconds that a step still needs: they only fall. None where nobody knows.
+
+    Past its estimate a step has no time left that could be known.
+    """
     elapsed = now - step.started
-    if step.estimate is None:
+    if step.estimate is None or elapsed >= step.estimate:
         return None
-    # Past its estimate a step is expected to take a fifth more than it took so far.
-    return max(step.estimate - elapsed, elapsed * _OVERRUN, 1.0)
+    return max(step.estimate - elapsed, 1.0)
 
 
 def describe(step: Step, *, now: float) -> str:
     """Return the line that shows a running step."""
     elapsed = now - step.started
     left = time_left(step, now=now)
-    remaining = "" if left is None else f", about {duration(left)} left"
+    remaining = f", usually {duration(step.estimate)}" if step.estimate is not None else ""
+    if left is not None:
+        remaining = f", about {duration(left)} left"
     detail = f" ({step.detail})" if step.detail else ""
     return f"{step.title}{detail}: {duration(elapsed)}{remaining}"
 

@@ -134,6 +134,11 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         """The store of containerd, which outlives `down` so that the next `up` need not import again."""
         return self.state / "containerd"
 
+    def images_size(self) -> int:
+        """Return the bytes of the files in the image store; 0 where there is none."""
+        files = (Path(folder) / name for folder, _, names in os.walk(self.images) for name in names)
+        return sum(file.lstat().st_size for file in files)
+
     def remove(self, *, purge: bool) -> None:
         """Remove the cluster's files: all but the image store, or with `purge` that too."""
         for path in (self.record, self.kubeconfig):

@@ -2,9 +2,11 @@
 
 import re
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from typer import rich_utils
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -75,6 +77,36 @@ def test_every_verb_has_two_examples_thatparse(verb: str) -> None:
 @pytest.mark.parametrize("verb", PARTS)
 def test_examples_fit_a_terminal_of_80_columns(verb: str) -> None:
     assert [each for each in _examples(verb) if len(each) > 75] == []
+
+
+@pytest.mark.parametrize("verb", PARTS)
+def test_no_option_is_cut_off_in_a_terminal_of_80_columns(
+    verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rich_utils, "MAX_WIDTH", 80)
+    for path, command in _below([verb]):
+        shown = CliRunner().invoke(main.build(verb), [*path, "--help"], prog_name=PROGRAM).stdout
+        options = shown[shown.index("─ Options ─") :]
+        words = set(options.replace(",", " ").split())
+        for parameter in command.params:
+            names = {name for name in _names(parameter) if name.startswith("-")}
+            assert names <= words, f"{path}: {names - words}"
+        # Rich ends a word that it cut with this sign.
+        assert [line for line in options.splitlines() if line.endswith(("… │", "…│"))] == []
+
+
+def _names(parameter: Any) -> list[str]:
+    return [*parameter.opts, *parameter.secondary_opts]
+
+
+def _below(path: list[str]) -> Iterator[tuple[list[str], Any]]:
+    """Yield a command and those below it, each with its path."""
+    command: Any = get_command(main.build(path[0]))
+    for name in path:
+        command = command.commands[name]
+    yield path, command
+    for name in getattr(command, "commands", {}):
+        yield from _below([*path, name])
 
 
 def test_an_example_with_an_unknown_option_would_be_found() -> None:

@@ -63,7 +63,9 @@ def up(
         DriverName,
         typer.Option(
             "--driver",
-            help="auto: kind or K3s with a Docker engine, else a node built on this machine.",
+            metavar="DRIVER",
+            help="kind, k3s, built, kubeconfig, or auto: kind or K3s with a Docker engine, else built, "
+            "a node of this machine.",
         ),
     ] = DriverName.AUTO,
     name: Name = None,

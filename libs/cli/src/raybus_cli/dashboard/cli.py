@@ -41,7 +41,10 @@ app.command()(serve)
 def dashboard(
     ctx: typer.Context,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes any free one.")
+        int,
+        typer.Option(
+            min=0, max=65535, metavar="N", help="Port on 127.0.0.1; 0 takes any free one."
+        ),
     ] = PORT,
     no_open: Annotated[
         bool, typer.Option("--no-open", help="Print the address without opening a browser.")

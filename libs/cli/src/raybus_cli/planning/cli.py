@@ -53,7 +53,10 @@ def plan(
     kustomize: KustomizeOption = None,
     recursive: RecursiveOption = False,
     surge: Annotated[
-        int | None, typer.Option("--max-surge", help="Try another maxSurgePercent.", min=0, max=100)
+        int | None,
+        typer.Option(
+            "--max-surge", help="Try another maxSurgePercent.", min=0, max=100, metavar="N"
+        ),
     ] = None,
     finds_surge: Annotated[
         bool,
@@ -63,18 +66,21 @@ def plan(
         ),
     ] = False,
     step: Annotated[
-        int | None, typer.Option("--step", help="Try another stepSizePercent.", min=0, max=100)
+        int | None,
+        typer.Option("--step", help="Try another stepSizePercent.", min=0, max=100, metavar="N"),
     ] = None,
     interval: Annotated[
-        int | None, typer.Option("--interval", help="Try another intervalSeconds.", min=1)
+        int | None,
+        typer.Option("--interval", help="Try another intervalSeconds.", min=1, metavar="N"),
     ] = None,
     unavailable: Annotated[
         int | None,
         typer.Option(
             "--max-unavailable",
-            help="Try another raybus.io/max-unavailable-percent.",
+            help="Try another share of capacity that may be unavailable.",
             min=0,
             max=99,
+            metavar="N",
         ),
     ] = None,
     gates: Annotated[

@@ -57,9 +57,11 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
 
 def serve(
     address: Annotated[str, typer.Option(help="Address to listen on; '::' for IPv6.")] = "0.0.0.0",  # noqa: S104  (a pod)
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page.")] = PORT,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="N", help="Port of the page.")
+    ] = PORT,
     health_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of /healthz, /readyz.")
+        int, typer.Option(min=0, max=65535, metavar="N", help="Port of /healthz, /readyz.")
     ] = HEALTH_PORT,
     tls_cert_file: Annotated[Path | None, typer.Option(help="Certificate, PEM.")] = None,
     tls_private_key_file: Annotated[
@@ -68,9 +70,13 @@ def serve(
     plain_http: Annotated[
         bool, typer.Option("--plain-http", help="Serve without TLS, behind a sidecar.")
     ] = False,
-    token_review: Annotated[
-        bool, typer.Option(help="Accept bearer tokens that Kubernetes accepts.")
-    ] = True,
+    no_token_review: Annotated[
+        bool,
+        typer.Option(
+            "--no-token-review",
+            help="Accept no bearer token: users sign in at an authenticating proxy alone.",
+        ),
+    ] = False,
     audience: Annotated[
         list[str] | None,
         typer.Option(help="Audience of tokens; may repeat. Default: the API server's."),
@@ -122,7 +128,7 @@ def serve(
             health_port=health_port,
             certificate=_certificate(tls_cert_file, tls_private_key_file, is_plain=plain_http),
             audiences=tuple(audience or ()),
-            reviews_tokens=token_review,
+            reviews_tokens=not no_token_review,
             proxy=None
             if proxy_secret_file is None
             else Proxy(
@@ -139,7 +145,7 @@ def serve(
             namespace=namespace,
             events=sessions.way(nats, nats_credentials, os.environ, place),
         )
-        if not token_review and proxy_secret_file is None:
+        if no_token_review and proxy_secret_file is None:
             raise errors.InvalidSpec(
                 "--no-token-review needs --proxy-secret-file: there is no anonymous access"
             )

@@ -1,6 +1,7 @@
 """What Serve refuses in a Serve config is an error with its field; what some version of it accepts is at most advice."""
 
-from typing import Any
+import time
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -12,6 +13,8 @@ from support.builders.ray_service import a_serve_config
 APP: dict[str, Any] = {"name": "app", "import_path": "app:main", "route_prefix": "/"}
 DEPLOYMENT: dict[str, Any] = {"name": "Model"}
 NAMELESS: dict[str, Any] = {}
+LIMIT: Final = 5.0
+"""Seconds of processor time: far above a linear check, far below a quadratic one (50 s)."""
 
 
 def _of(config: object) -> list[str]:
@@ -179,3 +182,24 @@ def test_a_password_is_not_shown() -> None:
     assert _of({**_app(), "http_options": {"ssl_keyfile_password": 1234}}) == [
         "advice: http_options.ssl_keyfile_password: Invalid value: must be a text"
     ]
+
+
+def test_many_applications_are_checked_in_linear_time() -> None:
+    config = "applications:\n" + "- {}\n" * 30_000
+    began = time.process_time()
+    fields = serve_schema.refused_fields(config)
+    assert time.process_time() - began < LIMIT
+    assert fields[0] == "applications[0].import_path: Required value"
+    assert len(fields) == serve_schema.MAX_FIELDS
+
+
+def test_a_long_value_is_shown_in_part() -> None:
+    (field,) = serve_schema.refused_fields(f"applications: [{{import_path: {'x' * 9000}}}]")
+    assert field.startswith("applications[0].import_path: Invalid value: 'xxx")
+    assert len(field) == serve_schema.MAX_FIELD_LENGTH
+
+
+def test_a_config_that_takes_seconds_is_not_checked_for_a_view() -> None:
+    short = "applications: [{}]\n"
+    assert serve_schema.shown_fields(short) == serve_schema.refused_fields(short) != ()
+    assert serve_schema.shown_fields(short + "#" * serve_schema.MAX_SHOWN_CONFIG) == ()

@@ -228,7 +228,7 @@ def _of_unmanaged(snapshot: Snapshot, *, now: datetime) -> Iterator[Cause]:
 
 def _of_serve_config(snapshot: Snapshot) -> Iterator[Cause]:
     """Yield the fields that Serve refuses, whether it has got the config yet or not."""
-    fields = serve_schema.refused_fields(snapshot.service.serve_config)
+    fields = serve_schema.shown_fields(snapshot.service.serve_config)
     if fields:
         code, name = Code.SERVE_CONFIG_REFUSED, snapshot.service.metadata.name
         text = f"Ray Serve refuses spec.serveConfigV2: {'; '.join(fields)}"

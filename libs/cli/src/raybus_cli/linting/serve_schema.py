@@ -7,11 +7,13 @@ refuse is an error, and what one of them accepts is advice.
 import difflib
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import lru_cache
+from itertools import islice
 from typing import Final, cast
 
 import msgspec
 
-from common import errors
+from common import errors, untrusted
 from common.api.opaque import Json
 from common.ray import serve_config
 from common.ray.serve_status import DEFAULT_APP
@@ -168,9 +170,34 @@ def problems(text: str) -> Iterator[Verdict]:
     yield from _duplicates(applications, "route_prefix", "/")
 
 
-def refused_fields(text: str) -> list[str]:
-    """Return the fields that Serve refuses, each with the reason: `applications[0].import_path: Required value`."""
-    return [f"{path(place)}: {why}" for level, place, why in problems(text) if level is Level.ERROR]
+MAX_SHOWN_CONFIG: Final = 64 * 2**10
+"""Characters of a config that is searched for each view: the costliest takes half a second."""
+MAX_FIELDS: Final = 20
+MAX_FIELD_LENGTH: Final = 500
+"""Characters of a field with its reason, which may repeat a long value."""
+
+
+def shown_fields(text: str) -> tuple[str, ...]:
+    """Return the first fields that Serve refuses, as `refused_fields`, for a view of many objects.
+
+    The result is empty for a config of more than `MAX_SHOWN_CONFIG` characters, which takes seconds
+    of a processor: Ray's own answer to it is shown instead.
+    """
+    return refused_fields(text) if len(text) <= MAX_SHOWN_CONFIG else ()
+
+
+@lru_cache(maxsize=64)
+def refused_fields(text: str) -> tuple[str, ...]:
+    """Return the first fields that Serve refuses, each with the reason.
+
+    A field reads `applications[0].import_path: Required value`.
+    """
+    refused = (
+        untrusted.clipped(f"{path(place)}: {why}", MAX_FIELD_LENGTH)
+        for level, place, why in problems(text)
+        if level is Level.ERROR
+    )
+    return tuple(islice(refused, MAX_FIELDS))
 
 
 def _top(config: Json) -> Iterator[Verdict]:
@@ -327,12 +354,12 @@ def _route_prefix(value: str) -> str:
 
 def _duplicates(applications: list[tuple[int, Json]], key: str, default: str) -> Iterator[Verdict]:
     """Yield the applications with a value that an earlier one has; null is none, an absent value is the default."""
-    held = [(at, each.get(key, default)) for at, each in applications]
     seen: set[str] = set()
-    for at, value in held:
+    for at, application in applications:
+        value = application.get(key, default)
         if isinstance(value, str):
             if value in seen:
-                hint = "" if key in dict(applications)[at] else f", the default; set {key}"
+                hint = "" if key in application else f", the default; set {key}"
                 yield Level.ERROR, ("applications", at, key), f"Duplicate value: {value!r}{hint}"
             seen.add(value)
 

@@ -8,6 +8,7 @@ start is `Degraded`, and the cause is the reason and the message of the phase.
 """
 
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -119,7 +120,7 @@ def by_field(message: str, config: str) -> str:
     if found is None:
         return message
     fields = _located(found[2]) or (
-        serve_schema.refused_fields(config) if found[1].startswith("Ray") else []
+        serve_schema.shown_fields(config) if found[1].startswith("Ray") else ()
     )
     return f"{message[: found.start()]}{found[1]}: {'; '.join(fields)}" if fields else message
 
@@ -129,7 +130,7 @@ def _located(answer: str) -> list[str]:
     return [
         _field(location=match[1], why=match["why"], kind=match["kind"])
         for pattern in _LOCATIONS
-        for match in pattern.finditer(answer[:_LONGEST_ANSWER])
+        for match in islice(pattern.finditer(answer[:_LONGEST_ANSWER]), serve_schema.MAX_FIELDS)
     ]
 
 

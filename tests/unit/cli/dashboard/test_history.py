@@ -1,6 +1,6 @@
 """What is kept of upgrades, and which published and observed changes are shown."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -47,6 +47,10 @@ def _in_upgrade(weight: int, **fields: Any) -> RayService:
     return ray_service.decode(
         a_service(UPGRADING, active=active, pending=pending, upgradeStrategy=STEPS, **fields)
     )
+
+
+def _see(history: History, key: str, service: RayService, *, now: datetime) -> None:
+    history.see(key, histories.progress_of(service), now=now)
 
 
 def _alone(side: Json) -> RayService:
@@ -113,13 +117,15 @@ def test_the_newest_upgrades_are_kept_and_shown_newest_first() -> None:
 def test_observed_state_is_shown_where_no_event_was_published() -> None:
     history, _ = _a_history()
     for seconds, weight in ((0, 0), (2, 0), (4, 10)):
-        history.see("default/demo", _in_upgrade(weight), now=NOW + timedelta(seconds=seconds))
-    history.see(
+        _see(history, "default/demo", _in_upgrade(weight), now=NOW + timedelta(seconds=seconds))
+    _see(
+        history,
         "default/demo",
         _alone(a_side(GREEN, capacity=100, weight=100)),
         now=NOW + timedelta(seconds=9),
     )
-    history.see(
+    _see(
+        history,
         "default/demo",
         _alone(a_side(GREEN, capacity=100, weight=100)),
         now=NOW + timedelta(seconds=10),
@@ -143,7 +149,7 @@ def test_the_service_without_a_sample_for_the_longest_time_is_dropped(
     monkeypatch.setattr(histories, "MOST_SERVICES", 2)
     history, _ = _a_history()
     for weight, key in enumerate(("a", "b", "a", "c")):
-        history.see(key, _in_upgrade(weight), now=NOW)
+        _see(history, key, _in_upgrade(weight), now=NOW)
     assert _seen(history, "a", "b", "c") == ["a", "c"]
 
 
@@ -152,16 +158,17 @@ def test_the_samples_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(histories, "MOST_SAMPLES_OF_ALL", 3)
     history, _ = _a_history()
     for weight, key in enumerate(("a", "a", "a", "b", "c")):
-        history.see(key, _in_upgrade(weight), now=NOW)
+        _see(history, key, _in_upgrade(weight), now=NOW)
     assert _seen(history, "a", "b", "c") == ["b", "c"]
-    history.see("b", _in_upgrade(50), now=NOW)
+    _see(history, "b", _in_upgrade(50), now=NOW)
     assert _seen(history, "b", "c") == ["b", "c"]
 
 
 def test_an_upgrade_that_went_back_is_seen_to_have_done_so() -> None:
     history, _ = _a_history()
-    history.see("default/demo", _in_upgrade(30), now=NOW)
-    history.see(
+    _see(history, "default/demo", _in_upgrade(30), now=NOW)
+    _see(
+        history,
         "default/demo",
         _alone(a_side(BLUE, capacity=100, weight=100)),
         now=NOW + timedelta(seconds=9),
@@ -171,7 +178,7 @@ def test_an_upgrade_that_went_back_is_seen_to_have_done_so() -> None:
 
 def test_a_service_at_rest_has_no_upgrade() -> None:
     history, _ = _a_history()
-    history.see("default/demo", _alone(a_side(BLUE)), now=NOW)
+    _see(history, "default/demo", _alone(a_side(BLUE)), now=NOW)
     assert history.timelines("default/demo", has_all_events=False) == []
 
 
@@ -185,7 +192,7 @@ def test_events_win_over_what_was_seen_as_soon_as_all_have_arrived() -> None:
         for each in events
     ]
     history, _ = _a_history(*published)
-    history.see("default/demo", _in_upgrade(60), now=NOW)
+    _see(history, "default/demo", _in_upgrade(60), now=NOW)
     (with_bus,) = history.timelines("default/demo", has_all_events=True)
     (without,) = history.timelines("default/demo", has_all_events=False)
     assert (with_bus.points[-1].new.traffic, without.points[-1].new.traffic) == (5, 60)

@@ -26,7 +26,7 @@ from support.upgrade_events import RECEIPT
 
 
 def test_the_row_of_an_upgrade_in_steps() -> None:
-    row = model.rows([in_steps(weight=30).service], now=NOW)["default/demo"]
+    row = model.row(in_steps(weight=30).service, None, now=NOW)
     assert (row.phase, row.tone, row.strategy) == (
         "Upgrading",
         Tone.BUSY,
@@ -42,7 +42,7 @@ def test_the_row_of_an_upgrade_in_steps() -> None:
 
 
 def test_the_row_of_a_service_at_rest() -> None:
-    row = model.rows([at_rest().service], now=NOW)["default/demo"]
+    row = model.row(at_rest().service, None, now=NOW)
     assert (row.tone, row.upgrade, row.shares) == (
         Tone.GOOD,
         None,
@@ -51,8 +51,9 @@ def test_the_row_of_a_service_at_rest() -> None:
 
 
 def test_a_row_does_not_change_by_the_clock() -> None:
-    services = [in_steps(weight=30).service, at_rest().service]
-    assert model.rows(services, now=NOW) == model.rows(services, now=NOW + timedelta(seconds=3))
+    for service in (in_steps(weight=30).service, at_rest().service):
+        later = model.row(service, None, now=NOW + timedelta(seconds=3))
+        assert model.row(service, None, now=NOW) == later
 
 
 def test_a_paused_upgrade_has_no_next_step() -> None:
@@ -60,7 +61,7 @@ def test_a_paused_upgrade_has_no_next_step() -> None:
         UPGRADING,
         a_condition("UpgradePaused", reason="PauseRequested", message="Paused by raybus.io/pause."),
     )
-    row = model.rows([paused.service], now=NOW)["default/demo"]
+    row = model.row(paused.service, None, now=NOW)
     assert row.upgrade is not None
     assert (row.phase, row.upgrade.next_step_at, row.message) == (
         "Paused",
@@ -129,10 +130,9 @@ def test_the_gates_of_an_upgrade_and_their_verdicts_without_any_event() -> None:
 
 def test_a_row_counts_the_steps_of_the_policy_that_the_upgrade_began_with() -> None:
     snapshot = gated(weight=10)
-    pending = {"default/demo": snapshot.clusters[-1]}
-    row = model.rows([snapshot.service], pending, now=NOW)["default/demo"]
+    row = model.row(snapshot.service, snapshot.clusters[-1], now=NOW)
     assert row.upgrade is not None
     assert (row.upgrade.step, row.upgrade.steps) == (1, 3)
-    (unknown,) = model.rows([snapshot.service], now=NOW).values()
+    unknown = model.row(snapshot.service, None, now=NOW)
     assert unknown.upgrade is not None
     assert unknown.upgrade.steps == 10

@@ -7,7 +7,8 @@ import msgspec
 from common import errors
 from common.api.ray_service import RayService
 from common.kube.resources import RAY_CLUSTER, Resource
-from raybus_cli.dashboard import polling
+from raybus_cli.dashboard import model, polling
+from raybus_cli.dashboard.listing import Moment
 from raybus_cli.dashboard.polling import PendingClusters
 from support.builders.snapshots import GREEN, a_cluster, a_config, at_rest, in_steps
 
@@ -28,7 +29,12 @@ class Reading:
 
 
 async def read(clusters: PendingClusters, kube: Any, *services: RayService) -> set[str]:
-    return {each.metadata.name for each in (await clusters.of(kube, services)).values()}
+    moving: dict[str, Moment] = {}
+    for each in services:
+        pending = each.status.pending_service_status
+        if pending.ray_cluster_name:
+            moving[model.key_of(each)] = pending.ray_cluster_name, pending.traffic_routed_percent
+    return {each.metadata.name for each in (await clusters.of(kube, moving)).values()}
 
 
 async def test_the_cluster_of_an_upgrade_is_read_once_for_each_weight() -> None:

@@ -23,6 +23,7 @@ from raybus_cli.dashboard import server
 from raybus_cli.dashboard.board import Board, EventFeed, Sources
 from raybus_cli.dashboard.history import EventLog, History, Listener, Through
 from raybus_cli.dashboard.incluster.cli import serve
+from raybus_cli.dashboard.listing import Listing
 from raybus_cli.dashboard.polling import Poller
 from raybus_cli.dashboard.responses import Actor
 from raybus_cli.events import connection, run
@@ -123,7 +124,8 @@ class _Run:
         self._reads_logs = connect if has_logs else None
         events = EventLog(self._board.request_read, lambda: self._board.set_feed(EventFeed.LIVE))
         self._listener = Listener(through, scope, self._board, events)
-        self._poller = Poller(connect, scope, self._board, History(events))
+        self._listing = Listing()
+        self._poller = Poller(connect, scope, self._board, History(events), self._listing)
         self._is_opened = is_opened
 
     async def run_until_stopped(self, listening: socket) -> None:
@@ -133,6 +135,7 @@ class _Run:
                 group.create_task(waiting.wait())
                 group.create_task(self._show(listening))
         finally:
+            self._listing.close()
             await self._poller.close()
             if self._actor is not None:
                 await self._actor.close()

@@ -87,6 +87,32 @@ class EventLog:
         ]
 
 
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the upgrade of a RayService is."""
+
+    old: str
+    """The name of the active cluster; empty without one."""
+    new: str
+    """The name of the pending cluster; empty without one."""
+    parts: tuple[Part, Part] | None = None
+    """None without an upgrade in progress."""
+
+
+def progress_of(service: RayService) -> Progress:
+    """Return how far the upgrade of a RayService is, by its status."""
+    status = service.status
+    active, pending = sides = (status.active_service_status, status.pending_service_status)
+    old, new = (each.ray_cluster_name for each in sides)
+    if not (old and new):
+        return Progress(old=old, new=new)
+    snapshot = Snapshot(service=service)
+    parts = (
+        Part(traffic=tree.weight(snapshot, old), capacity=active.target_capacity),
+        Part(traffic=tree.weight(snapshot, new), capacity=pending.target_capacity),
+    )
+    return Progress(old=old, new=new, parts=parts)
+
+
 class History:
     """The known upgrades: those of an event log, and samples of its own."""
 
@@ -96,11 +122,11 @@ class History:
         """By RayService; the one with the newest sample is last."""
         self._count = 0
 
-    def see(self, key: str, service: RayService, *, now: datetime) -> None:
+    def see(self, key: str, progress: Progress, *, now: datetime) -> None:
         """Keep a sample of a RayService's upgrade."""
         samples = self._samples.get(key)
         last = samples[-1] if samples else None
-        found = _sample(service, last, now=now)
+        found = _sample(progress, last, now=now)
         if found is None or (last is not None and _same(found, last)):
             return
         samples = self._samples[key] = self._samples.pop(key, deque(maxlen=MOST_SAMPLES))
@@ -124,19 +150,11 @@ class History:
         return sorted(found, key=lambda each: each.began, reverse=True)[:KEPT]
 
 
-def _sample(service: RayService, last: Sample | None, *, now: datetime) -> Sample | None:
+def _sample(progress: Progress, last: Sample | None, *, now: datetime) -> Sample | None:
     """Return a sample of an upgrade in progress, or of the end of one that was in progress at the last sample."""
-    status = service.status
-    sides = (status.active_service_status, status.pending_service_status)
-    old, new = (each.ray_cluster_name for each in sides)
-    if old and new:
-        snapshot = Snapshot(service=service)
-        weights = [tree.weight(snapshot, each.ray_cluster_name) for each in sides]
-        parts = [
-            Part(traffic=weight, capacity=each.target_capacity)
-            for weight, each in zip(weights, sides, strict=True)
-        ]
-        return Sample(at=now, old=old, new=new, parts=(parts[0], parts[1]))
+    old, new = progress.old, progress.new
+    if progress.parts is not None:
+        return Sample(at=now, old=old, new=new, parts=progress.parts)
     if last is None or last.over or old not in {last.old, last.new}:
         return None
     is_new = old == last.new

@@ -4,14 +4,14 @@ It is pure, and complete: the page itself decides nothing but the layout.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 import msgspec
 from msgspec import UNSET
 
-from common import annotation_record, errors
+from common import annotation_record, errors, untrusted
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.upgrade import controls as upgrade_controls
@@ -26,7 +26,7 @@ from raybus_cli.explaining import findings
 from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import phase, tree
 from raybus_cli.show.gates import Gates
-from raybus_cli.show.phase import Tone
+from raybus_cli.show.phase import Phase, Tone
 from raybus_cli.show.tree import Branch, LastEvent, Tree
 
 ANNOTATING: Final[Mapping[str, Callable[[RayService], Action]]] = {
@@ -185,19 +185,35 @@ def key_of(service: RayService) -> str:
     return f"{service.metadata.namespace}/{service.metadata.name}"
 
 
-def rows(
-    services: Iterable[RayService],
-    pending: Mapping[str, RayCluster] | None = None,
-    *,
-    now: datetime,
-) -> dict[str, Row]:
-    """Return the list; `pending` has the pending clusters that are known, by the keys of their RayServices."""
-    found: dict[str, Row] = {}
-    for each in services:
-        cluster = (pending or {}).get(key_of(each))
-        snapshot = Snapshot(service=each, clusters=() if cluster is None else (cluster,))
-        found[key_of(each)] = _row(each, tree.build(snapshot, now=now))
-    return found
+MAX_ROW_MESSAGE: Final = 2000
+"""Characters of a message in the list; the selected RayService has the whole."""
+
+
+def row(service: RayService, cluster: RayCluster | None, *, now: datetime) -> Row:
+    """Return a RayService in the list; `cluster` is the pending one, None where it is unknown."""
+    snapshot = Snapshot(service=service, clusters=() if cluster is None else (cluster,))
+    found = _row(service, tree.build(snapshot, now=now, is_brief=True))
+    short = untrusted.clipped(found.message, MAX_ROW_MESSAGE)
+    return msgspec.structs.replace(found, message=short)
+
+
+def unreadable(namespace: str, name: str, problem: Exception) -> Row:
+    """Return the row of a RayService that cannot be shown."""
+    return Row(
+        namespace=namespace,
+        name=name,
+        phase=Phase.INVALID,
+        tone=Tone.BAD,
+        message=why_unreadable(problem),
+        strategy="",
+        endpoints=0,
+        created=None,
+    )
+
+
+def why_unreadable(problem: Exception) -> str:
+    """Return why a RayService cannot be shown, in one line."""
+    return untrusted.clipped(f"it cannot be shown: {problem}", MAX_ROW_MESSAGE)
 
 
 def detail(

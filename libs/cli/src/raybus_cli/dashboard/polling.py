@@ -7,76 +7,65 @@ page it is long. A failed read is reported, and the last state stays.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
+import structlog
 
 from common import errors
-from common.api.meta import Items
 from common.api.ray_cluster import RayCluster
-from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_SERVICE
 from raybus_cli import session
 from raybus_cli.dashboard import model
 from raybus_cli.dashboard.board import Board
 from raybus_cli.dashboard.history import History
+from raybus_cli.dashboard.listing import Listing, Moment
 from raybus_cli.dashboard.model import Detail
 from raybus_cli.reading import reader
 from raybus_cli.reading.snapshot import Snapshot
 
+log = structlog.get_logger()
+
 MOST: Final = 20
 """Reads of one poll; the rest is read at the next ones."""
-
-_Moment = tuple[str, int | None]
-"""The name of the pending cluster, and its weight."""
 
 
 class PendingClusters:
     """Reads pending clusters."""
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[_Moment, RayCluster | None]] = {}
+        self._held: dict[str, tuple[Moment, RayCluster | None]] = {}
         """By the key of the RayService; None for a cluster that could not be read."""
 
-    async def of(self, kube: KubeClient, services: Sequence[RayService]) -> dict[str, RayCluster]:
-        """Return the pending clusters of these RayServices, by the keys of those."""
-        moving = {
-            model.key_of(each): each
-            for each in services
-            if each.status.pending_service_status.ray_cluster_name
-        }
+    async def of(self, kube: KubeClient, moving: Mapping[str, Moment]) -> dict[str, RayCluster]:
+        """Return the pending clusters of the RayServices with one, by the keys of those."""
         self._held = {
             key: held
             for key, held in self._held.items()
-            if key in moving and held[0][0] == _moment(moving[key])[0]
+            if key in moving and held[0][0] == moving[key][0]
         }
         due = [
             key
-            for key, each in moving.items()
-            if key not in self._held or self._held[key][0] != _moment(each)
+            for key, moment in moving.items()
+            if key not in self._held or self._held[key][0] != moment
         ]
         async with asyncio.TaskGroup() as group:
             for key in due[:MOST]:
                 group.create_task(self._read(kube, key, moving[key]))
         return {key: cluster for key, (_, cluster) in self._held.items() if cluster is not None}
 
-    async def _read(self, kube: KubeClient, key: str, service: RayService) -> None:
-        moment = _moment(service)
+    async def _read(self, kube: KubeClient, key: str, moment: Moment) -> None:
         try:
-            found = await reader.cluster(kube, service.metadata.namespace, moment[0])
+            found = await reader.cluster(kube, key.partition("/")[0], moment[0])
         except (
             errors.RaybusError,
             msgspec.MsgspecError,
         ):  # the list is shown without the steps of its policy
             found = None
         self._held[key] = moment, found
-
-
-def _moment(service: RayService) -> _Moment:
-    pending = service.status.pending_service_status
-    return pending.ray_cluster_name, pending.traffic_routed_percent
 
 
 EVERY: Final = 2.0
@@ -134,13 +123,19 @@ class Poller:
     """Polls until it is cancelled."""
 
     def __init__(
-        self, connect: Connect, namespace: str | None, board: Board, history: History
+        self,
+        connect: Connect,
+        namespace: str | None,
+        board: Board,
+        history: History,
+        listing: Listing,
     ) -> None:
         self._list = Connection(connect)
         self._details = Connection(connect)
         self._namespace = namespace
         self._board = board
         self._history = history
+        self._listing = listing
         self._pending = PendingClusters()
         self._last: dict[str, Snapshot] = {}
 
@@ -152,13 +147,17 @@ class Poller:
     async def read_list(self) -> None:
         """Read the list once; raise an error of the API server."""
         kube = await self._list.kube()
-        services = msgspec.json.decode(
-            await kube.list(RAY_SERVICE, self._namespace), type=Items[RayService]
-        ).items
+        body = await kube.list(RAY_SERVICE, self._namespace)
+        versions = await self._listing.split(self._namespace, body)
+        entries = await self._listing.entries(versions, {})
         now = session.now()
-        for each in services:
-            self._history.see(model.key_of(each), each, now=now)
-        self._board.list(model.rows(services, await self._pending.of(kube, services), now=now))
+        for key, entry in entries.items():
+            self._history.see(key, entry.progress, now=now)
+        moving = {key: each.pending for key, each in entries.items() if each.pending is not None}
+        clusters = await self._pending.of(kube, moving)
+        moved = [each for each in versions if each.metadata.key in clusters]
+        entries |= await self._listing.entries(moved, clusters)
+        self._board.list({key: entry.row for key, entry in entries.items()})
         self._set_sources(problem="")
 
     async def follow_list(self) -> None:
@@ -204,12 +203,12 @@ class Poller:
             self._board.show(Detail(key=key, problem=str(problem)))
             return
         except _MISSES as problem:
-            self._show(key, problem=self._details.describe(problem))
+            await self._show(key, problem=self._details.describe(problem))
             return
         self._last[key] = snapshot
-        self._show(key)
+        await self._show(key)
 
-    def _show(self, key: str, *, problem: str = "") -> None:
+    async def _show(self, key: str, *, problem: str = "") -> None:
         """Show the last snapshot, with an error if the read failed, and the known upgrades."""
         snapshot, timelines = (
             self._last.get(key),
@@ -220,7 +219,14 @@ class Poller:
                 Detail(key=key, problem=problem, row=self._board.rows.get(key), timelines=timelines)
             )
         else:
-            self._board.show(model.detail(snapshot, timelines, now=session.now(), problem=problem))
+            compute = partial(model.detail, snapshot, timelines, now=session.now(), problem=problem)
+            namespace = snapshot.service.metadata.namespace
+            try:
+                detail = await self._listing.details.run(namespace, compute)
+            except Exception as wrong:  # one object of a tenant may not end the session
+                log.exception("a RayService cannot be shown", key=key, error=str(wrong))
+                detail = Detail(key=key, problem=model.why_unreadable(wrong))
+            self._board.show(detail)
 
     def _forget(self, wanted: Sequence[str]) -> None:
         for key in [key for key in self._last if key not in wanted]:

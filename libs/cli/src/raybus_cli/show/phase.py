@@ -220,8 +220,12 @@ def is_aborted(service: RayService) -> bool:
     return found is not None and found.status == "True" and found.reason != _EARLIER_GATE
 
 
-def of(service: RayService) -> CurrentPhase:
-    """Return the phase of a RayService."""
+def of(service: RayService, *, is_brief: bool = False) -> CurrentPhase:
+    """Return the phase of a RayService.
+
+    A brief one has Ray's answer to a Serve config as it is, so that the config is not parsed.
+    """
+    config = "" if is_brief else service.serve_config
     held = service.status.conditions
     if service.metadata.deletion_timestamp is not None:
         return CurrentPhase(phase=Phase.DELETING, message="its clusters are deleted first")
@@ -234,19 +238,19 @@ def of(service: RayService) -> CurrentPhase:
         found = conditions.find(held, kind)
         if found is not None and found.status == "True":
             return _caused(
-                service, found, Phase.ROLLING_BACK if found.reason == _EARLIER_GATE else phase
+                config, found, Phase.ROLLING_BACK if found.reason == _EARLIER_GATE else phase
             )
     if ready is None:
         return CurrentPhase(
             phase=Phase.STARTING,
             message="no service of raybus has reconciled it yet: see 'raybus doctor'",
         )
-    return _caused(service, ready, _NOT_READY.get(ready.reason, Phase.NOT_READY))
+    return _caused(config, ready, _NOT_READY.get(ready.reason, Phase.NOT_READY))
 
 
-def _caused(service: RayService, held: Condition, phase: Phase) -> CurrentPhase:
+def _caused(config: str, held: Condition, phase: Phase) -> CurrentPhase:
     """Return a phase with the cause that its condition names, else with the condition's own reason."""
-    message = by_field(held.message, service.serve_config)
+    message = by_field(held.message, config)
     cause = next((message.removeprefix(each) for each in _CAUSED if message.startswith(each)), None)
     if cause is None:
         return CurrentPhase(phase=phase, reason=held.reason, message=message)

@@ -123,9 +123,9 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unseen: list[str] = []
 
 
-def build(snapshot: Snapshot, *, now: datetime) -> Tree:
-    """Return the tree of a snapshot."""
-    service, current = snapshot.service, phase.of(snapshot.service)
+def build(snapshot: Snapshot, *, now: datetime, is_brief: bool = False) -> Tree:
+    """Return the tree of a snapshot; a brief one does without a parsed Serve config."""
+    service, current = snapshot.service, phase.of(snapshot.service, is_brief=is_brief)
     return Tree(
         namespace=service.metadata.namespace,
         name=service.metadata.name,

@@ -23,6 +23,7 @@ from common.settings import Settings
 from raybus_cli.dashboard.board import Board, EventFeed, Sources
 from raybus_cli.dashboard.history import EventLog, History, Listener
 from raybus_cli.dashboard.incluster.identity import Identity
+from raybus_cli.dashboard.listing import Listing
 from raybus_cli.dashboard.polling import Connect, Poller
 from raybus_cli.events import connection
 from raybus_cli.events.run import FORWARD_SECONDS, Read, Way
@@ -42,11 +43,13 @@ Key = tuple[Identity, str | None]
 class Session:
     """A board, and the polls that fill it."""
 
-    def __init__(self, key: Key, connect: Connect, sources: Sources, events: EventLog) -> None:
+    def __init__(
+        self, key: Key, connect: Connect, sources: Sources, events: EventLog, listing: Listing
+    ) -> None:
         self.identity, namespace = key
         self.board = Board(sources)
         self.unused_since = steady()
-        self._poller = Poller(connect, namespace, self.board, History(events))
+        self._poller = Poller(connect, namespace, self.board, History(events), listing)
         self._task: asyncio.Task[None] | None = None
         self.has_ended = False
 
@@ -85,6 +88,7 @@ class Sessions:
         self._has_controls = has_controls
         self._feed = (event_feed, "")
         self._sessions: dict[Key, Session] = {}
+        self._listing = Listing()
         self.events: Final = EventLog(self.request_read, lambda: self.set_feed(EventFeed.LIVE))
 
     @contextlib.contextmanager
@@ -118,6 +122,7 @@ class Sessions:
 
     def end(self) -> None:
         """End all sessions."""
+        self._listing.close()
         for key in list(self._sessions):
             self._end(key)
 
@@ -140,7 +145,9 @@ class Sessions:
             has_logs=True,
             user=identity.user,
         )
-        made = self._sessions[key] = Session(key, self._connect(identity), sources, self.events)
+        made = self._sessions[key] = Session(
+            key, self._connect(identity), sources, self.events, self._listing
+        )
         made.start(group)
         return made
 

@@ -27,6 +27,7 @@ class ApiServer:
         self.asked: list[Body] = []
         self.allows: Callable[[Body], Any] = lambda _spec: {"allowed": True}
         self.status: dict[str, Any] = {"authenticated": True, "user": USER}
+        self.identifies: Callable[[Body], Any] = lambda _spec: self.status
         self.problem: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
@@ -39,7 +40,11 @@ class ApiServer:
             raise self.problem
         spec = (body or {})["spec"]
         return msgspec.json.encode(
-            {"status": self.allows(spec) if path == reviews.ACCESS_REVIEWS else self.status}
+            {
+                "status": self.allows(spec)
+                if path == reviews.ACCESS_REVIEWS
+                else self.identifies(spec)
+            }
         )
 
 
@@ -250,3 +255,65 @@ async def test_reviews_at_once_are_bounded_and_the_next_is_refused(
         server.gate.set()
     assert len(server.asked) == bound
     await found.authenticate("later")
+
+
+def _only(*tokens: str) -> Callable[[Body], Body]:
+    """Return the status of a TokenReview that accepts these tokens alone."""
+    return lambda spec: {"authenticated": spec["token"] in tokens, "user": USER}
+
+
+async def test_a_flood_of_bogus_tokens_throttles_no_signed_in_user(
+    server: ApiServer, now: Time
+) -> None:
+    found = Reviews(server, now=now)
+    server.identifies = _only("mine")
+    assert await found.authenticate("mine") == ANN
+    server.gate.clear()
+    async with asyncio.TaskGroup() as group:
+        for each in range(reviews.AT_ONCE + reviews.MOST_WAITING):
+            group.create_task(_refused(found, f"bogus-{each}"))
+        await asyncio.sleep(0)
+        with pytest.raises(errors.Throttled):
+            await found.authenticate("bogus")
+        now.at += reviews.SECONDS
+        asked = len(server.asked)
+        renewed = group.create_task(found.authenticate("mine"))
+        await asyncio.sleep(0)
+        assert len(server.asked) == asked + 1
+        server.gate.set()
+        assert await renewed == ANN
+
+
+async def test_rejected_tokens_drop_no_answer_about_an_accepted_one(
+    server: ApiServer, now: Time
+) -> None:
+    found = Reviews(server, now=now)
+    server.identifies = _only("mine")
+    await found.authenticate("mine")
+    for each in range(reviews.MOST_ANSWERS + 1):
+        await _refused(found, f"bogus-{each}")
+    asked = len(server.asked)
+    assert await found.authenticate("mine") == ANN
+    assert len(server.asked) == asked
+
+
+async def test_a_token_that_expired_counts_as_a_new_one(server: ApiServer, now: Time) -> None:
+    found = Reviews(server, now=now)
+    await found.authenticate("mine")
+    server.status = {"authenticated": False}
+    now.at += reviews.SECONDS
+    await _refused(found, "mine")
+    now.at += reviews.SECONDS
+    server.gate.clear()
+    async with asyncio.TaskGroup() as group:
+        for each in range(reviews.AT_ONCE + reviews.MOST_WAITING):
+            group.create_task(_refused(found, f"bogus-{each}"))
+        await asyncio.sleep(0)
+        with pytest.raises(errors.Throttled):
+            await found.authenticate("mine")
+        server.gate.set()
+
+
+async def _refused(found: Reviews, token: str) -> None:
+    with pytest.raises(Unauthenticated):
+        await found.authenticate(token)

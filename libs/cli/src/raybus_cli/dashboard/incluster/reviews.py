@@ -1,7 +1,8 @@
 """TokenReviews and SubjectAccessReviews: what Kubernetes answers about a token, and about a user's right.
 
 An answer is used for ten seconds from the moment of its request, so a revoked token or right ends within that time. A failed review is
-an error, never a permission. Answers, and reviews that wait for the API server, are bounded in number.
+an error, never a permission. Answers, and reviews that wait for the API server, are bounded in number; a flood of tokens that nobody
+has drops no answer about a token that Kubernetes accepted, and takes no place of its reviews.
 """
 
 import asyncio
@@ -27,6 +28,8 @@ from raybus_cli.session import Denied
 SECONDS: Final = 10.0
 """How long an answer is used."""
 MOST_ANSWERS: Final = 4096
+KNOWN_SECONDS: Final = 3600.0
+"""How long a token that Kubernetes accepted is told apart from new ones. It grants nothing."""
 AT_ONCE: Final = 16
 """Reviews of a kind at the API server at once."""
 MOST_WAITING: Final = 256
@@ -91,6 +94,10 @@ class Recent(Generic[K, V]):
             return None
         return answer
 
+    def drop(self, key: K) -> None:
+        """Forget an answer."""
+        self._answers.pop(key, None)
+
     def put(self, key: K, answer: V, asked: float) -> None:
         """Keep an answer, with the time of its request."""
         self._answers.pop(key, None)
@@ -132,20 +139,27 @@ class Reviews:
         self._audiences = tuple(audiences)
         self._now = now
         # Of a token only its hash is kept.
-        self._identities: Recent[bytes, Identity | Unauthenticated] = Recent(now)
+        self._identities: Recent[bytes, Identity] = Recent(now)
+        self._rejected: Recent[bytes, Unauthenticated] = Recent(now)
+        self._known: Recent[bytes, bool] = Recent(now, KNOWN_SECONDS)
+        """Tokens that Kubernetes accepted: their reviews do not wait for those of new tokens."""
         self._rights: Recent[tuple[Identity, Attributes], bool] = Recent(now)
-        self._tokens_in_turn, self._rights_in_turn = Turns(), Turns()
+        self._new_in_turn, self._known_in_turn, self._rights_in_turn = Turns(), Turns(), Turns()
 
     async def authenticate(self, token: str) -> Identity:
         """Return the user of a token; raise `Unauthenticated` for one that Kubernetes does not accept."""
         key = hashlib.sha256(token.encode()).digest()
-        found = self._identities.get(key)
+        found = self._reviewed(key)
         if found is None:
-            async with self._tokens_in_turn.turn():
-                found = self._identities.get(key) or await self._authenticate(token, key)
+            turns = self._known_in_turn if self._known.get(key) else self._new_in_turn
+            async with turns.turn():
+                found = self._reviewed(key) or await self._authenticate(token, key)
         if isinstance(found, Unauthenticated):
             raise Unauthenticated(str(found))
         return found
+
+    def _reviewed(self, key: bytes) -> Identity | Unauthenticated | None:
+        return self._identities.get(key) or self._rejected.get(key)
 
     async def require(self, identity: Identity, wanted: Attributes) -> None:
         """Return if the user has a right; raise `Denied`, naming it, if not."""
@@ -170,7 +184,12 @@ class Reviews:
         )
         answer = await self._review(TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", spec)
         found = identity_of(_decoded(answer, _TokenReview).status, self._audiences)
-        self._identities.put(key, found, asked)
+        if isinstance(found, Unauthenticated):
+            self._known.drop(key)
+            self._rejected.put(key, found, asked)
+        else:
+            self._known.put(key, True, asked)
+            self._identities.put(key, found, asked)
         return found
 
     async def _is_allowed(self, identity: Identity, wanted: Attributes) -> bool:

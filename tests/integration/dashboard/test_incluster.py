@@ -453,7 +453,24 @@ async def test_tls(pod: tuple[str, ...], kube: KubeClient, namespace: str, tmp_p
             assert (
                 await client.get(f"{running.address}events", headers=headers)
             ).status_code == 403
-            assert (await client.get(running.address)).status_code == 200
+            page = await client.get(running.address)
+            assert page.status_code == 200
+            assert page.headers["strict-transport-security"] == "max-age=31536000"
+            path = f"{running.address}events?namespace={namespace}"
+            async with client.stream("GET", path, headers=headers) as stream:
+                assert stream.headers["strict-transport-security"] == "max-age=31536000"
+            forwarded = await client.get(running.address, headers={"Host": "localhost:8443"})
+            assert "strict-transport-security" not in forwarded.headers
+
+
+async def test_a_page_behind_a_proxy_with_tls_is_kept_on_tls(
+    pod: tuple[str, ...], tmp_path: Path
+) -> None:
+    async with dashboard.served(tmp_path, *pod) as running, client_of(running) as client:
+        plain = await client.get("/")
+        proxied = await client.get("/", headers={"X-Forwarded-Proto": "https"})
+        assert "strict-transport-security" not in plain.headers
+        assert proxied.headers["strict-transport-security"] == "max-age=31536000"
 
 
 @pytest.mark.parametrize(

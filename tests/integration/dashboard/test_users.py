@@ -130,3 +130,25 @@ async def test_the_sign_in_form(
         assert await page.page.evaluate("sessionStorage.length") == 0
         unexpected = [each for each in page.complaints if "401" not in each]
         assert unexpected == []
+
+
+async def test_a_link_with_a_token_does_not_sign_its_reader_in_as_another_user(
+    control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    await put(kube, namespace, named("demo"))
+    pod = await kubeconfig_of_the_pod(control_plane, kube, namespace)
+    ann, mallory = (
+        await user(kube, namespace, "ann", READ),
+        await user(kube, namespace, "mallory", READ),
+    )
+    arguments = ("--kubeconfig", str(pod), "--audience", "raybus-dashboard")
+    async with dashboard.served(tmp_path, *arguments) as running, browser.opened() as window:
+        place = f"{running.address}?namespace={namespace}"
+        async with opened(window, place, ann) as page:
+            await page.until("#user", ":ann")
+            await page.page.goto(f"{place}&token={mallory}")
+            await page.until("#user", ":ann")
+            assert page.page.url.startswith(place)
+            assert "token" not in page.page.url
+        async with opened(window, f"{place}&token={mallory}", None) as page:
+            await page.until("#gate", "Bearer token")

@@ -6,7 +6,7 @@ The page may load nothing but itself, and turn no text into markup or script.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from importlib import resources
 from typing import Final
@@ -36,7 +36,10 @@ FILES: Final = {
     "/chart.js": ("chart.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/server.js": ("server.js", "text/javascript"),
 }
+LOCAL_FILES: Final = {**FILES, "/server.js": ("server_local.js", "text/javascript")}
+"""The files of the server on the user's machine, which takes a token from the page's address."""
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -71,16 +74,15 @@ def plain(status: int, text: str, **headers: str) -> web.Response:
     return web.Response(status=status, text=f"{text}\n", headers=headers)
 
 
-async def file(request: web.Request) -> web.Response:
-    """Answer with a file of the page."""
-    name, kind = FILES[request.path]
-    body = resources.files("raybus_cli.dashboard").joinpath("page", name).read_bytes()
-    return web.Response(body=body, content_type=kind, charset="utf-8")
-
-
-def add_files(app: web.Application) -> None:
+def add_files(app: web.Application, files: Mapping[str, tuple[str, str]] = FILES) -> None:
     """Serve the files of the page."""
-    for path in FILES:
+
+    async def file(request: web.Request) -> web.Response:
+        name, kind = files[request.path]
+        body = resources.files("raybus_cli.dashboard").joinpath("page", name).read_bytes()
+        return web.Response(body=body, content_type=kind, charset="utf-8")
+
+    for path in files:
         app.router.add_get(path, file, allow_head=False)
 
 

@@ -74,7 +74,7 @@ async def serving(
     guard = _Guard(port, token)
     app = web.Application(middlewares=[guard.check], client_max_size=LARGEST)
     pages = _Pages(board, actor, reads_logs)
-    responses.add_files(app)
+    responses.add_files(app, responses.LOCAL_FILES)
     app.router.add_get(EVENTS, pages.events, allow_head=False)
     if actor is not None:
         app.router.add_post(ACTIONS, pages.act)

@@ -141,6 +141,16 @@ async def _open_page(
     raise AssertionError("no rows")
 
 
+async def _open_pages(client: aiohttp.ClientSession, name: str) -> tuple[float, float]:
+    """Return the p99 of the seconds until the first event of a page, and until its rows."""
+    pages = [
+        await _open_page(client, f"{name}-{number % USERS}", {"namespace": OTHER})
+        for number in range(REQUESTS)
+    ]
+    answered, listed = (statistics.quantiles(each, n=100)[-1] for each in zip(*pages, strict=True))
+    return answered, listed
+
+
 async def _keep_open(client: aiohttp.ClientSession, name: str) -> None:
     headers = {OWN: "1", "Authorization": "Bearer mallory"}
     query = {"namespace": HOSTILE, "service": f"{HOSTILE}/{name}"}
@@ -158,23 +168,22 @@ async def _measure_turns(longest: list[float]) -> None:
 
 
 async def test_other_users_get_their_answers_beside_a_hostile_tenant() -> None:
-    kube, longest, pages = Kube(), [0.0], list[tuple[float, float]]()
+    kube, longest = Kube(), [0.0]
     connector = aiohttp.TCPConnector(limit=0)
     async with (
         _served(kube) as address,
         aiohttp.ClientSession(address, connector=connector, read_bufsize=2**20) as client,
         asyncio.TaskGroup() as group,
     ):
+        alone, _ = await _open_pages(client, "before")
         running = [group.create_task(_keep_open(client, f"x{each}")) for each in range(4)]
         running.append(group.create_task(_measure_turns(longest)))
         await kube.is_listed.wait()
-        for number in range(REQUESTS):
-            user = f"user-{number % USERS}"
-            pages.append(await _open_page(client, user, {"namespace": OTHER}))
+        answered, listed = await _open_pages(client, "user")
         for task in running:
             task.cancel()
-    answered, listed = (statistics.quantiles(each, n=100)[-1] for each in zip(*pages, strict=True))
     assert longest[0] < LIMIT
-    assert answered < LIMIT
+    # What the machine's other processes cost is in the answers without the tenant, too.
+    assert answered < LIMIT + alone
     # The rows of a user's first page follow its first event after a pause.
-    assert listed < LIMIT + responses.LULL
+    assert listed < LIMIT + alone + responses.LULL

@@ -78,6 +78,8 @@ STREAMS: Final = (8, 256)
 """Of a user, and of all."""
 REQUESTS: Final = (4, 64)
 """Actions and logs at once."""
+STRICT_TRANSPORT: Final = {"Strict-Transport-Security": "max-age=31536000"}
+"""For a year, and for this name alone: other names of the domain may serve without TLS."""
 SWITCH_SECONDS: Final = 0.0005
 """A tenth of Python's default: an answer takes tens of turns beside threads that compute."""
 STATUSES: Final = (
@@ -154,6 +156,19 @@ async def serving(
             expiring.cancel()
 
 
+def strict_transport(request: web.BaseRequest) -> dict[str, str]:
+    """Return the header that keeps a browser from opening the page without TLS from now on.
+
+    It needs a browser that came by TLS, to this server or to a proxy that says so, for a browser
+    ignores it otherwise. A forwarded port gets none: it would hold for all ports of `localhost`.
+    """
+    forwarded = request.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower()
+    name = request.host.partition(":")[0].rstrip(".").lower()
+    is_local = name == "localhost" or name.endswith(".localhost")
+    is_secure = request.secure or forwarded == "https"
+    return STRICT_TRANSPORT if is_secure and not is_local else {}
+
+
 @contextlib.asynccontextmanager
 async def _quick_switches() -> AsyncGenerator[None]:
     """Let threads hand over the interpreter sooner, for the event loop waits for it at each turn."""
@@ -186,7 +201,7 @@ class _Guard:
             log.exception("a request failed", path=request.path, error=str(problem))
             response = plain(500, "an error of the dashboard; its log has the cause")
         if not response.prepared:
-            response.headers.update(HEADERS)
+            response.headers.update(HEADERS | strict_transport(request))
         return response
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -239,7 +254,7 @@ class _Pages:
             return plain(400, KEY_EXPECTED)
         lists = attributes.parse("GET", RAY_SERVICE.path(namespace))
         await service.rights.require(identity, lists)
-        response = web.StreamResponse(headers=EVENT_STREAM)
+        response = web.StreamResponse(headers=EVENT_STREAM | strict_transport(request))
         with (
             self._streams.taken(identity.user),
             service.sessions.page(self._group, (identity, namespace), chosen) as session,

@@ -1,6 +1,7 @@
 // Shows the data of the server and decides nothing but the layout. All text is inserted as text, never as markup.
 
 import { Chart, clock, percent, span } from "./chart.js";
+import { takesTokenOfAddress } from "./server.js";
 import { Stream, request, token } from "./stream.js";
 
 const SILENCE = 15_000, AGAIN = 3_000, SOON = 500, HIDDEN = 60_000, LATE = 15;
@@ -394,12 +395,13 @@ function gauge(label, value, mark, description) {
 const COPIED_FOR = 2_000;
 const acted = { key: null, text: "", isDone: true, isPending: false };
 
-/** Keep the token for this tab and out of the address, so that a copied or bookmarked address holds none. */
+/** Take the token out of the address, so that a copied or bookmarked address holds none; keep it for this tab if it counts. */
 function keepToken() {
-  const given = new URLSearchParams(location.search).get("token");
+  const query = new URLSearchParams(location.search), given = query.get("token");
   if (given === null) return;
-  token.set(given);
-  history.replaceState(null, "", location.pathname + location.hash);
+  if (takesTokenOfAddress) token.set(given);
+  query.delete("token");
+  history.replaceState(null, "", location.pathname + (query.size ? `?${query}` : "") + location.hash);
 }
 
 const mayAct = () => Boolean(held.sources?.hasControls && (isServed() || token.get()));

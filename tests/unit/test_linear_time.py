@@ -16,6 +16,7 @@ from common.api import go_json, kubernetes_syntax
 from common.ray import cluster_traits, go_yaml
 from common.ray.go_yaml import NotYamlError
 from common.upgrade import gate_types, prometheus
+from raybus_cli.bundling import redact
 from raybus_cli.explaining import remedies
 from raybus_cli.reading import observing
 from raybus_cli.show import phase
@@ -50,6 +51,7 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     ),
     "the cause of a stall": phase.of_text,
     "an unschedulable pod": remedies._INSUFFICIENT.findall,  # pyright: ignore[reportPrivateUsage]
+    "a line of a log in a bundle": redact.text,
     "a registry's answer": observing._answer,  # pyright: ignore[reportPrivateUsage]
 }
 TEXTS: Final = {
@@ -66,6 +68,11 @@ TEXTS: Final = {
     "titles without an end": "\x1b]" * (SIZE // 2),
     "pairs with colons": "a:" * (SIZE // 2) + " ",
     "dollar signs": "$" * SIZE + "a",
+    "names of secrets": "token" * (SIZE // 5),
+    "values without an end": 'token="' * (SIZE // 7),
+    "lists without an end": "token=['" * (SIZE // 8),
+    "users of URLs": "http://a@" * (SIZE // 9),
+    "flags": "--key " * (SIZE // 6),
     "failed to pull": "failed to pull " * (SIZE // 15),
 }
 

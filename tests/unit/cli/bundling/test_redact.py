@@ -28,6 +28,7 @@ def _service() -> Json:
     config["headGroupSpec"]["rayStartParams"] = {"redis-password": SECRET, "num-cpus": "0"}
     serve = f"applications:\n- name: app\n  runtime_env:\n    env_vars: {{MODE: {SECRET}}}\n  args: {{api_key: {SECRET}}}\n"
     applied = {"kubectl.kubernetes.io/last-applied-configuration": SECRET, "team": "a"}
+    applied["raybus.io/pause"] = "true"
     return a_service(config=config, serve=serve, annotations=applied)
 
 
@@ -51,7 +52,11 @@ def test_names_and_structure_stay() -> None:
         "(removed)",
     ]
     assert container["image"] == "rayproject/ray:2.52.0"
-    assert found["metadata"]["annotations"] == {"team": "a"}
+    assert found["metadata"]["annotations"] == {
+        "kubectl.kubernetes.io/last-applied-configuration": "(removed)",
+        "raybus.io/pause": "true",
+        "team": "(removed)",
+    }
     assert "MODE: (removed)" in found["spec"]["serveConfigV2"]
     assert "name: app" in found["spec"]["serveConfigV2"]
 
@@ -80,9 +85,17 @@ def test_a_serve_config_that_cannot_be_read_goes_as_a_whole() -> None:
     ("line", "clean"),
     [
         ("start --token abc --port 1", "start --token (removed) --port 1"),
-        ("url=nats://me:pw@host:4222", "url=nats://me:(removed)@host:4222"),
+        ("url=nats://me:pw@host:4222", "url=nats://(removed)@host:4222"),
         ("HF_TOKEN=abc python x.py", "HF_TOKEN=(removed) python x.py"),
         ("pod demo-token-x is ready", "pod demo-token-x is ready"),
+        ("max_tokens=512 tokenizer: llama", "max_tokens=512 tokenizer: llama"),
+        ("all checks passed: 7", "all checks passed: 7"),
+        ('{"key": "ns/demo", "level": "info"}', '{"key": "ns/demo", "level": "info"}'),
+        (
+            "GET http://demo-head-svc.ns.svc:8265/api/serve/applications/ 200",
+            "GET http://demo-head-svc.ns.svc:8265/api/serve/applications/ 200",
+        ),
+        ("image rayproject/ray:2.52.0@sha256:0123", "image rayproject/ray:2.52.0@sha256:0123"),
     ],
 )
 def test_lines_of_logs_lose_passwords(line: str, clean: str) -> None:

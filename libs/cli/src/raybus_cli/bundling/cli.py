@@ -79,13 +79,13 @@ async def collect(
         await found.all(resource, namespace, f"{resource.plural}.yaml")
     await _of_raybus(found, raybus)
     facts = await survey.survey(kube, raybus)
-    judged = msgspec.to_builtins(checks.all_of(facts, now=now))
+    judged = redact.value(msgspec.to_builtins(checks.all_of(facts, now=now)))
     found.files["doctor.yaml"] = yaml.safe_dump(judged, sort_keys=False)
     found.files["version.txt"] = (
         f"raybus {VERSION}\nKubernetes {facts.server_version}\n{now:%Y-%m-%dT%H:%M:%SZ}\n"
     )
     if found.unseen:
-        found.files["unseen.txt"] = "\n".join(found.unseen) + "\n"
+        found.files["unseen.txt"] = redact.text("\n".join(found.unseen) + "\n")
     return found.files
 
 
@@ -210,13 +210,12 @@ class _Collector:
             except errors.RaybusError as problem:
                 self.unseen.append(f"log of {name}, container {container}: {problem}")
                 continue
-            lines = answer.decode(errors="replace").splitlines(keepends=True)
             paths[container] = (
                 f"{folder}/{name}.log"
                 if len(containers) == 1
                 else f"{folder}/{name}.{container}.log"
             )
-            self.files[paths[container]] = "".join(redact.text(line) for line in lines)
+            self.files[paths[container]] = redact.text(answer.decode(errors="replace"))
         return paths
 
 
@@ -235,8 +234,8 @@ def bundle(
 ) -> None:
     """Write a tar.gz for a bug report: the RayService, what belongs to it, and the logs of its pods and of raybus.
 
-    It holds no Secret and no value of an environment variable; the logs lose passwords of known forms only. Check it
-    before you send it. 'raybus logs NAME --bundle FILE' reads the logs of its pods.
+    It holds no Secret, no value of an environment variable or of a header, and of annotations those of raybus alone.
+    Logs and messages lose passwords, tokens and URLs of known forms only. Check it before you send it. 'raybus logs NAME --bundle FILE' reads the logs of its pods.
 
     Examples:
     $ raybus bundle demo

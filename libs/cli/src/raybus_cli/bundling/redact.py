@@ -1,94 +1,421 @@
-"""Removes confidential values from objects: environment variables, Secrets, passwords, tokens.
+"""Removes confidential values from objects and logs: environments, Secrets, passwords, tokens.
 
-Names and structure stay, because a bug hides in them. A field with the name of a secret is one.
+Names and structure stay, because a bug hides in them. What a user may fill with anything
+(annotations, environments, headers, URLs) is removed unless a list here permits it. Everything else
+is judged by its name (`password`) and by its form (`ghp_…`). The time is linear in the length of a
+text, whatever a tenant wrote: patterns are those of RE2, and each search begins after the last value.
 """
 
-import re
 from typing import Any, Final, cast
 
+import msgspec
+import re2
 import yaml
 
+from common import labels
 from common.api.opaque import Json
+from common.ray import goal_revision, revision
+from common.upgrade import traffic_record
 
 REMOVED: Final = "(removed)"
-_SECRET_NAMES: Final = re.compile(
-    r"passw|token|secret|credential|api_?-?key|private_?-?key|authorization", re.IGNORECASE
+_GONE: Final = REMOVED.encode()
+
+ANNOTATIONS: Final = frozenset(
+    {
+        *(
+            value
+            for value in vars(labels).values()
+            if isinstance(value, str) and value.startswith(("ray.io/", "raybus.io/"))
+        ),
+        goal_revision.REPLACES,
+        revision.OUTCOME,
+        traffic_record.ANNOTATION,
+        labels.INGRESS_CLASS,
+        "deployment.kubernetes.io/revision",
+        "kubectl.kubernetes.io/restartedAt",
+    }
 )
-_REFERENCES: Final = {
-    "secretName",
-    "secretRef",
-    "secretKeyRef",
-    "imagePullSecrets",
-    "automountServiceAccountToken",
-}
+"""Annotations with values that a bundle keeps: those that raybus decides by, and no user's."""
+HEADERS: Final = frozenset(
+    {"accept", "accept-encoding", "content-length", "content-type", "host", "user-agent"}
+)
+"""Headers with values that a bundle keeps, in lower case."""
+HOSTS: Final = (
+    ".svc",
+    ".svc.cluster.local",
+    "docs.ray.io",
+    "github.com",
+    "huggingface.co",
+    "localhost",
+    "pypi.org",
+)
+"""Hosts, or ends of their names, whose paths a bundle keeps. A path elsewhere may be a token."""
+
+_FLAGS: Final = rb"(?i)"
+_SECRET: Final = (
+    rb"passw|passphrase|passwd|token|secret|credential|authorization|authentication|cookie|jwt"
+    rb"|bearer|connection[_-]?string|[a-z0-9][_-]?keys?|runtime[_-]env[_-]json|env[_-]?vars"
+    rb"|\bpwd|\bpass|\bauth|\bdsn|signature|\bpat\b"
+)
+_WORD: Final = re2.compile(_FLAGS + b"(?:" + _SECRET + b")")
+_HARMLESS: Final = re2.compile(
+    rb"(?i)[\w.-]*tokenizer[\w.-]*|[\w.-]*(?:max|min|num|total|prompt|completion|generated|draft)"
+    rb"[\w.-]*tokens?(?:_per_\w+)?|enable[\w]*|[\w.-]*(?:partition|sort|primary|group|foreign)[_-]?keys?"
+    rb"|monkey|turkey|passed|passing|tokens_per_\w+"
+)
+"""Names that mean no secret, although they contain the name of one."""
+_REFERENCES: Final = frozenset(
+    {
+        "automountServiceAccountToken",
+        "configMapKeyRef",
+        "fieldRef",
+        "imagePullSecrets",
+        "resourceFieldRef",
+        "secretKeyRef",
+        "secretName",
+        "secretRef",
+        "serviceAccountToken",
+        "topologyKey",
+        "secrets",
+        "labelSelector",
+        "matchLabelKeys",
+    }
+)
 """Names of objects and switches, which hold no secret."""
-_DATA: Final = {"data", "stringData", "binaryData"}
-_ENV_MAPS: Final = {"env_vars"}
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-_FLAG: Final = r"(?<!\w)--?[\w-]*(?:passw|token|secret|key)[\w-]*"
-_ARGUMENT: Final = re.compile(rf"({_FLAG}[= ]|\b\w*(?:PASSW|TOKEN|SECRET|KEY)\w*=)(\S+)")
-_FLAG_ALONE: Final = re.compile(_FLAG)
-_IN_URL: Final = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
+_DATA: Final = frozenset({"data", "stringData", "binaryData"})
+_ENVIRONMENTS: Final = frozenset({"env", "env_vars", "environment", "containerEnv"})
+
+_NAME_BYTES: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+_NAME: Final = re2.compile(rb"[\w.-]*")
+_SEPARATOR: Final = re2.compile(rb"""(\\*["'])?\s*(=>|:=|[:=,])\s*""")
+_BLANKS: Final = re2.compile(rb"[ \t]+")
+_QUOTE: Final = re2.compile(rb"""\\*["']""")
+_STRUCTURE: Final = re2.compile(rb"""\\*["']|[\[\]{}]""")
+_UNQUOTED: Final = re2.compile(rb"""[^\s"']*(?:["'][^\s"',\]})][^\s"']*)*""")
+_FORMS: Final = re2.compile(
+    rb"""(?i)\bbearer[ \t]+[^\s"',]+|\beyJ[\w-]{8,}(?:\.[\w-]*)*"""
+    rb"|\b(?:hf_|sk-|gh[oprsu]_|github_pat_|glpat-|xox[a-z]-|xapp-|npm_|pypi-|dckr_pat_|nvapi-)"
+    rb"[\w.+=-]{8,}"
+    rb"|\b(?:AKIA|ASIA|AIza)[\w-]{12,}|\bS[UAONCX][A-Z2-7]{56}\b"
+)
+"""Forms of tokens that show what they are."""
+_VARIABLE: Final = re2.compile(rb"""((?:^|\s|["'])(?:-e|--env)(?:[ \t]+|=)[A-Za-z_]\w*=)[^\s"']+""")
+_HEADER: Final = re2.compile(
+    rb"""(?i)((?:^|\s)(?:-H|--header)(?:[ \t]+|=)["']?[\w-]+:)[^"'\n]*|((?:^|\s)(?:-u|--user)[ \t=]+["']?[^\s:"']*:)[^\s"']+"""
+)
+_USER_INFO: Final = re2.compile(rb"""(\b[\w.-]+:)([^\s:@/"',]+)@([\w.(-]+)""")
+_URL: Final = re2.compile(rb"""(\w[\w+.-]*)://([^\s"'<>`\\]*)""")
+_RANDOM: Final = re2.compile(rb"[A-Za-z0-9_]{16,}")
+_PEM_BEGIN, _PEM_END = "-----BEGIN ", "-----END "
 
 
 def obj(body: Json) -> Json:
     """Return an object without secrets."""
-    found = cast("Json", _value(body, ()))
+    kept = cast("Json", value(body))
     if body.get("kind") in {"Secret", "ConfigMap"}:
-        found |= {key: dict.fromkeys(body[key] or {}, REMOVED) for key in _DATA if key in body}
-    annotations: Json = found.get("metadata", {}).get("annotations") or {}
-    annotations.pop(_LAST_APPLIED, None)
-    found.get("metadata", {}).pop("managedFields", None)
-    return found
+        kept |= {key: dict.fromkeys(body[key] or {}, REMOVED) for key in _DATA if key in body}
+    metadata = kept.get("metadata")
+    if isinstance(metadata, dict):
+        cast("Json", metadata).pop("managedFields", None)
+    return kept
 
 
-def text(line: str) -> str:
-    """Return a line of a log or of a command without passwords."""
-    return _IN_URL.sub(rf"\1{REMOVED}@", _ARGUMENT.sub(rf"\1{REMOVED}", line))
+def text(lines: str) -> str:
+    """Return lines of a log, of a command or of a message without secrets.
+
+    A private key, and a value that begins on the line after its name, end where their block does.
+    """
+    kept: list[str] = []
+    block: _Block | None = None
+    for line in lines.splitlines(keepends=True):
+        if block is not None and block.has(line):
+            continue
+        block = _Block.after(line)
+        kept.append(_line(line))
+        if block is not None:
+            kept.append(f"{REMOVED}\n")
+    return "".join(kept)
 
 
-def _value(value: object, path: tuple[str, ...]) -> object:
-    key = path[-1] if path else ""
-    if isinstance(value, dict):
-        return _mapping(cast("dict[str, Any]", value), path)
-    if isinstance(value, list):
-        return _items(cast("list[object]", value), path)
-    if isinstance(value, str) and key == "serveConfigV2":
-        return _serve_config(value)
-    if isinstance(value, str):
-        return REMOVED if _is_secret(path) else text(value)
-    return value
+def value(content: object, key: str = "") -> object:
+    """Return a value of JSON without secrets; `key` is its name."""
+    if isinstance(content, dict):
+        return _mapping(cast("dict[str, Any]", content), key)
+    if isinstance(content, list):
+        return _items(cast("list[object]", content), key)
+    if isinstance(content, str):
+        return _serve_config(content) if key in {"serveConfigV2", "serve_config"} else text(content)
+    return content
 
 
-def _items(values: list[object], path: tuple[str, ...]) -> list[object]:
+class _Block(msgspec.Struct):
+    """Lines that belong to a value whose name, or whose first line, came before."""
+
+    indent: int
+    is_pem: bool = False
+    is_over: bool = False
+
+    @classmethod
+    def after(cls, line: str) -> "_Block | None":
+        """Return the block that begins with a line; None where it ends with the line."""
+        if _PEM_BEGIN in line and "PRIVATE KEY" in line and _PEM_END not in line:
+            return cls(0, is_pem=True)
+        bare = line.rstrip().rstrip("|>[{-+ ").rstrip()
+        name = bare[:-1].strip(" \"'-") if bare.endswith(":") else ""
+        if bare and len(name) <= 200 and _is_secret(name.rpartition(" ")[2].strip("\"'")):
+            return cls(_indent(line))
+        return None
+
+    def has(self, line: str) -> bool:
+        """Return whether the next line belongs to the block."""
+        if self.is_over:
+            return False
+        if self.is_pem:
+            self.is_over = _PEM_END in line
+            return True
+        content = line.strip()
+        deeper = _indent(line) > self.indent
+        is_item = _indent(line) == self.indent and content.startswith(("-", "]", "}"))
+        return not content or deeper or is_item
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" \t"))
+
+
+def _line(line: str) -> str:
+    found = line.encode(errors="surrogatepass")
+    if _PEM_BEGIN.encode() in found and b"PRIVATE KEY" in found:
+        found = found[: found.index(_PEM_BEGIN.encode())] + _GONE + b"\n"
+    found = _without_pairs(found)
+    found = _URL.sub(_url, found)
+    found = _USER_INFO.sub(_user_info, found)
+    found = _VARIABLE.sub(rb"\1" + _GONE, found)
+    found = _HEADER.sub(rb"\1\2" + _GONE, found)
+    return _FORMS.sub(_GONE, found).decode(errors="surrogatepass")
+
+
+def _without_pairs(line: bytes) -> bytes:
+    """Remove the value after each name that means a secret: `name=…`, `"name": …`, `--name …`."""
+    kept: list[bytes] = []
+    position = written = 0
+    while (word := _WORD.search(line, position)) is not None:
+        name = _NAME.match(line, word.end())
+        end = word.end() if name is None else name.end()
+        begin = _name_begin(line, word.start(), position)
+        position = end
+        if _is_secret(line[begin:end].decode(errors="replace")):
+            start = _value_begin(line, begin, end)
+            if start is not None:
+                position = _value_end(line, start, is_header=_is_header(line[begin:end]))
+                kept += [line[written:start], _GONE]
+                written = position
+    return b"".join([*kept, line[written:]])
+
+
+def _name_begin(line: bytes, start: int, limit: int) -> int:
+    """Return where the name around a word begins, at most 100 characters before and not before `limit`."""
+    before = line[max(limit, start - 100) : start]
+    return start - (len(before) - len(before.rstrip(_NAME_BYTES)))
+
+
+def _value_begin(line: bytes, begin: int, end: int) -> int | None:
+    """Return where the value of a name begins; None for a word of prose."""
+    separator = _SEPARATOR.match(line, end)
+    if separator is not None:
+        is_list = separator.group(2) == b","
+        is_named = separator[1] is not None and _QUOTE.match(line, separator.end()) is not None
+        if is_list and not is_named:
+            return None
+        return None if separator.end() >= len(line) else separator.end()
+    blanks = _BLANKS.match(line, end)
+    if line[begin : begin + 1] == b"-" and blanks is not None and blanks.end() < len(line):
+        return blanks.end()
+    return None
+
+
+def _value_end(line: bytes, start: int, *, is_header: bool) -> int:
+    quote = _QUOTE.match(line, start)
+    if quote is not None:
+        return _closing(line, quote.group(), quote.end())
+    if line[start : start + 1] in {b"[", b"{"}:
+        return _bracket_end(line, start)
+    if is_header:
+        end = line.find(b"\n", start)
+        return len(line) if end < 0 else end
+    unquoted = _UNQUOTED.match(line, start)
+    return start if unquoted is None else unquoted.end()
+
+
+def _closing(line: bytes, quote: bytes, start: int) -> int:
+    """Return the position of a closing quote, with as many backslashes as the opening one."""
+    position = start
+    while (at := _QUOTE.search(line, position)) is not None:
+        if at.group() == quote:
+            return at.start()
+        position = at.end()
+    return len(line.rstrip(b"\r\n"))
+
+
+def _bracket_end(line: bytes, start: int) -> int:
+    depth, position, open_quote, slashes = 0, start, b"", None
+    while (at := _STRUCTURE.search(line, position)) is not None:
+        mark, position = at.group(), at.end()
+        if mark in b"[]{}":
+            if not open_quote:
+                depth += 1 if mark in b"[{" else -1
+                if depth <= 0:
+                    return position
+            continue
+        slashes = len(mark) if slashes is None else slashes
+        if len(mark) == slashes and open_quote in {b"", mark}:
+            open_quote = b"" if open_quote else mark
+    return len(line.rstrip(b"\r\n"))
+
+
+def _is_secret(name: str) -> bool:
+    raw = name.encode(errors="replace")
+    return _WORD.search(raw) is not None and _HARMLESS.fullmatch(raw.lstrip(b"-")) is None
+
+
+def _is_header(name: bytes) -> bool:
+    return name.lower().lstrip(b"-").endswith((b"authorization", b"cookie"))
+
+
+def _url(found: Any) -> bytes:
+    """Return a URL without user, query and fragment, and without a path that may be a token."""
+    scheme, rest = found.group(1), found.group(2)
+    rest = rest.rpartition(b"@")[2] if b"@" in rest else rest
+    rest = rest.partition(b"#")[0]
+    rest, query, _ = rest.partition(b"?")
+    host, slash, path = rest.partition(b"/")
+    user = _GONE + b"@" if b"@" in found.group(2) else b""
+    if scheme.lower() in {b"http", b"https"} and path:
+        path = _RANDOM.sub(_random, path) if _is_open(host) else _GONE
+    return b"".join([scheme, b"://", user, host, slash, path, query and b"?" + _GONE])
+
+
+def _is_open(host: bytes) -> bool:
+    name = host.decode(errors="replace").lower().partition(":")[0]
+    return name.endswith(HOSTS) or not name.strip("0123456789.") or host.startswith(b"[")
+
+
+def _random(found: Any) -> bytes:
+    """Return a part of a path; a long one with digits and letters may be a token."""
+    part: bytes = found.group()
+    is_mixed = not part.isdigit() and not part.replace(b"_", b"").isalpha()
+    return _GONE if is_mixed else part
+
+
+def _user_info(found: Any) -> bytes:
+    """Return `user:password@host` without the password; an image's digest also follows an @."""
+    if found.group(3).startswith(b"sha256"):
+        return cast("bytes", found.group())
+    return cast("bytes", found.group(1) + _GONE + b"@" + found.group(3))
+
+
+def _items(values: list[object], key: str) -> list[object]:
     """Return a list; in a command a flag that means a secret may stand before its value."""
-    found: list[object] = []
+    if key in _ENVIRONMENTS:
+        return [_variable(each) for each in values]
+    kept: list[object] = []
     for before, each in zip(["", *values], values, strict=False):
-        is_value = (
-            isinstance(before, str)
-            and isinstance(each, str)
-            and _FLAG_ALONE.fullmatch(before) is not None
-        )
-        found.append(REMOVED if is_value else _value(each, path))
-    return found
+        is_removed = isinstance(before, str) and isinstance(each, str) and _takes_secret(before)
+        kept.append(REMOVED if is_removed else value(each, key))
+    return kept
 
 
-def _mapping(value: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    key = path[-1] if path else ""
-    if key in _ENV_MAPS:
-        return dict.fromkeys(value, REMOVED)
-    is_env = "name" in value and "value" in value and key in {"env", ""}
-    found = {name: _value(each, (*path, name)) for name, each in value.items()}
-    if is_env:
-        found["value"] = REMOVED
-    return found
+def _takes_secret(flag: str) -> bool:
+    if flag in {"-e", "--env", "-H", "--header", "-u", "--user"}:
+        return True
+    return flag.startswith("-") and "=" not in flag and " " not in flag and _is_secret(flag)
 
 
-def _is_secret(path: tuple[str, ...]) -> bool:
-    """Return whether a text stands below a name that means a secret, such as `redisPassword.value`."""
-    if any(part in _REFERENCES for part in path):
-        return False
-    return any(_SECRET_NAMES.search(part) for part in path[-2:])
+def _variable(variable: object) -> object:
+    """Return a variable of an environment without its value; where it comes from stays."""
+    if isinstance(variable, str):
+        return f"{variable.partition('=')[0]}={REMOVED}"
+    if not isinstance(variable, dict):
+        return variable
+    fields = cast("dict[str, Any]", variable)
+    return fields | ({"value": REMOVED} if "value" in fields else {})
+
+
+def _mapping(fields: dict[str, Any], key: str) -> dict[str, Any]:
+    if key in _ENVIRONMENTS:
+        return dict.fromkeys(fields, REMOVED)
+    if key == "annotations":
+        return {name: _annotation(name, each) for name, each in fields.items()}
+    if "header" in key.lower():
+        fields = {
+            name: REMOVED if isinstance(each, str) and _is_closed_header(name, fields) else each
+            for name, each in fields.items()
+        }
+    kept = {name: _field(name, each) for name, each in fields.items()}
+    named = fields.get("name")
+    if (
+        "value" in fields
+        and isinstance(named, str)
+        and (_is_secret(named) or key in {"set", "add", "queryParams", ""})
+        and named.lower() not in HEADERS
+    ):
+        kept["value"] = REMOVED
+    return kept
+
+
+def _is_closed_header(name: str, fields: dict[str, Any]) -> bool:
+    """Return whether a field is the value of a header that no list permits."""
+    if "name" in fields:
+        return name == "value" and str(fields["name"]).lower() not in HEADERS
+    return name.lower() not in HEADERS
+
+
+def _field(name: str, content: object) -> object:
+    if name in {"url", "webhook", "webhookUrl", "webhookURL"} and isinstance(content, str):
+        return _origin(content)
+    if name in _REFERENCES or isinstance(content, bool) or content is None:
+        return value(content, name)
+    if not _is_secret(name) or name in _ENVIRONMENTS:
+        return value(content, name)
+    if isinstance(content, dict):
+        fields = cast("dict[str, Any]", content)
+        if any(each in _REFERENCES for each in _keys_below(fields)):
+            return _reference(fields)
+    return REMOVED
+
+
+def _keys_below(fields: dict[str, Any]) -> list[str]:
+    """Return the names in a mapping and in its direct children."""
+    children = (cast("dict[str, Any]", each) for each in fields.values() if isinstance(each, dict))
+    return [*fields, *(name for child in children for name in child)]
+
+
+def _reference(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return where a secret comes from, without a value beside it."""
+    return {
+        name: each if name in _REFERENCES or name == "valueFrom" else REMOVED
+        for name, each in fields.items()
+    }
+
+
+def _origin(url: str) -> str:
+    """Return a URL without all that may be a token: only scheme, host and port stay."""
+    scheme, mark, rest = url.partition("://")
+    host = rest.partition("?")[0].partition("#")[0]
+    host, slash, _ = host.rpartition("@")[2].partition("/")
+    return f"{scheme}://{host}{slash}{REMOVED if slash else ''}" if mark else REMOVED
+
+
+def _annotation(name: str, content: object) -> object:
+    if name not in ANNOTATIONS or not isinstance(content, str):
+        return REMOVED
+    if not content.startswith(("{", "[")):
+        return text(content)
+    try:
+        read: object = msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError):
+        return REMOVED
+    return msgspec.json.encode(value(read)).decode()
 
 
 def _serve_config(config: str) -> str:
@@ -96,4 +423,4 @@ def _serve_config(config: str) -> str:
         read: object = yaml.safe_load(config)
     except (yaml.YAMLError, RecursionError, ValueError):
         return REMOVED
-    return yaml.safe_dump(_value(read, ("serve",)), sort_keys=False)
+    return yaml.safe_dump(value(read), sort_keys=False)

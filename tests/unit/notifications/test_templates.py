@@ -100,8 +100,10 @@ def stalled_with(message: str) -> str:
         pytest.param("\x1b[31mred\x07", "[red\ufffd]"),
         pytest.param("$namespace ${name}", "[$namespace ${name}]"),
         pytest.param("x" * 600, "[" + "x" * 499 + "…]"),
+        pytest.param("@everyone @channel", "[@\u200beveryone @\u200bchannel]"),
+        pytest.param("[a](https://evil)", "[[a]\u200b(https://evil)]"),
     ],
-    ids=["links and mentions", "lines", "terminal", "fields", "length"],
+    ids=["links and mentions", "lines", "terminal", "fields", "length", "names", "Markdown"],
 )
 def test_foreign_text_is_shown_as_text(message: str, shown: str) -> None:
     assert stalled_with(message) == shown

@@ -115,10 +115,35 @@ def data(value: Any, output: Output) -> None:
 
 
 def text_of(value: Any, output: Output) -> str:
-    """Return data as JSON or YAML text."""
+    """Return data as JSON or YAML text, without a character that a terminal obeys."""
     if output is Output.YAML:
-        return yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True)
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+        text = yaml.dump(
+            msgspec.to_builtins(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True
+        )
+        return untrusted.escaped(text)
+    return (
+        untrusted.escaped(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()) + "\n"
+    )
+
+
+def line_of(value: Any) -> str:
+    """Return data as JSON in one line, without a character that a terminal obeys."""
+    return untrusted.escaped(msgspec.json.encode(value).decode())
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the texts in which a character has to be escaped: only double quotes permit it."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if untrusted.has_invisible(text) else None
+    scalar: yaml.ScalarNode = dumper.represent_scalar(  # pyright: ignore[reportUnknownMemberType]
+        "tag:yaml.org,2002:str", text, style=style
+    )
+    return scalar
+
+
+_Dumper.add_representer(str, _text)
 
 
 def age(seconds: int | None) -> str:

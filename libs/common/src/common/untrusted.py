@@ -28,17 +28,18 @@ _NO_MARKS: Final = bytes(set(range(256)) - set(b'"[]{}'))
 _PARAMETERS: Final = "".join(map(chr, range(0x30, 0x40)))
 _INTERMEDIATES: Final = "".join(map(chr, range(0x20, 0x30)))
 """Of a sequence for a terminal (ECMA-48, 5.4)."""
-_CONTROL: Final = dict.fromkeys(
-    (
-        *range(0x09),
-        *range(0x0B, 0x20),
-        *range(0x7F, 0xA0),
-        *range(0x2028, 0x202F),
-        *range(0x2066, 0x206A),
-    ),
-    "\ufffd",
+_INVISIBLE: Final = (
+    *range(0x7F, 0xA0),
+    0x061C,
+    0x200E,
+    0x200F,
+    *range(0x2028, 0x202F),
+    *range(0x2066, 0x206A),
 )
+"""Control characters beyond ASCII's first 32, ends of lines, and marks of the writing direction."""
+_CONTROL: Final = dict.fromkeys((*range(0x09), *range(0x0B, 0x20), *_INVISIBLE), "\ufffd")
 """What moves a cursor or the direction of writing; tab and line feed stay."""
+_ESCAPES: Final = {code: f"\\u{code:04x}" for code in _INVISIBLE}
 
 
 async def read(headers: Mapping[str, str], chunks: AsyncIterable[bytes], *, most: int) -> bytes:
@@ -104,6 +105,16 @@ def pruned(text: bytes, limit: int) -> bytes:
         elif levels < 0 and depth == limit:
             begin = end
     return b"".join([*kept, text[begin:]])
+
+
+def has_invisible(text: str) -> bool:
+    """Return whether `escaped` would change a text."""
+    return text != text.translate(_ESCAPES)
+
+
+def escaped(text: str) -> str:
+    r"""Return a JSON text, or double-quoted YAML, with `\\u…` for characters that a terminal obeys."""
+    return text.translate(_ESCAPES)
 
 
 def plain(text: str) -> str:

@@ -22,6 +22,7 @@ OTHER: Final = "other"
 LONGEST: Final = 500
 """Characters of one field; messages quote what applications and Kubernetes wrote."""
 UNKNOWN: Final = "unknown"
+_NO_WIDTH: Final = "\u200b"
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "started": "$namespace/$name: upgrade from $upgrade_from to $upgrade_to started ($reason, $strategy)",
@@ -96,8 +97,13 @@ def render(
 
 
 def slack(text: str) -> str:
-    """Return a text that has no markup for Slack: no link, no mention, no channel."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Return a text without markup for Slack, or for what takes its messages (Mattermost, Discord).
+
+    No mention (`@channel`, `<!here>`) and no link with a text of its own (`<url|x>`, `[x](url)`): a
+    space without width stands after each `@` and within `](`.
+    """
+    bare = text.replace("@", f"@{_NO_WIDTH}").replace("](", f"]{_NO_WIDTH}(")
+    return bare.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _line(text: str) -> str:

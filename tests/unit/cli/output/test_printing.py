@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
+import yaml
 from rich.console import RenderableType
 from rich.text import Text
 from typer.testing import CliRunner
@@ -75,3 +77,24 @@ def test_an_unknown_form_is_refused_with_those_there_are(
     done = CliRunner().invoke(main.build(verb), [verb, "-o", given], env={"COLUMNS": "200"})
     assert done.exit_code == 2
     assert message in " ".join(done.output.split())
+
+
+OBEYED = "a\x9b31m\x7f\u202e\u2066\u200f\u2028\x85z"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"message": OBEYED}, {OBEYED: 1}, [OBEYED, f"two\nlines {OBEYED}", f"- {OBEYED} # a"]],
+)
+def test_what_a_terminal_obeys_is_escaped_in_data(value: object) -> None:
+    json_text = printing.text_of(value, printing.Output.JSON)
+    yaml_text = printing.text_of(value, printing.Output.YAML)
+    assert msgspec.json.decode(json_text) == value
+    assert yaml.safe_load(yaml_text) == value
+    assert msgspec.json.decode(printing.line_of(value)) == value
+    for character in set(OBEYED) - set("a31mz"):
+        assert character not in json_text + yaml_text + printing.line_of(value)
+
+
+def test_texts_of_other_languages_stay_readable_in_data() -> None:
+    assert printing.text_of({"a": "größer"}, printing.Output.YAML) == "a: größer\n"

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import re2
 
-from common import durations, errors
+from common import durations, errors, untrusted
 from common.bus import subjects
 from common.bus.nats import Stored
 from raybus_cli.events import rendering
@@ -193,10 +193,10 @@ def _identity(event: Stored) -> Identity:
 
 
 def _one_line(payload: bytes) -> str:
-    """Return the event as it is stored, unless that is no single line."""
+    """Return the event as it is stored, in one line, with escapes for what a terminal obeys."""
     if b"\n" in payload:
         try:
             payload = msgspec.json.format(payload, indent=-1)
         except msgspec.DecodeError:
             payload = payload.replace(b"\n", b" ")
-    return payload.decode(errors="replace")
+    return untrusted.escaped(payload.decode(errors="replace"))

@@ -82,7 +82,7 @@ def render(source: Source, line: bytes, form: Form) -> bytes:
         found = Document(
             _plain(source.pod), _plain(source.container), text if form.is_raw else _plain(text)
         )
-        return msgspec.json.encode(found) + b"\n"
+        return untrusted.escaped(msgspec.json.encode(found).decode() + "\n").encode()
     prefix = f"[{_plain(str(source))}] ".encode() if form.is_prefixed else b""
     return (
         prefix + (line if form.is_raw else _plain(line.decode(errors="replace")).encode()) + b"\n"

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final
 
-import msgspec
 from rich.live import Live
 from rich.text import Text
 
@@ -122,7 +121,7 @@ def _key(item: Item) -> tuple[str, str, str]:
 def _text(item: Item, output: Output) -> str:
     match output:
         case Output.JSON:
-            return msgspec.json.encode(item.document).decode()
+            return printing.line_of(item.document)
         case Output.YAML:
             return f"---\n{printing.text_of(item.document, output)}".rstrip("\n")
         case Output.NAME:

@@ -15,6 +15,7 @@ from common.bus import streams
 from common.bus.nats import Bus, connect
 from common.bus.session import Incoming
 from nats_admin import event_streams, stream_keeper
+from nats_admin.server_conf import MAX_OUTSIDE_CONSUMERS
 from nats_admin.subscribers import Subscriber
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually, eventually_true
@@ -158,6 +159,26 @@ async def test_it_can_neither_make_a_consumer_nor_see_more_of_the_stream(
         await bus.session()
         with pytest.raises(errors.RaybusError, match="may not publish"):
             await bus.api(subject, body, dict[str, Any])
+
+
+async def test_the_user_that_makes_its_own_consumers_makes_no_more_than_the_limit(
+    secured: Secured,
+) -> None:
+    async with connect(secured.settings("subscriber")) as bus:
+        await bus.session()
+        with pytest.raises(errors.RaybusError, match="maximum consumers limit"):
+            for _ in range(MAX_OUTSIDE_CONSUMERS + 1):
+                config = {
+                    "deliver_policy": "all",
+                    "ack_policy": "none",
+                    "inactive_threshold": 60 * streams.SECOND,
+                }
+                await bus.api(
+                    "CONSUMER.CREATE.RAY_EVENTS",
+                    {"stream_name": "RAY_EVENTS", "config": config},
+                    dict[str, Any],
+                )
+    assert await read(secured, ONE, 2) == EVENTS[:2]
 
 
 async def test_a_change_of_namespaces_filters_the_consumer_anew_and_forgets_nothing(

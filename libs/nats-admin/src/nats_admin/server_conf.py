@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from nats_admin import permissions
+from nats_admin import permissions, subscribers
 from nats_admin.permissions import User
 from nats_admin.subscribers import Subscriber
 
@@ -48,6 +48,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 6222
 
 
+MAX_OUTSIDE_CONSUMERS: Final = 2 * subscribers.MOST
+"""Consumers of the mirror of the events: one of each named subscriber, and as many that others make."""
+
+
 def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
     """Return the file; a user without `public_keys` is unknown to the server."""
     template = Template(
@@ -71,6 +75,7 @@ def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
         store=server.store,
         exports=_lines(permissions.EXPORTS),
         imports=_lines(permissions.IMPORTS),
+        outside_consumers=MAX_OUTSIDE_CONSUMERS,
         ray_users=_lines(_users(server, permissions.RAY, public_keys)),
         outside_users=_lines(_users(server, permissions.OUTSIDE, public_keys)),
     )

@@ -15,7 +15,13 @@ from support.fakes.kube import FakeKube
 
 def a_head(namespace: str, *, token: str | None = None) -> Target:
     """Return the dashboard behind a head's Service."""
-    return Target(namespace=namespace, name="demo-head-svc", port=ports.DASHBOARD, token=token)
+    return Target(
+        namespace=namespace,
+        name="demo-head-svc",
+        port=ports.DASHBOARD,
+        head_ip="127.0.0.1",
+        token=token,
+    )
 
 
 def a_pod(namespace: str) -> Pod:

@@ -164,20 +164,18 @@ async def test_it_can_neither_make_a_consumer_nor_see_more_of_the_stream(
 async def test_the_user_that_makes_its_own_consumers_makes_no_more_than_the_limit(
     secured: Secured,
 ) -> None:
+    config = {
+        "deliver_policy": "all",
+        "ack_policy": "none",
+        "inactive_threshold": 60 * streams.SECOND,
+    }
+    wanted = {"stream_name": "RAY_EVENTS", "config": config}
     async with connect(secured.settings("subscriber")) as bus:
         await bus.session()
+        for _ in range(MAX_OUTSIDE_CONSUMERS - len(NAMED)):
+            await bus.api("CONSUMER.CREATE.RAY_EVENTS", wanted, dict[str, Any])
         with pytest.raises(errors.RaybusError, match="maximum consumers limit"):
-            for _ in range(MAX_OUTSIDE_CONSUMERS + 1):
-                config = {
-                    "deliver_policy": "all",
-                    "ack_policy": "none",
-                    "inactive_threshold": 60 * streams.SECOND,
-                }
-                await bus.api(
-                    "CONSUMER.CREATE.RAY_EVENTS",
-                    {"stream_name": "RAY_EVENTS", "config": config},
-                    dict[str, Any],
-                )
+            await bus.api("CONSUMER.CREATE.RAY_EVENTS", wanted, dict[str, Any])
     assert await read(secured, ONE, 2) == EVENTS[:2]
 
 

@@ -293,7 +293,7 @@ class Tenancy:
         pods = self.kube.all(POD, TENANT)
         for service in self.kube.all(resources.SERVICE, TENANT):
             selector: dict[str, str] = service["spec"].get("selector") or {}
-            if labels.SERVE not in selector:
+            if not selector:
                 continue
             endpoints = [
                 {"addresses": [pod["status"]["podIP"]], "conditions": {"ready": True}, "targetRef": {"kind": "Pod", "uid": pod["metadata"]["uid"]}}
@@ -305,6 +305,9 @@ class Tenancy:
                 "name": f"{name}-1",
                 "namespace": TENANT,
                 "labels": {labels.SERVICE_NAME: name},
+                "ownerReferences": [
+                    {"kind": "Service", "name": name, "uid": service["metadata"]["uid"]}
+                ],
             }
             self.kube.put(resources.ENDPOINT_SLICE, {"metadata": meta, "endpoints": endpoints})
 
@@ -318,7 +321,7 @@ class Tenancy:
             return _answer(200, self.attack.metrics)
         if not request.url.path.startswith(APPLICATIONS):
             return _answer(200, b"success")
-        head = self.serve.head(request.url.host.partition(".")[0])
+        head = self.serve.head(request.headers["Host"].partition(".")[0])
         try:
             if request.method == "PUT":
                 head.deploy(msgspec.json.decode(request.content))

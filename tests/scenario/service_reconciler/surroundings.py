@@ -131,7 +131,7 @@ class Surroundings:
         pods = self.kube.all(POD)
         for service in self.kube.all(SERVICE):
             selector = service["spec"]["selector"]
-            if labels.SERVE not in selector:
+            if labels.SERVE not in selector and labels.NODE_TYPE not in selector:
                 continue
             name = service["metadata"]["name"]
             endpoints = [
@@ -152,7 +152,13 @@ class Surroundings:
                 and pod["status"].get("conditions") == READY
             ]
             body = {
-                "metadata": {"name": f"{name}-1", "labels": {labels.SERVICE_NAME: name}},
+                "metadata": {
+                    "name": f"{name}-1",
+                    "labels": {labels.SERVICE_NAME: name},
+                    "ownerReferences": [
+                        {"kind": "Service", "name": name, "uid": service["metadata"]["uid"]}
+                    ],
+                },
                 "endpoints": endpoints,
             }
             self.kube.put(ENDPOINT_SLICE, body)

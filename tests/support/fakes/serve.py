@@ -56,8 +56,8 @@ class FakeHead:
         """ok, 500 (every call fails), silent (no call is answered)."""
         self.expects: str | None = None
         """The token that it asks for, None where it asks for none."""
-        self.nodes = ["192.0.2.1"]
-        """Where replicas run."""
+        self.nodes = [""]
+        """Where replicas run; empty for a node whose address it does not report."""
         self.head_node = ""
         """Where the head is, which has a proxy too."""
         self.hides: set[str] = set()

@@ -11,7 +11,7 @@ from common.ray.dashboard import APPLICATIONS, DirectDashboard, ProxiedDashboard
 from common.runtime.fence import Fence
 from common.settings import Settings
 
-HEAD = Target(namespace="ns", name="head", port=8265)
+HEAD = Target(namespace="ns", name="head", port=8265, head_ip="127.0.0.1")
 
 
 class Watch:

@@ -1,6 +1,6 @@
 """Ray's dashboards, Serve proxies and metrics over HTTP.
 
-Two ways to the same calls: straight to the head's Service and pods, or through the API server's proxy with its credentials,
+Two ways to the same calls: straight to the addresses of pods, or through the API server's proxy with its credentials,
 for an operator outside the cluster network (KubeRay's `--use-kubernetes-proxy`). Each call has one deadline for all of it.
 Calls, paths and time-outs: spec rayservice §11.2, §12.4-12.6.
 """
@@ -45,13 +45,15 @@ LARGEST_HEALTH: Final = 64 * 2**10
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What answers HTTP in a cluster: a head's dashboard behind its Service, or the Serve proxy or the metrics of a pod."""
+    """What answers HTTP in a cluster: a head's dashboard, or the Serve proxy or the metrics of a pod."""
 
     namespace: str
     name: str
     port: int
     ip: str = ""
-    """Of a pod; empty for a Service, which is reached by its name."""
+    """Of a pod; empty for a dashboard, which the API server reaches by the name of its Service."""
+    head_ip: str = ""
+    """Of the head pod of a dashboard; empty where it is not known yet."""
     token: str | None = None
 
     @property
@@ -124,14 +126,15 @@ class DirectDashboard:
         config: Json | None = None,
         seconds: float | None = None,
     ) -> bytes:
-        host = f"[{target.ip}]" if ":" in target.ip else target.ip
-        host = host or names.head_fqdn(target.name, target.namespace, self._domain)
-        where, url = f"{target.name}:{target.port}", f"http://{host}:{target.port}{path}"
+        where, url = f"{target.name}:{target.port}", f"{_origin(target)}{path}"
         headers, content, seconds = (
             {**untrusted.IDENTITY, **target.headers},
             None,
             seconds or self._seconds,
         )
+        if not target.ip:
+            name = names.head_fqdn(target.name, target.namespace, self._domain)
+            headers["Host"] = f"{name}:{target.port}"
         method, step = "GET", nullcontext(None)
         if config is not None:
             self._check_write()
@@ -203,6 +206,21 @@ class ProxiedDashboard:
             where = f"{target.name}:{target.port}"
             text = f"{target.what} at {where} cannot be reached through the API server: {problem}"
             raise errors.Unavailable(text) from problem
+
+
+def _origin(target: Target) -> str:
+    """Return where a request is sent: always an address of a pod.
+
+    A name may lead elsewhere a moment later: its owner may turn a Service into an ExternalName and
+    back, and a resolver or a kept-alive connection outlives both.
+    """
+    ip = target.ip or target.head_ip
+    if not ip:
+        raise errors.Unavailable(
+            f"the address of the head pod behind Service {target.name} is not known: its EndpointSlices name none"
+        )
+    host = f"[{ip}]" if ":" in ip else ip
+    return f"http://{host}:{target.port}"
 
 
 @asynccontextmanager

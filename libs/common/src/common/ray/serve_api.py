@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from common import errors, labels
-from common.api.core import Pod, Service
+from common.api.core import EndpointSlice, Pod, Service, ServicePort
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
@@ -45,7 +45,9 @@ from common.ray.view import (
     Refusal,
     V,
     dashboard_service,
+    foreign_answer,
     foreign_service,
+    head_addresses,
     head_is_ready,
     verify_identity,
 )
@@ -95,6 +97,8 @@ class Memory(msgspec.Struct):
     refusal: Refusal | None = None
     put_at: float | None = None
     put: Put | None = None
+    nodes: frozenset[str] = frozenset()
+    """Addresses of the cluster's pods, as far as they were known at the last poll."""
     is_slow: bool = False
     """Whether the last poll was slow."""
     takes_slowly: bool = False
@@ -161,6 +165,7 @@ class ServeApi:
             return view
         records = await self.revisions.of(view.cluster)
         memory, began = self._memory(view.cluster), self._clock.monotonic()
+        memory.nodes = view.nodes
         failing = (
             min(LONGEST_PAUSE, 0.25 * 2.0**memory.reading.failures)
             if memory.reading.problem
@@ -287,6 +292,10 @@ class ServeApi:
         try:
             if memory.refusal is not None and is_full:
                 raise errors.Unavailable(memory.refusal.text)
+            if (
+                problem := foreign_answer(cluster, memory.nodes, memory.reading.details)
+            ) is not None:
+                raise errors.Unavailable(problem)
             await read_ahead(config)
             body = serve_config.to_json(config)
             if target_capacity is not None:
@@ -385,10 +394,37 @@ class ServeApi:
             )
         if (problem := foreign_service(service, cluster)) is not None:
             raise errors.InvalidSpec(problem)
-        port = next((each.port for each in service.spec.ports if each.name == "dashboard"), None)
+        port = next((each for each in service.spec.ports if each.name == "dashboard"), None)
         if port is None:
             raise errors.InvalidSpec(
                 f"dashboard port is not found in Service {service.metadata.name}"
             )
         token = await self._tokens.of(cluster)
-        return Target(namespace=meta.namespace, name=service.metadata.name, port=port, token=token)
+        return Target(
+            namespace=meta.namespace,
+            name=service.metadata.name,
+            port=_pod_port(service, port),
+            head_ip=self._head_ip(cluster, service),
+            token=token,
+        )
+
+    def _head_ip(self, cluster: RayCluster, service: Service) -> str:
+        """Return the address of the head pod by the EndpointSlices that its Service owns.
+
+        That of the status counts only among them: whoever writes statuses could name any address.
+        """
+        slices = self._cache.list(
+            EndpointSlice, cluster.metadata.namespace, {labels.SERVICE_NAME: service.metadata.name}
+        )
+        found = head_addresses(service, slices)
+        reported = cluster.status.head.pod_ip
+        if reported in found:
+            return reported
+        return min(found) if len(found) == 1 else ""
+
+
+def _pod_port(service: Service, port: ServicePort) -> int:
+    """Return the port of the pod; a Service without an address of its own translates none."""
+    if service.spec.cluster_ip != "None" and isinstance(port.target_port, int):
+        return port.target_port or port.port
+    return port.port

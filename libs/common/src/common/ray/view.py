@@ -1,12 +1,13 @@
 """State of Serve on one cluster; both services that may write to a dashboard read it through this."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 import msgspec
 
 from common import names
-from common.api.core import Pod, Service
+from common.api.core import EndpointSlice, Pod, Service
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.ray import serve_config, serve_status
@@ -146,6 +147,41 @@ def foreign_service(service: Service, cluster: RayCluster) -> str | None:
     else:
         return None
     return f"the dashboard is not asked through Service {meta.name}: {why}; delete it, and raybus creates the head Service"
+
+
+def head_addresses(service: Service, slices: Iterable[EndpointSlice]) -> frozenset[str]:
+    """Return the addresses of pods in the EndpointSlices that a head Service owns."""
+    own = (
+        each
+        for each in slices
+        if any(owner.uid == service.metadata.uid for owner in each.metadata.owner_references)
+    )
+    return frozenset(
+        address
+        for each in own
+        for endpoint in each.endpoints or []
+        if endpoint.target_ref is not None and endpoint.target_ref.kind == "Pod"
+        for address in endpoint.addresses
+    )
+
+
+def foreign_answer(
+    cluster: RayCluster, known: frozenset[str], details: ServeDetails | None
+) -> str | None:
+    """Return why an answer of a dashboard is not this cluster's: it names nodes, and none of them is known.
+
+    The head has a proxy wherever there are proxies, so its address suffices. Before its first config
+    Serve names no node, and the address that was asked is all that is known.
+    """
+    if details is None or not details.proxies or not known:
+        return None
+    named = serve_status.nodes(details)
+    if not named or named & known:
+        return None
+    return (
+        f"the dashboard of RayCluster {cluster.metadata.name} names node {min(named)} and none of the cluster's pods "
+        f"({', '.join(sorted(known)[:3])}); no Serve config is sent to it"
+    )
 
 
 def verify_identity(view: V | None, other: V | None) -> V | None:

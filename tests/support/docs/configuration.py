@@ -36,7 +36,7 @@ TEXTS: Final = {
     "RAYBUS_FEATURE_GATES": "`Name=true,Other=false`; see below.",
     "RAYBUS_WORKERS": "Number of concurrent reconciles; the same number again for namespaces without another reconcile under way, and for RayClusters that have all their pods.",
     "RAYBUS_CLUSTER_DOMAIN": "Domain of the Kubernetes cluster.",
-    "RAYBUS_USE_KUBERNETES_PROXY": "Reach Ray dashboards through the API server, from outside the cluster.",
+    "RAYBUS_USE_KUBERNETES_PROXY": "Reach Ray dashboards through the API server, from outside the cluster. In the cluster it needs the rights of `deploy/components/kubernetes-proxy`.",
     "RAYBUS_GATE_TARGETS": "Servers that the gates of an UpgradePolicy may ask, separated by commas; none by default. Each is `https://HOST`, `https://*.DOMAIN`, `http://HOST:PORT` or a network of addresses such as `http://10.0.0.0/8:9090`; `{namespace}` in a host is the namespace of the RayService ([webhooks](../how-to/canary.md#ask-a-webhook), [Prometheus](../how-to/canary.md#ask-prometheus)).",
     "KUBERNETES_SERVICE_HOST": "Set by Kubernetes: the address of the API server, which no gate asks.",
     "RAYBUS_TRACES": "File to which spans are appended; OpenTelemetry's `OTEL_*` variables work beside it.",

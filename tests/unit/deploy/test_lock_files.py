@@ -28,3 +28,23 @@ def test_every_lock_file_is_installed_with_its_hashes(name: str) -> None:
     installs = [line for line in text.splitlines() if "pip install" in line and ".lock" in line]
     assert installs
     assert [line for line in installs if "--require-hashes" not in line] == []
+
+
+def test_no_image_installs_a_package_of_an_index_without_its_hash() -> None:
+    """The packages of this repository come from `/src`, and pip then takes nothing from an index."""
+    text = (ROOT / "deploy/images/Dockerfile").read_text().replace("\\\n", " ")
+    installs = re.findall(r"pip install [^&\n]*", text)
+    assert installs
+    assert [
+        each
+        for each in installs
+        if "--require-hashes" not in each
+        and not ("--no-deps --no-build-isolation" in each and " /src" in each)
+    ] == []
+
+
+def test_the_version_of_ray_is_the_same_everywhere() -> None:
+    text = (ROOT / "deploy/images/Dockerfile").read_text()
+    version = re.search(r"ARG RAY_VERSION=(\S+)", text)
+    assert version is not None
+    assert f"\nray=={version[1]} " in (ROOT / "requirements-ray.lock").read_text()

@@ -6,9 +6,11 @@ No node runs here, so the Job `nats-streams` never finishes, as with an image th
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from localcluster import binaries, processes
 from localcluster.control_plane import ControlPlane
@@ -24,6 +26,69 @@ pytestmark = [
 CHART = str(DEPLOY / "helm" / "raybus")
 CONSTRAINTS = "securitycontextconstraints.security.openshift.io"
 REGISTRY = {"image.registry": "registry.example.com/raybus"}
+FIXED = {
+    *("priorityClass.value", "nats.storage.size", "nats.storage.className"),
+    # The kinds of the Prometheus operator are not on this API server.
+    *("monitoring.prometheusOperator", "monitoring.labels"),
+}
+REFUSED = {
+    "priorityClass.value=7": "may not be changed in an update",
+    "nats.storage.size=1Gi": "updates to statefulset spec",
+    "nats.storage.className=fast": "updates to statefulset spec",
+}
+"""The answers of the API server to changes of fixed values."""
+WHOLE = {
+    *("image.digests", "resources", "nodeSelector", "nats.resources"),
+    *("configuration.defaultPodLabels", "configuration.defaultPodAnnotations", "monitoring.labels"),
+}
+"""Values that are maps of the user's."""
+CHANGED: Document = {
+    "image": {
+        "registry": "registry.example.com/other",
+        "tag": "2",
+        "digests": {"nats": "sha256:" + "0" * 64},
+        "pullPolicy": "Always",
+    },
+    "imagePullSecrets": [{"name": "key"}],
+    "replicas": {
+        "watcher": 3,
+        "clusterReconciler": 4,
+        "serviceReconciler": 5,
+        "trafficManager": 6,
+    },
+    "resources": {"requests": {"cpu": "1"}},
+    "nodeSelector": {"pool": "control"},
+    "tolerations": [{"key": "control", "operator": "Exists"}],
+    "priorityClass": {"create": False, "name": ""},
+    "watchNamespace": ["default"],
+    "kuberayNamespace": "ray-system",
+    "featureGates": [{"name": "RayClusterMTLS", "enabled": True}],
+    "reconcileConcurrency": 9,
+    "logLevel": "DEBUG",
+    "clusterDomain": "example.internal",
+    "gateTargets": ["https://*.example.com"],
+    "batchScheduler": {"name": "volcano"},
+    "configuration": {
+        "headSidecarContainers": [{"name": "head", "image": "example.com/head"}],
+        "workerSidecarContainers": [{"name": "worker", "image": "example.com/worker"}],
+        "defaultContainerEnvs": [{"name": "A", "value": "b"}],
+        "defaultPodLabels": {"a": "b"},
+        "defaultPodAnnotations": {"a": "b"},
+    },
+    "networkPolicies": {"enabled": False},
+    "openshift": True,
+    "nats": {
+        "enabled": False,
+        "url": "tls://nats.example.com:4333",
+        "port": 4333,
+        "servers": 1,
+        "maxStore": "900MB",
+        "subscribers": "audit",
+        "streams": False,
+        "resources": {"requests": {"cpu": "1"}},
+    },
+    "monitoring": {"enabled": True},
+}
 Helm = Callable[..., Awaitable[processes.Finished]]
 Kubectl = Callable[..., Awaitable[str]]
 Jobs = Callable[[], Awaitable[list[Document]]]
@@ -97,6 +162,47 @@ async def test_an_upgrade_replaces_an_unfinished_job(
     uids = [job["metadata"]["uid"] for job in (first, second, third, again)]
     assert len(set(uids)) == 3
     assert uids[2] == uids[3]
+
+
+async def test_an_upgrade_may_change_every_value_that_is_not_documented_to_be_fixed(
+    helm: Helm, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    defaults = yaml.safe_load((Path(CHART) / "values.yaml").read_text())
+    assert leaves(CHANGED) | FIXED == leaves(defaults)
+    assert all(at(CHANGED, path) != at(defaults, path) for path in leaves(CHANGED))
+    await kubectl("create", "namespace", CHANGED["kuberayNamespace"])
+    done = await helm("install", CHART, "--create-namespace", *assign(REGISTRY))
+    assert done.code == 0, done.errors
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(CHANGED))
+    done = await helm("upgrade", CHART, f"--values={tmp_path / 'values.yaml'}")
+    assert done.code == 0, done.errors
+
+
+async def test_values_that_are_documented_to_be_fixed_are(helm: Helm) -> None:
+    done = await helm("install", CHART, "--create-namespace", *assign(REGISTRY))
+    assert done.code == 0, done.errors
+    for change, refusal in REFUSED.items():
+        assert change.partition("=")[0] in FIXED
+        done = await helm("upgrade", CHART, *assign(REGISTRY), f"--set={change}")
+        assert done.code != 0, change
+        assert refusal in done.errors
+
+
+def leaves(values: Document, prefix: str = "") -> set[str]:
+    """Return the paths of all values, without those that only group others."""
+    found: set[str] = set()
+    for name, value in values.items():
+        path = f"{prefix}{name}"
+        is_group = isinstance(value, dict) and path not in WHOLE
+        found |= leaves(cast("Document", value), f"{path}.") if is_group else {path}
+    return found
+
+
+def at(values: Document, path: str) -> object:
+    found: Any = values
+    for name in path.split("."):
+        found = found[name]
+    return found
 
 
 async def test_an_installation_without_a_registry_names_the_value_and_creates_nothing(

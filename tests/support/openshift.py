@@ -1,4 +1,4 @@
-"""OpenShift's security context constraint `restricted-v2`, as its admission plugin applies it to a pod.
+"""OpenShift's security context constraint `restricted-v2`, as its admission applies it to a pod.
 
 A pod that names no user and no group gets them from the range of its namespace. A pod that names
 one outside the range is refused, which every fixed number is, since ranges differ by namespace.

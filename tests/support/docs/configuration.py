@@ -70,7 +70,7 @@ _GATES: Final = {
     Gate.MULTI_HOST_INDEXING: "raybus numbers the pods of a multi-host group, and creates and deletes them together.",
     Gate.INCREMENTAL_UPGRADE: "Upgrades in steps; if off, they are blue/green, with the Event `IncrementalUpgradeDisabled`.",
     Gate.CRON_JOB: "raybus runs no RayCronJobs.",
-    Gate.SIDECAR_SUBMITTER_RESTART: "raybus runs no RayJobs. Requires Kubernetes 1.35, as in KubeRay.",
+    Gate.SIDECAR_SUBMITTER_RESTART: "raybus runs no RayJobs. Requires Kubernetes 1.35.",
     Gate.NETWORK_POLICY: "Permits `networkPolicy`: one NetworkPolicy for the head, and one for each worker group.",
     Gate.EMBEDDED_STORAGE: "Permits a GCS store on a volume: `backend: rocksdb`.",
     Gate.MTLS: "Permits `tlsOptions`: mutual TLS between Ray's processes, with certificates of cert-manager. Needs the rights of `deploy/components/mtls`.",

@@ -1,6 +1,7 @@
 """Selects the kubeconfig, context and namespace by kubectl's rules: the option, then $KUBECONFIG, then ~/.kube/config.
 
-The option is one path; $KUBECONFIG is a list of paths, with colons between them. Without one, in a pod, the pod's own ServiceAccount is used.
+The option is one path; $KUBECONFIG is a list of paths, with colons between them. Without one, in a
+pod, the pod's own ServiceAccount is used.
 """
 
 from collections.abc import Mapping

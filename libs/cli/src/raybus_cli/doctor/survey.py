@@ -237,7 +237,7 @@ async def gates_of(kube: Kube, deployments: list[Workload]) -> Gates:
 async def _configured(
     kube: Kube, deployments: list[Workload], service: str
 ) -> operators.Operator | None:
-    """Return a service with the environment that its ConfigMaps give; None where one may not be read."""
+    """Return a service with the environment of its ConfigMaps; None where one may not be read."""
     found = next((each for each in deployments if each.metadata.name == service), None)
     if found is None:
         return None

@@ -57,7 +57,10 @@ def read(file: str) -> list[Document]:
 def parse(text: str, file: str) -> list[Document]:
     """Return the documents in a text."""
     found: list[Document] = []
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.YAMLError as problem:  # a character that YAML does not permit
+        raise errors.InvalidSpec(f"{file}: not YAML: {problem}") from problem
     try:
         while loader.check_node():
             node: Any = loader.get_node()

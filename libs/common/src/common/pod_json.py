@@ -11,23 +11,29 @@ from common.api.opaque import Body
 
 
 def bodies(owner: Body, field: str) -> list[Body]:
-    """Return a list of objects for reading; empty when absent."""
-    return cast("list[Body]", owner.get(field) or [])
+    """Return a list of objects for reading; empty when absent, and without entries that are no objects."""
+    found = owner.get(field)
+    if not isinstance(found, list):
+        return []
+    return [cast("Body", each) for each in cast("list[object]", found) if isinstance(each, dict)]
 
 
 def body(owner: Body, field: str) -> Body:
     """Return an object for reading; empty when absent."""
-    return cast("Body", owner.get(field) or {})
+    found = owner.get(field)
+    return cast("Body", found) if isinstance(found, dict) else {}
 
 
 def mapping(owner: Body, field: str) -> dict[str, str]:
     """Return a map of strings for reading; empty when absent."""
-    return cast("dict[str, str]", owner.get(field) or {})
+    found = owner.get(field)
+    return cast("dict[str, str]", found) if isinstance(found, dict) else {}
 
 
 def text(owner: Body, field: str) -> str:
     """Return a string; empty when absent."""
-    return cast("str", owner.get(field) or "")
+    found = owner.get(field)
+    return found if isinstance(found, str) else ""
 
 
 def strings(owner: Body, field: str) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import msgspec
 import re2
 
-from common import labels
+from common import labels, pod_json
 from common.api import ray_cluster, ray_service
 from common.api.gateway import HttpRoute
 from common.api.opaque import Json
@@ -324,9 +324,8 @@ def _cluster_advice(config: Json, place: Place) -> Iterator[Problem]:
     version = str(config.get("rayVersion") or "")
     yield from (((*place, "rayVersion"), text) for text in cluster_rules.old_version(version))
     for group, below in _groups(config, place):
-        template: Json = group.get("template") or {}
-        spec: Json = template.get("spec") or {}
-        containers = cast("list[Json]", spec.get("containers") or [])
+        template = pod_json.body(group, "template")
+        containers = pod_json.bodies(pod_json.body(template, "spec"), "containers")
         at = (*below, "template", "spec", "containers", 0)
         if containers:
             yield from _container_advice(containers[0], version, at)
@@ -344,7 +343,7 @@ def _container_advice(container: Json, version: str, place: Place) -> Iterator[P
             (*place, "image"),
             f"the image is Ray {held.group()} by its tag, but rayVersion is {version}",
         )
-    resources: Json = container.get("resources") or {}
+    resources = pod_json.body(container, "resources")
     if not resources.get("requests") and not resources.get("limits"):
         text = "no resources: Ray counts all CPUs of the node as its own, and scheduler and autoscaler cannot correct that"
         yield (*place, "resources"), text

@@ -109,7 +109,8 @@ class RayService(RayObject, frozen=True, kw_only=True, rename="camel", dict=True
     @property
     def manager(self) -> str:
         """The controller that reconciles it: `spec.managedBy` as written, or raybus where the field is absent."""
-        return self.raw_spec.get("managedBy", labels.MANAGED_BY_US)
+        found = self.raw_spec.get("managedBy", labels.MANAGED_BY_US)
+        return found if isinstance(found, str) else labels.MANAGED_BY_US
 
     @property
     def excludes_head_pod(self) -> bool:
@@ -130,12 +131,14 @@ class RayService(RayObject, frozen=True, kw_only=True, rename="camel", dict=True
     @property
     def raw_upgrade_strategy(self) -> Json:
         """`spec.upgradeStrategy` as written, empty without one."""
-        return self.raw_spec.get("upgradeStrategy") or {}
+        found = self.raw_spec.get("upgradeStrategy")
+        return cast("Json", found) if isinstance(found, dict) else {}
 
     @property
     def raw_upgrade_options(self) -> Json:
         """`spec.upgradeStrategy.clusterUpgradeOptions` as written, empty without any."""
-        return self.raw_upgrade_strategy.get("clusterUpgradeOptions") or {}
+        found = self.raw_upgrade_strategy.get("clusterUpgradeOptions")
+        return cast("Json", found) if isinstance(found, dict) else {}
 
     @property
     def raw_cluster_config(self) -> Json:

@@ -28,7 +28,7 @@ from rich.progress import (
 
 from localcluster.errors import ClusterError
 from localcluster.progress import Progress as BuildProgress
-from parity import building, judging, recorded, theirs
+from parity import building, judging, options, recorded, theirs
 from parity.judging import Judge, Judgement
 
 CHUNK: Final = 25
@@ -138,10 +138,13 @@ def main() -> int:
     """Read the command line, and do it."""
     given = asked(sys.argv[1:])
     try:
-        program = building.program(given.kuberay, BuildProgress.to_stderr())
+        program, source = building.program(given.kuberay, BuildProgress.to_stderr())
     except ClusterError as problem:
         print(problem, file=sys.stderr)
         return 2
+    if unknown := options.missing(options.read(source)):
+        print(f"KubeRay has options that migrating/switches.py lacks: {', '.join(unknown)}")
+        return 1
     if given.record is not None:
         with theirs.started(program) as kuberay:
             path = recorded.write(
@@ -152,6 +155,7 @@ def main() -> int:
                 most=given.record,
             )
         print(f"wrote {path} ({path.stat().st_size:,} bytes)")
+        print(f"wrote {recorded.write_options(options.read(source))}")
         return 0
     began = time.monotonic()
     results = run(given, program)

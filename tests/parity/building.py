@@ -32,8 +32,8 @@ def pinned() -> str:
     return found[1]
 
 
-async def build(checkout: Path | None, progress: Progress) -> Path:
-    """Compile the program and return where it lies; `checkout` is a folder `ray-operator` in place of the pinned version."""
+async def build(checkout: Path | None, progress: Progress) -> tuple[Path, Path]:
+    """Compile the program; return where it and KubeRay's source lie; `checkout` is a folder `ray-operator` in place of the pinned version."""
     go = shutil.which("go")
     if go is None:
         raise ClusterError(
@@ -63,7 +63,7 @@ async def build(checkout: Path | None, progress: Progress) -> Path:
         )
         if finished.code != 0:
             raise ClusterError(f"go build failed: {processes.last_line(finished.errors)}")
-    return folder / "parity"
+    return folder / "parity", own
 
 
 def _replace(source: Path, checkout: Path) -> None:
@@ -91,6 +91,6 @@ def _environment() -> dict[str, str]:
     }
 
 
-def program(checkout: Path | None, progress: Progress) -> Path:
+def program(checkout: Path | None, progress: Progress) -> tuple[Path, Path]:
     """Compile the program; the same for callers without a loop."""
     return asyncio.run(build(checkout, progress))

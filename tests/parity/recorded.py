@@ -8,11 +8,14 @@ import msgspec
 
 from common.api.opaque import Json
 from parity.cases import Case
+from parity.options import Options
 
 if TYPE_CHECKING:
     from parity.judging import Judge
 
 FILE: Final = Path(__file__).parents[1] / "golden" / "parity" / "recorded.json.xz"
+OPTIONS: Final = FILE.with_name("options.json")
+"""The options of KubeRay's operator at the recorded version."""
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,3 +49,14 @@ def write(judge: "Judge", *, version: str, release: str, seed: int, most: int) -
 def read() -> Recording:
     """Return what was recorded."""
     return msgspec.json.decode(lzma.decompress(FILE.read_bytes()), type=Recording)
+
+
+def write_options(options: Options) -> Path:
+    """Record KubeRay's options, and return the file."""
+    OPTIONS.write_bytes(msgspec.json.format(msgspec.json.encode(options)) + b"\n")
+    return OPTIONS
+
+
+def read_options() -> Options:
+    """Return KubeRay's recorded options."""
+    return msgspec.json.decode(OPTIONS.read_bytes(), type=Options)

@@ -53,7 +53,7 @@ TEXTS: Final = {
     "ENABLE_LOGIN_SHELL": "Ray starts in a login shell.",
     "ENABLE_DETERMINISTIC_HEAD_POD_NAME": "The head pod has the name of its cluster.",
     "USE_INGRESS_ON_OPENSHIFT": "Create an Ingress on OpenShift too.",
-    "CLUSTER_DOMAIN": "Domain of the Kubernetes cluster; `RAYBUS_CLUSTER_DOMAIN` overrides it.",
+    "CLUSTER_DOMAIN": "KubeRay's name of `RAYBUS_CLUSTER_DOMAIN`; two values that differ are refused.",
     "RAYBUS_MAX_PODS_PER_CLUSTER": "Limit of worker pods per RayCluster ([limits](limits.md)).",
     "RAYBUS_MAX_GROUPS_PER_CLUSTER": "Limit of worker groups per RayCluster ([limits](limits.md)).",
     "RAYBUS_MAX_HOSTS_PER_REPLICA": "Limit of hosts per replica of a worker group ([limits](limits.md)).",

@@ -89,3 +89,30 @@ def test_a_wrong_value_is_named_with_its_remedy(variable: str, value: str, remed
     assert variable in str(caught.value)
     assert value in str(caught.value)
     assert remedy in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "domain"),
+    [
+        pytest.param({}, "cluster.local", id="neither"),
+        pytest.param({"CLUSTER_DOMAIN": "k8s.local"}, "k8s.local", id="KubeRay's"),
+        pytest.param(
+            {"CLUSTER_DOMAIN": "k8s.local", "RAYBUS_CLUSTER_DOMAIN": ""},
+            "k8s.local",
+            id="one empty",
+        ),
+        pytest.param(
+            {"CLUSTER_DOMAIN": "k8s.local", "RAYBUS_CLUSTER_DOMAIN": "k8s.local"},
+            "k8s.local",
+            id="both alike",
+        ),
+    ],
+)
+def test_the_domain_has_kuberays_name_too(environment: dict[str, str], domain: str) -> None:
+    assert Settings.from_environment("watcher", environment).cluster_domain == domain
+
+
+def test_two_domains_are_refused() -> None:
+    given = {"CLUSTER_DOMAIN": "k8s.local", "RAYBUS_CLUSTER_DOMAIN": "cluster.local"}
+    with pytest.raises(errors.InvalidSpec, match=r"CLUSTER_DOMAIN='k8s\.local' differ: set one"):
+        Settings.from_environment("watcher", given)

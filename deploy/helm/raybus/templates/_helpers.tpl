@@ -35,11 +35,13 @@
   "RAYBUS_FEATURE_GATES" (join "," $gates)
   "RAYBUS_WATCH_NAMESPACES" (join "," .Values.watchNamespace)
   "RAYBUS_WORKERS" (toString .Values.reconcileConcurrency)
-  "RAYBUS_CLUSTER_DOMAIN" .Values.clusterDomain
   "RAYBUS_GATE_TARGETS" (join "," .Values.gateTargets)
 -}}
 {{- if .Values.nats.enabled -}}
 {{- $settings = set $settings "RAYBUS_NATS_REGISTER_KEY" "true" -}}
+{{- end -}}
+{{- with .Values.clusterDomain -}}
+{{- $settings = set $settings "RAYBUS_CLUSTER_DOMAIN" . -}}
 {{- end -}}
 {{- with .Values.kuberayNamespace -}}
 {{- $settings = set $settings "RAYBUS_LEASE_NAMESPACE" . -}}

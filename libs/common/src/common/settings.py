@@ -127,7 +127,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     workers: Annotated[int, Variable("RAYBUS_WORKERS", partial(_number, least=1, most=1000))] = 4
     """Reconciles that run at once."""
-    cluster_domain: Annotated[str, Variable("RAYBUS_CLUSTER_DOMAIN")] = "cluster.local"
+    cluster_domain: Annotated[
+        str, Variable("RAYBUS_CLUSTER_DOMAIN"), Variable("CLUSTER_DOMAIN")
+    ] = "cluster.local"
+    """Domain of the Kubernetes cluster; the second variable is KubeRay's."""
     use_kubernetes_proxy: Annotated[bool, Variable("RAYBUS_USE_KUBERNETES_PROXY", _switch)] = False
     """Reach Ray dashboards through the API server, from outside the cluster."""
     gate_targets: Annotated[
@@ -141,14 +144,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_environment(cls, service: str, environ: Mapping[str, str]) -> "Settings":
-        """Read `RAYBUS_*`; raise `InvalidSpec` for the first value that cannot be meant."""
+        """Read `RAYBUS_*`.
+
+        Raise `InvalidSpec` for the first value that cannot be meant, and for two variables of one
+        setting that differ.
+        """
         read: dict[str, Any] = {}
         for field in msgspec.structs.fields(cls):
-            for variable in get_args(field.type):
-                if isinstance(variable, Variable) and (
-                    value := environ.get(variable.name, "").strip()
-                ):
-                    read[field.name] = variable.read(variable.name, value)
+            variables = [each for each in get_args(field.type) if isinstance(each, Variable)]
+            given = {each: environ.get(each.name, "").strip() for each in variables}
+            if len({text for text in given.values() if text}) > 1:
+                texts = " and ".join(f"{each.name}={text!r}" for each, text in given.items())
+                raise errors.InvalidSpec(f"{texts} differ: set one of them")
+            for variable, text in given.items():
+                if text:
+                    read[field.name] = variable.read(variable.name, text)
         return cls(service=service, **read)
 
 

@@ -58,7 +58,7 @@ class OperatorFile(PodAdditions, frozen=True, kw_only=True):
 def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
     """Return the operator's configuration: KubeRay's own switches, its file, and the gates and domain of our settings."""
     config = Config.from_environment(environ, settings.feature_gates)
-    if "RAYBUS_CLUSTER_DOMAIN" in environ:
+    if environ.get("RAYBUS_CLUSTER_DOMAIN", "").strip():
         config = msgspec.structs.replace(config, cluster_domain=settings.cluster_domain)
     if named := environ.get(OPERATOR_FILE, "").strip():
         path = str(Path(named))

@@ -1,11 +1,13 @@
 """The options of KubeRay as options of raybus: the services' own readers make the configuration."""
 
 import pytest
+import yaml
 
 from common import errors
 from common.feature_gates import Gate
 from raybus_cli.doctor.operator import Operator
 from raybus_cli.migrating import switches
+from support.manifests import ROOT
 
 FILE = """
 apiVersion: config.ray.io/v1alpha1
@@ -102,7 +104,7 @@ def test_a_wrong_file_is_refused_with_its_name() -> None:
 def test_the_names_of_settings_here() -> None:
     found = switches.settings_of(
         an_operator(
-            {"ENABLE_ZERO_DOWNTIME": "false", "MINE": "1"},
+            {"ENABLE_ZERO_DOWNTIME": "false", "CLUSTER_DOMAIN": "k8s.local", "MINE": "1"},
             qps="10",
             feature_gates="A=true",
             strange="x",
@@ -113,6 +115,7 @@ def test_the_names_of_settings_here() -> None:
         "--qps": "needs nothing here",
         "--strange": "unknown here",
         "ENABLE_ZERO_DOWNTIME": "the same",
+        "CLUSTER_DOMAIN": "RAYBUS_CLUSTER_DOMAIN",
         "MINE": "no variable of raybus",
     }
 
@@ -120,3 +123,27 @@ def test_the_names_of_settings_here() -> None:
 def test_the_variables_that_stand_for_flags_are_read_by_the_services() -> None:
     named = {each.partition("=")[0] for each in switches.FLAGS.values() if each != switches.NOTHING}
     assert named <= switches.variables_read()
+
+
+def test_the_environment_of_kuberay_works_beside_the_installed_one() -> None:
+    operator = an_operator({"CLUSTER_DOMAIN": "k8s.local"}, reconcile_concurrency="9")
+    found, _ = switches.translated(operator, None)
+    assert found == {"RAYBUS_CLUSTER_DOMAIN": "k8s.local", "RAYBUS_WORKERS": "9"}
+    base = yaml.safe_load((ROOT / "deploy" / "base" / "kustomization.yaml").read_text())
+    (shared,) = base["configMapGenerator"]
+    installed = dict(literal.split("=", 1) for literal in shared["literals"])
+    for environment in (installed | found, installed | operator.environment):
+        made = switches.configuration(environment, None)
+        assert made.clusters.cluster_domain == "k8s.local"
+
+
+def test_an_unknown_flag_is_a_finding() -> None:
+    _, notes = switches.translated(an_operator(tomorrow="true"), None)
+    assert ["the flag --tomorrow is not known here" in each.text for each in notes] == [True]
+
+
+def test_variables_of_kuberay_are_read_under_their_names_or_not_at_all() -> None:
+    read = switches.variables_read()
+    named = {switches.SAME: True, switches.JOBS: False, switches.ADMISSION: False}
+    for name, here in switches.VARIABLES.items():
+        assert named.get(here, here in read) is (name in read), name

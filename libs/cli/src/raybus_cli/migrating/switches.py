@@ -22,7 +22,13 @@ from service_reconciler.settings import Config as ServiceConfig
 GATES: Final = "RAYBUS_FEATURE_GATES"
 NAMESPACES: Final = "RAYBUS_WATCH_NAMESPACES"
 PROXY: Final = "RAYBUS_USE_KUBERNETES_PROXY"
+DOMAIN: Final = "RAYBUS_CLUSTER_DOMAIN"
+WORKERS: Final = "RAYBUS_WORKERS"
+LEASES: Final = "RAYBUS_LEASE_NAMESPACE"
 NOTHING: Final = "needs nothing here"
+SAME: Final = "the same"
+JOBS: Final = "of RayJobs, which raybus does not run"
+ADMISSION: Final = "a policy of the API server instead: kubectl apply -k deploy/admission"
 
 FLAGS: Final[dict[str, str]] = {
     "feature-gates": GATES,
@@ -31,8 +37,8 @@ FLAGS: Final[dict[str, str]] = {
     "enable-batch-scheduler": f"{cluster_settings.BATCH_SCHEDULER}=volcano",
     "config": OPERATOR_FILE,
     "use-kubernetes-proxy": PROXY,
-    "reconcile-concurrency": "RAYBUS_WORKERS",
-    "leader-election-namespace": "RAYBUS_LEASE_NAMESPACE",
+    "reconcile-concurrency": WORKERS,
+    "leader-election-namespace": LEASES,
     "metrics-addr": "RAYBUS_HTTP_PORT",
     "health-probe-bind-address": "RAYBUS_HTTP_PORT",
     "enable-leader-election": NOTHING,
@@ -43,9 +49,32 @@ FLAGS: Final[dict[str, str]] = {
     "log-stdout-encoder": NOTHING,
     "qps": NOTHING,
     "burst": NOTHING,
+    "kubeconfig": "RAYBUS_KUBECONFIG",
+    "zap-log-level": "RAYBUS_LOG_LEVEL",
+    "zap-devel": NOTHING,
+    "zap-encoder": NOTHING,
+    "zap-stacktrace-level": NOTHING,
+    "zap-time-encoder": NOTHING,
 }
 """Flags of KubeRay's operator, and their counterparts."""
-_OF_JOBS: Final = ("DELETE_RAYJOB_CR_AFTER_JOB_FINISHES",)
+VARIABLES: Final[dict[str, str]] = {
+    "CLUSTER_DOMAIN": DOMAIN,
+    "ENABLE_DETERMINISTIC_HEAD_POD_NAME": SAME,
+    "ENABLE_GCS_FT_REDIS_CLEANUP": SAME,
+    "ENABLE_INIT_CONTAINER_INJECTION": SAME,
+    "ENABLE_LOGIN_SHELL": SAME,
+    "ENABLE_PROBES_INJECTION": SAME,
+    "ENABLE_RANDOM_POD_DELETE": SAME,
+    "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE": SAME,
+    "ENABLE_ZERO_DOWNTIME": SAME,
+    "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV": SAME,
+    "USE_INGRESS_ON_OPENSHIFT": SAME,
+    "DELETE_RAYJOB_CR_AFTER_JOB_FINISHES": JOBS,
+    "RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS": JOBS,
+    "RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS": JOBS,
+    "ENABLE_WEBHOOKS": ADMISSION,
+}
+"""Variables of KubeRay's operator, and their counterparts."""
 _NOT_YET: Final = frozenset({Gate.CRON_JOB})
 
 
@@ -93,15 +122,29 @@ def variables_read() -> frozenset[str]:
 def translated(operator: Operator, file_text: str | None) -> tuple[dict[str, str], list[Finding]]:
     """Return the environment that gives raybus the same configuration, and the settings without a counterpart."""
     known, found = variables_read(), list[Finding]()
-    wanted = {
-        name: value for name, value in operator.environment.items() if name in known and value
-    }
+    given = {name: value for name, value in operator.environment.items() if value}
+    wanted = {name: value for name, value in given.items() if VARIABLES.get(name, SAME) == SAME}
+    wanted = {name: value for name, value in wanted.items() if name in known}
+    if domain := given.get("CLUSTER_DOMAIN"):
+        wanted[DOMAIN] = domain
     gates, strange = _gates(operator.flags.get("feature-gates", ""))
     found += strange
     if gates:
         wanted[GATES] = feature_gates.spell(gates)
     file = _file(file_text, operator)
     flags = operator.flags
+    found += [
+        findings.unsupported(f"the flag --{name} is not known here", "see whether you use it")
+        for name in sorted(flags.keys() - FLAGS.keys())
+    ]
+    workers = flags.get("reconcile-concurrency") if file is None else file.reconcile_concurrency
+    if workers:
+        wanted[WORKERS] = str(workers)
+    leases = (
+        flags.get("leader-election-namespace") if file is None else file.leader_election_namespace
+    )
+    if leases:
+        wanted[LEASES] = leases
     namespaces = flags.get("watch-namespace", "") if file is None else file.watch_namespace or ""
     if namespaces:
         wanted[NAMESPACES] = namespaces
@@ -130,7 +173,11 @@ def settings_of(operator: Operator) -> list[Setting]:
         for name, value in sorted(operator.flags.items())
     ]
     variables = [
-        Setting(kuberay=name, value=value, here="the same" if name in known else _other(name))
+        Setting(
+            kuberay=name,
+            value=value,
+            here=VARIABLES.get(name) or (SAME if name in known else "no variable of raybus"),
+        )
         for name, value in sorted(operator.environment.items())
     ]
     return flags + variables
@@ -209,7 +256,3 @@ def _file(text: str | None, operator: Operator) -> cluster_settings.OperatorFile
         if text is None
         else cluster_settings.parse(text, path=operator.flags.get("config", "--config"))
     )
-
-
-def _other(name: str) -> str:
-    return "of RayJobs, which raybus does not run" if name in _OF_JOBS else "no variable of raybus"

@@ -5,6 +5,7 @@ import os
 import random
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
+from typing import Final
 
 import httpx
 import msgspec
@@ -15,9 +16,35 @@ from common.bus.access import FileKeys, Keys, Registration
 from common.bus.nats import Bus
 from common.clock import SystemClock
 from common.observability import health
+from common.proxies import Proxies
 from common.settings import Settings
 from notifications.delivery import Courier
 from notifications.settings import Paths, read
+
+LIMITS: Final = httpx.Limits(max_keepalive_connections=0)
+
+
+class ByEnvironment(httpx.AsyncBaseTransport):
+    """Sends each request through the proxy that the environment names for its URL, or directly."""
+
+    def __init__(self, proxies: Proxies) -> None:
+        self._proxies = proxies
+        self._tls = httpx.create_ssl_context()
+        self._transports: dict[str | None, httpx.AsyncHTTPTransport] = {}
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send one request."""
+        proxy = self._proxies.find(str(request.url))
+        if proxy not in self._transports:
+            self._transports[proxy] = httpx.AsyncHTTPTransport(
+                verify=self._tls, limits=LIMITS, proxy=proxy
+            )
+        return await self._transports[proxy].handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for transport in self._transports.values():
+            await transport.aclose()
 
 
 async def serve(settings: Settings) -> None:
@@ -30,9 +57,10 @@ async def serve(settings: Settings) -> None:
         problems = (bus.problem or courier.problem for courier, bus in parts)
         return next((each for each in problems if each is not None), None)
 
-    limits = httpx.Limits(max_keepalive_connections=0)
+    transport = ByEnvironment(Proxies.from_environment(os.environ))
+    timeout = notifications.choices.timeout_seconds
     async with (
-        httpx.AsyncClient(timeout=notifications.choices.timeout_seconds, limits=limits) as http,
+        httpx.AsyncClient(timeout=timeout, transport=transport) as http,
         asyncio.TaskGroup() as group,
     ):
         http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))

@@ -5,6 +5,7 @@ Python operators (ADR 3). Every refused request becomes one of `common.errors`.
 """
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import (
@@ -21,7 +22,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, cast
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
@@ -35,6 +35,7 @@ from common.kube.resources import EVENT, POD, SERVICE_ACCOUNT, Resource
 from common.kube.rest_config import RestConfig
 from common.observability import tracing
 from common.observability.metrics import UNANSWERED, RequestMeter
+from common.proxies import Proxies
 
 Operations = list[Body]
 """A JSON patch."""
@@ -186,6 +187,14 @@ class KubeClient(Kube):
         """The URL of the API server."""
         self._authorize = authorize
         self._authorization = config.authorization
+        server = urlsplit(self.server)
+        self._proxy = config.proxy or Proxies.from_environment(os.environ).find(self.server)
+        """The proxy between us and the API server, which the environment names where the kubeconfig names none."""
+        if self._proxy is not None and urlsplit(self._proxy).scheme not in {"http", "https"}:
+            raise errors.InvalidSpec(
+                f"the proxy {URL(self._proxy).with_user(None)} of the API server: "
+                "set http://HOST:PORT or https://HOST:PORT, or list the API server in NO_PROXY"
+            )
         session = partial(
             aiohttp.ClientSession, connector=aiohttp.TCPConnector(ssl=config.tls or True)
         )
@@ -195,10 +204,6 @@ class KubeClient(Kube):
             cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, connector_owner=False
         )
         self._server_name = config.server_name
-        server = urlsplit(self.server)
-        is_direct = server.hostname is None or proxy_bypass(server.netloc)
-        self._proxy = config.proxy or (None if is_direct else getproxies().get(server.scheme))
-        """The proxy between us and the API server, which the environment names where the kubeconfig names none."""
         self._user_agent = user_agent
         self.may_write: Callable[[], None] = lambda: None
         """Asked before every write; raises what a refusal means."""
@@ -341,9 +346,13 @@ class KubeClient(Kube):
             except (aiohttp.ClientError, ssl.SSLError, OSError, TimeoutError) as problem:
                 if not is_answered:
                     self._meter.answered(method, UNANSWERED, now() - began)
-                text = errors.text_of(problem)
+                through = ""
+                if self._proxy is not None:
+                    proxy = URL(self._proxy).with_user(None)
+                    through = f" through the proxy {proxy} (NO_PROXY lists what needs none)"
                 raise errors.Unavailable(
-                    f"the API server at {self.server} does not answer: {text}"
+                    f"the API server at {self.server} does not answer{through}: "
+                    f"{errors.text_of(problem)}"
                 ) from problem
 
 

@@ -79,6 +79,10 @@ class Forbidden(Terminal):
     """We may not do that, or a quota is used up (403); retried slowly, since a quota may be lifted."""
 
 
+class Unauthorized(Forbidden):
+    """The API server does not accept our credentials (401): nothing was carried out."""
+
+
 class NamespaceTerminating(Forbidden):
     """The namespace is being deleted (403): nothing is created in it any more, and no user is to act."""
 

@@ -11,13 +11,33 @@ import yaml
 from aiohttp import web
 
 from common import errors
-from common.kube import rest_config
+from common.kube import credentials, rest_config
 from common.kube.client import KubeClient
 from common.kube.resources import POD
 from localcluster import kubeconfig
 from support.servers.loopback import served
 
+
+async def authorization_of(config: rest_config.RestConfig) -> str | None:
+    headers = dict((await config.credentials.show()).headers)
+    return headers.get("Authorization")
+
+
 POD_ENVIRONMENT = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
+class Watch:
+    """The seconds that the credentials' clock shows."""
+
+    seconds = 0.0
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    watch = Watch()
+    for module in (credentials, rest_config):
+        monkeypatch.setattr(module, "steady", lambda: watch.seconds)
+    return watch
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +68,17 @@ def written(
     return path
 
 
-async def test_a_pod_shows_the_token_that_its_file_holds_now(
-    account: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pod_shows_the_token_that_its_file_holds_now(account: Path, watch: Watch) -> None:
     config = rest_config.in_cluster(POD_ENVIRONMENT, account)
-    assert (config.server, config.tls is not None) == ("https://10.0.0.1:443", True)
+    tls = (await config.credentials.show()).tls
+    assert (config.server, tls is not None) == ("https://10.0.0.1:443", True)
     (account / "token").write_text("two")
-    assert await config.authorization() == "Bearer one"
-    monkeypatch.setattr(rest_config, "TOKEN_SECONDS", 0.0)
-    assert await config.authorization() == "Bearer two"
+    assert await authorization_of(config) == "Bearer one"
+    watch.seconds += credentials.READ_AGAIN_SECONDS
+    assert await authorization_of(config) == "Bearer two"
     (account / "token").unlink()
-    assert await config.authorization() == "Bearer two"
+    watch.seconds += credentials.READ_AGAIN_SECONDS
+    assert await authorization_of(config) == "Bearer two"
 
 
 def test_an_address_of_ipv6_stands_in_brackets(account: Path) -> None:
@@ -143,9 +163,10 @@ async def test_a_kubeconfig_defines_the_authorization(
         user = {"exec": user["exec"] | {"command": str(plugin)}}
     file = written(tmp_path / "config", certificates, user=user, **cluster)
     config = await rest_config.load(kubeconfig=file, context="c")
-    assert (config.server, await config.authorization()) == ("https://h:1", authorization)
-    assert config.tls is not None
-    assert config.tls.check_hostname is not cluster.get("insecure-skip-tls-verify", False)
+    assert (config.server, await authorization_of(config)) == ("https://h:1", authorization)
+    tls = (await config.credentials.show()).tls
+    assert tls is not None
+    assert tls.check_hostname is not cluster.get("insecure-skip-tls-verify", False)
 
 
 async def test_the_library_reads_the_other_fields_of_a_kubeconfig(
@@ -158,7 +179,7 @@ async def test_the_library_reads_the_other_fields_of_a_kubeconfig(
         **{"tls-server-name": "n", "proxy-url": "http://p:3"},
     )
     config = await rest_config.load(kubeconfig=file)
-    assert (config.server_name, config.proxy, await config.authorization()) == (
+    assert (config.server_name, config.proxy, await authorization_of(config)) == (
         "n",
         "http://p:3",
         "Bearer t",

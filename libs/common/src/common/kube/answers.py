@@ -15,7 +15,7 @@ LONGEST_MESSAGE: Final = 4096
 UNAUTHENTICATED: Final = frozenset({401, 403})
 """Codes by which a Ray dashboard refuses a request: without a token, or with another one than it expects."""
 _MEANING: Final[dict[int, Callable[[str], errors.RaybusError]]] = {
-    401: errors.Forbidden,
+    401: errors.Unauthorized,
     403: errors.Forbidden,
     404: errors.NotFound,
     409: errors.Conflict,

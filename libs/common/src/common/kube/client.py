@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
+    AsyncExitStack,
     asynccontextmanager,
     contextmanager,
     nullcontext,
@@ -20,7 +21,7 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Final, Protocol, Self, cast
+from typing import Any, Final, Protocol, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -31,12 +32,14 @@ from common import errors, untrusted
 from common.api.opaque import Body
 from common.clock import steady
 from common.kube import answers, rest_config
+from common.kube.credentials import Identity
 from common.kube.resources import EVENT, POD, SERVICE_ACCOUNT, Resource
 from common.kube.rest_config import RestConfig
 from common.observability import tracing
 from common.observability.metrics import UNANSWERED, RequestMeter
 from common.proxies import Proxies
 
+Result = TypeVar("Result")
 Operations = list[Body]
 """A JSON patch."""
 
@@ -186,7 +189,7 @@ class KubeClient(Kube):
         self.server = config.server
         """The URL of the API server."""
         self._authorize = authorize
-        self._authorization = config.authorization
+        self._credentials = config.credentials
         server = urlsplit(self.server)
         self._proxy = config.proxy or Proxies.from_environment(os.environ).find(self.server)
         """The proxy between us and the API server, which the environment names where the kubeconfig names none."""
@@ -195,9 +198,7 @@ class KubeClient(Kube):
                 f"the proxy {URL(self._proxy).with_user(None)} of the API server: "
                 "set http://HOST:PORT or https://HOST:PORT, or list the API server in NO_PROXY"
             )
-        session = partial(
-            aiohttp.ClientSession, connector=aiohttp.TCPConnector(ssl=config.tls or True)
-        )
+        session = partial(aiohttp.ClientSession, connector=aiohttp.TCPConnector())
         self._session = session(cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=READ_BUFFER)
         # Behind the API server's proxy answers a tenant's server: what it compresses is not unpacked.
         self._foreign = session(
@@ -244,18 +245,27 @@ class KubeClient(Kube):
         `most` bounds the bytes of an answer that another server gives through the API server's proxy; what it repeats of `headers`,
         which hold its token, is replaced.
         """
-        if method != "GET":
-            self.may_write()
         headers, data = headers or {}, None if body is None else msgspec.json.encode(body)
-        is_large = data is not None and len(data) > LARGE_BODY
-        sent = BytesIO(data) if data is not None and is_large else data
-        sending = await self._sending(
-            method, path, query or {}, headers, most, data=sent, timeout=REQUEST_TIMEOUT
-        )
-        with self._exchange(method, path, data) as take:
-            async with sending as answer:
-                await take(answer, headers, most)
-                content = await _read(answer, headers, most)
+
+        async def send(identity: Identity) -> bytes:
+            is_large = data is not None and len(data) > LARGE_BODY
+            sent = BytesIO(data) if data is not None and is_large else data
+            sending = await self._sending(
+                identity,
+                method,
+                path,
+                query or {},
+                headers,
+                most,
+                data=sent,
+                timeout=REQUEST_TIMEOUT,
+            )
+            with self._exchange(method, path, data) as take:
+                async with sending as answer:
+                    await take(answer, headers, most)
+                    return await _read(answer, headers, most)
+
+        content = await self._authenticated(send, is_foreign=most is not None)
         self._meter.read(method, content)
         return content
 
@@ -274,14 +284,41 @@ class KubeClient(Kube):
         `headers`, and nothing is unpacked.
         """
         headers = headers or {}
-        sending = await self._sending("GET", path, query, headers, most, timeout=STREAM_TIMEOUT)
-        with self._exchange("GET", path, None) as take:
-            async with sending as answer:
-                await take(answer, headers, most)
-                yield answer.content
+
+        @asynccontextmanager
+        async def opened(identity: Identity) -> AsyncGenerator[aiohttp.StreamReader]:
+            sending = await self._sending(
+                identity, "GET", path, query, headers, most, timeout=STREAM_TIMEOUT
+            )
+            with self._exchange("GET", path, None) as take:
+                async with sending as answer:
+                    await take(answer, headers, most)
+                    yield answer.content
+
+        async with AsyncExitStack() as stack:
+            yield await self._authenticated(
+                lambda identity: stack.enter_async_context(opened(identity)),
+                is_foreign=most is not None,
+            )
+
+    async def _authenticated(
+        self, send: Callable[[Identity], Awaitable[Result]], *, is_foreign: bool
+    ) -> Result:
+        """Send a request, and once more with other credentials if the API server refuses ours.
+
+        A foreign server that answers 401 refuses another token than ours.
+        """
+        identity = await self._credentials.show()
+        try:
+            return await send(identity)
+        except errors.Unauthorized:
+            if is_foreign or not await self._credentials.renew(identity):
+                raise
+        return await send(await self._credentials.show())
 
     async def _sending(
         self,
+        identity: Identity,
         method: str,
         path: str,
         query: Mapping[str, str],
@@ -295,6 +332,8 @@ class KubeClient(Kube):
         session, plain = (
             (self._session, {}) if most is None else (self._foreign, untrusted.IDENTITY)
         )
+        if method != "GET":
+            self.may_write()  # the last thing that is asked: all before it may take seconds
         sent = {
             "Accept": JSON,
             "Content-Type": JSON,
@@ -302,14 +341,14 @@ class KubeClient(Kube):
             **plain,
             **headers,
         }
-        if (authorization := await self._authorization()) is not None:
-            sent["Authorization"] = authorization
         options: dict[str, Any] = {
             "params": dict(query),
-            "headers": sent,
+            "headers": [*sent.items(), *identity.headers],
             "allow_redirects": False,
             **more,
         }
+        # Connections of one TLS context are not used with another one: a new certificate is shown at once.
+        options |= {"ssl": identity.tls or True}
         options |= {"proxy": self._proxy, "server_hostname": self._server_name}
         return session.request(method, URL(self.server + path, encoded=True), **options)
 

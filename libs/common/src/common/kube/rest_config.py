@@ -1,43 +1,42 @@
-"""Where the API server is, and what a request shows it: URL, TLS and `Authorization`, from a pod or from a kubeconfig.
+"""Where the API server is, and what a request shows it, from a pod or from a kubeconfig.
 
-A ServiceAccount, and a kubeconfig of a token or a client certificate, are read here. kubernetes-asyncio reads all other kubeconfigs:
-exec plugins, OIDC, auth providers, joined files, proxies, and the errors of files that cannot be read. It is imported only then, since
-its 860 modules take 37 MiB and a fifth of a second (ADR 25).
+A ServiceAccount and a kubeconfig are read here. kubernetes-asyncio reads the `auth-provider` of a kubeconfig (OIDC), and gives the
+errors of files that cannot be read. It is imported only then, since its 860 modules take 37 MiB and a fifth of a second (ADR 25).
 """
 
+import base64
 import os
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Final, cast
+from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
 from common import errors
 from common.clock import steady
+from common.kube import credentials
+from common.kube.credentials import AUTHORIZATION, Credentials, Identity, Plugin, Reading, bearer
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-TOKEN_SECONDS: Final = 60.0
-"""How long a token is used before its file is read again; the kubelet replaces it long before it expires."""
+EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
+"""The extension of a cluster that its exec plugin gets as `config`."""
 
 
-async def _constant(value: str | None = None) -> str | None:
-    return value
+def _anonymous() -> Credentials:
+    return credentials.constant(Identity())
 
 
 class RestConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The way to one API server, and the credentials for it."""
 
     server: str
-    tls: ssl.SSLContext | None = None
     server_name: str | None = None
     """The name in the server's certificate, where it is not that of the URL."""
     proxy: str | None = None
-    authorization: Callable[[], Awaitable[str | None]] = _constant
-    """Returns the value of the header `Authorization` for the next request."""
+    credentials: Credentials = msgspec.field(default_factory=_anonymous)
 
 
 class _Cluster(
@@ -46,14 +45,44 @@ class _Cluster(
     server: str
     certificate_authority: str | None = None
     certificate_authority_data: bytes | None = None
+    insecure_skip_tls_verify: bool | None = None
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
+    disable_compression: bool | None = None
+    extensions: list[dict[str, Any]] | None = None
 
 
 class _User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
     token: str | None = None
+    token_file: str | None = msgspec.field(name="tokenFile", default=None)
+    username: str | None = None
+    password: str | None = None
     client_certificate: str | None = None
     client_certificate_data: bytes | None = None
     client_key: str | None = None
     client_key_data: bytes | None = None
+    exec: Plugin | None = None
+    impersonated: str | None = msgspec.field(name="as", default=None)
+    as_uid: str | None = None
+    as_groups: list[str] | None = None
+    as_user_extra: dict[str, list[str]] | None = None
+    extensions: list[dict[str, Any]] | None = None
+
+    @property
+    def has_files(self) -> bool:
+        """Return whether others may replace what is read of it."""
+        return any((self.token_file, self.client_certificate, self.client_key))
+
+    def impersonation(self) -> list[tuple[str, str]]:
+        """Return the headers that name the user as whom we act."""
+        names = [("Impersonate-User", self.impersonated), ("Impersonate-Uid", self.as_uid)]
+        groups = [("Impersonate-Group", group) for group in self.as_groups or ()]
+        extra = [
+            (f"Impersonate-Extra-{quote(key, safe='')}", value)
+            for key, values in (self.as_user_extra or {}).items()
+            for value in values
+        ]
+        return [*((name, value) for name, value in names if value), *groups, *extra]
 
 
 class _Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,12 +99,24 @@ class _Kubeconfig(msgspec.Struct, frozen=True, kw_only=True):
     users: list[dict[str, object]] = []
 
 
+class _Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a kubeconfig that a context names, with the folders of their files."""
+
+    cluster: _Cluster
+    cluster_folder: Path
+    user: _User
+    user_folder: Path
+
+
 async def load(*, kubeconfig: Path | None, context: str | None = None) -> RestConfig:
     """Read a kubeconfig and its context, or the pod's own ServiceAccount when there is none."""
     try:
         if kubeconfig is None:
             return in_cluster(os.environ, SERVICE_ACCOUNT)
-        return _plain(kubeconfig, context) or await _by_library(kubeconfig, context)
+        chosen = _choose(kubeconfig, context)
+        if chosen is None:
+            return await _by_library(kubeconfig, context)
+        return await _of_kubeconfig(chosen)
     except (OSError, TypeError, ValueError) as problem:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's ServiceAccount"
         raise errors.InvalidSpec(
@@ -93,94 +134,213 @@ def in_cluster(environment: Mapping[str, str], folder: Path) -> RestConfig:
         raise ValueError(
             "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, so this is no pod"
         )
-    file = folder / "token"
-    token, read_at = file.read_text().strip(), steady()
-
-    async def authorization() -> str:
-        nonlocal token, read_at
-        if steady() - read_at >= TOKEN_SECONDS:
-            with suppress(OSError):  # the last one may still be valid
-                token, read_at = file.read_text().strip() or token, steady()
-        return f"Bearer {token}"
-
     tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+
+    def read() -> Reading:
+        token = (folder / "token").read_text().strip()
+        if not token:
+            raise OSError(f"{folder / 'token'} is empty")
+        identity = Identity(headers=(bearer(token),), tls=tls)
+        return Reading(identity=identity, stale_at=steady() + credentials.READ_AGAIN_SECONDS)
+
+    async def read_again() -> Reading:
+        return read()
+
     return RestConfig(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
-        tls=tls,
-        authorization=authorization,
+        credentials=Credentials(read(), read_again),
     )
 
 
-def _plain(file: Path, context: str | None) -> RestConfig | None:
-    """Return the configuration of a kubeconfig with a server, an authority, and a token or a certificate alone; else None."""
+def _choose(files: Path, context: str | None) -> _Chosen | None:
+    """Return the parts of a kubeconfig; None for one with a field or a fault that we do not know.
+
+    `files` is one file or several joined as in $KUBECONFIG, of which the first one with a name wins.
+    """
     import yaml  # noqa: PLC0415  (a pod has no kubeconfig)
 
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    names = [files] if files.exists() else [Path(part) for part in str(files).split(os.pathsep)]
     try:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        config = msgspec.convert(yaml.load(file.read_bytes(), Loader=loader), _Kubeconfig)  # noqa: S506  (a safe loader)
-        wanted = context or config.current_context
-        (chosen,) = (
-            msgspec.convert(each["context"], _Context)
-            for each in config.contexts
-            if each["name"] == wanted
+        read = [
+            (
+                file.parent,
+                msgspec.convert(yaml.load(file.read_bytes(), Loader=loader), _Kubeconfig),  # noqa: S506  (a safe loader)
+            )
+            for file in names
+            if file.exists()
+        ]
+
+        def find(kind: str, name: str) -> tuple[Path, object]:
+            return next(
+                (folder, each[kind])
+                for folder, config in read
+                for each in getattr(config, f"{kind}s")
+                if each["name"] == name
+            )
+
+        wanted = context or next(
+            config.current_context for _, config in read if config.current_context
         )
-        (cluster,) = (
-            msgspec.convert(each["cluster"], _Cluster)
-            for each in config.clusters
-            if each["name"] == chosen.cluster
+        chosen = msgspec.convert(find("context", wanted)[1], _Context)
+        cluster_folder, cluster = find("cluster", chosen.cluster)
+        user_folder, user = find("user", chosen.user)
+        return _Chosen(
+            cluster=msgspec.convert(cluster, _Cluster),
+            cluster_folder=cluster_folder,
+            user=msgspec.convert(user, _User),
+            user_folder=user_folder,
         )
-        (user,) = (
-            msgspec.convert(each["user"], _User)
-            for each in config.users
-            if each["name"] == chosen.user
-        )
-    except (OSError, ValueError, LookupError, yaml.YAMLError):
+    except (OSError, ValueError, LookupError, StopIteration, yaml.YAMLError):
         return None
-    bearer = None if user.token is None else f"Bearer {user.token}"
-    server = cluster.server.rstrip("/")
-    tls = _tls(cluster, user, file.parent) if server.startswith("https:") else None
-    return RestConfig(server=server, tls=tls, authorization=partial(_constant, bearer))
 
 
-def _tls(cluster: _Cluster, user: _User, folder: Path) -> ssl.SSLContext:
-    def read(name: str | None, data: bytes | None) -> bytes:
-        return (folder / name).read_bytes() if data is None and name is not None else data or b""
+async def _of_kubeconfig(chosen: _Chosen) -> RestConfig:
+    cluster, user = chosen.cluster, chosen.user
+    server, tls = cluster.server.rstrip("/"), _contexts(chosen)
 
-    authority = read(cluster.certificate_authority, cluster.certificate_authority_data)
-    tls = ssl.create_default_context(cadata=authority.decode() or None)
-    if certificate := read(user.client_certificate, user.client_certificate_data):
-        with NamedTemporaryFile() as both:  # OpenSSL reads a key from files alone
-            both.write(certificate + b"\n" + read(user.client_key, user.client_key_data))
-            both.flush()
-            tls.load_cert_chain(both.name)
-    return tls
+    async def read() -> Reading:
+        headers, expires = user.impersonation(), None
+        own = _data(chosen.user_folder, user.client_certificate, user.client_certificate_data)
+        own += b"\n" + _data(chosen.user_folder, user.client_key, user.client_key_data)
+        if (authorization := _authorization(user, chosen.user_folder)) is not None:
+            headers.append(authorization)
+        elif user.exec is not None:
+            status = await credentials.run_plugin(
+                user.exec, chosen.user_folder, _cluster_info(chosen)
+            )
+            if status.token:
+                headers.append(bearer(status.token))
+            if status.client_certificate_data and status.client_key_data:
+                own = f"{status.client_certificate_data}\n{status.client_key_data}".encode()
+            expires = status.expiration_timestamp
+        try:
+            identity = Identity(headers=tuple(headers), tls=tls(own.strip()))
+        except ssl.SSLError as problem:
+            if user.exec is None:
+                raise  # a file may be replaced at this moment
+            raise ValueError(
+                f"the exec plugin {user.exec.command} gave no certificate with its key: {problem}"
+            ) from problem
+        stale_at = steady() + credentials.READ_AGAIN_SECONDS if user.has_files else None
+        return Reading(identity=identity, expires=expires, stale_at=stale_at)
+
+    return RestConfig(
+        server=server,
+        server_name=cluster.tls_server_name or None,
+        proxy=cluster.proxy_url or None,
+        credentials=Credentials(await read(), read),
+    )
+
+
+def _data(folder: Path, name: str | None, data: bytes | None) -> bytes:
+    return (folder / name).read_bytes() if data is None and name else data or b""
+
+
+def _authorization(user: _User, folder: Path) -> tuple[str, str] | None:
+    if user.token_file:
+        try:
+            token = (folder / user.token_file).read_text().strip()
+        except OSError:
+            if not user.token:
+                raise
+            token = user.token
+        return bearer(token)
+    if user.token:
+        return bearer(user.token)
+    if user.username and user.password:
+        pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
+        return AUTHORIZATION, f"Basic {pair}"
+    return None
+
+
+def _contexts(chosen: _Chosen) -> Callable[[bytes], ssl.SSLContext | None]:
+    """Return what makes the TLS context for a certificate and its key.
+
+    It gives the former context as long as the files are the same, so that connections stay open.
+    """
+    cluster, last = chosen.cluster, dict[tuple[bytes, bytes], ssl.SSLContext]()
+
+    def make(own: bytes) -> ssl.SSLContext | None:
+        if not cluster.server.startswith("https:"):
+            return None
+        authority = _data(
+            chosen.cluster_folder,
+            cluster.certificate_authority,
+            cluster.certificate_authority_data,
+        )
+        if (authority, own) not in last:
+            context = ssl.create_default_context(cadata=authority.decode() or None)
+            if cluster.insecure_skip_tls_verify:
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            if own:
+                with NamedTemporaryFile() as both:  # OpenSSL reads a key from files alone
+                    both.write(own)
+                    both.flush()
+                    context.load_cert_chain(both.name)
+            last.clear()
+            last[authority, own] = context
+        return last[authority, own]
+
+    return make
+
+
+def _cluster_info(chosen: _Chosen) -> dict[str, object]:
+    """Return what an exec plugin may learn about the cluster."""
+    cluster = chosen.cluster
+    authority = _data(
+        chosen.cluster_folder, cluster.certificate_authority, cluster.certificate_authority_data
+    )
+    config = next(
+        (each["extension"] for each in cluster.extensions or () if each["name"] == EXEC_EXTENSION),
+        None,
+    )
+    fields: dict[str, object] = {
+        "server": cluster.server,
+        "tls-server-name": cluster.tls_server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "certificate-authority-data": base64.b64encode(authority).decode(),
+        "proxy-url": cluster.proxy_url,
+        "disable-compression": cluster.disable_compression,
+        "config": config,
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 async def _by_library(file: Path, context: str | None) -> RestConfig:
     """Return the configuration of any other kubeconfig."""
+    from aiohttp import ClientError  # noqa: PLC0415  (raised by the library's OIDC)
     from kubernetes_asyncio import config as kube_config  # noqa: PLC0415  (what the module's text is about)
     from kubernetes_asyncio.client import Configuration  # noqa: PLC0415  (likewise)
     from yaml import YAMLError  # noqa: PLC0415  (likewise)
 
-    configuration = Configuration()
-    try:
-        await kube_config.load_kube_config(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
-            config_file=str(file), context=context, client_configuration=configuration
-        )
-    except (kube_config.ConfigException, YAMLError) as problem:
-        raise ValueError(problem) from problem
-    tls: ssl.SSLContext | None = None
-    if str(configuration.host).startswith("https:"):
-        tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        if configuration.cert_file:
-            tls.load_cert_chain(configuration.cert_file, configuration.key_file)
-        if not configuration.verify_ssl:
-            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-    bearer = partial(configuration.get_api_key_with_prefix, "BearerToken")
+    async def read() -> tuple[Configuration, Reading]:
+        configuration = Configuration()
+        try:
+            await kube_config.load_kube_config(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
+                config_file=str(file), context=context, client_configuration=configuration
+            )
+        except (kube_config.ConfigException, YAMLError, LookupError, ClientError) as problem:
+            raise ValueError(problem) from problem
+        tls: ssl.SSLContext | None = None
+        if str(configuration.host).startswith("https:"):
+            tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+            if configuration.cert_file:
+                tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+            if not configuration.verify_ssl:
+                tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        shown = await configuration.get_api_key_with_prefix("BearerToken")
+        headers = ((AUTHORIZATION, shown),) if shown else ()
+        expires = credentials.expiry_of(shown or "")
+        return configuration, Reading(identity=Identity(headers=headers, tls=tls), expires=expires)
+
+    async def read_again() -> Reading:
+        return (await read())[1]
+
+    configuration, first = await read()
     return RestConfig(
         server=str(configuration.host),
-        tls=tls,
         server_name=configuration.tls_server_name,
         proxy=configuration.proxy,
-        authorization=cast("Callable[[], Awaitable[str | None]]", bearer),
+        credentials=Credentials(first, read_again),
     )

@@ -1,0 +1,239 @@
+"""What a request shows the API server about us, and when that is read or made again, as client-go does.
+
+Tokens and certificates in files are read again each minute. An exec plugin runs again once its
+credentials have expired. Credentials that the API server refuses (401) are renewed at once.
+"""
+
+import asyncio
+import base64
+import os
+import ssl
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from common import errors
+from common.clock import SystemClock, steady
+
+READ_AGAIN_SECONDS: Final = 60.0
+"""How long files are used before they are read again; they are replaced long before they expire."""
+RETRY_SECONDS: Final = 5.0
+"""The least time between two attempts to renew what could not be read, or was refused."""
+PLUGIN_TIMEOUT: Final = 60.0
+"""Seconds for a plugin that can ask nobody anything."""
+MAX_STDERR: Final = 300
+"""Characters that an error repeats of what a plugin wrote."""
+
+AUTHORIZATION: Final = "Authorization"
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request shows the API server."""
+
+    headers: tuple[tuple[str, str], ...] = ()
+    tls: ssl.SSLContext | None = None
+    """The authorities that we trust, and our certificate."""
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """An identity, and when it has to be read again; neither means never."""
+
+    identity: Identity
+    expires: datetime | None = None
+    stale_at: float | None = None
+    """In seconds of `steady`."""
+
+    def is_over(self) -> bool:
+        """Return whether the identity has to be read again."""
+        return (self.stale_at is not None and steady() >= self.stale_at) or (
+            self.expires is not None and SystemClock().now() >= self.expires
+        )
+
+
+class Credentials:
+    """The identity of a process, read again when it ends.
+
+    `read` raises `OSError` where the former identity may still be valid, as while files are being
+    replaced, and `ValueError` where it is not.
+    """
+
+    def __init__(self, first: Reading, read: Callable[[], Awaitable[Reading]]) -> None:
+        self._held = first
+        self._read = read
+        self._lock = asyncio.Lock()
+        self._read_at = steady()
+        self._failure: str | None = None
+
+    async def show(self) -> Identity:
+        """Return the identity for the next request; raise `Unavailable` if there is none."""
+        if self._held.is_over():
+            async with self._lock:
+                if self._held.is_over():
+                    await self._read_again()
+        return self._held.identity
+
+    async def renew(self, refused: Identity) -> bool:
+        """Return whether there is another identity than one that the API server refused."""
+        async with self._lock:
+            is_early = steady() - self._read_at < RETRY_SECONDS
+            if self._held.identity is refused and not is_early:
+                await self._read_again()
+            return self._held.identity != refused
+
+    async def _read_again(self) -> None:
+        if self._failure is not None and steady() - self._read_at < RETRY_SECONDS:
+            raise errors.Unavailable(self._failure)
+        try:
+            reading, self._failure = await self._read(), None
+        except OSError:
+            reading = self._held
+        except ValueError as problem:
+            self._failure = f"there are no credentials for the API server: {problem}"
+            raise errors.Unavailable(self._failure) from problem
+        finally:
+            self._read_at = steady()
+        if reading.is_over():
+            reading = Reading(identity=reading.identity, stale_at=steady() + RETRY_SECONDS)
+        self._held = reading
+
+
+def constant(identity: Identity) -> Credentials:
+    """Return credentials that stay as they are."""
+
+    async def read() -> Reading:
+        return reading
+
+    reading = Reading(identity=identity)
+    return Credentials(reading, read)
+
+
+def bearer(token: str) -> tuple[str, str]:
+    """Return the header that shows a token."""
+    return AUTHORIZATION, f"Bearer {token}"
+
+
+def expiry_of(token: str) -> datetime | None:
+    """Return when a JSON Web Token expires; None for any other token."""
+    body = token.split(".")[1:2]
+    with suppress(ValueError, msgspec.MsgspecError, OverflowError, IndexError):
+        text = base64.urlsafe_b64decode(body[0] + "=" * (-len(body[0]) % 4))
+        return datetime.fromtimestamp(msgspec.json.decode(text, type=_Claims).exp, UTC)
+    return None
+
+
+class _Claims(msgspec.Struct):
+    exp: float
+
+
+class _Variable(msgspec.Struct):
+    name: str
+    value: str
+
+
+class Plugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`exec` of a kubeconfig: a program that prints credentials."""
+
+    command: str
+    api_version: str
+    args: list[str] | None = None
+    env: list[_Variable] | None = None
+    interactive_mode: Literal["", "Never", "IfAvailable", "Always"] | None = None
+    provide_cluster_info: bool = False
+    install_hint: str | None = None
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a plugin gives."""
+
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+
+
+class _ExecCredential(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    api_version: str
+    kind: Literal["ExecCredential"]
+    status: Status
+
+
+async def run_plugin(plugin: Plugin, folder: Path, cluster: Mapping[str, object]) -> Status:
+    """Run an exec plugin of a kubeconfig in a folder; raise `ValueError` with the remedy.
+
+    The plugin may ask the user where standard input is a terminal; then it writes its errors there.
+    `cluster` is what it learns about the cluster if it wants to.
+    """
+    mode = plugin.interactive_mode or "IfAvailable"
+    is_interactive = mode != "Never" and sys.stdin is not None and sys.stdin.isatty()
+    if mode == "Always" and not is_interactive:
+        raise ValueError(
+            f"the exec plugin {plugin.command} asks the user, and standard input is no terminal"
+        )
+    spec: dict[str, object] = {"interactive": is_interactive}
+    if plugin.provide_cluster_info:
+        spec["cluster"] = cluster
+    asked = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
+    environment = {variable.name: variable.value for variable in plugin.env or ()}
+    environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(asked).decode()
+    # As for kubectl, a path is relative to the kubeconfig, and a bare name is one of PATH.
+    program = str(folder / plugin.command) if os.sep in plugin.command else plugin.command
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program,
+            *(plugin.args or ()),
+            env={**os.environ, **environment},
+            stdin=None if is_interactive else DEVNULL,
+            stdout=PIPE,
+            stderr=None if is_interactive else PIPE,
+        )
+    except OSError as problem:
+        hint = plugin.install_hint or "install it, or put it on PATH"
+        raise ValueError(
+            f"cannot run the exec plugin {plugin.command}: {problem.strerror}; {hint}"
+        ) from problem
+    try:
+        async with asyncio.timeout(None if is_interactive else PLUGIN_TIMEOUT):
+            output, complaint = await process.communicate()
+    except TimeoutError as problem:
+        raise ValueError(
+            f"the exec plugin {plugin.command} has not ended after {PLUGIN_TIMEOUT:g} s"
+        ) from problem
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        text = " ".join((complaint or b"").decode(errors="replace").split())[-MAX_STDERR:]
+        raise ValueError(
+            f"the exec plugin {plugin.command} ended with {process.returncode}: {text}; "
+            "log in again"
+        )
+    return _parse(plugin, output)
+
+
+def _parse(plugin: Plugin, output: bytes) -> Status:
+    try:
+        found = msgspec.json.decode(output, type=_ExecCredential)
+    except msgspec.MsgspecError as problem:
+        raise ValueError(
+            f"the exec plugin {plugin.command} printed no ExecCredential: {problem}"
+        ) from problem
+    if found.api_version != plugin.api_version:
+        raise ValueError(
+            f"the exec plugin {plugin.command} printed an ExecCredential of {found.api_version}, "
+            f"and the kubeconfig has {plugin.api_version}"
+        )
+    status = found.status
+    if bool(status.client_certificate_data) != bool(status.client_key_data):
+        raise ValueError(
+            f"the exec plugin {plugin.command} gave one of clientCertificateData and clientKeyData"
+        )
+    if not status.token and not status.client_certificate_data:
+        raise ValueError(f"the exec plugin {plugin.command} gave neither token nor certificate")
+    return status

@@ -22,9 +22,11 @@ from support.manifests import ROOT
 _NAME: Final = re.compile(r'"((?:[a-z0-9-]+\.)+[a-z]+/[a-zA-Z][a-zA-Z0-9._-]*)"')
 _OTHERS: Final = re.compile(
     r"/v\d\w*$|^kubernetes\.io/h2c$|^(google|aws\.amazon)\.com/|^ray\.io/kuberay-operator$|^kubectl\.|^raybus\.io/record$"
+    r"|^client\.authentication\.k8s\.io/exec$"
     r"|^raybus\.io/(cluster-reconciler|service-reconciler|traffic-manager)$"
 )
-"""Versions of APIs, an app protocol, resources, a value, kubectl's own, the label of our ControllerRevisions, and the sources of Events."""
+"""Versions of APIs, an app protocol, resources, a value, kubectl's own, the label of our
+ControllerRevisions, the sources of Events, and an extension of kubeconfigs."""
 
 
 class Key(msgspec.Struct, frozen=True):

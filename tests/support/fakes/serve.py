@@ -150,7 +150,8 @@ class FakeHead:
             "proxy_location": self.proxy_location,
             "http_options": self.http_options,
             "proxies": {
-                f"node-{ip}": {"status": "HEALTHY", "node_ip": ip} for ip in self.proxies if ip
+                f"node-{ip}": {"status": "HEALTHY", "node_ip": ip or None}
+                for ip in [each for each in self.proxies if each] or self.proxies[:1]
             },
         }
 

@@ -22,6 +22,14 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = {user.name: [f"U{user.name.upper()}"] for user in permissions.USERS}
 
 
+def test_an_address_of_ipv6_stands_in_brackets() -> None:
+    cluster = Cluster(routes=("nats-0.nats:6222",))
+    server = Server(folder="/f", store="/s", host="::", cluster=cluster)
+    text = server_conf.render(server, KEYS)
+    for line in ('listen: "[::]:4222"', 'listen: "[::]:6222"', 'http: "[::]:8222"'):
+        assert line in text
+
+
 def test_every_user_stands_in_its_account_with_its_rights() -> None:
     text = server_conf.render(Server(folder="/etc/nats", store="/data/jetstream"), KEYS)
 

@@ -12,6 +12,7 @@ from localcluster.binaries import Binaries
 from localcluster.kubeconfig import Pki
 
 SERVICE_RANGE = "10.96.0.0/16"
+IPV6_SERVICE_RANGE = "fd00:10:96::/112"
 POD_RANGE = "10.244.0.0/16"
 DNS_ADDRESS = "10.96.0.10"
 API_SERVICE_ADDRESS = "10.96.0.1"
@@ -43,6 +44,21 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     audit: bool = False
     node_authorizer: bool = False
 
+    @property
+    def is_ipv6(self) -> bool:
+        """Return whether the cluster has addresses of IPv6 alone."""
+        return ":" in self.host
+
+    @property
+    def loopback(self) -> str:
+        """Return the address of this machine in URLs."""
+        return "[::1]" if self.is_ipv6 else "127.0.0.1"
+
+    @property
+    def server(self) -> str:
+        """Return the URL of the API server."""
+        return f"https://{f'[{self.host}]' if self.is_ipv6 else self.host}:{self.ports.api}"
+
     def kubeconfig(self, component: str) -> Path:
         """Return where a component's own kubeconfig lies."""
         return self.work / f"{component}.kubeconfig"
@@ -54,8 +70,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 def etcd(place: Place) -> list[str]:
     """Return etcd's command line: one member, on loopback, without fsync (nothing here outlives the cluster)."""
-    client = f"http://127.0.0.1:{place.ports.etcd}"
-    peer = f"http://127.0.0.1:{place.ports.etcd_peer}"
+    client = f"http://{place.loopback}:{place.ports.etcd}"
+    peer = f"http://{place.loopback}:{place.ports.etcd_peer}"
     return [
         place.binaries.argv0("etcd"),
         f"--data-dir={place.work / 'etcd'}",
@@ -73,7 +89,7 @@ def api_server(place: Place) -> list[str]:
     """Return the API server's command line: RBAC and ServiceAccount admission on, as in production."""
     pki = place.pki
     flags = [
-        f"--etcd-servers=http://127.0.0.1:{place.ports.etcd}",
+        f"--etcd-servers=http://{place.loopback}:{place.ports.etcd}",
         f"--bind-address={place.host}",
         f"--advertise-address={place.host}",
         f"--secure-port={place.ports.api}",
@@ -82,7 +98,7 @@ def api_server(place: Place) -> list[str]:
         f"--client-ca-file={pki.ca}",
         f"--token-auth-file={pki.token_file}",
         f"--authorization-mode={'Node,RBAC' if place.node_authorizer else 'RBAC'}",
-        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        f"--service-cluster-ip-range={IPV6_SERVICE_RANGE if place.is_ipv6 else SERVICE_RANGE}",
         f"--service-account-key-file={pki.public_key}",
         f"--service-account-signing-key-file={pki.key('service-accounts')}",
         f"--service-account-issuer=https://kubernetes.default.svc.{CLUSTER_DOMAIN}",

@@ -59,7 +59,7 @@ def prepare(place: Place) -> None:
     """Write the kubeconfigs and policies that the programs read."""
     (place.work / "logs").mkdir(parents=True, exist_ok=True)
     ca = place.pki.ca.read_bytes()
-    server = f"https://{place.host}:{place.ports.api}"
+    server = place.server
     for component in _COMPONENTS:
         access = Access(server=server, ca=ca, token=place.pki.tokens[component])
         kubeconfig.write(place.kubeconfig(component), "local", access)
@@ -182,7 +182,7 @@ class ControlPlane:
         self._dies_with_us = dies_with_us
         self._processes: dict[str, Spawned] = {}
         self._access = Access(
-            server=f"https://{place.host}:{place.ports.api}",
+            server=place.server,
             ca=place.pki.ca.read_bytes(),
             token=place.pki.tokens["admin"],
         )
@@ -310,11 +310,15 @@ async def launch(
     *,
     audit: bool = False,
     dies_with_us: bool = True,
+    host: str = _LOOPBACK,
 ) -> ControlPlane:
-    """Start a control plane under `workdir`; the caller has to stop it."""
+    """Start a control plane under `workdir`; the caller has to stop it.
+
+    With `host="::1"` it has no address of IPv4, and neither have its Services.
+    """
     for attempt in range(1, _ATTEMPTS + 1):
         control_plane = ControlPlane(
-            _place(workdir, programs, audit=audit), options, dies_with_us=dies_with_us
+            _place(workdir, programs, audit=audit, host=host), options, dies_with_us=dies_with_us
         )
         try:
             await control_plane.start()
@@ -330,16 +334,16 @@ async def launch(
     raise ClusterError("the control plane did not start")
 
 
-def _place(workdir: Path, programs: Binaries, *, audit: bool) -> Place:
+def _place(workdir: Path, programs: Binaries, *, audit: bool, host: str) -> Place:
     numbers = processes.free(6)
     certificates = kubeconfig.create(
-        workdir / "pki", addresses=[_LOOPBACK, components.API_SERVICE_ADDRESS], node="kwok-0"
+        workdir / "pki", addresses=[host, components.API_SERVICE_ADDRESS], node="kwok-0"
     )
     return Place(
         binaries=programs,
         work=workdir,
         pki=certificates,
-        host=_LOOPBACK,
+        host=host,
         ports=Ports(
             api=numbers[0],
             etcd=numbers[1],

@@ -21,6 +21,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """Holds `tls.crt`, `tls.key` and `ca.crt`."""
     store: str
     host: str = "0.0.0.0"  # noqa: S104  (a pod's clients come from outside)
+    """For Go this address is all of IPv4 and IPv6, also where the kernel has one of them alone."""
     port: int = 4222
     monitoring_port: int | None = 8222
     name: str = '"nats"'
@@ -58,14 +59,14 @@ def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
         resources.files("nats_admin").joinpath("nats-server.conf.template").read_text()
     )
     optional = [
-        f'http: "{server.host}:{server.monitoring_port}"'
+        f'http: "{_in_url(server.host)}:{server.monitoring_port}"'
         if server.monitoring_port is not None
         else "",
         f'pid_file: "{server.pid_file}"' if server.pid_file is not None else "",
     ]
     return template.substitute(
         server_name=server.name,
-        host=server.host,
+        host=_in_url(server.host),
         port=server.port,
         optional="\n".join(line for line in optional if line),
         cluster=_cluster(server),
@@ -81,6 +82,10 @@ def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
     )
 
 
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
 def _cluster(server: Server) -> str:
     if server.cluster is None:
         return ""
@@ -89,7 +94,7 @@ def _cluster(server: Server) -> str:
     )
     routes = "\n".join(f'    "tls://{route}"' for route in server.cluster.routes)
     return template.substitute(
-        host=server.host, port=server.cluster.port, folder=server.folder, routes=routes
+        host=_in_url(server.host), port=server.cluster.port, folder=server.folder, routes=routes
     )
 
 

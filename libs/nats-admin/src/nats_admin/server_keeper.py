@@ -151,6 +151,6 @@ def _place(settings: Settings, options: argparse.Namespace) -> Place:
         given=options.server_certificate,
         namespace=space,
         entry=identity_of(settings),
-        names=[*service, *hosts, "localhost", "127.0.0.1"],
+        names=[*service, *hosts, "localhost", "127.0.0.1", "::1"],
         server=server,
     )

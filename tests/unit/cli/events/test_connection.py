@@ -37,7 +37,13 @@ def test_a_server_without_users_needs_no_credentials() -> None:
 
 
 @pytest.mark.parametrize(
-    ("listen", "url"), [("127.0.0.1:4333", "127.0.0.1:4333"), ("0.0.0.0:4222", "localhost:4222")]
+    ("listen", "url"),
+    [
+        ("127.0.0.1:4333", "127.0.0.1:4333"),
+        ("0.0.0.0:4222", "localhost:4222"),
+        ("[::]:4222", "localhost:4222"),
+        ("[::1]:4222", "[::1]:4222"),
+    ],
 )
 def test_the_address_is_read_from_the_configuration_beside_the_credentials(
     folder: Path, listen: str, url: str

@@ -93,6 +93,32 @@ async def test_nothing_can_be_sent() -> None:
 async def test_a_port_in_use_is_an_error_of_the_port() -> None:
     with (
         socket.create_server(("", 0)) as used,
-        pytest.raises(OSError, match="address already in use"),
+        pytest.raises(OSError, match="Address already in use"),
     ):
         await health.serve(used.getsockname()[1], live=lambda: None, ready=lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("has_ipv6", "families"),
+    [
+        pytest.param(True, {socket.AF_INET, socket.AF_INET6}, id="dual stack"),
+        pytest.param(False, {socket.AF_INET}, id="a kernel without IPv6"),
+    ],
+)
+def test_probes_come_by_both_families(
+    has_ipv6: bool, families: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_ipv6:
+        monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with health.open_port(0) as listening:
+        reached = set[int]()
+        for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+            with socket.socket(family) as client:
+                if client.connect_ex((host, listening.getsockname()[1])) == 0:
+                    reached.add(family)
+    assert reached == families
+
+
+def test_a_port_that_is_taken_is_an_error() -> None:
+    with health.open_port(0) as first, pytest.raises(OSError, match="Address already in use"):
+        health.open_port(first.getsockname()[1])

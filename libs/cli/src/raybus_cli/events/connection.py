@@ -35,7 +35,7 @@ from raybus_cli.session import USER_AGENT
 USER: Final = "subscriber"
 CONFIGURATION: Final = "nats-server.conf"
 LISTEN: Final = re2.compile(r'(?m)^listen: "([^"]+):([0-9]+)"')
-ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (read from a configuration, not listened on)
+ANY_ADDRESS: Final = {"0.0.0.0", "[::]"}  # noqa: S104  (read from a configuration, not listened on)
 
 NatsOption = Annotated[
     str | None,
@@ -105,7 +105,7 @@ def _configured(folder: Path | None) -> str:
         raise errors.InvalidSpec(
             f"--nats is needed: {path} does not name the address of NATS; use --nats tls://HOST:PORT"
         )
-    host = "localhost" if found[1] == ANY_ADDRESS else found[1]
+    host = "localhost" if found[1] in ANY_ADDRESS else found[1]
     return f"tls://{host}:{found[2]}"
 
 

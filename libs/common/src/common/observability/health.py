@@ -4,7 +4,10 @@ aiohttp's low-level server: its `web`, with routes, files and WebSockets, takes 
 """
 
 import asyncio
+import errno
+import socket
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response
@@ -17,6 +20,9 @@ from prometheus_client import (
 )
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+
+BACKLOG: Final = 128
+"""Connections that wait to be accepted."""
 
 Check = Callable[[], str | None]
 """Returns why something is not well, or None."""
@@ -44,13 +50,28 @@ async def serve(
                 return Response(status=404)
 
     server = Server(answer, access_log=None)
-    # A pod's probes come from outside.
-    listening = await asyncio.get_running_loop().create_server(server, "0.0.0.0", port)  # noqa: S104
+    listening = await asyncio.get_running_loop().create_server(server, sock=open_port(port))
     try:
         await asyncio.Event().wait()
     finally:
         listening.close()
         await server.shutdown(timeout=1.0)
+
+
+def open_port(port: int) -> socket.socket:
+    """Listen on all addresses, since a pod's probes and users come from outside.
+
+    Without IPv6 in the kernel, or with no address of it allowed, only IPv4 is listened on.
+    """
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(
+                ("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG
+            )
+        except OSError as problem:
+            if problem.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+                raise
+    return socket.create_server(("", port), backlog=BACKLOG)
 
 
 class _Scrape(list[Metric], Collector):

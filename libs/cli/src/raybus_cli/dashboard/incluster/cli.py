@@ -56,7 +56,9 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def serve(
-    address: Annotated[str, typer.Option(help="Address to listen on; '::' for IPv6.")] = "0.0.0.0",  # noqa: S104  (a pod)
+    address: Annotated[
+        str, typer.Option(help="Address to listen on; '::' is all of IPv4 and IPv6.")
+    ] = "::",
     port: Annotated[
         int, typer.Option(min=0, max=65535, metavar="N", help="Port of the page.")
     ] = PORT,
@@ -188,11 +190,10 @@ def _certificate(
 def _listen(choices: Choices) -> socket.socket:
     family = socket.AF_INET6 if ":" in choices.address else socket.AF_INET
     try:
+        if choices.address == "::":
+            return health.open_port(choices.port)
         return socket.create_server(
-            (choices.address, choices.port),
-            family=family,
-            dualstack_ipv6=choices.address == "::",
-            backlog=128,
+            (choices.address, choices.port), family=family, backlog=health.BACKLOG
         )
     except OSError as problem:
         raise errors.Terminal(

@@ -6,6 +6,7 @@ Spec raycluster §25, cases 21, 23, 26, 36, 38, 45, 50, 63, 66, 77, 78, 115.
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from cluster_reconciler.config import Config
@@ -467,3 +468,35 @@ async def test_the_name_of_a_secret_that_cannot_exist_is_reported_with_its_field
         for _, _, note in harness.kube.events()
     )
     assert harness.kube.writes() == []
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "problem"),
+    [
+        (("rayVersion",), "1" * 120_000 + "\n", "<= 128 - at `$.rayVersion`"),
+        (
+            ("workerGroupSpecs", 0, "groupName"),
+            "g" * 254,
+            "<= 253 - at `$.workerGroupSpecs[0].groupName`",
+        ),
+    ],
+)
+async def test_a_text_above_its_limit_is_reported_by_its_field_where_the_crd_has_no_limit(
+    place: tuple[str | int, ...], text: str, problem: str
+) -> None:
+    harness = Harness()
+    cluster = a_ray_cluster()
+    spec: Any = cluster.raw_spec
+    holder: Any = spec
+    for step in place[:-1]:
+        holder = holder[step]
+    holder[place[-1]] = text
+    harness.apply(
+        msgspec.structs.replace(cluster, spec_json=msgspec.Raw(msgspec.json.encode(spec)))
+    )
+    await harness.settle()
+    note = next(
+        note for _, reason, note in harness.kube.events() if reason == "InvalidRayClusterSpec"
+    )
+    assert f"Expected `str` of length {problem}; correct the field" in note
+    assert harness.names() == []

@@ -257,6 +257,11 @@ async def test_09_no_surge_means_all() -> None:
             "upgradeStrategy cannot be set when RayCluster is created by RayService",
             id="an upgrade strategy of the cluster's own",
         ),
+        pytest.param(
+            {"config": a_cluster_config(rayVersion="1" * 120_000 + "\n")},
+            "Expected `str` of length <= 128 - at `$.rayClusterConfig.rayVersion`",
+            id="a text above its limit",
+        ),
     ],
 )
 async def test_the_rules_of_clusters_are_those_of_services(

@@ -19,7 +19,7 @@ _ROOTS: Final = {
     "RayService": (go_types.SERVICE_SPEC, go_types.SERVICE_STATUS),
     "RayCluster": (go_types.CLUSTER_SPEC, go_types.CLUSTER_STATUS),
 }
-_LIMITS: Final = {"Enum": "one of", "Minimum": "at least"}
+_LIMITS: Final = {"Enum": "one of", "Minimum": "at least", "MaxLength": "characters: at most"}
 _PLAIN: Final = {
     "string": "text",
     "bool": "true or false",
@@ -32,7 +32,7 @@ _PLAIN: Final = {
 _HEAD: Final = f"""\
 # Fields
 
-Every field of `ray.io/v1` RayService and RayCluster. They are KubeRay's, with the same names, defaults and limits, so its manifests and CRDs work
+Every field of `ray.io/v1` RayService and RayCluster. They are KubeRay's, with the same names and defaults, so its manifests and CRDs work
 unchanged. [Annotations](annotations.md) control raybus's own features. {markdown.WRITTEN}
 
 Types such as `core/v1.Container` are Kubernetes' own; Kubernetes' reference lists their fields. Required fields are

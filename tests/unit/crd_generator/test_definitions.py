@@ -1,12 +1,13 @@
 """The CRDs state what users of KubeRay rely on, and stay small (spec raycluster §1; spec rayservice §2)."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
 import yaml
 
+from common.api import go_types
 from crd_generator import __main__ as command
 from crd_generator import definitions
 from crd_generator.schema import Schema
@@ -24,7 +25,8 @@ def _spec(file: str, version: int = 0) -> Schema:
 
 def _at(schema: Schema, path: str) -> Any:
     for step in path.split("."):
-        schema = schema["items"] if step == "[]" else schema["properties"][step]
+        inner = {"[]": "items", "{}": "additionalProperties"}.get(step)
+        schema = schema[inner] if inner else schema["properties"][step]
     return schema
 
 
@@ -101,6 +103,49 @@ def test_managed_by_is_bounded_and_immutable(file: str) -> None:
         "the managedBy field is immutable",
         "the managedBy field value must be either 'ray.io/kuberay-operator' or 'kueue.x-k8s.io/multikueue'",
     ]
+
+
+NO_DECISION_READS: Final = {
+    *("AutoscalerOptions.image", "AutoscalerOptions.imagePullPolicy"),
+    *("AutoscalerOptions.command", "AutoscalerOptions.args"),
+    *("CollectorOptions.image", "CollectorOptions.imagePullPolicy"),
+    *("RedisCredential.value", "RayClusterSpec.headServiceAnnotations"),
+    *("HeadInfo.podIP", "HeadInfo.serviceIP", "RayClusterStatus.state", "RayClusterStatus.reason"),
+    *("RayClusterStatus.endpoints", "RayServiceStatus.serviceStatus"),
+    *("AppStatus.status", "AppStatus.message"),
+    *("ServeDeploymentStatus.status", "ServeDeploymentStatus.message"),
+}
+"""Texts that are copied to a pod or a Service, or that raybus alone writes and never reads."""
+
+
+def test_every_text_that_a_decision_reads_has_a_limit() -> None:
+    unbounded = {
+        f"{name.removeprefix(go_types.PREFIX)}.{field.name}"
+        for name, kind in go_types.known().items()
+        if name.startswith(go_types.PREFIX)
+        for field in kind.fields
+        if field.type.endswith("string") and field.rules.keys().isdisjoint({"MaxLength", "Enum"})
+        if not field.cel
+    }
+    assert unbounded == NO_DECISION_READS
+
+
+@pytest.mark.parametrize(
+    ("file", "path", "most"),
+    [
+        ("ray.io_rayclusters.yaml", "rayVersion", 128),
+        ("ray.io_rayservices.yaml", "rayClusterConfig.rayVersion", 128),
+        ("ray.io_rayservices.yaml", "serveConfigV2", 2**20),
+        ("ray.io_rayclusters.yaml", "workerGroupSpecs.[].groupName", 253),
+        ("ray.io_rayclusters.yaml", "workerGroupSpecs.[].scaleStrategy.workersToDelete.[]", 253),
+        ("ray.io_rayclusters.yaml", "headGroupSpec.rayStartParams.{}", 32_768),
+    ],
+)
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_limit_stands_in_the_schema_of_both_versions(
+    file: str, path: str, most: int, version: int
+) -> None:
+    assert _at(_spec(file, version), path)["maxLength"] == most
 
 
 def test_the_old_version_lacks_what_came_later_and_warns() -> None:

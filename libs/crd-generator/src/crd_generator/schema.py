@@ -128,6 +128,12 @@ def _fields(name: str, version: Version) -> list[tuple[str, GoField]]:
     return found + [(name, GoField(name=extra, type=kind)) for extra, kind in added.items()]
 
 
+def _innermost(schema: Schema) -> Schema:
+    """Return the schema of a text, or of each text of a list or of the values of a map."""
+    inner = schema.get("items") or schema.get("additionalProperties")
+    return schema if inner is None else _innermost(inner)
+
+
 def _property(field: GoField, version: Version) -> Schema:
     schema = build(field.type, version)
     if field.default and not field.default.startswith("ref("):
@@ -144,7 +150,7 @@ def _property(field: GoField, version: Version) -> Schema:
         if rule == "Enum":
             schema["enum"] = limit.split(";")
         elif rule in _LIMITS:
-            schema[_LIMITS[rule]] = int(limit) if limit.isdecimal() else limit
+            _innermost(schema)[_LIMITS[rule]] = int(limit) if limit.isdecimal() else limit
     if field.cel:
         schema["x-kubernetes-validations"] = [
             {"message": message, "rule": rule} for rule, message in field.cel

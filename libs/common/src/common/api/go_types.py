@@ -99,6 +99,10 @@ def _add(struct: type[msgspec.Struct], found: dict[str, GoType]) -> str:
 def _field(name: str, hint: object, found: dict[str, GoType]) -> GoField:
     written, facts = _expression(hint, found)
     limits = {"Enum": ";".join(facts.enum)} if facts.enum else {}
+    if facts.minimum is not None:
+        limits["Minimum"] = str(facts.minimum)
+    if (most := facts.max_length or _max_length(hint)) is not None:
+        limits["MaxLength"] = str(most)
     return GoField(
         name=name,
         type=written,
@@ -108,9 +112,16 @@ def _field(name: str, hint: object, found: dict[str, GoType]) -> GoField:
         list_type="map" if facts.keys else "",
         list_keys=list(facts.keys),
         default="" if facts.default is None else json.dumps(facts.default),
-        rules=limits | ({} if facts.minimum is None else {"Minimum": str(facts.minimum)}),
+        rules=limits,
         cel=list(facts.cel),
     )
+
+
+def _max_length(hint: object) -> int | None:
+    """Return how long a text may be, or each text of a list or of the values of a map."""
+    if isinstance(hint, msgspec.Meta):
+        return hint.max_length
+    return next((most for part in get_args(hint) if (most := _max_length(part))), None)
 
 
 def _expression(hint: object, found: dict[str, GoType]) -> tuple[str, Api]:

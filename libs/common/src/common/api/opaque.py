@@ -24,6 +24,8 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
     default: str | int | None = None
     enum: tuple[str, ...] = ()
     minimum: int | None = None
+    max_length: int | None = None
+    """Characters that the CRD admits. A `msgspec.Meta` bounds what is decoded, too."""
     keys: tuple[str, ...] = ()
     """The list is a map by these fields."""
     cel: tuple[tuple[str, str], ...] = ()

@@ -18,6 +18,14 @@ from common.api.opaque import Api, Json, QuantityText
 
 API_VERSION: Final = "ray.io/v1"
 KIND: Final = "RayCluster"
+Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=253)]
+"""A text that is no longer than the name of an object may be."""
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=4096)]
+"""A text that is no longer than a path in a file system may be."""
+Version: TypeAlias = Annotated[str, msgspec.Meta(max_length=128)]
+"""Twice as long as the version of a nightly build with its commit."""
+StartParam: TypeAlias = Annotated[str, msgspec.Meta(max_length=32_768)]
+"""The value of a flag of `ray start`, which may be JSON."""
 MANAGED_BY: Final = Api(
     cel=(
         ("self == oldSelf", "the managedBy field is immutable"),
@@ -39,7 +47,7 @@ class AuthOptions(ApiStruct, frozen=True, kw_only=True):
     """Token authentication between Ray processes."""
 
     enable_k8s_token_auth: bool | None = msgspec.field(default=None, name="enableK8sTokenAuth")
-    secret_name: str | None = None
+    secret_name: Annotated[str | None, Api(max_length=253)] = None
     mode: Annotated[str, Api(enum=("disabled", "token"))] = ""
 
 
@@ -72,11 +80,11 @@ class RedisCredential(ApiStruct, frozen=True, kw_only=True):
 class GcsEmbeddedStorage(ApiStruct, frozen=True, kw_only=True):
     """The volume of an embedded GCS store."""
 
-    claim_name: str = ""
+    claim_name: Annotated[str, Api(max_length=253)] = ""
     size: QuantityText | None = None
-    storage_class_name: str | None = None
-    access_modes: list[str] | None = None
-    sub_path: str = ""
+    storage_class_name: Name | None = None
+    access_modes: list[Name] | None = None
+    sub_path: Text = ""
     deletion_policy: Annotated[str | None, Api(enum=("DeleteWithCluster", "Retain"))] = None
 
 
@@ -92,8 +100,8 @@ class GcsFaultToleranceOptions(ApiStruct, frozen=True, kw_only=True):
     ] = ""
     redis_username: RedisCredential | None = None
     redis_password: RedisCredential | None = None
-    external_storage_namespace: str = ""
-    redis_address: str = ""
+    external_storage_namespace: Text = ""
+    redis_address: Text = ""
     storage: GcsEmbeddedStorage | None = None
 
 
@@ -122,7 +130,7 @@ class NetworkPolicyRules(ApiStruct, frozen=True, kw_only=True):
 class WorkerGroupNetworkPolicyRules(ApiStruct, frozen=True, kw_only=True):
     """Rules of one worker group, in place of those of all workers."""
 
-    group_name: Annotated[str, Api(keep=True)] = ""
+    group_name: Annotated[Name, Api(keep=True)] = ""
     ingress_rules: list[opaque.NetworkPolicyIngressRule] | None = None
     egress_rules: list[opaque.NetworkPolicyEgressRule] | None = None
 
@@ -152,8 +160,8 @@ class TlsOptions(ApiStruct, frozen=True, kw_only=True):
 class IngressOptions(ApiStruct, frozen=True, kw_only=True):
     """How the dashboard's ingress is shaped."""
 
-    host: str | None = None
-    path: str | None = None
+    host: Name | None = None
+    path: Text | None = None
     path_type: Annotated[str | None, Api(enum=("Exact", "Prefix", "ImplementationSpecific"))] = None
     tls: list[Annotated[Json, Api(go="networking/v1.IngressTLS")]] | None = None
 
@@ -167,31 +175,31 @@ class HeadGroupSpec(ApiStruct, frozen=True, kw_only=True):
     head_service: opaque.ServiceTemplate | None = None
     enable_ingress: bool | None = None
     ingress_options: IngressOptions | None = None
-    resources: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
-    ray_start_params: Annotated[dict[str, str] | None, Api(keep=True, optional=True)] = None
-    service_type: str = ""
+    resources: dict[str, Name] | None = None
+    labels: dict[str, Name] | None = None
+    ray_start_params: Annotated[dict[str, StartParam] | None, Api(keep=True, optional=True)] = None
+    service_type: Name = ""
 
 
 class ScaleStrategy(ApiStruct, frozen=True, kw_only=True):
     """Which pods go first when a group shrinks."""
 
-    workers_to_delete: list[str] | None = None
+    workers_to_delete: list[Name] | None = None
 
 
 class WorkerGroupSpec(ApiStruct, frozen=True, kw_only=True):
     """A group of equal workers."""
 
     suspend: bool | None = None
-    group_name: Annotated[str, Api(keep=True)] = ""
+    group_name: Annotated[Name, Api(keep=True)] = ""
     replicas: Annotated[int | None, Api(default=0)] = None
     min_replicas: Annotated[int | None, Api(keep=True, default=0)] = None
     max_replicas: Annotated[int | None, Api(keep=True, default=2147483647)] = None
     idle_timeout_seconds: int | None = None
     priority: Annotated[int | None, Api(default=0)] = None
-    resources: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
-    ray_start_params: Annotated[dict[str, str] | None, Api(keep=True, optional=True)] = None
+    resources: dict[str, Name] | None = None
+    labels: dict[str, Name] | None = None
+    ray_start_params: Annotated[dict[str, StartParam] | None, Api(keep=True, optional=True)] = None
     template: Annotated[opaque.PodTemplate, Api(keep=True)] = msgspec.field(
         default_factory=dict[str, Any]
     )
@@ -214,7 +222,7 @@ class RayClusterSpec(ApiStruct, frozen=True, kw_only=True):
     network_policy: NetworkPolicyConfig | None = None
     tls_options: TlsOptions | None = None
     head_group_spec: Annotated[HeadGroupSpec, Api(keep=True)] = HeadGroupSpec()
-    ray_version: str = ""
+    ray_version: Version = ""
     worker_group_specs: list[WorkerGroupSpec] | None = None
 
 
@@ -230,8 +238,8 @@ class HeadInfo(ApiStruct, frozen=True, kw_only=True):
 
     pod_ip: str = msgspec.field(default="", name="podIP")
     service_ip: str = msgspec.field(default="", name="serviceIP")
-    pod_name: str = ""
-    service_name: str = ""
+    pod_name: Annotated[str, Api(max_length=253)] = ""
+    service_name: Annotated[str, Api(max_length=253)] = ""
 
 
 class RayClusterStatus(ApiStruct, frozen=True, kw_only=True):

@@ -12,9 +12,17 @@ import msgspec
 from common import labels
 from common.api.meta import ApiStruct, Conditions, Int64, Time
 from common.api.opaque import Api, Json, ServiceTemplate
-from common.api.ray_cluster import MANAGED_BY, RayClusterSpec, RayClusterStatus, RayObject
+from common.api.ray_cluster import (
+    MANAGED_BY,
+    Name,
+    RayClusterSpec,
+    RayClusterStatus,
+    RayObject,
+)
 
 KIND: Final = "RayService"
+MAX_SERVE_CONFIG: Final = 2**20
+"""Characters of a Serve config; the API server's store takes objects of 1.5 MiB."""
 DEFAULT_DELETION_DELAY: Final = 60
 """Seconds that an old cluster lives on after promotion unless the RayService sets another delay."""
 
@@ -25,13 +33,13 @@ class ClusterUpgradeOptions(ApiStruct, frozen=True, kw_only=True):
     max_surge_percent: Annotated[int | None, Api(default=100)] = None
     step_size_percent: Annotated[int | None, Api(keep=True)] = None
     interval_seconds: Annotated[int | None, Api(keep=True)] = None
-    gateway_class_name: Annotated[str, Api(keep=True)] = ""
+    gateway_class_name: Annotated[Name, Api(keep=True)] = ""
 
 
 class ServiceUpgradeStrategy(ApiStruct, frozen=True, kw_only=True):
     """What happens when the cluster spec changes."""
 
-    type: str | None = None
+    type: Name | None = None
     cluster_upgrade_options: ClusterUpgradeOptions | None = None
 
 
@@ -44,7 +52,9 @@ class RayServiceSpec(ApiStruct, frozen=True, kw_only=True):
     serve_service: ServiceTemplate | None = None
     upgrade_strategy: ServiceUpgradeStrategy | None = None
     managed_by: Annotated[str | None, MANAGED_BY] = None
-    serve_config_v2: str = msgspec.field(default="", name="serveConfigV2")
+    serve_config_v2: Annotated[str, Api(max_length=MAX_SERVE_CONFIG)] = msgspec.field(
+        default="", name="serveConfigV2"
+    )
     ray_cluster_config: Annotated[RayClusterSpec, Api(keep=True)] = RayClusterSpec()
     exclude_head_pod_from_serve_svc: bool = False
     suspend: bool = False
@@ -76,7 +86,7 @@ class ClusterServiceStatus(ApiStruct, frozen=True, kw_only=True):
     target_capacity: int | None = None
     traffic_routed_percent: int | None = None
     last_traffic_migrated_time: Time | None = None
-    ray_cluster_name: str = ""
+    ray_cluster_name: Annotated[str, Api(max_length=253)] = ""
     ray_cluster_status: RayClusterStatus = msgspec.field(default_factory=RayClusterStatus)
 
 

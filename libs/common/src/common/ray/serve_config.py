@@ -12,13 +12,12 @@ import msgspec
 
 from common import errors
 from common.api.opaque import Json
+from common.api.ray_service import MAX_SERVE_CONFIG
 from common.ray import go_yaml
 from common.ray.go_yaml import NotYamlError
 from common.ray.serve_status import DEFAULT_APP
 from common.runtime.cache import Remembered
 
-LONGEST: Final = 2**20
-"""Characters of one text; the API server's store takes objects of 1.5 MiB."""
 _OVERHEAD: Final = 1_000
 _FIELD: Final = "spec.serveConfigV2"
 
@@ -51,14 +50,14 @@ def is_empty(text: str) -> bool:
 
 def is_read(text: str) -> bool:
     """Return whether a text was read already, so that asking about it costs nothing."""
-    return len(text) > LONGEST or text in _known
+    return len(text) > MAX_SERVE_CONFIG or text in _known
 
 
 def read(text: str) -> Read:
     """Return what comes of a text; a long one takes a second, for which `serve_api.read_ahead` has a thread."""
-    if len(text) > LONGEST:
+    if len(text) > MAX_SERVE_CONFIG:
         return Read(
-            problem=f"{_FIELD} has {len(text)} characters, more than {LONGEST}; make it shorter"
+            problem=f"{_FIELD} has {len(text)} characters, more than {MAX_SERVE_CONFIG}; make it shorter"
         )
     found = _known.get(text) or _read(text)
     with _lock:

@@ -53,9 +53,9 @@ PUMPS: Final = (
     ),
     *("--token", "--a=", "token=", "password: ", "failed to pull ", "1h", "1e", "\x1b]", "\u202e"),
 )
-TAILS: Final = ("", "\n", "!", "x", '"', "]")
-SMALL: Final = 2_000
-"""Characters of a text that is tried. A quadratic reader takes 10 ms and more for it."""
+TAILS: Final = ("", "\n", "!", '"')
+SMALL: Final = 1_000
+"""Characters of a text that is tried. A quadratic reader takes several ms for it."""
 TOO_SLOW: Final = 0.5
 """Seconds of processor time for a small text, after which no other text is tried."""
 

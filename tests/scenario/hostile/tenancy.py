@@ -8,11 +8,11 @@ stream, kubelet, the Gateway controller and what dashboards answer.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 import msgspec
@@ -49,6 +49,7 @@ from traffic_manager import wiring as traffic_wiring
 from watcher.relay import Relay, Source
 
 TICK: Final = 0.25
+T = TypeVar("T")
 WATCHED: Final = (
     resources.RAY_SERVICE,
     resources.RAY_CLUSTER,
@@ -373,7 +374,6 @@ class _WatchedLoop(VirtualLoop):
 
 def suffered(attack: Attack, *, watch: Watch | None = None) -> Tenancy:
     """Return the services after an attack: the object is created, marked, changed and deleted."""
-    watch = watch or Watch()
 
     async def scenario() -> Tenancy:
         tenancy = Tenancy(attack)
@@ -383,6 +383,11 @@ def suffered(attack: Attack, *, watch: Watch | None = None) -> Tenancy:
             await _play(tenancy)
         return tenancy
 
+    return run_watched(scenario, watch or Watch())
+
+
+def run_watched(scenario: Callable[[], Coroutine[Any, Any, T]], watch: Watch) -> T:
+    """Run a scenario in virtual time, without threads, and measure the turns of its loop."""
     thread, serve_api._thread = serve_api._thread, _Inline()  # pyright: ignore[reportPrivateUsage]
     try:
         with asyncio.Runner(loop_factory=lambda: _WatchedLoop(watch)) as runner:

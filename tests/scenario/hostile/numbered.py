@@ -126,6 +126,61 @@ _ON_CLUSTERS: Final = {
     labels.SPEC_HASH: "x", labels.NUM_WORKER_GROUPS: "9" * 400,
 }  # fmt: skip
 
+_DIGITS: Final = "1" * 120_000 + "\n"
+"""What a pattern that backtracks takes minutes for."""
+_PAGE: Final = b"ray_x 1\nray_serve_num_http_requests_total{"
+_LONG_TEXTS: Final = (
+    Numbered(
+        number=16,
+        text="a rayVersion of 120,000 digits",
+        attack=_cluster((("spec", "rayVersion"), _DIGITS), reasons=("InvalidRayClusterSpec",)),
+    ),
+    Numbered(
+        number=16,
+        text="a rayVersion of 120,000 digits in a RayService",
+        attack=_service(
+            (("spec", "rayClusterConfig", "rayVersion"), _DIGITS),
+            reasons=("InvalidRayServiceSpec",),
+        ),
+    ),
+    Numbered(
+        number=16,
+        text="900 kB of quotes in a container's environment",
+        attack=_cluster((("spec", *CONTAINER, "env"), [{"name": "E", "value": '"' * LARGE}])),
+    ),
+    Numbered(
+        number=16,
+        text="900 kB of open brackets in a Serve config",
+        attack=_service((("spec", "serveConfigV2"), "[" * LARGE)),
+    ),
+    Numbered(
+        number=16,
+        text="a record of 200,000 digits",
+        attack=_service(
+            (("metadata", "annotations"), {labels.UPGRADE_POLICY_RECORD: "1" * 200_000}), number=2
+        ),
+    ),
+    Numbered(
+        number=17,
+        text="a page of metrics of 8 MB in one label",
+        attack=_service(metrics=_PAGE + b'route="' + b"\\\\" * (4 * 2**20 - 100), number=2),
+    ),
+    Numbered(
+        number=17,
+        text="a page of 200,000 lines of metrics",
+        attack=_service(metrics=b"ray_x 1\n" + (_PAGE[8:] + b"} 1\n") * 200_000, number=2),
+    ),
+    Numbered(
+        number=18,
+        text="a dashboard answers a message of 3 MB of escapes",
+        attack=_service(
+            answer=msgspec.json.encode(
+                {"applications": {"app": {"status": "RUNNING", "message": "\x1b]" * 500_000}}}
+            )
+        ),
+    ),
+)
+
 KNOWN: Final = (
     Numbered(number=1, text="a RayService asks for the Secret of another namespace",
              attack=_service((("spec", "rayClusterConfig", "authOptions"), {"mode": "token", "secretName": FOREIGN}), reasons=("InvalidRayServiceSpec",))),
@@ -156,4 +211,5 @@ KNOWN: Final = (
              attack=_cluster(status={"head": {"serviceName": FOREIGN, "podIP": "169.254.169.254"}, "desiredWorkerReplicas": 2**31 - 1})),
     Numbered(number=15, text="annotations of ours are forged on clusters", attack=_service(number=2, marks={"RayCluster": _ON_CLUSTERS})),
     Numbered(number=15, text="the traffic record is forged", attack=_service(number=2, marks={"HTTPRoute": {"raybus.io/traffic-record": _RECORD}})),
+    *_LONG_TEXTS,
 )  # fmt: skip

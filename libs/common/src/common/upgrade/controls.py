@@ -4,12 +4,12 @@ Absent means as KubeRay does, but for the deadline, which is only reported. A va
 named together with what is legal. Changing an annotation changes no generation, so each takes effect at once.
 """
 
-import re
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final, TypeVar
 
 import msgspec
+import re2
 
 from common import durations, labels
 from common.api.opaque import Json
@@ -23,7 +23,7 @@ DEFAULT_HISTORY: Final = 10
 MOST_HISTORY: Final = 99
 LONGEST_INTERVAL: Final = 2**31 - 1
 """Seconds between two steps that the CRD admits."""
-_APPROVAL: Final = re.compile(
+_APPROVAL: Final = re2.compile(
     r"(?P<cluster>[^/]+)/(?P<weight>[0-9]{1,3})(@(?P<generation>[0-9]{1,19}))?"
 )
 T = TypeVar("T")

@@ -33,6 +33,8 @@ class Heads:
         """What the heads of some objects answer in place of their status, by how the names of their Services begin."""
         self.redirects: dict[str, str] = {}
         """Where the heads of some objects redirect to, by how the names of their Services begin."""
+        self.pages: dict[str, bytes] = {}
+        """The metrics of the pods of some objects, by how the names of the pods begin."""
         self.ongoing = 0
         """Requests that each pod's proxy works on, as far as it reports them."""
         self._put = asyncio.Event()
@@ -84,9 +86,13 @@ class Heads:
         self.asked["proxy"] += 1
         return web.Response(text="success")
 
-    async def metrics(self, _request: web.Request) -> web.Response:
+    async def metrics(self, request: web.Request) -> web.Response:
         """Report how many requests a pod's proxy works on."""
         self.asked["metrics"] += 1
+        target = _target(request)
+        for name, page in self.pages.items():
+            if target.startswith(name):
+                return web.Response(body=page)
         return web.Response(
             text=f'ray_serve_num_ongoing_http_requests{{node_id="n"}} {self.ongoing}.0\n'
         )

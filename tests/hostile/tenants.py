@@ -139,6 +139,8 @@ class Tenants:
         name = attack.body["metadata"]["name"]
         if attack.answer is not None and not attack.is_late:
             self._heads.answers[name] = attack.answer
+        if attack.metrics:
+            self._heads.pages[name] = attack.metrics
         if attack.location:
             self._heads.redirects[name] = attack.location
         for resource, body in attack.beside:
@@ -160,6 +162,7 @@ class Tenants:
                 await kube.delete(resource, namespace, body["metadata"]["name"])
         self._heads.answers.pop(name, None)
         self._heads.redirects.pop(name, None)
+        self._heads.pages.pop(name, None)
         self.done += 1
 
     async def _create(

@@ -31,8 +31,8 @@ NAMESPACES: Final = tuple(f"tenant-{number}" for number in range(4))
 ACCOUNT: Final = "tenant"
 LIFE: Final = 1.5
 """Seconds between two things that a tenant does to an object."""
-TIMEOUT: Final = 40.0
-"""Seconds until an object reports its outcome."""
+TIMEOUT: Final = 180.0
+"""Seconds until an object reports its outcome. Where the processors are shared, a head takes 90."""
 KINDS: Final = ("rayclusters", "rayservices")
 ANOTHER: Final = "kueue.x-k8s.io/multikueue"
 MOST: Final = 64

@@ -23,12 +23,12 @@ from common.api import ray_cluster, ray_service
 from common.api.opaque import Body, Json
 from common.feature_gates import BETA
 from common.kube.resources import Resource
-from common.ray import deployed_config, serve_status, spec_hash
-from common.upgrade import controls
+from common.ray import deployed_config, serve_config, serve_status, spec_hash
+from common.upgrade import controls, policy
 from scenario.hostile import laws, worst_fields
 from scenario.hostile.attacks import TENANT, Attack
 from scenario.hostile.tenancy import VIEWS, WATCHED, Tenancy, Watch, run_watched
-from scenario.hostile.worst_fields import ROOTS, Field
+from scenario.hostile.worst_fields import ROOTS, SIZE, Field
 from service_reconciler import validation
 from support import worst_texts
 from support.worst_texts import WorstText
@@ -106,6 +106,16 @@ def test_a_megabyte_of_the_worst_text_costs_nobody_else_anything(field: Field) -
     assert [each for each in laws.broken(tenancy) if "without a reason" not in each] == []
 
 
+@pytest.mark.parametrize("field", tuple(worst_fields.of_policies()), ids=str)
+def test_a_megabyte_in_a_policy_is_read_in_linear_time(field: Field) -> None:
+    def read(text: str) -> None:
+        policy.read("p", field.with_text({}, text)["spec"])
+
+    worst = worst_texts.find(read, refusals=(policy.PolicyError,), tried=TRIED, count=1)[0]
+    taken = worst_texts.seconds(read, worst.of_size(SIZE), refusals=(policy.PolicyError,))
+    assert taken < LONGEST_TURN, str(worst)
+
+
 def test_each_field_that_is_always_tried_exists() -> None:
     assert {str(each) for each in ALL} >= ALWAYS
 
@@ -136,6 +146,7 @@ def _read_service(body: Body) -> None:
     service = ray_service.decode(body)
     controls.of(service)
     validation.violation(service, BETA)
+    serve_config.read(service.serve_config)
 
 
 def _read_view(view: type[Any], body: Body) -> None:
@@ -165,12 +176,13 @@ async def _suffer(field: Field, text: str, watch: Watch) -> Tenancy:
     async with tenancy.running():
         tenancy.apply(resource, body)
         await tenancy.live(6)
-        watch.longest = 0.0
+        watch.longest, before = 0.0, tenancy.reconciles.total()
         tenancy.is_changed = True
         if answer is None:
             _write(tenancy, field, text)
         await tenancy.live(2)
         tenancy.scrape()
+        assert field.kind not in ROOTS or tenancy.reconciles.total() > before, "nothing read it"
     return tenancy
 
 

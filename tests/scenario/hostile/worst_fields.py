@@ -67,7 +67,10 @@ class Field(NamedTuple):
     def with_text(self, body: Body, text: str) -> Body:
         """Return an object with a text there."""
         place = (*self.place[:-1], text) if self.is_key else self.place
-        return put(copy.deepcopy(body), place, "x" if self.is_key else text)
+        found = put(copy.deepcopy(body), place, "x" if self.is_key else text)
+        if self.kind in ROOTS and self.place[0] in {"spec", "status"}:
+            _complete(found[self.place[0]], crd_schema.of(self.kind, str(self.place[0])))
+        return found
 
 
 def of_crd(kind: str) -> Iterator[Field]:
@@ -92,6 +95,23 @@ def is_of_ray(field: Field) -> bool:
     """Return whether a text is one of Ray's own fields, and no part of a pod or a Service."""
     copied = {"template", "podTemplate", "headService", "serveService", "valueFrom", "resources"}
     return copied.isdisjoint(str(each) for each in field.place)
+
+
+def _complete(value: Any, schema: Json) -> None:
+    """Add the fields that a schema requires, so that the decoders take the object."""
+    if isinstance(value, list):
+        for each in cast("list[Any]", value):
+            _complete(each, schema.get("items", {}))
+    if not isinstance(value, dict):
+        return
+    held, fields = cast("Json", value), cast("Json", schema.get("properties", {}))
+    for name in schema.get("required", ()):
+        held.setdefault(name, copy.copy(_EMPTY[fields[name].get("type", "string")]))
+    for name, each in held.items():
+        _complete(each, fields.get(name, {}))
+
+
+_EMPTY: Final[Json] = {"string": "x", "integer": 1, "boolean": True, "object": {}, "array": []}
 
 
 def _of_schema(schema: Json, place: Place) -> Iterator[tuple[Place, bool]]:

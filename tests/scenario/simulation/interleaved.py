@@ -1092,7 +1092,7 @@ class Interleaved(Sim):
 
     def _is_named(self) -> bool:
         """Return whether the status says why the upgrade stands still."""
-        kinds = ("UpgradeStalled", "UpgradePaused", "UpgradeAborted")
+        kinds = ("UpgradeStalled", "UpgradePaused", "UpgradeAborted", "ClusterSpecIgnored")
         if any(self.condition(each)[0] == "True" for each in kinds) or not self.is_ready():
             return True
         held = {each["type"]: each["message"] for each in self.status.get("conditions", [])}

@@ -48,14 +48,9 @@ def _both(*acts: Act | Do) -> Do:
 # --- applications ----------------------------------------------------------------------------------------------------------
 
 
-def _stuck(role: str, name: str, state: str | None) -> Act:
+def _stuck(role: str, name: str, state: str) -> Act:
     def act(sim: Interleaved) -> None:
-        cluster = victim(sim, role)
-        if cluster not in sim.clusters:
-            return
-        if state is None:
-            sim.model(cluster).stuck.pop(name, None)
-        else:
+        if (cluster := victim(sim, role)) in sim.clusters:
             sim.model(cluster).stuck[name] = state
 
     return act
@@ -67,6 +62,28 @@ def _declare(number: int) -> Act:
     def act(sim: Interleaved) -> None:
         sim.applications = max(0, sim.applications + number)
         sim.ask_again()
+
+    return act
+
+
+def _add_stuck(role: str, state: str) -> Act:
+    """Declare an application that is new, so that no cluster serves it before."""
+
+    def act(sim: Interleaved) -> None:
+        _stuck(role, f"more{sim.applications}", state)(sim)
+        _declare(1)(sim)
+
+    return act
+
+
+def _run_stuck(role: str) -> Act:
+    """Let all declared applications of a cluster run."""
+
+    def act(sim: Interleaved) -> None:
+        cluster = victim(sim, role)
+        stuck = sim.model(cluster).stuck if cluster in sim.clusters else dict[str, str]()
+        for name in [each for each in stuck if each != STRAY]:
+            del stuck[name]
 
     return act
 
@@ -88,8 +105,8 @@ def _applications() -> list[Fault]:
                 ),
                 Fault(
                     name=f"{role} has an added application that is {state}",
-                    begin=_both(_stuck(role, "more0", state), _declare(1)),
-                    end=do(_stuck(role, "more0", None)),
+                    begin=do(_add_stuck(role, state)),
+                    end=do(_run_stuck(role)),
                     seconds=90.0,
                 ),
             ]

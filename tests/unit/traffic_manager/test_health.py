@@ -44,6 +44,7 @@ def an_answer(
     capacity: float | None = 100,
     node: str = WORKER,
     proxies: bool = True,
+    location: str = "EveryNode",
 ) -> ServeDetails:
     replicas: list[Json] = [{"state": "RUNNING", "node_ip": node}] * running
     deployment: Json = {"status": "HEALTHY", "target_num_replicas": target, "replicas": replicas}
@@ -52,7 +53,7 @@ def an_answer(
         {
             "applications": {"app": {"status": status, "deployments": {"Model": deployment}}},
             "target_capacity": capacity,
-            "proxy_location": "EveryNode",
+            "proxy_location": location,
             "proxies": {ip: {**proxy, "node_ip": ip} for ip in (HEAD, WORKER)},
         },
         ServeDetails,
@@ -111,6 +112,14 @@ def silent(failures: int) -> Reading:
         pytest.param(a_view(head="False"), 0, id="its head is not ready"),
         pytest.param(a_view(endpoints={}), 0, id="no endpoint is ready"),
         pytest.param(a_view(an_answer(running=0)), 0, id="no replica runs"),
+        pytest.param(
+            a_view(an_answer(location="HeadOnly"), endpoints=pods_at(HEAD)),
+            100,
+            id="a worker without a proxy",
+        ),
+        pytest.param(
+            a_view(an_answer(), endpoints=pods_at(HEAD)), 0, id="a worker that is not ready"
+        ),
         pytest.param(
             a_view(serve=silent(1), unhealthy_since=A_WHILE_AGO), 100, id="one lost answer"
         ),

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import UNSET
 
 from common.ray import serve_config, serve_proxies, serve_status, submit
-from common.ray.serve_status import Application, AppState, Deployment, ServeDetails
+from common.ray.serve_status import Application, AppState, Deployment, Location, ServeDetails
 from common.ray.view import SILENT, head_is_ready
 from common.upgrade.traffic_record import WHOLE, Share
 from traffic_manager.migration.state import Side
@@ -386,9 +386,14 @@ def _running(deployment: Deployment, without: frozenset[str]) -> int:
 
 
 def _lost_nodes(view: ClusterView) -> frozenset[str]:
-    """Return the nodes whose pods took requests and had replicas when all was well, and take none now."""
+    """Return the nodes whose pods took requests and had replicas when all was well, and take none now.
+
+    A worker without a proxy lost nothing: requests reach its replicas through the head.
+    """
     before = view.memory.baseline
     if before is None or not _is_comparable(view):
+        return frozenset()
+    if serve_proxies.reported(view.serve.details).location is not Location.EVERY_NODE:
         return frozenset()
     return before.nodes.difference(view.endpoints)
 

@@ -55,6 +55,8 @@ class Server(FakeKube):
             self.put(RAY_CLUSTER, a_cluster(name, a_config()))
         for pod in (a_pod(BLUE, "gpu", 1), a_pod(BLUE, "head"), a_pod(GREEN, "head")):
             self.put(POD, pod)
+        meshed = [{"name": "mesh-proxy"}, {"name": "ray-head"}]
+        self.put(POD, a_pod(GREEN, "head") | {"spec": {"containers": meshed}})
 
     @staticmethod
     def receipt() -> dict[str, str]:
@@ -161,6 +163,16 @@ def test_a_cluster_and_documents(bundle: str) -> None:
     }
 
 
+def test_the_log_is_that_of_ray_although_a_mesh_has_put_its_proxy_first(bundle: str) -> None:
+    done = _type(f"logs demo --cluster pending --tail 1 --bundle {bundle} -o json")
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line) == {
+        "pod": PENDING_HEAD,
+        "container": "ray-head",
+        "line": "DB_PASSWORD=(removed)",
+    }
+
+
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
@@ -241,10 +253,8 @@ def test_a_bundle_keeps_the_logs_of_heads_before_those_of_workers(
 ) -> None:
     monkeypatch.setattr(kept_logs, "MOST_PODS", 2)
     _type("bundle demo -f b.tar.gz")
-    assert [each.pod for each in kept_logs.read(Path("b.tar.gz")).index.logs] == [
-        HEAD,
-        PENDING_HEAD,
-    ]
+    kept = kept_logs.read(Path("b.tar.gz")).index.logs
+    assert {each.pod for each in kept} == {HEAD, PENDING_HEAD}
     with tarfile.open("b.tar.gz") as tar:
         unseen = tar.extractfile("raybus-bundle-demo/unseen.txt")
         assert unseen is not None

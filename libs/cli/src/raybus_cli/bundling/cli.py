@@ -14,6 +14,8 @@ import typer
 import yaml
 
 from common import errors, labels, names
+from common.api import ray_cluster
+from common.api.core import Pod
 from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
 from common.kube.client import KubeClient
@@ -30,6 +32,7 @@ from common.kube.resources import (
     SERVICE,
     Resource,
 )
+from common.ray import cluster_traits as traits
 from common.ray import owner
 from common.upgrade import weighted_route
 from common.version import VERSION
@@ -67,9 +70,11 @@ async def collect(
     await found.all(SERVICE, namespace, "services.yaml", selector=marks)
     await found.all(CONTROLLER_REVISION, namespace, "controllerrevisions.yaml", selector=marks)
     pods: list[Json] = []
-    for cluster in (str(each["metadata"]["name"]) for each in clusters):
+    for body in clusters:
+        cluster = str(body["metadata"]["name"])
         mark = f"{labels.CLUSTER}={cluster}"
-        pods += await found.all(POD, namespace, f"{cluster}/{POD.plural}.yaml", selector=mark)
+        own = await found.all(POD, namespace, f"{cluster}/{POD.plural}.yaml", selector=mark)
+        pods += [_with_ray_first(pod, body) for pod in own]
         for resource in (CONTROLLER_REVISION, SERVICE):
             await found.all(resource, namespace, f"{cluster}/{resource.plural}.yaml", selector=mark)
     await _of_ray(found, service, pods, now=now)
@@ -135,6 +140,13 @@ async def _of_ray(
         logs=kept,
     )
     found.files[kept_logs.INDEX] = msgspec.json.encode(index).decode() + "\n"
+
+
+def _with_ray_first(pod: Json, cluster: Json) -> Json:
+    """Return a pod with Ray's container first: `raybus logs` reads the first that is kept."""
+    name = traits.ray_container_name(ray_cluster.decode(cluster), msgspec.convert(pod, Pod))
+    ordered = sorted(pod["spec"]["containers"], key=lambda each: each["name"] != name)
+    return {**pod, "spec": {**pod["spec"], "containers": ordered}}
 
 
 def _mark(pod: Json, label: str) -> str:

@@ -8,7 +8,7 @@ do. What must be true whatever happens stands in `laws`.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
@@ -20,17 +20,29 @@ from cluster_reconciler.config import Config
 from cluster_reconciler.wiring import keys_of
 from common import errors
 from common.api.opaque import Body
+from common.feature_gates import Gate
 from common.kube.client import Patch
-from common.kube.resources import POD, RAY_CLUSTER, Resource
+from common.kube.resources import EVENT, JOB, POD, RAY_CLUSTER, Resource
 from common.runtime.cache import Object
 from common.runtime.key import Key
-from scenario.cluster_reconciler.laws import Laws
+from scenario.cluster_reconciler.laws import (
+    RAY_CONTAINERS,
+    Laws,
+    Violation,
+    is_lost,
+    is_owned,
+    own_pods,
+)
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 
 KEY: Final = Key("ns", "c")
-PERIOD: Final = 10.0
-"""Seconds: a longer wait is a wait for nothing in particular."""
+PERIOD: Final = 299.0
+"""Seconds: a longer wait is the periodic reconcile, a wait for nothing in particular."""
+FINALIZER_LIMIT: Final = timedelta(seconds=301)
+"""The longest time from a cluster's deletion to its end: 300 s, and one for a status that waits."""
+MESH: Final = "mesh-proxy"
+"""The container that an admission webhook puts before all others of a pod."""
 LIMIT: Final = 200
 """Reconciles and moves of kubelet after which a cluster without changes counts as one that never comes to rest."""
 
@@ -85,6 +97,11 @@ class Port:
         )
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
+        if resource == EVENT:
+            self._laws.reasons.add(body["reason"])
+        if resource == POD and self._owner.has_mesh:
+            containers = [{"name": MESH, "image": "mesh"}, *body["spec"]["containers"]]
+            body = {**body, "spec": {**body["spec"], "containers": containers}}
         return await self._send(
             "create",
             resource,
@@ -187,8 +204,12 @@ def _refusal(
 class Owner:
     """One replica that takes the cluster for its own."""
 
-    def __init__(self, kube: FakeKube, clock: FakeClock, config: Config, laws: Laws) -> None:
-        self._kube, self._clock, self._config, self._laws = kube, clock, config, laws
+    def __init__(
+        self, kube: FakeKube, clock: FakeClock, config: Config, laws: Laws, *, has_mesh: bool
+    ) -> None:
+        self._kube, self._clock, self.config, self._laws = kube, clock, config, laws
+        self.has_mesh = has_mesh
+        """Whether the API server puts another container before those of each pod."""
         self._random = random.Random(0)
         self._faults: dict[int, Fault] = {}
         self._requests = 0
@@ -198,7 +219,7 @@ class Owner:
         """Come up with nothing but what the stream holds."""
         port = Port(self._kube, self, self._laws)
         self._app = wiring.assemble(
-            port, self._config, clock=self._clock, instance="test", registry=CollectorRegistry()
+            port, self.config, clock=self._clock, instance="test", registry=CollectorRegistry()
         )
         self.inbox: list[Message] = []
         """Messages that are on their way."""
@@ -280,43 +301,78 @@ def _decoded(kind: str, body: Body) -> Object | None:
 class Chaos:
     """The API server, its users and kubelet, and the owners of the one cluster."""
 
-    def __init__(self, config: Config | None = None, *, owners: int = 2) -> None:
+    def __init__(
+        self, config: Config | None = None, *, owners: int = 2, has_mesh: bool = False
+    ) -> None:
         self.clock = FakeClock()
         self.kube = FakeKube(now=self.clock.now)
         self.kube.graceful_pods = True
         self.laws = Laws()
         self.config = config or Config()
+        self.has_mesh = has_mesh
+        self.lost: set[str] = set()
+        """Pods on lost nodes, by name: their end is never confirmed."""
+        self.job_ends = "Complete"
+        """The condition that every Job reaches; empty for none."""
         self.owners = [self.an_owner() for _ in range(owners)]
         self.kube.on_change.append(self._changed)
 
     def an_owner(self) -> Owner:
         """Return an owner that knows what there is now, and receives no more unless it is one of `owners`."""
-        return Owner(self.kube, self.clock, self.config, self.laws)
+        return Owner(self.kube, self.clock, self.config, self.laws, has_mesh=self.has_mesh)
+
+    def configure(self, config: Config) -> None:
+        """Restart all owners with another configuration."""
+        self.config = config
+        for owner in self.owners:
+            owner.config = config
+            owner.restart()
 
     def _changed(self, kind: str, body: Body, is_gone: bool) -> None:
-        self.laws.see(kind, body, is_gone)
+        self.laws.see(kind, body, is_gone, self.clock.now())
         if (obj := _decoded(kind, body)) is not None:
             for owner in self.owners:
                 owner.inbox.append((obj, is_gone))
 
     # --- users and kubelet ---------------------------------------------------------------------------------------------
 
-    def apply(self, spec: Body) -> None:
+    def apply(self, spec: Body, labels_: Mapping[str, str] = {}) -> None:
         """Write a spec as a user, or the autoscaler, does."""
-        known = self.kube.objects.get(("RayCluster", KEY.namespace, KEY.name), {})
+        known = self.cluster or {}
         body: Body = {
             "apiVersion": "ray.io/v1",
             "kind": "RayCluster",
-            "metadata": {"name": KEY.name, "namespace": KEY.namespace},
+            "metadata": {
+                **known.get("metadata", {}),
+                "name": KEY.name,
+                "namespace": KEY.namespace,
+                "labels": dict(labels_),
+            },
             "spec": spec,
             "status": known.get("status", {}),
         }
-        self.laws.wants(spec)
+        is_of_kubernetes = Gate.KUBERNETES_WAS in self.config.gates
+        is_elastic = is_of_kubernetes and spec.get("enableInTreeAutoscaling")
+        self.laws.wants(spec, is_gang=bool(labels_) and not is_elastic)
         self.kube.put(RAY_CLUSTER, body)
 
+    @property
+    def cluster(self) -> Body | None:
+        """Return the RayCluster; None while there is none."""
+        return self.kube.objects.get(("RayCluster", KEY.namespace, KEY.name))
+
+    async def delete(self) -> None:
+        """Delete the RayCluster as a user does; without a finalizer it is gone."""
+        self.laws.is_deleted = True
+        await self.kube.delete(RAY_CLUSTER, KEY.namespace, KEY.name)
+
+    def add_stranger(self, resource: Resource, body: Body) -> None:
+        """Add an object of another owner, which nobody of ours may touch."""
+        self.laws.knows(self.kube.put(resource, body))
+
     def pods(self) -> list[Body]:
-        """Return all pods, by name."""
-        return self.kube.all(POD, KEY.namespace)
+        """Return all pods of the cluster, by name."""
+        return own_pods(self.kube.objects)
 
     def set_pod(self, name: str, status: Body) -> None:
         """Report how a pod is doing."""
@@ -332,19 +388,41 @@ class Chaos:
         if at_once:
             self.finish(name)
 
+    def end_ray(self, name: str, *, container: str = "") -> None:
+        """Let Ray's container of a pod end, or another one; the rest of the pod runs on."""
+        pod = self.kube.objects["Pod", KEY.namespace, name]
+        names = [each["name"] for each in pod["spec"]["containers"]]
+        ended = {container} & {*names} or RAY_CONTAINERS & {*names}
+        statuses: list[Body] = [
+            {
+                "name": each,
+                "state": {"terminated": {"exitCode": 1}} if each in ended else {"running": {}},
+            }
+            for each in names
+        ]
+        unready: Body = {"type": "Ready", "status": "False", "reason": "ContainersNotReady"}
+        status = {"phase": "Running", "conditions": [unready], "containerStatuses": statuses}
+        self.set_pod(name, status)
+
     def kubelet(self) -> bool:
-        """Let pods go that are Terminating, and all others run that still can; return whether anything changed."""
+        """Let Jobs and pods that are Terminating end, and all other pods run that still can.
+
+        Return whether anything changed.
+        """
         before = self.laws.changes
         for pod in self.pods():
             name = pod["metadata"]["name"]
+            if name in self.lost:
+                continue
             if "deletionTimestamp" in pod["metadata"]:
                 self.finish(name)
-            elif pod.get("status", {}).get("phase") not in {
-                "Failed",
-                "Succeeded",
-            } and not _has_ended(pod):
+            elif not is_lost(pod):
                 ready: Body = {"type": "Ready", "status": "True"}
                 self.set_pod(name, {"phase": "Running", "podIP": "10.0.0.1", "conditions": [ready]})
+        jobs = (each for each in self.kube.all(JOB, KEY.namespace) if is_owned(each))
+        for job in jobs if self.job_ends else ():
+            ended = {"conditions": [{"type": self.job_ends, "status": "True"}]}
+            self.kube.set_status(JOB, KEY.namespace, job["metadata"]["name"], ended)
         return self.laws.changes != before
 
     # --- time ----------------------------------------------------------------------------------------------------------
@@ -357,29 +435,53 @@ class Chaos:
                 group.create_task(owner.reconcile(seed=seed + number))
 
     async def come_to_rest(self) -> None:
-        """Stop all faults, leave one owner, and let it work until there is nothing left to do; then hold it to the laws."""
+        """Stop all faults, leave one owner, and hold what it makes of the cluster to the laws.
+
+        First with the pods whose end nobody confirms, then without them.
+        """
         owner = self.owners[0]
         for other in self.owners[1:]:
             other.restart()
-        for _ in range(LIMIT):
-            owner.deliver_all()
-            if owner.is_due or self._wait_for(owner):
-                await owner.reconcile()
-            elif not self.kubelet():
-                break
-        else:
-            raise AssertionError(
-                f"no rest after {LIMIT} moves: {[str(each) for each in self.kube.requests[-12:]]}"
-            )
+        await self._work(owner)
+        self._judge_end_of_deletion()
+        if self.lost & {pod["metadata"]["name"] for pod in self.pods()}:
+            self.laws.with_lost_nodes(self.kube.objects)
+            self.lost.clear()
+            await self._work(owner)
         self.laws.at_rest(self.kube.objects)
         await self._reconcile_without_need(owner)
 
+    async def _work(self, owner: Owner) -> None:
+        """Let an owner work until there is nothing left to do."""
+        for _ in range(LIMIT):
+            owner.deliver_all()
+            if owner.is_due:
+                await owner.reconcile()
+            elif not self.kubelet() and not self._wait_for(owner):
+                return
+        raise AssertionError(
+            f"no rest after {LIMIT} moves: {[str(each) for each in self.kube.requests[-12:]]}"
+        )
+
     def _wait_for(self, owner: Owner) -> bool:
         """Let the time come that an owner waits for, unless that is its periodic reconcile."""
-        wait = (owner.promised - self.clock.now()).total_seconds() if owner.promised else PERIOD
-        if wait < PERIOD:
-            self.clock.advance(wait)
-        return wait < PERIOD
+        if owner.promised is None:
+            return False
+        wait = (owner.promised - self.clock.now()).total_seconds()
+        is_deleted = "deletionTimestamp" in (self.cluster or {}).get("metadata", {})
+        if wait >= PERIOD and not is_deleted:
+            return False
+        self.clock.advance(max(0, wait))
+        owner.is_due, owner.promised = True, None
+        return True
+
+    def _judge_end_of_deletion(self) -> None:
+        """Judge that a cluster that is deleted has gone within its limit."""
+        cluster = self.cluster
+        if cluster is not None and "deletionTimestamp" in cluster["metadata"]:
+            raise Violation(f"finalizers {cluster['metadata']['finalizers']} hold the cluster")
+        if (gone := self.laws.gone_after) is not None and gone > FINALIZER_LIMIT:
+            raise Violation(f"the finalizer held the cluster for {gone}")
 
     async def _reconcile_without_need(self, owner: Owner) -> None:
         """A new replica reconciles, and both reconcile again when children are no longer trusted: there is nothing to write."""
@@ -391,8 +493,3 @@ class Chaos:
         self.laws.quiet(self.kube.requests[quiet_since:])
         for other in self.owners:
             other.deliver_all()
-
-
-def _has_ended(pod: Body) -> bool:
-    statuses = pod.get("status", {}).get("containerStatuses", [])
-    return any("terminated" in each.get("state", {}) for each in statuses)

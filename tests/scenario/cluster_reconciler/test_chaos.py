@@ -9,17 +9,70 @@ import os
 from collections.abc import Coroutine
 from typing import Any, Final
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from cluster_reconciler import batch
+from cluster_reconciler.config import Config
 from common import labels
 from common.api.opaque import Body
-from scenario.cluster_reconciler.chaos import Chaos, Fault
-from support.builders.ray_cluster import a_group, a_ray_cluster
+from common.feature_gates import BETA, Gate
+from common.kube.resources import JOB, POD, SERVICE, Resource
+from scenario.cluster_reconciler.chaos import MESH, Chaos, Fault
+from scenario.cluster_reconciler.laws import MANAGER
+from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
-HOSTS: Final = {"g": 1, "h": 2, "i": 1}
+HOSTS: Final = {"g": 1, "h": 2, "i": 0, "j": None}
+"""Groups and their `numOfHosts`; 0, and the absence that an old CRD makes of it, mean one."""
+REDIS: Final = {"redisAddress": "redis:6379", "externalStorageNamespace": "mine"}
+GANGS: Final = {
+    "volcano": Config(batch_scheduler="volcano"),
+    "scheduler-plugins": Config(batch_scheduler="scheduler-plugins"),
+    "Kubernetes": Config(gates=BETA | {Gate.KUBERNETES_WAS}),
+}
+"""Batch schedulers that have an object for a gang."""
+FLAWS: Final[dict[str, Body]] = {
+    "unreadable": {"workerGroupSpecs": 7},
+    "a rule is broken": {"workerGroupSpecs": [a_group("g", min_replicas=5, max_replicas=1)]},
+    "upgrade strategy": {"upgradeStrategy": {"type": "Sideways"}},
+    "managed elsewhere": {"managedBy": MANAGER},
+}
+"""Specs of which nothing is made."""
+USERS_LABELS: Final = (
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/created-by",
+    "ray.io/identifier",
+)
+"""Labels by which a head Service selects, and that a template may have with other values."""
+STRANGERS: Final[tuple[tuple[Resource, Body], ...]] = tuple(
+    (
+        resource,
+        {
+            "apiVersion": "v1",
+            "kind": resource.kind,
+            "metadata": {
+                "name": name,
+                "namespace": "ns",
+                "labels": {
+                    labels.CLUSTER: "other",
+                    labels.NODE_TYPE: labels.WORKER,
+                    labels.GROUP: "g",
+                },
+            },
+            "spec": {"containers": [], "selector": {}},
+        },
+    )
+    for resource, name in (
+        (POD, "other-worker"),
+        (SERVICE, "other-head-svc"),
+        (JOB, "other-redis-cleanup"),
+        (batch.VOLCANO_POD_GROUP, "ray-other-pg"),
+    )
+)
+"""Objects of another cluster in the namespace."""
 IN_TIME: Final = settings(
     deadline=None,
     database=None,
@@ -42,6 +95,11 @@ class OneCluster(RuleBasedStateMachine):
         self._chaos = Chaos()
         self._groups: dict[str, Body] = {}
         self._fields: dict[str, Any] = {}
+        self._labels: dict[str, str] = {}
+        self._head_labels: dict[str, str] = {}
+        self._flaw: Body = {}
+        """What makes a spec of which nothing is made, until it is mended."""
+        self._restart_policy = "Always"
 
     def teardown(self) -> None:
         try:
@@ -54,20 +112,56 @@ class OneCluster(RuleBasedStateMachine):
         self._loop.run_until_complete(what)
 
     def _apply(self) -> None:
-        cluster = a_ray_cluster(groups=list(self._groups.values()), **self._fields)
-        self._chaos.apply(cluster.raw_spec)
+        if self._chaos.cluster is None and self._chaos.laws.is_deleted:
+            self.peace()  # one that comes again under its name comes when the old one is forgotten
+        image, restart = f"ray:{self._fields.get('ray_version', '')}", self._restart_policy
+        head = a_template(
+            a_container("ray-head", image=image), labels=self._head_labels, restart_policy=restart
+        )
+        worker = a_template(a_container("ray-worker", image=image), restart_policy=restart)
+        groups = [each | {"template": worker} for each in self._groups.values()]
+        cluster = a_ray_cluster(head=a_head(template=head), groups=groups, **self._fields)
+        self._chaos.apply(cluster.raw_spec | self._flaw, self._labels)
 
     def _pod(self, pick: int) -> Body:
         pods = self._chaos.pods()
         return pods[pick % len(pods)]
 
+    def _pod_name(self, pick: int) -> str:
+        return self._pod(pick)["metadata"]["name"]
+
     # --- users and the autoscaler --------------------------------------------------------------------------------------
 
-    @initialize(autoscaler=st.booleans(), recreates=st.booleans(), replicas=st.integers(0, 3))
-    def create(self, *, autoscaler: bool, recreates: bool, replicas: int) -> None:
+    @initialize(
+        autoscaler=st.booleans(),
+        recreates=st.booleans(),
+        replicas=st.integers(0, 3),
+        has_redis=st.booleans(),
+        scheduler=st.sampled_from(["", "", *GANGS]),
+        has_mesh=st.booleans(),
+        restart=st.sampled_from(["Always", "Never"]),
+    )
+    def create(
+        self,
+        *,
+        autoscaler: bool,
+        recreates: bool,
+        replicas: int,
+        has_redis: bool,
+        scheduler: str,
+        has_mesh: bool,
+        restart: str,
+    ) -> None:
+        self._chaos = Chaos(GANGS.get(scheduler, Config()), has_mesh=has_mesh)
+        self._labels = {batch.GANG: "true"} if scheduler else {}
+        self._restart_policy = restart
         self._fields["enable_in_tree_autoscaling"] = autoscaler
         if recreates:
             self._fields["upgrade_strategy"] = {"type": "Recreate"}
+        if has_redis:
+            self._fields["gcs_fault_tolerance_options"] = REDIS
+        for resource, body in STRANGERS:
+            self._chaos.add_stranger(resource, body)
         self._groups["g"] = a_group("g", replicas=replicas)
         self._apply()
 
@@ -117,6 +211,43 @@ class OneCluster(RuleBasedStateMachine):
             group["replicas"] = max(0, group["replicas"] - shrinks)
             self._apply()
 
+    @rule(how=st.sampled_from(sorted(FLAWS)))
+    def break_spec(self, how: str) -> None:
+        self._flaw = FLAWS[how]
+        self._apply()
+
+    @rule()
+    def mend_spec(self) -> None:
+        self._flaw = {}
+        self._apply()
+
+    @rule(has_redis=st.booleans())
+    def change_redis(self, *, has_redis: bool) -> None:
+        self._fields.pop("gcs_fault_tolerance_options", None)
+        if has_redis:
+            self._fields["gcs_fault_tolerance_options"] = REDIS
+        self._apply()
+
+    @rule(label=st.sampled_from(USERS_LABELS), value=st.sampled_from(["my-model", ""]))
+    def label_the_head(self, label: str, value: str) -> None:
+        """Set a label of the head's template by which its Service selects, or leave it to us."""
+        self._head_labels.pop(label, None)
+        if value:
+            self._head_labels[label] = value
+        self._apply()
+
+    @precondition(lambda self: self._chaos.cluster is not None)
+    @rule(job_ends=st.sampled_from(["Complete", "Failed", ""]))
+    def delete(self, job_ends: str) -> None:
+        """Delete the cluster, of which a clean-up Job ends so, or never."""
+        self._chaos.job_ends = job_ends
+        self._run(self._chaos.delete())
+
+    @rule(cleans_up=st.booleans())
+    def operator_is_configured(self, *, cleans_up: bool) -> None:
+        config = msgspec.structs.replace(self._chaos.config, cleans_up_redis=cleans_up)
+        self._chaos.configure(config)
+
     @rule()
     def clear_names(self) -> None:
         for group in self._groups.values():
@@ -140,9 +271,30 @@ class OneCluster(RuleBasedStateMachine):
         )
 
     @precondition(lambda self: self._chaos.pods())
+    @rule(pick=PICK, container=st.sampled_from(["", MESH]))
+    def container_ends(self, pick: int, container: str) -> None:
+        """Let Ray end in a pod, or what a mesh has put before it."""
+        self._chaos.end_ray(self._pod_name(pick), container=container)
+
+    @precondition(lambda self: self._chaos.pods())
+    @rule(pick=PICK, is_deleted=st.booleans())
+    def node_is_lost(self, pick: int, *, is_deleted: bool) -> None:
+        """Lose the node of a pod, which somebody else deletes, or what we do later."""
+        name = self._pod_name(pick)
+        self._chaos.lost.add(name)
+        if is_deleted:
+            self._run(self._chaos.evict(name, at_once=False))
+
+    @rule(at_once=st.booleans())
+    def somebody_deletes_the_head(self, *, at_once: bool) -> None:
+        for pod in self._chaos.pods():
+            if pod["metadata"]["labels"][labels.NODE_TYPE] == labels.HEAD:
+                self._run(self._chaos.evict(pod["metadata"]["name"], at_once=at_once))
+
+    @precondition(lambda self: self._chaos.pods())
     @rule(pick=PICK, at_once=st.booleans())
     def somebody_deletes_a_pod(self, pick: int, *, at_once: bool) -> None:
-        self._run(self._chaos.evict(self._pod(pick)["metadata"]["name"], at_once=at_once))
+        self._run(self._chaos.evict(self._pod_name(pick), at_once=at_once))
 
     # --- owners and their messages -------------------------------------------------------------------------------------
 

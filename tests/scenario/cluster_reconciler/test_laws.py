@@ -2,13 +2,16 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
-from cluster_reconciler import plan, wiring
+from cluster_reconciler import batch, plan, redis_cleanup, wiring
+from cluster_reconciler import observed as observed_state
 from cluster_reconciler.actions import ClusterPlan, Continue, step
+from cluster_reconciler.config import Config
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.pods import all_pods, workers
 from cluster_reconciler.pods.workers import GroupDecision
@@ -17,11 +20,13 @@ from cluster_reconciler.status import compute
 from common import labels
 from common.api.opaque import Body
 from common.kube.resources import POD
+from common.ray import cluster_traits as traits
+from common.ray import ports
 from common.runtime.actions import DeleteCollection
 from common.runtime.cache import Cache
 from scenario.cluster_reconciler.chaos import Chaos
 from scenario.cluster_reconciler.laws import Violation
-from support.builders.ray_cluster import a_group, a_ray_cluster
+from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
 GROUPS = (a_group("g", replicas=2), a_group("h", replicas=1, num_of_hosts=2))
 
@@ -118,6 +123,87 @@ async def test_work_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(wiring, "make_plan", always(ClusterPlan(fault="mutated")))
     chaos.owners[0].restart()
     with pytest.raises(AssertionError, match="no rest after"):
+        await chaos.come_to_rest()
+
+
+async def test_a_worker_that_does_not_end_and_is_not_replaced_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chaos = await a_chaos()
+    monkeypatch.setattr(observed_state, "is_overdue", always(False))
+    name = worker(chaos)
+    chaos.lost.add(name)
+    await chaos.evict(name, at_once=False)
+    with pytest.raises(Violation, match="no Event names them"):
+        await chaos.come_to_rest()
+
+
+async def test_a_finalizer_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    chaos = await a_chaos(gcs_fault_tolerance_options={"redisAddress": "redis:6379"})
+    chaos.job_ends = ""
+    monkeypatch.setattr(redis_cleanup, "timeout", always(timedelta(minutes=15)))
+    await chaos.delete()
+    with pytest.raises(Violation, match="the finalizer held the cluster for 0:15:00"):
+        await chaos.come_to_rest()
+
+
+async def test_a_selector_of_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "USERS_LABELS", ())
+    own = a_template(a_container("ray-head"), labels={"app.kubernetes.io/name": "my-model"})
+    with pytest.raises(Violation, match="selects nothing"):
+        await a_chaos(head=a_head(template=own))
+
+
+async def test_a_suspension_that_waits_for_a_valid_spec_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chaos = await a_chaos()
+    phases = tuple(each for each in plan.PHASES if each is not all_pods.suspend)
+    monkeypatch.setattr(plan, "PHASES", phases)
+    chaos.apply(a_spec(suspend=True) | {"upgradeStrategy": {"type": "Sideways"}})
+    with pytest.raises(Violation, match="to be suspended and is not"):
+        await chaos.come_to_rest()
+
+
+async def test_a_gang_that_keeps_its_room_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "withdraw", always(None))
+    chaos = Chaos(Config(batch_scheduler="volcano"))
+    for suspend in (False, True):
+        chaos.apply(a_spec(suspend=suspend), {batch.GANG: "true"})
+        if not suspend:
+            await chaos.come_to_rest()
+    with pytest.raises(Violation, match="keeps its"):
+        await chaos.come_to_rest()
+
+
+async def test_a_pod_of_an_old_spec_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    chaos = await a_chaos(upgrade_strategy={"type": "Recreate"})
+    phases = tuple(each for each in plan.PHASES if each is not all_pods.recreate)
+    monkeypatch.setattr(plan, "PHASES", phases)
+    changed = a_template(a_container("ray-worker", image="ray:new"))
+    groups = [a_group("g", replicas=2, template=changed)]
+    chaos.apply(a_spec(groups, upgrade_strategy={"type": "Recreate"}))
+    with pytest.raises(Violation, match="image of an old spec"):
+        await chaos.come_to_rest()
+
+
+async def test_an_object_of_others_that_is_touched_is_found() -> None:
+    chaos = await a_chaos()
+    meta: Body = {"name": "other", "namespace": "ns", "labels": {labels.CLUSTER: "other"}}
+    chaos.add_stranger(POD, {"apiVersion": "v1", "kind": "Pod", "metadata": meta})
+    await chaos.kube.delete(POD, "ns", "other")
+    with pytest.raises(Violation, match="of another owner was touched"):
+        await chaos.come_to_rest()
+
+
+async def test_ray_that_ends_behind_a_mesh_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traits, "ray_container_name", always(""))
+    chaos = Chaos(has_mesh=True)
+    never = a_template(a_container("ray-worker"), restart_policy="Never")
+    chaos.apply(a_spec([a_group("g", replicas=2, template=never)]))
+    await chaos.come_to_rest()
+    chaos.end_ray(worker(chaos))
+    with pytest.raises(Violation, match="cannot recover and stay"):
         await chaos.come_to_rest()
 
 

@@ -258,7 +258,7 @@ class GatedServe:
 
         if target.ip:
             if self._at.is_starved:
-                raise errors.Unavailable(f"{target.name} does not answer in time")
+                raise errors.Unanswered(f"{target.name} does not answer in time", is_late=True)
             return await call()
         if self._at.is_starved:
             await self._at.time_out(f"request {target.name}")

@@ -281,7 +281,7 @@ class FakeServe:
         else:
             fake.deploy(config)
         if end != "ok":
-            raise errors.Unavailable(f"{service} does not answer within 10 s")
+            raise errors.Unanswered(f"{service} does not answer within 10 s")
         for reported in self.on_put:
             reported(f"after put {service}")
 
@@ -296,7 +296,7 @@ class FakeServe:
         cluster = pod.name.rpartition("-head")[0]
         head = self.head(f"{cluster}-head-svc")
         if not head.listens(pod.port, on_head=True):
-            raise errors.Unavailable(f"nothing listens on port {pod.port} of {pod.name}")
+            raise errors.Unanswered(f"nothing listens on port {pod.port} of {pod.name}")
         if not head.proxy_is_healthy:
             raise errors.Unavailable(
                 f"the proxy of {pod.name} answered 500 Internal Server Error: unhealthy"
@@ -306,7 +306,7 @@ class FakeServe:
     def _of_application(self, pod: Target, path: str) -> bytes:
         head = self.head(f"{pod.name.rpartition('-')[0]}-head-svc")
         if not head.listens(pod.port, on_head=pod.name.endswith("-head")):
-            raise errors.Unavailable(f"nothing listens on port {pod.port} of {pod.name}")
+            raise errors.Unanswered(f"nothing listens on port {pod.port} of {pod.name}")
         self.requests.append((pod.name, path))
         if self.refuses_after is not None and len(self.requests) > self.refuses_after:
             raise errors.Unavailable(f"{pod.name} answered {self.refusal}")
@@ -331,7 +331,7 @@ class FakeServe:
                     f"the dashboard at {service}:8265 answered 500 Internal Server Error: boom"
                 )
             case "silent":
-                raise errors.Unavailable(f"{service} does not answer within 2 s")
+                raise errors.Unanswered(f"{service} does not answer within 2 s")
             case _:
                 return fake
 

@@ -1,7 +1,7 @@
 """The four kinds of error, and the party at fault in each.
 
     RaybusError
-    ├── Retryable: Conflict, AlreadyExists, NotFound, Throttled, NotOurs, Unavailable (OutOfRoom, Unauthenticated)
+    ├── Retryable: Conflict, AlreadyExists, NotFound, Throttled, NotOurs, Unavailable (OutOfRoom, Unauthenticated, Unanswered)
     ├── Terminal: InvalidSpec, Rejected, Forbidden (NamespaceTerminating)
     └── Invariant
 
@@ -61,6 +61,17 @@ class OutOfRoom(Unavailable):
 
 class Unauthenticated(Unavailable):
     """A Ray dashboard refuses our token (401, 403), or there is none to send: nothing was carried out."""
+
+
+class Unanswered(Unavailable):
+    """No answer came: the connection failed, or the time was over.
+
+    `is_late` is whether this process looked so late that the answer may lie in its own socket.
+    """
+
+    def __init__(self, message: str, *, is_late: bool = False) -> None:
+        super().__init__(message)
+        self.is_late = is_late
 
 
 class Terminal(RaybusError):

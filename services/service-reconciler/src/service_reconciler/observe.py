@@ -21,7 +21,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import ClockWatch
 from common.kube.resources import CONTROLLER_REVISION, RAY_CLUSTER, RAY_SERVICE, illegal_name
-from common.ray import goal_revision, ongoing, owner, poll_interval, ports, submit
+from common.ray import goal_revision, ongoing, owner, poll_interval, ports, serve_proxies, submit
 from common.ray.goal_revision import Goal, Spec
 from common.ray.serve_api import address, read_ahead
 from common.ray.view import head_is_ready
@@ -227,7 +227,14 @@ class Observer:
             return None
         if (candidate := candidate_of(pending)) is None:
             return None
-        proxies = [address(pending.cluster, each, "serve", ports.SERVE) for each in pending.proxies]
+        at, head = serve_proxies.reported(pending.serve.details), pending.cluster.status.head.pod_ip
+        proxies = [
+            msgspec.structs.replace(
+                address(pending.cluster, each, "serve", ports.SERVE), port=at.port
+            )
+            for each in pending.proxies
+            if at.is_at(each.status.pod_ip, head)
+        ]
         return await self._sources.warm_ups.of(candidate, proxies, policy.warm_up)
 
     async def _service(self, key: Key) -> RayService | None:

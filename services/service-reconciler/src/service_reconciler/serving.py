@@ -196,7 +196,7 @@ def _members(observed: Observed) -> set[str]:
     if pending.name in shares and shares[pending.name].weight > 0:
         details, head = pending.serve.details, pending.cluster.status.head.pod_ip
         nodes = (
-            serve_proxies.reported(details).nodes(details, head)
+            serve_proxies.reported(details).nodes(details, head, pending.cluster.raw_spec)
             if details is not None
             else frozenset[str]()
         )

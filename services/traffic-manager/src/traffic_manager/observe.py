@@ -30,7 +30,7 @@ from common.kube.resources import (
     Resource,
 )
 from common.names import SideRole
-from common.ray import owner, poll_interval, ports, serve_writer
+from common.ray import owner, poll_interval, ports, serve_proxies, serve_writer
 from common.ray.dashboard import Target
 from common.ray.serve_api import read_ahead
 from common.runtime.cache import Object, Objects, Remembered
@@ -281,11 +281,16 @@ class Observer:
             and policy.warm_up is not None
             and health.can_serve(pending, share.capacity)
         ):
-            proxies = list(_nodes(pending, "serve", ports.SERVE).values())
+            at, head = serve_proxies.reported(pending.serve.details), pending.cluster.status.head
+            nodes = _nodes(pending, at.port).values()
+            proxies = [each for each in nodes if at.is_at(each.ip, head.pod_ip)]
             warm_up = await self._sources.warm_ups.of(candidate, proxies, policy.warm_up)
         measures = any(isinstance(each, Gate) for each in policy.gates)
         if measures and (share.weight > 0 or beside.mirror is not None):
-            exporters = (_nodes(each, "metrics", ports.METRICS) for each in (active, pending))
+            exporters = (
+                _nodes(each, ports.of_head(each.cluster.raw_spec).get("metrics", ports.METRICS))
+                for each in (active, pending)
+            )
             is_whole = share.weight == WHOLE
             window = await self._sources.windows.of(
                 candidate, *exporters, moved_at=share.same_since, is_whole=is_whole
@@ -371,13 +376,9 @@ def _may_ask(observed: Observed, pending: ClusterView, policy: UpgradePolicy, sh
     return share.weight > 0 or (is_warm and health.can_serve(pending, share.capacity))
 
 
-def _nodes(view: ClusterView, name: str, default: int) -> dict[str, Target]:
+def _nodes(view: ClusterView, port: int) -> dict[str, Target]:
     """Return a port of each node behind a cluster's Serve Service, by the uid of its pod."""
-    port, namespace = (
-        ports.of_head(view.cluster.raw_spec).get(name, default),
-        view.cluster.metadata.namespace,
-    )
-    pods = view.endpoints.items()
+    namespace, pods = view.cluster.metadata.namespace, view.endpoints.items()
     return {
         pod.uid: Target(namespace=namespace, name=pod.name, ip=address, port=port)
         for address, pod in pods

@@ -57,18 +57,33 @@ def test_proxies_are_those_that_ray_reports() -> None:
 
 
 @pytest.mark.parametrize(
-    ("location", "expected"),
+    ("proxies", "workers", "expected"),
     [
-        (Location.EVERY_NODE, {WORKER}),
-        (Location.HEAD_ONLY, {HEAD}),
-        (Location.DISABLED, set[str]()),
+        (Proxies(), [NONE], {WORKER}),
+        (Proxies(port=9000), [AT_9000], {WORKER}),
+        (Proxies(port=9000), [NONE], {HEAD}),
+        (Proxies(location=Location.HEAD_ONLY), [NONE], {HEAD}),
+        (Proxies(location=Location.DISABLED), [NONE], set[str]()),
     ],
 )
 def test_requests_reach_the_replicas_through_these_nodes(
-    location: Location, expected: set[str]
+    proxies: Proxies, workers: list[Json], expected: set[str]
 ) -> None:
-    assert Proxies(location=location).nodes(details(), HEAD) == expected
-    assert "" not in Proxies(location=location).nodes(details(), "")
+    config = cluster(AT_9000, *workers)
+    assert proxies.nodes(details(), HEAD, config) == expected
+    assert "" not in proxies.nodes(details(), "", config)
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        (Location.EVERY_NODE, [True, True]),
+        (Location.HEAD_ONLY, [True, False]),
+        (Location.DISABLED, [False, False]),
+    ],
+)
+def test_nodes_have_a_proxy_by_its_location(location: Location, expected: list[bool]) -> None:
+    assert [Proxies(location=location).is_at(each, HEAD) for each in (HEAD, WORKER)] == expected
 
 
 @pytest.mark.parametrize(

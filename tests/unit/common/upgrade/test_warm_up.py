@@ -1,4 +1,4 @@
-"""Requests of a warm-up and reads of counters in the background: they end when the upgrade is forgotten, or makes room."""
+"""Requests of a warm-up and reads of counters in the background, and what ends them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 
 import pytest
 
+from common import errors
 from common.ray.dashboard import Target
 from common.runtime.background import Background
 from common.upgrade import warm_up, windows
@@ -79,6 +80,47 @@ async def test_what_is_under_way_ends_with_what_is_remembered(
         part.forget("c")
         assert await counted(nodes) == 0
         running.cancel()
+
+
+class Answers:
+    """A node with the given answers, and good ones after these."""
+
+    def __init__(self, *answers: errors.RaybusError | None) -> None:
+        self.left = list(answers)
+        self.calls = 0
+
+    async def call(self, _proxy: Target, _path: str) -> None:
+        self.calls += 1
+        if self.left and (problem := self.left.pop(0)) is not None:
+            raise problem
+
+
+SLOW: Final = errors.Unanswered("no answer within 60 s")
+WRONG: Final = errors.Unavailable("answered 500")
+
+
+@pytest.mark.parametrize(
+    ("answers", "calls", "problem"),
+    [
+        ([], 3, None),
+        ([None, SLOW], 4, None),
+        ([SLOW, None, SLOW], 5, None),
+        ([SLOW, SLOW, SLOW], 3, "request 1 of the warm-up was not answered: no answer within 60 s"),
+        ([None, WRONG], 2, "request 2 of the warm-up was not answered: answered 500"),
+    ],
+)
+async def test_a_request_without_an_answer_is_sent_again_and_a_wrong_answer_is_final(
+    answers: list[errors.RaybusError | None], calls: int, problem: str | None
+) -> None:
+    node = Answers(*answers)
+    part = WarmUps(cast("Any", node), Background())
+    progress = None
+    for _ in range(warm_up.MAX_ROUNDS + 2):
+        asked = WarmUp(requests=3, concurrency=1)
+        progress = await part.of(a_candidate("uid"), [NODE], asked)
+    assert progress is not None
+    assert (node.calls, progress.problem) == (calls, problem)
+    assert progress.is_over == (problem is None)
 
 
 async def counted(nodes: Hanging) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from common import errors, names, untrusted
+from common import clock, errors, names, untrusted
 from common.api.opaque import Json
 from common.kube.answers import UNAUTHENTICATED
 from common.kube.client import KubeClient
@@ -36,6 +36,8 @@ PROXY_HEALTH: Final = "/-/healthz"
 METRICS: Final = "/metrics"
 WARM_UP_SECONDS: Final = 60.0
 """A model's first answer may come after its compilation."""
+LATE_SECONDS: Final = 0.5
+"""Seconds after its deadline at which a call still ends in time: a process that runs notices at once."""
 TOKEN_HEADER: Final = "x-ray-authorization"  # noqa: S105  (a header's name)
 OK: Final = 200
 LARGEST_STATUS: Final = 4 * 2**20
@@ -144,6 +146,7 @@ class DirectDashboard:
                 seconds * DEPLOY_SECONDS / DIRECT_SECONDS,
             )
             method, step = "PUT", tracing.step("write", method="PUT", path=url)
+        began = clock.steady()
         try:
             async with _deadline(seconds, target.name):
                 with step:  # a redirect is not followed: it would take the token along
@@ -160,8 +163,9 @@ class DirectDashboard:
                         body = untrusted.without(body, target.token or "")
         except self._failures as problem:
             text = errors.text_of(problem)
-            raise errors.Unavailable(
-                f"{target.what} at {where} does not answer: {text}"
+            raise errors.Unanswered(
+                f"{target.what} at {where} does not answer: {text}",
+                is_late=clock.steady() - began > seconds + LATE_SECONDS,
             ) from problem
         if answer.is_success and (not target.ip or answer.status_code == OK):
             return body
@@ -237,8 +241,12 @@ async def reached(kube: KubeClient, settings: Settings) -> AsyncGenerator[Dashbo
 
 @asynccontextmanager
 async def _deadline(seconds: float, what: str) -> AsyncGenerator[None]:
+    began = clock.steady()
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError as problem:
-        raise errors.Unavailable(f"{what} does not answer within {seconds:g} s") from problem
+        raise errors.Unanswered(
+            f"{what} does not answer within {seconds:g} s",
+            is_late=clock.steady() - began > seconds + LATE_SECONDS,
+        ) from problem

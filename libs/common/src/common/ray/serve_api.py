@@ -8,7 +8,7 @@ hosts costs the others nothing (spec rayservice W20; acceptance 89).
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
@@ -224,6 +224,7 @@ class ServeApi:
         return memory.reading.details, self._clock.monotonic() - memory.answered_at
 
     async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
+        """Return the last health checks of a pod's proxy, newest last, after another one if due."""
         checks = self._pods[pod.metadata.uid] = self._pods.get(pod.metadata.uid) or Checks()
         now = self._clock.monotonic()
         pause = max(max_age, LONGEST_PAUSE) if checks.is_slow else max_age
@@ -231,16 +232,20 @@ class ServeApi:
             slow=checks.is_slow
         ):
             return checks.answers
-        answer = False
+        answer: bool | None = False
         if pod.status.pod_ip and pod.status.phase == "Running":
             proxy = address(self._cluster_of(pod), pod, "serve", ports.SERVE)
-            with suppress(errors.RaybusError):
+            try:
                 async with self._slot(slow=checks.is_slow):
                     await self._dashboard.request(
                         proxy, dashboard.PROXY_HEALTH, most=dashboard.LARGEST_HEALTH
                     )
                 answer = True
-        checks.answers = (*checks.answers, answer)[-CHECKS_KEPT:]
+            except errors.RaybusError as problem:  # our own lateness is no answer of the proxy
+                if isinstance(problem, errors.Unanswered) and problem.is_late:
+                    answer = None
+        if answer is not None:
+            checks.answers = (*checks.answers, answer)[-CHECKS_KEPT:]
         checks.checked_at = self._clock.monotonic()
         checks.is_slow = checks.checked_at - now > SLOW
         return checks.answers

@@ -44,18 +44,22 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
         numbers = (port_of(pod_json.ray_container(each)) for each in _worker_templates(config))
         return self.location is Location.EVERY_NODE and all(each == self.port for each in numbers)
 
-    def nodes(self, details: ServeDetails, head: str) -> frozenset[str]:
-        """Return the addresses through which requests reach all replicas, of proxies and replicas.
+    def is_at(self, address: str, head: str) -> bool:
+        """Return whether a node has a proxy, once it holds a replica; `head` is the head's address."""
+        return self.location is Location.EVERY_NODE or (
+            self.location is Location.HEAD_ONLY and address == head
+        )
 
-        `head` is the address of the head.
+    def nodes(self, details: ServeDetails, head: str, config: Json) -> frozenset[str]:
+        """Return the addresses through which requests reach all replicas of a RayCluster.
+
+        `head` is the address of its head, and `config` its spec.
         """
-        match self.location:
-            case Location.EVERY_NODE:
-                return serve_status.serving_nodes(details)
-            case Location.HEAD_ONLY:
-                return frozenset({head} - {""})
-            case Location.DISABLED:
-                return frozenset()
+        if self.are_disabled:
+            return frozenset()
+        if self.are_on_workers_of(config):
+            return serve_status.serving_nodes(details)
+        return frozenset({head} - {""})
 
 
 def asked(config: Json) -> Proxies:

@@ -138,7 +138,8 @@ def _late_pods(observed: Observed, pending: ClusterView, details: ServeDetails) 
         config = pending.cluster.raw_spec
         why = serve_proxies.unreachable(proxies, config, excludes_head=excludes_head)
         yield why or "none of its pods is ready to be sent requests"
-    nodes = proxies.nodes(details, pending.cluster.status.head.pod_ip)
+    head = pending.cluster.status.head.pod_ip
+    nodes = proxies.nodes(details, head, pending.cluster.raw_spec)
     for pod in sorted(pending.offered, key=lambda each: each.metadata.name):
         if pod.status.pod_ip in nodes and pod not in ready and proxies.may_be_on(pod):
             yield _late(pod, details)

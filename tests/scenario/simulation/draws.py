@@ -218,7 +218,7 @@ def of(
 def _world(rng: random.Random, plain: Draw) -> World:
     in_steps = plain.setting.kind == STEPS
     foreign = UNUSED_IN_STEPS if in_steps or plain.first_kind == STEPS else tuple(FOREIGN)
-    return World(
+    world = World(
         applications=rng.choice([0, 0, 0, 1]),
         proxy_location=rng.choice(["EveryNode"] * 7 + ["HeadOnly"]),
         port=rng.choice([8000] * 7 + [9000]),
@@ -231,6 +231,9 @@ def _world(rng: random.Random, plain: Draw) -> World:
         deletion_delay=rng.choice([0, 0, 60]),
         counts_at=rng.choice([("head",), ("worker",), ("head", "worker")]),
     )
+    if world.proxy_location == "HeadOnly" or world.port != World().port:
+        return msgspec.structs.replace(world, counts_at=("head",))  # no request reaches a worker
+    return world
 
 
 def in_a_plain_world(seed: int, faults: dict[str, bool], points: tuple[str, ...]) -> Draw:

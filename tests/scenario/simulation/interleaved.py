@@ -1275,9 +1275,18 @@ class Interleaved(Sim):
         """Return whether a cluster could serve again; one that a gate found bad is not asked to."""
         if name in self._failed_for or not self._has_ready_head(name):
             return False
+        if self._is_newer(name):  # it has to pass its gates again in a new cluster (ADR 44)
+            return False
         pod = self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {})
         is_sick = self.clock.monotonic() - self._sick_at.get(name, -HARMED) < HARMED
         return pod.get("status", {}).get("phase") == "Running" and not is_sick
+
+    def _is_newer(self, name: str) -> bool:
+        """Return whether a cluster was created after the active one."""
+        if self.active not in self.clusters:
+            return False
+        moments = [self._meta(each)["creationTimestamp"] for each in (name, self.active)]
+        return moments[0] > moments[1]
 
     def _count_hot(self, now: float) -> None:
         self._writes_at = [each for each in self._writes_at if now - each <= laws.WINDOW]

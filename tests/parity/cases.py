@@ -50,6 +50,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     settings: OperatorSettings = OperatorSettings()
     objects: list[Body] = []
     rounds: list[list[Json]] = []
+    one_host: int | None = 1
+    """What raybus gets for `numOfHosts: 1`: 0 and None, for absent, mean the same to it."""
     service: Body | None = None
     """A RayService, of which only what follows from itself is compared; then there is nothing else."""
 

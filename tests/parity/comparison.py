@@ -25,7 +25,9 @@ async def of_raybus(case: Case, *, version: str) -> list[Json]:
     for number, steps in enumerate(([], *case.rounds)):
         objects = rounds.play(objects, steps, known)
         outcome = renamed(
-            await ours.reconcile(case.settings, objects, version=version), known, number=number
+            await ours.reconcile(case.settings, objects, version=version, one_host=case.one_host),
+            known,
+            number=number,
         )
         found.append(comparable(outcome))
         objects, known = outcome.objects, known | outcome.pods
@@ -96,7 +98,9 @@ def service_of_kuberay(case: Case) -> Rounds:
 def chooses(objects: list[Body]) -> bool:
     """Return whether KubeRay chooses at random here: among replicas of several hosts, which it holds in a map."""
     groups = (
-        each["spec"].get("workerGroupSpecs", []) for each in objects if each["kind"] == "RayCluster"
+        each.get("spec", {}).get("workerGroupSpecs", [])
+        for each in objects
+        if each["kind"] == "RayCluster"
     )
     return any(group.get("numOfHosts", 1) > 1 for some in groups for group in some)
 

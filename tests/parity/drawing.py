@@ -22,7 +22,17 @@ IMAGE: Final = "rayproject/ray:2.52.0"
 GROUPS: Final = ("g", "gpu-group", "SmallGroup", "t" * 40)
 NAMES: Final = ("c", "raycluster-kuberay", "n" * 47, "n" * 53)
 INVALID_NAMES: Final = ("n" * 54, "1c", "c.d")
-VERSIONS: Final = ("2.52.0", "2.52.0", "2.46.0", "2.55.1", "", "nightly", "2.52", "v2.53.0")
+VERSIONS: Final = (
+    "2.52.0",
+    "2.52.0",
+    "2.46.0",
+    "2.55.1",
+    "2.8.1",
+    "",
+    "nightly",
+    "2.52",
+    "v2.53.0",
+)
 SWITCHES: Final = (
     "ENABLE_INIT_CONTAINER_INJECTION", "ENABLE_PROBES_INJECTION", "ENABLE_GCS_FT_REDIS_CLEANUP", "ENABLE_RANDOM_POD_DELETE",
     "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE", "ENABLE_LOGIN_SHELL", "ENABLE_DETERMINISTIC_HEAD_POD_NAME", "USE_INGRESS_ON_OPENSHIFT",
@@ -264,7 +274,7 @@ def template(d: Drawer, name: str) -> Json:
     found: Json = {"spec": spec}
     meta = d.some(
         {
-            "labels": ({"team": "a"}, {labels.CLUSTER: "other", "x": ""}, {labels.GROUP: "mine", labels.SERVE: "false"}, {}),
+            "labels": ({labels.APP_NAME: "my-model", labels.APP_CREATED_BY: "me"}, {labels.IDENTIFIER: "mine"}, {"team": "a"}, {labels.CLUSTER: "other", "x": ""}, {labels.GROUP: "mine", labels.SERVE: "false"}, {}),
             "annotations": ({"example.org/a": "b"}, {"ray.io/overwrite-container-cmd": "true"}, {}),
             "name": ("given",),
         },
@@ -568,7 +578,7 @@ def _pod(
     status = pod_status(d)
     if d.one_in(12) and not _has_ended(status):  # such a pod is gone soon, and KubeRay waits for it
         meta |= {
-            "deletionTimestamp": "NOW-2s",
+            "deletionTimestamp": d.of("NOW-2s", "NOW-2s", "NOW-100s"),
             "deletionGracePeriodSeconds": 30,
             "finalizers": [KEEP],
         }
@@ -777,4 +787,5 @@ def case(seed: int, number: int, known: frozenset[str]) -> Case:
     rounds = d.several(
         lambda _: [step(d, cluster, operator.gates, known) for _ in range(d.of(1, 2))], 3
     )
-    return Case(settings=operator, objects=[cluster, *found], rounds=rounds)
+    objects = [cluster, *found]
+    return Case(settings=operator, objects=objects, rounds=rounds, one_host=d.of(1, 1, 0, None))

@@ -1,7 +1,11 @@
 """raybus's side: cluster-reconciler on the API server in memory of the scenario tests."""
 
+import copy
 from typing import Any, Final
 
+from cluster_reconciler.pods import all_pods
+from common import labels, pod_json
+from common.api import ray_cluster
 from common.api.opaque import Body
 from common.kube.resources import Resource
 from common.ray import spec_hash
@@ -48,11 +52,16 @@ class AddressingKube(FakeKube):
         return super()._delete(resource, old)
 
 
-async def reconcile(settings: OperatorSettings, objects: list[Body], *, version: str) -> Outcome:
-    """Return what raybus makes of these objects, once nothing changes any more."""
+async def reconcile(
+    settings: OperatorSettings, objects: list[Body], *, version: str, one_host: int | None = 1
+) -> Outcome:
+    """Return what raybus makes of these objects, once nothing changes any more.
+
+    `one_host` takes the place of `numOfHosts: 1` while raybus works.
+    """
     now = FakeClock().now()
     kube = AddressingKube(now=lambda: now)
-    for body in dated(objects, now):
+    for body in _with_hosts(dated(objects, now), 1, one_host):
         group, _, version_of = body["apiVersion"].rpartition("/")
         resource = Resource(
             kind=body["kind"], plural=f"{body['kind'].lower()}s", group=group, version=version_of
@@ -70,6 +79,8 @@ async def reconcile(settings: OperatorSettings, objects: list[Body], *, version:
         if _state(kube) == before:
             break
     left = [body for (kind, _, _), body in kube.objects.items() if kind != "Event"]
+    if one_host != 1:
+        left = _rehashed(left, _with_hosts(left, one_host, 1), version)
     return Outcome(
         objects=left,
         events=[
@@ -82,6 +93,39 @@ async def reconcile(settings: OperatorSettings, objects: list[Body], *, version:
             if body["kind"] == "RayCluster"
         ],
     )
+
+
+def _with_hosts(objects: list[Body], have: int | None, wanted: int | None) -> list[Body]:
+    """Return objects of which each group with so many hosts has others; None is absent.
+
+    A cluster of `upgradeStrategy: Recreate` stays as it is: its hash has the number as written.
+    """
+    found = copy.deepcopy(objects)
+    for body in found if have != wanted else ():
+        spec = body.get("spec", {})
+        if body["kind"] != "RayCluster" or spec.get("upgradeStrategy", {}).get("type"):
+            continue
+        for group in pod_json.bodies(spec, "workerGroupSpecs"):
+            if group.get("numOfHosts") == have:
+                group.pop("numOfHosts", None)
+                group.update({} if wanted is None else {"numOfHosts": wanted})
+    return found
+
+
+def _rehashed(seen: list[Body], objects: list[Body], version: str) -> list[Body]:
+    """Return objects of which the pods have the hash of their RayCluster as it is now."""
+    hashes = {
+        all_pods.marks(ray_cluster.decode(one), version)[labels.RECREATE_HASH]: all_pods.marks(
+            ray_cluster.decode(other), version
+        )[labels.RECREATE_HASH]
+        for one, other in zip(seen, objects, strict=True)
+        if one["kind"] == "RayCluster"
+    }
+    for body in objects:
+        annotations = pod_json.mapping(body["metadata"], "annotations")
+        if (found := hashes.get(annotations.get(labels.RECREATE_HASH, ""))) is not None:
+            annotations[labels.RECREATE_HASH] = found
+    return objects
 
 
 def _state(kube: FakeKube) -> dict[tuple[str, str, str], str]:

@@ -61,6 +61,11 @@ def test_what_a_changed_spec_asks_for(cluster: RayCluster, made_by: str, move: s
     assert move_of(an_observation(head, cluster=cluster)) == move
 
 
+def test_the_mark_of_a_head_that_is_about_to_go_is_left_as_it_is() -> None:
+    head = a_head_pod(annotations=all_pods.marks(OLD, "v0"), phase="Failed")
+    assert move_of(an_observation(head, cluster=CHANGED)) == "go on"
+
+
 def test_old_pods_are_waited_for() -> None:
     head = a_head_pod(annotations=all_pods.marks(OLD, "v1"), terminating=True)
     observed = an_observation(head, *some_workers(1, terminating=True), cluster=CHANGED)

@@ -12,7 +12,7 @@ import msgspec
 
 from cluster_reconciler import events
 from cluster_reconciler.actions import ClusterPlan, Continue, step
-from cluster_reconciler.observed import Observed, is_terminating
+from cluster_reconciler.observed import Observed, irrecoverable, is_terminating
 from cluster_reconciler.reasons import ConditionType
 from common import labels
 from common.api.opaque import Json
@@ -51,6 +51,8 @@ def recreate(observed: Observed) -> Continue | ClusterPlan:
     wanted = marks(cluster, version)
     head = observed.heads[0].metadata if observed.heads else None
     if head and head.annotations.get(labels.KUBERAY_VERSION) not in {None, "", version}:
+        if irrecoverable(observed.heads[0], cluster):  # the head goes: its mark goes with it
+            return Continue()
         changed = {"resourceVersion": head.resource_version, "annotations": wanted}
         return Continue(
             actions=step(

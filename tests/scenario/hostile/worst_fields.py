@@ -25,6 +25,7 @@ from common import labels
 from common.api.opaque import Body, Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from common.ray.serve_status import ServeDetails
+from crd_generator import upgrade_policy
 from scenario.hostile import attacks, crd_schema
 from scenario.hostile.attacks import CLUSTERS, SERVICES, Place, put
 
@@ -81,6 +82,11 @@ def of_crd(kind: str) -> Iterator[Field]:
         yield Field(kind, ("metadata", "annotations", name))
 
 
+def of_policies() -> Iterator[Field]:
+    """Yield the texts of an UpgradePolicy's spec."""
+    return (Field("UpgradePolicy", *each) for each in _of_schema(upgrade_policy.spec(), ("spec",)))
+
+
 def of_view(kind: str, view: object) -> Iterator[Field]:
     """Yield the texts that a view of ours reads of an object or an answer."""
     return (Field(kind, *each) for each in _of_type(view, ()))
@@ -106,15 +112,24 @@ def _complete(value: Any, schema: Json) -> None:
         return
     held, fields = cast("Json", value), cast("Json", schema.get("properties", {}))
     for name in schema.get("required", ()):
-        held.setdefault(name, copy.copy(_EMPTY[fields[name].get("type", "string")]))
+        kind = fields[name].get("format", fields[name].get("type", "string"))
+        held.setdefault(name, copy.copy(_EMPTY.get(kind, 1)))
     for name, each in held.items():
         _complete(each, fields.get(name, {}))
 
 
-_EMPTY: Final[Json] = {"string": "x", "integer": 1, "boolean": True, "object": {}, "array": []}
+_EMPTY: Final[Json] = {
+    "string": "x",
+    "date-time": "2026-01-01T12:00:00Z",
+    "boolean": True,
+    "object": {},
+    "array": [],
+}
 
 
 def _of_schema(schema: Json, place: Place) -> Iterator[tuple[Place, bool]]:
+    if schema.get("format") == "date-time":  # the API server refuses any other text
+        return
     if schema.get("type") == "string" or schema.get("x-kubernetes-int-or-string"):
         yield place, False
     for name, inner in schema.get("properties", {}).items():

@@ -105,6 +105,10 @@ _HEADER: Final = re2.compile(
 )
 _USER_INFO: Final = re2.compile(rb"""(\b[\w.-]+:)([^\s:@/"',]+)@([\w.(-]+)""")
 _URL: Final = re2.compile(rb"""(\w[\w+.-]*)://([^\s"'<>`\\]*)""")
+_MAX_MARKS: Final = 10_000
+"""Brackets and quotes of one value; of a longer one the rest of the line goes."""
+_SHORTEST: Final = 5
+"""Characters of a line that may have a secret: a name, a separator and a value, such as `key=x`."""
 _RANDOM: Final = re2.compile(rb"[A-Za-z0-9_]{16,}")
 _PEM_BEGIN, _PEM_END = "-----BEGIN ", "-----END "
 
@@ -162,7 +166,7 @@ class _Block(msgspec.Struct):
             return cls(0, is_pem=True)
         bare = line.rstrip().rstrip("|>[{-+ ").rstrip()
         name = bare[:-1].strip(" \"'-") if bare.endswith(":") else ""
-        if bare and len(name) <= 200 and _is_secret(name.rpartition(" ")[2].strip("\"'")):
+        if name and len(name) <= 200 and _is_secret(name.rpartition(" ")[2].strip("\"'")):
             return cls(_indent(line))
         return None
 
@@ -184,13 +188,18 @@ def _indent(line: str) -> int:
 
 
 def _line(line: str) -> str:
+    if len(line) < _SHORTEST:
+        return line
     found = line.encode(errors="surrogatepass")
     if _PEM_BEGIN.encode() in found and b"PRIVATE KEY" in found:
         found = found[: found.index(_PEM_BEGIN.encode())] + _GONE + b"\n"
     found = _without_pairs(found)
-    found = _URL.sub(_url, found)
-    found = _USER_INFO.sub(_user_info, found)
-    found = _VARIABLE.sub(rb"\1" + _GONE, found)
+    if b"://" in found:
+        found = _URL.sub(_url, found)
+    if b"@" in found:
+        found = _USER_INFO.sub(_user_info, found)
+    if b"=" in found:
+        found = _VARIABLE.sub(rb"\1" + _GONE, found)
     found = _HEADER.sub(rb"\1\2" + _GONE, found)
     return _FORMS.sub(_GONE, found).decode(errors="surrogatepass")
 
@@ -259,7 +268,10 @@ def _closing(line: bytes, quote: bytes, start: int) -> int:
 
 def _bracket_end(line: bytes, start: int) -> int:
     depth, position, open_quote, slashes = 0, start, b"", None
-    while (at := _STRUCTURE.search(line, position)) is not None:
+    for _ in range(_MAX_MARKS):
+        at = _STRUCTURE.search(line, position)
+        if at is None:
+            break
         mark, position = at.group(), at.end()
         if mark in b"[]{}":
             if not open_quote:

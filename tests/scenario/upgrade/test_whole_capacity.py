@@ -6,7 +6,7 @@ import pytest
 
 from common import labels
 from common.feature_gates import Gates
-from scenario.upgrade.harness import BLUE, GREEN, Pair, a_running_pair
+from scenario.upgrade.harness import BLUE, GREEN, RED, Pair, a_running_pair
 from service_reconciler.settings import Config
 from support.builders.ray_service import a_serve_config, a_strategy
 
@@ -109,7 +109,8 @@ async def test_a_cluster_that_lacks_capacity_gets_it_while_another_is_on_its_way
     green = harness.pending
     await harness.until(lambda: harness.active == green, seconds=60)
     harness.holds_pods = True
-    harness.apply(config=BLUE, serve=a_serve_config(message="v3"), upgradeStrategy=BLUE_GREEN)
+    # the first cluster would return
+    harness.apply(config=RED, serve=a_serve_config(message="v3"), upgradeStrategy=BLUE_GREEN)
     await harness.run(20)
     assert harness.pending
     assert capacity(harness) == 100

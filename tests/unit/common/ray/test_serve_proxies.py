@@ -111,7 +111,7 @@ def test_a_pod_can_be_ready_at_the_port_that_it_declares(
     declared: Json, port: int, *, expected: bool
 ) -> None:
     pod = msgspec.convert({"metadata": {"name": "pod"}, **declared}, Pod)
-    assert Proxies(port=port).may_be_on(pod) == expected
+    assert Proxies(port=port).may_be_at(pod.spec.containers[0]) == expected
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Final, cast
 import msgspec
 
 from common import pod_json
-from common.api.core import Pod
+from common.api.core import Container
 from common.api.opaque import Json
 from common.ray import ports, serve_status
 from common.ray.serve_status import Location, ServeDetails
@@ -33,9 +33,9 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether no pod ever takes requests."""
         return self.location is Location.DISABLED
 
-    def may_be_on(self, pod: Pod) -> bool:
+    def may_be_at(self, container: Container | None) -> bool:
         """Return whether a pod can be Ready, by the port that its Ray container declares."""
-        declared = (each for container in pod.spec.containers[:1] for each in container.ports)
+        declared = () if container is None else container.ports
         numbers = (each.container_port for each in declared if each.name == "serve")
         return next(numbers, ports.SERVE) == self.port
 

@@ -9,6 +9,7 @@ Spec rayservice §7.3, §13.1; acceptance 24-28.
 from collections.abc import Iterator
 
 from common.api.core import Pod
+from common.ray import cluster_traits as traits
 from common.ray import serve_config, serve_proxies, serve_status, submit
 from common.ray.request_metrics import ALL, Requests
 from common.ray.serve_status import ServeDetails
@@ -141,7 +142,8 @@ def _late_pods(observed: Observed, pending: ClusterView, details: ServeDetails) 
     head = pending.cluster.status.head.pod_ip
     nodes = proxies.nodes(details, head, pending.cluster.raw_spec)
     for pod in sorted(pending.offered, key=lambda each: each.metadata.name):
-        if pod.status.pod_ip in nodes and pod not in ready and proxies.may_be_on(pod):
+        may_be_ready = proxies.may_be_at(traits.ray_container(pending.cluster, pod))
+        if pod.status.pod_ip in nodes and pod not in ready and may_be_ready:
             yield _late(pod, details)
 
 

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import UNSET
 
 from common.ray import serve_config, serve_proxies, serve_status, submit
-from common.ray.serve_status import Application, AppState, Deployment, Location, ServeDetails
+from common.ray.serve_status import Application, AppState, Deployment, ServeDetails
 from common.ray.view import SILENT, head_is_ready
 from common.upgrade.traffic_record import WHOLE, Share
 from traffic_manager.migration.state import Side
@@ -388,12 +388,13 @@ def _running(deployment: Deployment, without: frozenset[str]) -> int:
 def _lost_nodes(view: ClusterView) -> frozenset[str]:
     """Return the nodes whose pods took requests and had replicas when all was well, and take none now.
 
-    A worker without a proxy lost nothing: requests reach its replicas through the head.
+    A worker that cannot be Ready, for it has no proxy or declares another port, lost nothing:
+    requests reach its replicas through the head. It may have been Ready before Serve started.
     """
-    before = view.memory.baseline
+    before, proxies = view.memory.baseline, serve_proxies.reported(view.serve.details)
     if before is None or not _is_comparable(view):
         return frozenset()
-    if serve_proxies.reported(view.serve.details).location is not Location.EVERY_NODE:
+    if not proxies.are_on_workers_of(view.cluster.raw_spec):
         return frozenset()
     return before.nodes.difference(view.endpoints)
 

@@ -211,7 +211,8 @@ def _reaction(what: str, phases: dict[str, Phase], lines: list[Line]) -> Reactio
 
 async def _install(found: Rig) -> None:
     """Give the services their rights, and make the namespaces of the victims."""
-    documents = [*manifests.read(BASE), *manifests.read(DEPLOY / "rights" / "everywhere")]
+    rights = (DEPLOY / "rights" / each for each in ("everywhere", "kubernetes-proxy"))
+    documents = [each for folder in (BASE, *rights) for each in manifests.read(folder)]
     async with found.control_plane.api() as api:
         held = read_manifests(prepared(GATEWAY_CRDS))
         await api.apply_definitions(

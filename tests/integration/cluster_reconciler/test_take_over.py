@@ -35,9 +35,12 @@ async def test_taking_over_changes_nothing(
         before = await objects.read(live.kube, live.namespace)
         await all_seen(live, setting)
         after = await objects.read(live.kube, live.namespace)
-        assert live.own.writes() == [
-            f"PATCH /api/v1/namespaces/{live.namespace}/pods/{each}" for each in refreshed(before)
-        ]
+        pods = f"/api/v1/namespaces/{live.namespace}/pods"
+        gangs = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{live.namespace}/podgroups"
+        # a gang gets the room of its autoscaler's container
+        rewritten = [f"PUT {gangs}/ray-elastic-pg"] if setting.name == "volcano" else []
+        patched = [f"PATCH {pods}/{each}" for each in refreshed(before)]
+        assert sorted(live.own.writes()) == sorted([*patched, *rewritten])
         assert objects.differences(unrefreshed(before), unrefreshed(after)) == []
         assert await live.reasons() == set()
 

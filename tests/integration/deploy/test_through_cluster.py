@@ -28,9 +28,9 @@ pytestmark = [pytest.mark.integration]
 EVENTS = an_example_upgrade()
 KUBECTL = '''#!{python}
 """Does what `kubectl port-forward` does, without a kubelet; its first connection breaks, as when a pod goes."""
-import asyncio, os, pathlib, sys
-assert sys.argv[1] == "--context" and sys.argv[3:7] == ["-n", {namespace!r}, "port-forward", "service/nats"], sys.argv
-assert os.environ["KUBECONFIG"] == {kubeconfig!r}
+import asyncio, pathlib, sys
+assert sys.argv[1] == "--context" and sys.argv[3:5] == ["--kubeconfig", {kubeconfig!r}], sys.argv
+assert sys.argv[5:9] == ["-n", {namespace!r}, "port-forward", "service/nats"], sys.argv
 if not pathlib.Path({mark!r}).exists():
     pathlib.Path({mark!r}).touch()
     sys.exit("error: lost connection to pod")
@@ -45,7 +45,7 @@ async def forward(reader, writer):
     await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer), return_exceptions=True)
 
 async def main():
-    server = await asyncio.start_server(forward, "127.0.0.1", int(sys.argv[7].partition(":")[0]))
+    server = await asyncio.start_server(forward, "127.0.0.1", int(sys.argv[9].partition(":")[0]))
     await server.serve_forever()
 
 asyncio.run(main())

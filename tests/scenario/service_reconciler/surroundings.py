@@ -125,13 +125,13 @@ class Surroundings:
         self.kube.set_status(RAY_CLUSTER, NAMESPACE, name, status)
 
     def endpoints_follow(self) -> None:
-        """Let each Serve Service have the ready pods that it selects."""
+        """Let each Service of a head or for requests have the ready pods that it selects."""
         if self.freezes_endpoints or self._followed == self.kube.version:
             return
         pods = self.kube.all(POD)
         for service in self.kube.all(SERVICE):
             selector = service["spec"]["selector"]
-            if labels.SERVE not in selector and labels.NODE_TYPE not in selector:
+            if not {labels.SERVE, labels.NODE_TYPE, labels.CLUSTER} & selector.keys():
                 continue
             name = service["metadata"]["name"]
             endpoints = [

@@ -88,6 +88,13 @@ async def test_a_quota_shows_in_status_and_events_and_heals_when_lifted(live: Li
     await live.kube.create(
         QUOTA, live.namespace, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}}
     )
+
+    async def is_in_force() -> bool:
+        return (
+            b'"hard"' in (await live.kube.get(QUOTA, live.namespace, "q")).partition(b'"status"')[2]
+        )
+
+    await live.eventually(is_in_force, "the quota is in force")
     await live.apply(a_ray_cluster())
     cluster = await live.until(
         lambda c, _: "ReplicaFailure" in conditions(c), "the quota is reported"

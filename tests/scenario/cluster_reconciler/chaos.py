@@ -407,9 +407,10 @@ class Chaos:
     def kubelet(self) -> bool:
         """Let Jobs and pods that are Terminating end, and all other pods run that still can.
 
-        Return whether anything changed.
+        The garbage collector works as well. Return whether anything changed.
         """
         before = self.laws.changes
+        self.kube.collect_garbage()
         for pod in self.pods():
             name = pod["metadata"]["name"]
             if name in self.lost:

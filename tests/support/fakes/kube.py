@@ -76,6 +76,8 @@ class FakeKube:
         """Tokens of ServiceAccounts; each has another text."""
         self._buried: set[tuple[str, str, str]] = set()
         """Objects that were deleted; one that comes under such a name has another uid."""
+        self._dead: set[str] = set()
+        """The uids of objects that are gone, and have not been put back under the same uid."""
         self._now = now or (lambda: datetime(2026, 1, 1, tzinfo=UTC))
 
     # --- the port ----------------------------------------------------------------------------------------------------
@@ -336,6 +338,7 @@ class FakeKube:
         self.version += 1
         body["metadata"]["resourceVersion"] = str(self.version)
         self.objects[key] = body
+        self._dead.discard(body["metadata"]["uid"])
         for reported in self.on_change:
             reported(key[0], body, False)
         return msgspec.json.encode(body)
@@ -347,10 +350,15 @@ class FakeKube:
         gone = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.version)}}
         for reported in self.on_change:
             reported(key[0], gone, True)
-        uid = body["metadata"]["uid"]
-        for other, owned in list(self.objects.items()):
-            if any(ref["uid"] == uid for ref in owned["metadata"].get("ownerReferences", [])):
-                self._remove(other)
+        self._dead.add(body["metadata"]["uid"])
+        self.collect_garbage()
+
+    def collect_garbage(self) -> None:
+        """Remove what belongs to an owner that is gone, also what was created after it went."""
+        for key, body in list(self.objects.items()):
+            owners = (ref["uid"] for ref in body["metadata"].get("ownerReferences", []))
+            if key in self.objects and not self._dead.isdisjoint(owners):
+                self._remove(key)
 
 
 def _copy(value: Any) -> Any:

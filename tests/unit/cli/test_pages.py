@@ -82,7 +82,7 @@ def test_the_page_names_verbs_and_options_that_there_are(page: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["raybus gett rayservice demo", "raybus plan -f demo.yaml --surge 3", "raybus cluster upp"],
+    ["raybus gett rayservice demo", "raybus plan -f demo.yaml --steps 3", "raybus cluster upp"],
 )
 def test_what_there_is_not_is_found(text: str) -> None:
     assert _fault(text)

@@ -273,9 +273,13 @@ class Owner:
         return fault
 
     async def end_reconcile(self, *, dies: bool) -> None:
-        """Do nothing more in this reconcile, nor ever, if the replica dies."""
+        """Do nothing more in this reconcile, nor ever, if the replica dies.
+
+        Requests that are sent side by side may each end it.
+        """
         self._is_dead |= dies
-        self._limit.reschedule(asyncio.get_running_loop().time())
+        if not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time())
         await asyncio.Event().wait()
 
     def _take(self, message: Message) -> None:
@@ -383,9 +387,9 @@ class Chaos:
         self.kube.finish_deletion(POD, KEY.namespace, name)
 
     async def evict(self, name: str, *, at_once: bool) -> None:
-        """Delete a pod by hand."""
+        """Delete a pod by hand; one without a node is gone at once."""
         await self.kube.delete(POD, KEY.namespace, name)
-        if at_once:
+        if at_once and ("Pod", KEY.namespace, name) in self.kube.objects:
             self.finish(name)
 
     def end_ray(self, name: str, *, container: str = "") -> None:

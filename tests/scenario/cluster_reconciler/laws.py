@@ -118,8 +118,10 @@ class Laws:
         named = {each for spec in self._specs for group in _groups(spec) for each in _named(group)}
         if any(is_lost(each) or each["metadata"]["name"] in named for each in together):
             return
+        # A host that does not end counts no more: the rest of its replica is replaced with it.
+        alive = [each for each in together if not _is_going(each)]
         if replica and (
-            self.two_at_once or len(together) < _hosts(self._specs[-1], _label(pod, labels.GROUP))
+            self.two_at_once or len(alive) < _hosts(self._specs[-1], _label(pod, labels.GROUP))
         ):
             return
         raise Violation(f"{name} goes, which nobody named, while the autoscaler is on")

@@ -98,6 +98,7 @@ async def test_a_suspended_cluster_gives_the_room_of_its_gang_back(
     config: Config, kinds: list[Resource], broken: dict[str, Any]
 ) -> None:
     harness = await a_harness(a_cluster(labels=GANG), config)
+    harness.kubelet()
     harness.kube.graceful_pods = True
     harness.apply(a_cluster(labels=GANG, suspend=True, **broken))
     await harness.settle()

@@ -19,12 +19,12 @@ from cluster_reconciler.resources.node import Namer
 from cluster_reconciler.status import compute
 from common import labels
 from common.api.opaque import Body
-from common.kube.resources import POD
+from common.kube.resources import JOB, POD
 from common.ray import cluster_traits as traits
 from common.ray import ports
 from common.runtime.actions import DeleteCollection
 from common.runtime.cache import Cache
-from scenario.cluster_reconciler.chaos import Chaos
+from scenario.cluster_reconciler.chaos import Chaos, Fault
 from scenario.cluster_reconciler.laws import Violation
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
 
@@ -247,6 +247,63 @@ async def test_pods_that_a_late_owner_makes_of_a_suspended_cluster_go() -> None:
     assert chaos.pods()
     await chaos.come_to_rest()
     assert not chaos.pods()
+
+
+@pytest.mark.parametrize("group", ["headgroup", "g"])
+async def test_a_pod_that_has_failed_and_is_gone_once_deleted_is_replaced(group: str) -> None:
+    chaos = await a_chaos()
+    failed = worker(chaos, group)
+    chaos.set_pod(failed, {"phase": "Failed"})
+    await chaos.come_to_rest()
+    assert failed not in {pod["metadata"]["name"] for pod in chaos.pods()}
+    assert len(chaos.pods()) == 5
+
+
+async def test_pods_that_are_gone_once_deleted_together_are_recreated() -> None:
+    fields: Body = {"upgrade_strategy": {"type": "Recreate"}}
+    chaos = await a_chaos(**fields)
+    chaos.kube.graceful_pods = False
+    chaos.apply(a_spec(**fields, ray_version="2.53.0"))
+    await chaos.come_to_rest()
+    assert len(chaos.pods()) == 5
+
+
+async def test_a_clean_up_job_that_has_ended_before_it_was_known_ends_the_deletion() -> None:
+    chaos = await a_chaos(gcs_fault_tolerance_options={"redisAddress": "redis:6379"})
+    owner = chaos.owners[0]
+    await chaos.delete()
+    while chaos.pods():
+        owner.deliver_all()
+        await owner.reconcile()
+        chaos.kubelet()
+    owner.deliver_all()
+    await owner.reconcile({0: Fault.LOST})
+    assert chaos.kube.all(JOB, "ns")
+    chaos.kubelet()
+    await owner.reconcile()
+    owner.deliver_all()
+    assert owner.is_due
+    await owner.reconcile()
+    assert chaos.cluster is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"suspend": True}, id="suspension"),
+        pytest.param({"ray_version": "2.53.0"}, id="recreation"),
+    ],
+)
+async def test_a_head_of_a_lost_node_that_is_deleted_with_all_pods_is_reported(
+    change: Body,
+) -> None:
+    fields: Body = {"groups": [], "upgrade_strategy": {"type": "Recreate"}}
+    chaos = await a_chaos(**fields)
+    (head,) = (pod["metadata"]["name"] for pod in chaos.pods())
+    chaos.lost.add(head)
+    chaos.apply(a_spec(**fields, **change))
+    await chaos.come_to_rest()
+    assert "PodsNotEnding" in chaos.laws.reasons
 
 
 @pytest.mark.parametrize(

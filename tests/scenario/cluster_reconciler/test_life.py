@@ -431,11 +431,19 @@ async def test_a_failed_head_is_replaced_under_the_name_that_its_template_gives(
     assert harness.trace.count("create Pod c-head-mine") == 1
 
 
+def hold(harness: Harness, *names: str) -> None:
+    """Put a finalizer on pods, as Kueue does, so that they stay Terminating although they have ended."""
+    for name in names:
+        pod = harness.kube.objects["Pod", "ns", name]
+        metadata = pod["metadata"] | {"finalizers": ["kueue.x-k8s.io/managed"]}
+        harness.kube.put(POD, pod | {"metadata": metadata})
+
+
 @pytest.mark.acceptance("raycluster", 46)
 async def test_no_new_head_while_the_old_one_is_terminating() -> None:
     harness = await a_running_harness()
-    harness.kube.graceful_pods = True
     old = harness.names("head")
+    hold(harness, *old)
     harness.fail(old[0])
     await harness.settle()
     assert harness.names("head") == old
@@ -448,8 +456,8 @@ async def test_no_new_head_while_the_old_one_is_terminating() -> None:
 @pytest.mark.acceptance("raycluster", 59, 60)
 async def test_failed_workers_are_deleted_once_and_replaced_when_they_are_gone() -> None:
     harness = await a_running_harness()
-    harness.kube.graceful_pods = True
     first, second, third = harness.names("worker")
+    hold(harness, first, second)
     harness.fail(first)
     harness.fail(second, "Succeeded")
     await harness.settle()

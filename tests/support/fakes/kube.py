@@ -69,7 +69,7 @@ class FakeKube:
         self.on_change: list[Callable[[str, Body, bool], None]] = []
         """Called with kind, object and whether it is gone."""
         self.graceful_pods = False
-        """With it a deleted pod stays Terminating until `finish_deletion`."""
+        """With it a deleted pod stays Terminating until `finish_deletion`, unless no node runs it."""
         self.version = 1000
         """The number of the last change."""
         self.tokens_issued = 0
@@ -326,7 +326,8 @@ class FakeKube:
     def _delete(self, resource: Resource, old: Body) -> Body:
         meta = old["metadata"]
         key = (resource.kind, meta["namespace"], meta["name"])
-        if meta.get("finalizers") or (resource.kind == "Pod" and self.graceful_pods):
+        is_graceful = resource.kind == "Pod" and self.graceful_pods and _has_node(old)
+        if meta.get("finalizers") or is_graceful:
             if "deletionTimestamp" not in meta:
                 gone_at = {"deletionTimestamp": rfc3339(self._now())}
                 self._store(key, {**old, "metadata": {**meta, **gone_at}})
@@ -369,6 +370,11 @@ def _copy(value: Any) -> Any:
 def _server_owned(old: Body) -> Body:
     owned = ("uid", "generation", "creationTimestamp", "namespace", "deletionTimestamp")
     return {key: old["metadata"][key] for key in owned if key in old["metadata"]}
+
+
+def _has_node(pod: Body) -> bool:
+    """Return whether a node runs a pod; any other pod has no grace period. A kubelet has set the phase of one that runs."""
+    return pod.get("status", {}).get("phase") not in {None, "Succeeded", "Failed"}
 
 
 def _without_version(body: Body) -> Body:

@@ -22,6 +22,7 @@ from cluster_reconciler.resources import worker_pod
 from cluster_reconciler.status import compute
 from cluster_reconciler.status.compute import Outcome
 from common import conditions, errors, labels, pod_json, untrusted
+from common.api.core import Job, Pod
 from common.api.ray_cluster import RayCluster, RayClusterStatus
 from common.kube.resources import POD, ROLE_BINDING
 from common.runtime.actions import (
@@ -106,9 +107,11 @@ class Execution:
             if plan.writes_status
             else None
         )
-        status, written = ClusterPlan(), Executed()
         if cluster is not None:
             observed = msgspec.structs.replace(observed, cluster=cluster)
+        planned, observed = observed, self._reads.from_state(observed)
+        status, written = ClusterPlan(), Executed()
+        if cluster is not None:
             status = self.plan_status(observed, outcome_of(plan, executed))
         if status.actions:
             written = await executor.execute(observed, status)
@@ -118,11 +121,14 @@ class Execution:
             raise error
         seconds = self._reads.config.requeue_seconds if plan.is_periodic else 0
         periodic = now + timedelta(seconds=seconds) if seconds > 0 else None
-        return Executed(is_cut=executed.is_cut, requeue_at=earliest(periodic, status.requeue_at))
+        unplanned = now if _has_news(planned, observed) else None
+        return Executed(
+            is_cut=executed.is_cut, requeue_at=earliest(periodic, status.requeue_at, unplanned)
+        )
 
     def plan_status(self, observed: Observed, outcome: Outcome) -> ClusterPlan:
         """Return the write of the status, if it differs, and when to reconcile again: at once after suspension has moved on."""
-        observed, old, now = self._reads.from_state(observed), observed.cluster.status, observed.now
+        old, now = observed.cluster.status, observed.now
         if (violation := compute.head_violation(observed, outcome)) is not None:
             return ClusterPlan(fault=violation)
         status, meta = compute.compute(observed, outcome), observed.cluster.metadata
@@ -231,6 +237,34 @@ class Execution:
                 observed.now - made_at
             ).total_seconds()
         return is_new
+
+
+def _has_news(planned: Observed, observed: Observed) -> bool:
+    """Return whether the state has changes of pods and Jobs that the plan did not know.
+
+    Answers to the plan's own requests bring such changes: a deleted pod without a node is gone at
+    once. The messages about them bring no change any more, so no message enqueues the cluster.
+    A pod or a Job that the plan created, and that has not begun, is as the plan expects it.
+    """
+    before, after = (
+        {each.metadata.uid: each for each in _running(seen)} for seen in (planned, observed)
+    )
+    return not before.keys() <= after.keys() or any(
+        _has_begun(each)
+        if uid not in before
+        else each.metadata.resource_version != before[uid].metadata.resource_version
+        for uid, each in after.items()
+    )
+
+
+def _running(observed: Observed) -> tuple[Pod | Job, ...]:
+    return *observed.pods, *observed.cleanup_jobs
+
+
+def _has_begun(child: Pod | Job) -> bool:
+    if isinstance(child, Job):
+        return bool(child.status.conditions)
+    return child.status.phase not in {"", "Pending"}
 
 
 def outcome_of(plan: ClusterPlan, executed: Executed) -> Outcome:

@@ -93,6 +93,12 @@ class Kube(Protocol):
         """Read one object from the API server itself (no cache)."""
         return self.request("GET", resource.path(namespace, name))
 
+    def get_metadata(
+        self, resource: Resource, namespace: str | None, name: str
+    ) -> Awaitable[bytes]:
+        """Read the metadata of one object from the API server itself, whatever the rest holds."""
+        return self.request("GET", resource.path(namespace, name), headers=METADATA)
+
     def list(
         self,
         resource: Resource,

@@ -19,7 +19,7 @@ from common.observability import tasks
 from common.observability.metrics import ReconcileMeter
 from common.runtime.cache import Cache, Objects
 from common.runtime.informer import Informer
-from common.runtime.key import Key, Rank, Watched
+from common.runtime.key import Held, Key, Rank, Watched
 from common.runtime.work_queue import WorkQueue, backoff
 
 log = structlog.get_logger()
@@ -58,11 +58,14 @@ class Controller:
         rank: Callable[[Key], Rank] | None = None,
         forget: Sequence[Forget] = (),
         report_quarantine: ReportQuarantine | None = None,
+        release: Reconcile | None = None,
     ) -> None:
         self.name = name
         self._clock = clock
         self._forget = forget
         self._report_quarantine = report_quarantine
+        self._release = release
+        """Lets a deleted root object go that waits for an object in quarantine."""
         self._meter = ReconcileMeter(name)
         self.queue: WorkQueue[Key] = WorkQueue(
             group_of=lambda key: key.namespace, rank=rank, meter=self._meter
@@ -173,25 +176,39 @@ class Controller:
         if self.informer.may_reconcile(key):
             return reconcile
         self.informer.defer(key)
+        if (held := self.informer.quarantine.of(key)) is not None:
+            return await self._waiting(key, held)
         if guard is None or (silent_since := self.informer.silent_since(key)) is None:
-            try:
-                if (
-                    self._report_quarantine is not None
-                    and (held := self.informer.quarantine.of(key)) is not None
-                ):
-                    root = self.informer.root(key)
-                    await self._report_quarantine(
-                        held.metadata if root is None else root.metadata, held.why
-                    )
-            except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)
-                log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
-            finally:  # also after a stray cancellation, which begins the worker again: else the key stays in work
-                self.queue.done(key)
+            self.queue.done(key)
             return None
         if asyncio.get_running_loop().time() < silent_since + SILENCE_SECONDS:
             self.queue.done(key, requeue_at=silent_since + SILENCE_SECONDS)
             return None
         return guard
+
+    async def _waiting(self, key: Key, held: Held) -> Reconcile | None:
+        """Report what a key waits for; return what reconciles it meanwhile."""
+        chosen = None
+        try:
+            await self._report(key, held)
+            if self.informer.is_followed(key):
+                chosen = self._release
+        finally:  # also after a stray cancellation, which begins the worker again
+            if chosen is None:  # else the key would stay in work
+                self.queue.done(key)
+        return chosen
+
+    async def _report(self, key: Key, held: Held) -> None:
+        """Report an object in quarantine on the root object that waits for it."""
+        if self._report_quarantine is None:
+            return
+        root = self.informer.root(key)
+        try:
+            await self._report_quarantine(
+                held.metadata if root is None else root.metadata, held.why
+            )
+        except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)
+            log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
 
     def _failed(self, key: Key, problem: BaseException) -> None:
         """Decide when a key is reconciled again after an error, or the first one of a group, such as two reads side by side raise."""
@@ -218,7 +235,7 @@ class Controller:
                     "the user must correct this",
                     backoff(before, first=0.25, longest=SLOW_RETRY),
                 )
-            case TimeoutError() if not self.informer.may_reconcile(key):
+            case TimeoutError() if not self.informer.is_followed(key):
                 text, level = (
                     "a reconcile was cancelled, because its partition goes to another replica",
                     logging.INFO,

@@ -96,6 +96,10 @@ class Informer:
         partition = self._followed(key)
         return partition is not None and partition.is_synced and self.quarantine.of(key) is None
 
+    def is_followed(self, key: Key) -> bool:
+        """Return whether the partition of a key is followed."""
+        return self._followed(key) is not None
+
     def defer(self, key: Key) -> None:
         """Enqueue a key that may not be reconciled once the state of its partition is complete."""
         if (partition := self._followed(key)) is not None:
@@ -119,8 +123,8 @@ class Informer:
         return self.cache.get(self.watched.root, key.namespace, key.name)
 
     def idle(self, key: Key) -> None:
-        """Forget a key without a pending request, if its object is gone."""
-        if self.root(key) is None:
+        """Forget a key without a pending request, if its object is gone and none keeps it waiting."""
+        if self.root(key) is None and self.quarantine.of(key) is None:
             self.partition_of.pop(key, None)
             self.traces.forget(key)
 
@@ -207,7 +211,8 @@ class _Partition:
         gone = informer.cache.keep_only(
             loaded, informer.objects_of({self._number}), listed_at=version
         )
-        for key in self._due or ():
+        waiting = informer.quarantine.keys_of(self._number) if self._due is None else self._due
+        for key in waiting:
             informer.queue.add(key)
         for each in (
             *gone,

@@ -83,6 +83,11 @@ class Quarantine:
         released = [place for place, held in self._held.items() if held.partition in partitions]
         return [key for place in released for key in self.pop(place)]
 
+    def keys_of(self, partition: int) -> list[Key]:
+        """Return the keys that wait for an object of a partition."""
+        held = [each for each in self._held.values() if each.partition == partition]
+        return [key for each in held for key in each.keys]
+
     def of(self, key: Key) -> Held | None:
         """Return an object for which a key waits."""
         return next((self._held[place] for place in self._waits_for.get(key, ())), None)

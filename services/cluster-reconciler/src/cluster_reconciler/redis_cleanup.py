@@ -15,6 +15,7 @@ from cluster_reconciler.actions import NOTHING, ClusterPlan, Continue, step
 from cluster_reconciler.observed import Observed, is_terminating
 from cluster_reconciler.resources import gcs_fault_tolerance, head_pod
 from common import durations, labels
+from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.kube.resources import JOB, POD
 from common.ray import cluster_traits as traits
@@ -25,10 +26,13 @@ from common.runtime.actions import (
     Create,
     DeleteCollection,
     EmitEvent,
+    Event,
     IfExists,
     Parallel,
     SetFinalizers,
+    warning,
 )
+from common.runtime.quarantine_release import Finalizer
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
 _NUMBER: Final = re2.compile(r"[0-9]{1,18}")
@@ -65,7 +69,7 @@ def finish(observed: Observed) -> Continue | ClusterPlan:
         return NOTHING
     if observed.is_valid and traits.has_embedded_storage(cluster):
         return _release(cluster, "the embedded store needs no cleaning")
-    ends_at = deleted_at + timeout(cluster)
+    ends_at = deleted_at + timeout(cluster.metadata)
     if observed.now >= ends_at:
         return _give_up(observed, obstacle, waited=observed.now - deleted_at)
     if refusals.manager(cluster):
@@ -88,11 +92,33 @@ def _obstacle(observed: Observed) -> str:
     return ""
 
 
-def timeout(cluster: RayCluster) -> timedelta:
-    """Return how long the finalizer may hold the cluster back."""
-    text = cluster.metadata.annotations.get(labels.GCS_FT_DELETION_TIMEOUT, "")
+def timeout(meta: ObjectMeta) -> timedelta:
+    """Return how long the finalizer may hold a cluster with this metadata back."""
+    text = meta.annotations.get(labels.GCS_FT_DELETION_TIMEOUT, "")
     seconds = int(text) if _NUMBER.fullmatch(text) else 0
     return timedelta(seconds=min(seconds, _LONGEST)) if seconds > 0 else DEFAULT_TIMEOUT
+
+
+def _released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> Event:
+    """Return the event of a deleted cluster that waited for an object in quarantine.
+
+    Its spec cannot be read, so the storage namespace is what the metadata records.
+    """
+    noted = (labels.REDIS_STORAGE_NAMESPACE, labels.EXTERNAL_STORAGE_NAMESPACE)
+    storage = next(filter(None, map(meta.annotations.get, noted)), meta.uid)
+    spec = events.FORCE_DELETED
+    note = spec.note.format(
+        waited=durations.text(limit),
+        problem="an object in quarantine, and its pods end only now",
+        left=f"{_keys(storage)}, or the externalStorageNamespace of its spec,",
+    )
+    return warning(spec.reason, spec.action, note)
+
+
+FINALIZER: Final = Finalizer(
+    name=labels.GCS_FT_FINALIZER, limit=timeout, event=_released_in_quarantine
+)
+"""The finalizer as it goes from a RayCluster that waits for an object in quarantine."""
 
 
 def _clean_up(observed: Observed, obstacle: str, ends_at: datetime) -> ClusterPlan:
@@ -103,7 +129,10 @@ def _clean_up(observed: Observed, obstacle: str, ends_at: datetime) -> ClusterPl
             actions += step(DeleteCollection(resource=POD, selector=selector))
     if obstacle and obstacle != OFF:
         blocked = events.CLEANUP_BLOCKED.about(
-            cluster, problem=obstacle, left=_left(observed), limit=durations.text(timeout(cluster))
+            cluster,
+            problem=obstacle,
+            left=_left(observed),
+            limit=durations.text(timeout(cluster.metadata)),
         )
         actions += step(EmitEvent(event=blocked), is_side=True)
     waiting = ClusterPlan(actions=tuple(actions), writes_status=False, requeue_at=ends_at)
@@ -162,7 +191,10 @@ def _storage(observed: Observed) -> str:
 
 def _left(observed: Observed) -> str:
     """Return the Redis keys that a user has to delete by hand."""
-    storage = _storage(observed)
+    return _keys(_storage(observed))
+
+
+def _keys(storage: str) -> str:
     return f'Redis storage namespace "{storage}" (keys that begin with "RAY{storage}@")'
 
 

@@ -17,6 +17,7 @@ from cluster_reconciler.observe import Observer
 from cluster_reconciler.observed import Observed
 from cluster_reconciler.plan import make_plan
 from cluster_reconciler.reasons import State
+from cluster_reconciler.redis_cleanup import FINALIZER
 from cluster_reconciler.status import compute
 from common.api import ray_cluster
 from common.api.core import Job, Pod, Service
@@ -30,6 +31,7 @@ from common.runtime.controller import Controller
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
 from common.runtime.key import Key, Rank, Watched
+from common.runtime.quarantine_release import QuarantineRelease
 from common.runtime.reconciler import Reconciler
 from common.runtime.writer import Writer
 from common.settings import Settings
@@ -83,6 +85,7 @@ def assemble(
             rank=partial(rank, cache=cache),
             forget=(observer.forget,),
             report_quarantine=events.report_quarantine,
+            release=QuarantineRelease(kube, events, FINALIZER),
         ),
         reconciler=Reconciler(
             observer.observe,

@@ -22,6 +22,8 @@ def broken(tenancy: Tenancy) -> Iterator[str]:
     yield from _others(tenancy)
     yield from _hot(tenancy)
     yield from _unexplained(tenancy)
+    if tenancy.is_held():
+        yield "the deleted object has a finalizer of ours past every limit"
 
 
 def _faults(tenancy: Tenancy) -> Iterator[str]:

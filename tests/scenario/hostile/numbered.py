@@ -54,6 +54,13 @@ def _service(
     )
 
 
+def _becomes_unreadable(sound: Attack, *spec: str) -> Attack:
+    """Return an attack by an object that has our finalizer before nobody can read it any more."""
+    later = put(sound.body, ("spec", *spec, "rayVersion"), 7)
+    later = put(later, ("spec", *spec, *CONTAINER, "x"), nasty.nested(LEVELS))
+    return msgspec.structs.replace(sound, later=later, reasons=frozenset({"Quarantined"}))
+
+
 def _of_group(*fields: str, value: Any) -> Attack:
     return _cluster(
         *((("spec", "workerGroupSpecs", 0, each), value) for each in fields),
@@ -190,6 +197,8 @@ KNOWN: Final = (
              attack=msgspec.structs.replace(_cluster((("spec", *CONTAINER, "x"), nasty.nested(LEVELS))), resource=V1ALPHA1)),
     Numbered(number=2, text="an object that no schema prunes nests too deep",
              attack=_cluster((("spec", *CONTAINER, "x"), nasty.nested(LEVELS)), (("spec", "rayVersion"), 7), reasons=("Quarantined",))),
+    Numbered(number=2, text="a RayService becomes unreadable, and is deleted",
+             attack=_becomes_unreadable(_service(), "rayClusterConfig")),
     Numbered(number=3, text="60,000 replicas", attack=_of_group("replicas", "maxReplicas", value=60_000)),
     Numbered(number=3, text="2,147,483,647 replicas", attack=_of_group("replicas", "maxReplicas", value=2**31 - 1)),
     Numbered(number=3, text="2,147,483,647 hosts", attack=_of_group("numOfHosts", value=2**31 - 1)),

@@ -49,6 +49,9 @@ from traffic_manager import wiring as traffic_wiring
 from watcher.relay import Relay, Source
 
 TICK: Final = 0.25
+FINALIZERS: Final = {labels.RAYSERVICE_FINALIZER, labels.GCS_FT_FINALIZER}
+LONGEST_HOLD: Final = 610.0
+"""Seconds after the deletion within which each of them goes (docs/reference/annotations.md)."""
 T = TypeVar("T")
 WATCHED: Final = (
     resources.RAY_SERVICE,
@@ -234,6 +237,17 @@ class Tenancy:
         await self.kube.delete(resource, TENANT, name)
         self.kube.faults = faults
 
+    def is_held(self) -> bool:
+        """Return whether a finalizer of ours holds the deleted object, without a wish to wait longer."""
+        attack = self.attack
+        held = self.kube.objects.get(
+            (attack.resource.kind, TENANT, attack.body["metadata"]["name"])
+        )
+        if held is None or "deletionTimestamp" not in held["metadata"]:
+            return False
+        asked = labels.GCS_FT_DELETION_TIMEOUT in (held["metadata"].get("annotations") or {})
+        return not (asked or FINALIZERS.isdisjoint(held["metadata"].get("finalizers") or []))
+
     def reasons(self) -> frozenset[str]:
         """Return the reasons of all conditions and Events about the tenant's object."""
         attack = self.attack
@@ -414,3 +428,5 @@ async def _play(tenancy: Tenancy) -> None:
         tenancy.last = dict(tenancy.kube.objects)
         await tenancy.delete(attack.resource, name)
     await tenancy.live(3)
+    if tenancy.is_held():
+        await tenancy.live(LONGEST_HOLD)

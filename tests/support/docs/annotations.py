@@ -258,13 +258,14 @@ PARTS: Final = {
                 _SERVICE,
                 f"until its RayClusters are gone, {RELEASE_LIMIT.seconds // 60} min after the deletion at most; with a user's HTTPRoute "
                 f"until raybus left it, {round(RELEASE.total_seconds())} s after the deletion at most; at once under another `spec.managedBy`",
-                "Clean up objects without owner references. The Event `FinalizerReleased` names RayClusters that still exist at the limit.",
+                "Clean up objects without owner references. The Event `FinalizerReleased` names RayClusters that still exist at the limit, "
+                "or the label that finds them if an object in quarantine kept raybus from cleaning up.",
             ),
             Key(
                 "ray.io/gcs-ft-redis-cleanup-finalizer",
                 _CLUSTER,
                 f"{round(REDIS_TIMEOUT.total_seconds())} s after the deletion, or `ray.io/gcs-ft-deletion-timeout`",
-                "Clean up Redis first. It also goes when the clean-up is impossible or failed: then a Warning Event "
+                "Clean up Redis first. It also goes when the clean-up failed or is impossible, quarantine included: then a Warning Event "
                 "(`ForceDeletedStuckCluster`, `RedisCleanupFailed`) names the storage namespace and the keys that are left.",
             ),
             Key("scheduling.k8s.io/podgroup-protection", "PodGroup", "at once", "Kubernetes' own; removed before the deletion of the PodGroup."),

@@ -132,7 +132,7 @@ WARNINGS: Final = {
     "ReceiptNotWritten": "The API server rejects the receipt of an upgrade; the receipt is lost.",
     "StatusTruncated": "Ray Serve's application messages are too long for the status; raybus shortens them.",
     "StatusNotWritten": "The API server rejects the status; dependent actions wait.",
-    "FinalizerReleased": "RayClusters of a deleted RayService still exist after 10 min; raybus removed its finalizer from the RayService. The message names them.",
+    "FinalizerReleased": "RayClusters of a deleted RayService still exist after 10 min; raybus removed its finalizer from the RayService. The message names them, or their label if an object was in quarantine.",
     "FinalizerNotSet": "The API server rejects the finalizer; raybus creates nothing without it.",
     "SpecNotRecorded": "raybus could not record an earlier spec, so `raybus undo` cannot restore it.",
     "UpgradeCannotProgress": "Surge and step must both be more than 0.",

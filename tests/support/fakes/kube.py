@@ -59,6 +59,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.verb} {kind} {self.name}".strip()
 
 
+def _metadata_of(stored: bytes) -> bytes:
+    partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+    return msgspec.json.encode(partial | {"metadata": msgspec.json.decode(stored)["metadata"]})
+
+
 class FakeKube:
     """Implements `common.kube.client.Kube`; `on_change` gets every new state, as a watch would."""
 
@@ -88,6 +93,9 @@ class FakeKube:
     async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
         self._receive("get", resource, namespace, name)
         return msgspec.json.encode(self._find(resource, namespace, name))
+
+    async def get_metadata(self, resource: Resource, namespace: str | None, name: str) -> bytes:
+        return _metadata_of(await self.get(resource, namespace, name))
 
     async def list(
         self,
@@ -129,10 +137,7 @@ class FakeKube:
             "creationTimestamp": rfc3339(self._now()),
         }
         stored = self._store(key, body)
-        if resource not in {EVENT, POD}:
-            return stored
-        partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
-        return msgspec.json.encode(partial | {"metadata": msgspec.json.decode(stored)["metadata"]})
+        return _metadata_of(stored) if resource in {EVENT, POD} else stored
 
     async def replace(
         self,

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from common import conditions, durations, untrusted
+from common import conditions, durations, labels, untrusted
+from common.api.meta import ObjectMeta
 from common.api.ray_service import RayServiceStatus
 from common.ray import serve_writer
 from common.runtime.actions import ActionEvents, Event, Report, normal, warning
@@ -65,6 +66,17 @@ def transitions(found: Assessment, status: RayServiceStatus) -> Iterator[Event]:
     yield from _of_control(found.control, old, status)
     if room.is_cut(status) and not room.is_cut(old):
         yield warning(EventReason.STATUS_TRUNCATED, "Reconcile", room.LEFT_OUT)
+
+
+def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> Event:
+    """Return the event of a deleted RayService that waited for an object in quarantine."""
+    note = (
+        f"The finalizer is removed {durations.text(limit)} after the deletion, although an object "
+        "in quarantine kept raybus from cleaning up. Check that the RayClusters with the label "
+        f"{labels.ORIGIN_NAME}={meta.name} go, and remove the backends of this RayService from "
+        "HTTPRoutes and GRPCRoutes of your own"
+    )
+    return warning(EventReason.FINALIZER_RELEASED, "Delete", note)
 
 
 def finalizer_released(observed: Observed, limit: timedelta) -> Event:

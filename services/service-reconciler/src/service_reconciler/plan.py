@@ -33,6 +33,7 @@ from common.runtime.actions import (
     normal,
     warning,
 )
+from common.runtime.quarantine_release import Finalizer
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record
 from service_reconciler import draining, events, problems, serving, upgrade_events
@@ -56,6 +57,12 @@ RELEASE_LIMIT: Final = timedelta(minutes=10)
 Twice the longest time that a RayCluster waits for the clean-up of Redis by default (300 s). The
 deletion of the RayClusters is requested by then, so the finalizer protects nothing any more.
 """
+FINALIZER: Final = Finalizer(
+    name=labels.RAYSERVICE_FINALIZER,
+    limit=lambda _: RELEASE_LIMIT,
+    event=events.released_in_quarantine,
+)
+"""The finalizer as it goes from a RayService that waits for an object in quarantine."""
 RELEASE_CHAIN: Final = "release"
 """The chain of the finalizer's removal, so that a refused deletion of a cluster does not hold it."""
 FAST: Final = timedelta(seconds=0.5)

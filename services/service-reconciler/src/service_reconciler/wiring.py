@@ -28,6 +28,7 @@ from common.runtime.controller import Controller
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
 from common.runtime.key import Watched
+from common.runtime.quarantine_release import QuarantineRelease
 from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
 from common.runtime.writer import Writer
@@ -41,7 +42,7 @@ from service_reconciler import metrics
 from service_reconciler.execute import Execution
 from service_reconciler.observe import Observer
 from service_reconciler.observed import Observed
-from service_reconciler.plan import make_plan
+from service_reconciler.plan import FINALIZER, make_plan
 from service_reconciler.publisher import Bus, Publisher
 from service_reconciler.settings import Config, config_of
 
@@ -90,6 +91,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
             clock=clock,
             forget=(sources.forget, observer.forget),
             report_quarantine=events.report_quarantine,
+            release=QuarantineRelease(kube, events, FINALIZER),
         ),
         reconciler=Reconciler(observer.observe, make_plan, executor.execute),
         cache=cache,

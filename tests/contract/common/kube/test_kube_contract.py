@@ -134,6 +134,15 @@ async def test_the_answer_for_a_new_pod_is_its_metadata(kube: Kube) -> None:
     )
 
 
+async def test_the_metadata_of_an_object_can_be_read_alone(kube: Kube) -> None:
+    made = read(await kube.create(SERVICE, NAMESPACE, a_service(name := a_name())))
+    answer = read(await kube.get_metadata(SERVICE, NAMESPACE, name))
+    assert (answer["kind"], "spec" in answer) == ("PartialObjectMetadata", False)
+    assert answer["metadata"]["uid"] == made["metadata"]["uid"]
+    with pytest.raises(errors.NotFound):
+        await kube.get_metadata(SERVICE, NAMESPACE, a_name())
+
+
 @pytest.mark.parametrize(
     "resource", [SERVICE, RAY_SERVICE, POD, SECRET], ids=lambda each: each.kind
 )

@@ -1,7 +1,7 @@
 """The rights that doctor asks for are those that raybus is given, and the namespaces of an installation."""
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -10,8 +10,9 @@ import yaml
 from common.api.opaque import Json
 from common.feature_gates import Gate
 from common.kube.resources import CONFIG_MAP
-from raybus_cli.doctor import survey
-from raybus_cli.doctor.facts import Workload
+from raybus_cli.doctor import prerequisites, survey
+from raybus_cli.doctor.check import CheckState
+from raybus_cli.doctor.facts import Facts, Workload
 from support import manifests
 from support.fakes.kube import FakeKube
 from support.manifests import DEPLOY
@@ -42,6 +43,44 @@ def test_what_is_asked_for_is_granted(service: str, verb: str, group: str, resou
         group in rule["apiGroups"] and resource in rule["resources"] and verb in rule["verbs"]
         for rule in rules
     )
+
+
+class Reviewing(FakeKube):
+    """Answers reviews as the API server does where a Role in some namespaces grants everything."""
+
+    def __init__(self, *granted: str) -> None:
+        super().__init__()
+        self._granted = granted
+        self.users: set[str] = set()
+
+    async def request(self, _method: str, path: str, /, **given: Any) -> bytes:
+        assert path.startswith(survey.REVIEWS)
+        spec = given["body"]["spec"]
+        self.users.add(spec.get("user", "you"))
+        allowed = spec["resourceAttributes"]["namespace"] in self._granted
+        return msgspec.json.encode({"status": {"allowed": allowed}})
+
+
+@pytest.mark.parametrize(
+    ("granted", "watched", "lacking"),
+    [
+        pytest.param(["team-a", "team-b"], ["team-a", "team-b"], set[str](), id="in each"),
+        pytest.param(["team-a"], ["team-a", "team-b"], {"team-b"}, id="in one of two"),
+        pytest.param([""], [], set[str](), id="everywhere"),
+        pytest.param(["team-a"], [], {""}, id="one, but all are watched"),
+    ],
+)
+async def test_rights_are_asked_for_where_raybus_watches(
+    granted: list[str], watched: list[str], lacking: set[str]
+) -> None:
+    kube = Reviewing(*granted)
+    found = await survey.rights(kube, "ray-system", frozenset({Gate.MTLS}), frozenset(watched))
+    assert {each.namespace for each in found if not each.is_allowed} == lacking
+    assert {"you", "system:serviceaccount:ray-system:watcher"} <= kube.users
+    checks = [*prerequisites.rights(Facts(namespace="ray-system", rights=found))]
+    assert {each.state for each in checks} == {CheckState.FAILED if lacking else CheckState.OK}
+    named = [each.text for each in checks if lacking - {""}]
+    assert all("in team-b" in each and "in team-a" not in each for each in named)
 
 
 def _a_deployment(name: str, container: Json) -> Workload:

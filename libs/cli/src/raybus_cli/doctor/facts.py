@@ -92,6 +92,8 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
     verb: str
     resource: str
     group: str
+    namespace: str = ""
+    """Where; empty for the whole cluster."""
     is_allowed: bool | None
 
 

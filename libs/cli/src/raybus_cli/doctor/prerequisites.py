@@ -10,10 +10,12 @@ from crd_generator import definitions as crds
 from crd_generator import upgrade_policy
 from raybus_cli.doctor import check
 from raybus_cli.doctor.check import Category, Check, CheckState, Hint
-from raybus_cli.doctor.facts import MTLS_SUBJECT, Facts, Watching
+from raybus_cli.doctor.facts import MTLS_SUBJECT, Facts, Right, Watching
 
 OLDEST: Final = (1, 27)
 """The oldest minor version of Kubernetes that raybus is tried with."""
+MAX_NAMED: Final = 20
+"""Rights that a check lists."""
 REMEDIES: Final = {
     "you": "request them",
     MTLS_SUBJECT: "add deploy/components/mtls to the overlay; Helm adds them with the gate",
@@ -206,18 +208,24 @@ def _running(found: list[Watching]) -> str:
     return f"runs in {', '.join(f'{each.place}{scope}' for each, scope in zip(found, scopes, strict=True))}"
 
 
+def _named(right: Right) -> str:
+    where = f" in {right.namespace}" if right.namespace else ""
+    return f"{right.verb} {right.resource}{where}"
+
+
 def rights(facts: Facts) -> Iterator[Check]:
     """Yield one check for each subject: the missing rights, or that there are none."""
     for subject in dict.fromkeys(each.subject for each in facts.rights):
         own = [each for each in facts.rights if each.subject == subject]
         name = "your rights" if subject == "you" else f"rights of {subject}"
-        lacking = [f"{each.verb} {each.resource}" for each in own if each.is_allowed is False]
+        lacking = [_named(each) for each in own if each.is_allowed is False]
         if lacking:
             remedy = REMEDIES.get(subject, "apply the Roles and bindings of deploy/ again")
+            more = f" and {len(lacking) - MAX_NAMED} more" if len(lacking) > MAX_NAMED else ""
             yield Check(
                 name=name,
                 state=CheckState.FAILED,
-                text=f"lacking: {', '.join(lacking)}",
+                text=f"lacking: {', '.join(lacking[:MAX_NAMED])}{more}",
                 remedy=remedy,
             )
         elif any(each.is_allowed is None for each in own):

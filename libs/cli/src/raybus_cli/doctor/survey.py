@@ -103,6 +103,7 @@ async def survey(kube: KubeClient, namespace: str) -> Facts:
     services = await _all(kube, RAY_SERVICE, RayService, None)
     deployments = await _all(kube, DEPLOYMENT, Workload, namespace)
     gates = await gates_of(kube, deployments or [])
+    watched = await watch_namespaces(kube, deployments or [])
     return Facts(
         namespace=namespace,
         server_version=await _version(kube),
@@ -116,10 +117,10 @@ async def survey(kube: KubeClient, namespace: str) -> Facts:
         ray_services=services,
         asked_classes=_asked_classes(services),
         kuberay=await _kuberay(kube),
-        watch_namespaces=await watch_namespaces(kube, deployments or []),
+        watch_namespaces=watched,
         gates=gates,
         has_cert_manager=await _has_cert_manager(kube) if Gate.MTLS in gates else None,
-        rights=await _rights(kube, namespace, gates),
+        rights=await rights(kube, namespace, gates, watched),
     )
 
 
@@ -260,16 +261,30 @@ async def _has_cert_manager(kube: KubeClient) -> bool | None:
     return True
 
 
-async def _rights(kube: KubeClient, namespace: str, gates: Gates) -> list[Right]:
-    found = [await _right(kube, "you", None, *each) for each in _YOURS]
-    for subject, verb, group, resource in (*OF_SERVICES, *(OF_MTLS if Gate.MTLS in gates else ())):
-        user = f"system:serviceaccount:{namespace}:{subject.split()[0]}"
-        found.append(await _right(kube, subject, user, verb, group, resource))
+async def rights(kube: Kube, namespace: str, gates: Gates, watched: frozenset[str]) -> list[Right]:
+    """Return the rights of the caller and of the services, in each watched namespace.
+
+    Without named namespaces they are asked for in the whole cluster: a Role grants none there.
+    """
+    asked = [("you", *each) for each in _YOURS]
+    asked += [*OF_SERVICES, *(OF_MTLS if Gate.MTLS in gates else ())]
+    found: list[Right] = []
+    for place in sorted(watched) or [""]:
+        for subject, *right in asked:
+            user = _user(subject, namespace)
+            found.append(await _right(kube, subject, user, *right, namespace=place))
     return found
 
 
+def _user(subject: str, namespace: str) -> str | None:
+    """Return the account of a service of raybus; None for the caller."""
+    if subject == "you":
+        return None
+    return f"system:serviceaccount:{namespace}:{subject.split(maxsplit=1)[0]}"
+
+
 async def _right(
-    kube: KubeClient,
+    kube: Kube,
     subject: str,
     user: str | None,
     verb: str,
@@ -287,7 +302,14 @@ async def _right(
     body = await _unless_hidden(kube.request("POST", f"{REVIEWS}/{kind}", body={"spec": spec}))
     answer: Json = {} if body is None else msgspec.json.decode(body)
     allowed = None if body is None else bool(answer["status"].get("allowed"))
-    return Right(subject=subject, verb=verb, resource=resource, group=group, is_allowed=allowed)
+    return Right(
+        subject=subject,
+        verb=verb,
+        resource=resource,
+        group=group,
+        namespace=namespace,
+        is_allowed=allowed,
+    )
 
 
 async def _unless_hidden(ask: Awaitable[T]) -> T | None:

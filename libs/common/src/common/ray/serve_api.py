@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -61,10 +62,14 @@ SLOW_AT_ONCE: Final = LEAST_WORKERS // 2
 """Those of them that may wait for hosts that were slow the last time; half of the workers that a service has at least."""
 MAX_PAGES: Final = SLOW_AT_ONCE + 8
 """Pages of metrics in memory at the same time, of at most 8 MiB each, over all clusters."""
+NAMESPACE_PAGES: Final = MAX_PAGES // 3
+"""Those of them that hosts of one namespace may hold: nobody knows a host that hangs before it is asked."""
 SHORT_PAGE: Final = 64 * 1024
 """Bytes of a page of metrics that are read in a few milliseconds."""
 CALLS_AT_ONCE: Final = 64
 """Requests of users' applications under way, over all clusters."""
+NAMESPACE_CALLS: Final = CALLS_AT_ONCE // 4
+"""Those of them in one namespace."""
 SLOW: Final = 1.0
 """Seconds after which a call was slow, whatever its outcome; a refusal costs nothing."""
 LONGEST_PAUSE: Final = 5.0
@@ -124,6 +129,24 @@ def address(cluster: RayCluster | None, pod: Pod, port: str, default: int) -> Ta
     )
 
 
+class Places:
+    """A number of places, of which those who work for one namespace hold a part at most."""
+
+    def __init__(self, total: int, *, of_namespace: int) -> None:
+        self._all = asyncio.Semaphore(total)
+        self._limit = of_namespace
+        self._of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """The part of each namespace for which somebody holds or awaits a place."""
+
+    @asynccontextmanager
+    async def hold(self, namespace: str) -> AsyncGenerator[None]:
+        """Hold a place for the length of a block; who waits for a part of a namespace holds none."""
+        part = self._of.get(namespace) or asyncio.Semaphore(self._limit)
+        self._of[namespace] = part
+        async with part, self._all:
+            yield
+
+
 class ServeApi:
     """All dashboards that this replica talks to."""
 
@@ -137,8 +160,8 @@ class ServeApi:
         self._pods = Remembered[str, Checks]()
         self._slow_metrics = Remembered[str, bool]()
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._pages = asyncio.Semaphore(MAX_PAGES)
-        self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._pages = Places(MAX_PAGES, of_namespace=NAMESPACE_PAGES)
+        self._calls = Places(CALLS_AT_ONCE, of_namespace=NAMESPACE_CALLS)
         self._slow = 0
         """Calls under way to hosts that were slow the last time."""
 
@@ -264,7 +287,7 @@ class ServeApi:
         is_slow = self._slow_metrics.get(uid, False)
         if not node.ip or self._is_full(slow=is_slow):
             return None
-        async with self._pages, self._slot(slow=is_slow):
+        async with self._pages.hold(node.namespace), self._slot(slow=is_slow):
             began = self._clock.monotonic()
             try:
                 page = await self._dashboard.request(
@@ -283,7 +306,7 @@ class ServeApi:
 
         It may take as long as a model's first answer does, so these calls wait for one another and for no others.
         """
-        async with self._calls:
+        async with self._calls.hold(proxy.namespace):
             await self._dashboard.request(
                 proxy, path, most=dashboard.LARGEST_STATUS, seconds=dashboard.WARM_UP_SECONDS
             )

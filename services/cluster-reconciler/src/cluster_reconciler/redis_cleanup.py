@@ -27,12 +27,12 @@ from common.runtime.actions import (
     DeleteCollection,
     EmitEvent,
     Event,
+    Finalizer,
     IfExists,
     Parallel,
     SetFinalizers,
     warning,
 )
-from common.runtime.quarantine_release import Finalizer
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
 _NUMBER: Final = re2.compile(r"[0-9]{1,18}")

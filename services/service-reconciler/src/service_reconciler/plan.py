@@ -26,6 +26,7 @@ from common.runtime.actions import (
     Create,
     Delete,
     EmitEvent,
+    Finalizer,
     Patch,
     Plan,
     SetFinalizers,
@@ -33,7 +34,6 @@ from common.runtime.actions import (
     normal,
     warning,
 )
-from common.runtime.quarantine_release import Finalizer
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record
 from service_reconciler import draining, events, problems, serving, upgrade_events

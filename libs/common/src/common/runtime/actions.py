@@ -3,12 +3,14 @@
 An action brings the Events that report it. As text it is a short phrase for the log.
 """
 
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import ClassVar, Final, Generic, Literal, TypeVar
 
 import msgspec
 
+from common.api.meta import ObjectMeta
 from common.api.opaque import Body, Json
 from common.kube.resources import Resource
 
@@ -183,6 +185,16 @@ class SetFinalizers(Action, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"set finalizers: {', '.join(self.finalizers) or '-'}"
+
+
+class Finalizer(msgspec.Struct, frozen=True, kw_only=True):
+    """A finalizer of ours, and what a user has to know when it goes without its work."""
+
+    name: str
+    limit: Callable[[ObjectMeta], timedelta]
+    """Returns how long after the deletion it may hold an object with this metadata."""
+    event: Callable[[ObjectMeta, timedelta], Event]
+    """Returns the Event that names what is left to clean up by hand."""
 
 
 class Annotate(Action, frozen=True, kw_only=True):

@@ -4,27 +4,16 @@ No reconcile decides on such a root, so none removes its finalizer. Once the fin
 deleted root for its limit, it is removed from the metadata alone, which the API server holds.
 """
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
 from common import errors, untrusted
-from common.api.meta import Envelope, ObjectMeta
+from common.api.meta import Envelope
 from common.kube.client import Kube, Patch
-from common.runtime.actions import Event, SetFinalizers
+from common.runtime.actions import Finalizer, SetFinalizers
 from common.runtime.events import EventRecorder
 from common.runtime.key import Key
-
-
-class Finalizer(msgspec.Struct, frozen=True, kw_only=True):
-    """A finalizer of ours, and what a user has to know when it goes without its work."""
-
-    name: str
-    limit: Callable[[ObjectMeta], timedelta]
-    """Returns how long after the deletion it may hold an object with this metadata."""
-    event: Callable[[ObjectMeta, timedelta], Event]
-    """Returns the Event that names what is left to clean up by hand."""
 
 
 class QuarantineRelease(msgspec.Struct, frozen=True):

@@ -269,6 +269,21 @@ async def test_a_pending_cluster_that_turns_silent_keeps_its_share_and_resumes()
     await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=500)
 
 
+async def test_silence_ends_no_cluster_to_which_a_late_gateway_still_sends() -> None:
+    """A rollback does not wait for the capacity of a silent cluster, but for its last request."""
+    harness = await at_weight(30)
+    green = harness.pending
+    harness.serve.head(f"{green}-head-svc").behaviour = "silent"
+    harness.apply(config=BLUE)
+    await harness.until(lambda: harness.weights.get(green, 0) == 0, seconds=300)
+    harness.gateway.is_asleep = True
+    await harness.run(200)
+    assert green in harness.clusters
+    harness.gateway.is_asleep = False
+    await harness.until(lambda: green not in harness.clusters, seconds=400)
+    assert harness.clusters == [harness.active]
+
+
 async def test_the_events_of_a_third_spec_name_the_cause_of_each_upgrade() -> None:
     strategy = a_strategy(surge=100, step=50, interval=1)
     harness = await at_weight(50, upgradeStrategy=strategy)

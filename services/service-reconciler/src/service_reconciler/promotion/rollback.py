@@ -177,7 +177,13 @@ def _has_moved(observed: Observed, active: ClusterView, pending: ClusterView) ->
 
 
 def _is_back(record: Record, active: ClusterView, pending: ClusterView) -> bool:
-    """Return whether the active cluster has everything; the share of a dead cluster does not count."""
+    """Return whether the active cluster has everything.
+
+    The capacity of a pending cluster that is not ready or does not answer is not waited for: nobody
+    could lower it. Silence moves no traffic here, since the weights have to be back already. It
+    deletes nothing that gets requests either: `requests_from` counts a route until its Gateway has
+    accepted it, and holds the deletion back.
+    """
     old, new = (
         record.clusters.get(active.name, _ACTIVE),
         record.clusters.get(pending.name, _PENDING),

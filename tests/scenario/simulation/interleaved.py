@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from functools import lru_cache
-from typing import Any, Final, cast
+from functools import lru_cache, wraps
+from types import SimpleNamespace
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import msgspec
 import structlog
@@ -51,7 +52,7 @@ from scenario.simulation.gate_sources import FAILING, LONGEST_PASS, Count, Sourc
 from scenario.simulation.laws import State
 from scenario.simulation.rules import Moment
 from scenario.simulation.sim import Process, Sim
-from scenario.upgrade.harness import BLUE
+from scenario.upgrade.harness import BLUE, View
 from service_reconciler import observe
 from service_reconciler import wiring as services
 from service_reconciler.settings import Config
@@ -131,11 +132,37 @@ class Late(msgspec.Struct, eq=False):
     carry_out: Callable[[], Awaitable[object]]
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def of_objects(
+    read: Callable[Concatenate["Interleaved", P], T],
+) -> Callable[Concatenate["Interleaved", P], T]:
+    """Remember what a method reads from the objects of the API server until one of them changes."""
+
+    @wraps(read)
+    def remembered(sim: "Interleaved", *args: P.args, **kwargs: P.kwargs) -> T:
+        if sim.read_at != sim.kube.version:
+            sim.read_at = sim.kube.version
+            sim.read_of.clear()
+        place = (read, args)
+        if place not in sim.read_of:
+            sim.read_of[place] = read(sim, *args, **kwargs)
+        return sim.read_of[place]
+
+    return remembered
+
+
 class Interleaved(Sim):
     """One RayService, both services, and everybody else; implements `boundaries.Schedule`."""
 
     def __init__(self, draw: Draw, *, is_traced: bool = False) -> None:  # noqa: PLR0915  (a state, no logic)
         self.draw = draw
+        self.read_at = -1
+        """The version of the API server at which `read_of` was read."""
+        self.read_of: dict[tuple[object, ...], Any] = {}
+        """By method and arguments: what was read from the objects."""
         self.is_traced = is_traced
         self.rng = random.Random(f"schedule {draw.seed}")
         self.found: dict[tuple[str, str], str] = {}
@@ -508,6 +535,45 @@ class Interleaved(Sim):
             self.kube.put(RAY_SERVICE, a_ray_service(**self._last_fields))
             self.check("others", by_hand=True)
 
+    # --- what the objects show -----------------------------------------------------------------------------------------
+
+    @property
+    @of_objects
+    def clusters(self) -> list[str]:
+        return super().clusters
+
+    @property
+    @of_objects
+    def view(self) -> View:
+        return super().view
+
+    @property
+    @of_objects
+    def has_failed(self) -> bool:
+        return super().has_failed
+
+    @property
+    @of_objects
+    def policy(self) -> str:
+        return super().policy
+
+    @property
+    @of_objects
+    def steps(self) -> tuple[int, ...]:
+        return super().steps
+
+    @of_objects
+    def condition(self, kind: str) -> tuple[str, str]:
+        return super().condition(kind)
+
+    @of_objects
+    def selected(self, service: str = f"{NAME}{SERVE}") -> str:
+        return super().selected(service)
+
+    @of_objects
+    def _has_ready_head(self, name: str) -> bool:
+        return super()._has_ready_head(name)
+
     # --- everybody else ------------------------------------------------------------------------------------------------
 
     def model(self, cluster: str) -> ElasticHead:
@@ -543,6 +609,7 @@ class Interleaved(Sim):
         return self.kube.objects.get((RAY_SERVICE.kind, NAMESPACE, NAME), {})
 
     @property
+    @of_objects
     def is_going(self) -> bool:
         """Return whether the RayService is deleted or suspended."""
         service = self.service
@@ -613,6 +680,7 @@ class Interleaved(Sim):
         return {} if service is None else service["metadata"].get("annotations", {})
 
     @property
+    @of_objects
     def weights(self) -> dict[str, int]:
         route = self.route
         return {} if route is None else _own(route)
@@ -813,6 +881,7 @@ class Interleaved(Sim):
             if first == self.generation:  # a later spec has an upgrade of its own
                 self._failed_at.setdefault(self.generation, spec.get("onFailure", "Rollback"))
 
+    @of_objects
     def _is_failed(self) -> bool:
         """Return whether it is on record that a gate ended the upgrade."""
         kinds = ("UpgradeAborted", "UpgradePaused")
@@ -904,7 +973,7 @@ class Interleaved(Sim):
             unharmed=frozenset(self._unharmed(now)),
             step=self._largest_step(now),
             promotes=labels.PROMOTE in self.annotations_now,
-            beside=tuple(self._beside()),
+            beside=self._beside(),
             twins_left=self._twins_left() if self.draw.world.has_twins else None,
         )
 
@@ -926,8 +995,12 @@ class Interleaved(Sim):
         self._step_at[size] = now
         return max(each for each, at in self._step_at.items() if now - at <= laws.WINDOW)
 
-    def _beside(self) -> Iterator[tuple[str, str]]:
-        """Yield the backends that users' requests reach by routes beside the weighted one, with the routes."""
+    @of_objects
+    def _beside(self) -> tuple[tuple[str, str], ...]:
+        """Return the backends that users' requests reach by routes beside the weighted one, with the routes."""
+        return tuple(self._refs_beside())
+
+    def _refs_beside(self) -> Iterator[tuple[str, str]]:
         for (kind, _, name), body in self.kube.objects.items():
             if kind not in {HTTP_ROUTE.kind, GRPC_ROUTE.kind} or not self._is_own(body):
                 continue
@@ -955,8 +1028,7 @@ class Interleaved(Sim):
     def _is_unserved(self, name: str) -> bool:
         """Return whether a cluster with a head has no Serve config; a pending one gets none from a spec that is invalid (ADR 11)."""
         head = self.model(name)
-        is_valid = "spec is invalid" not in str(self.status.get("conditions"))
-        is_needed = name == self.active or (name == self.pending and is_valid)
+        is_needed = name == self.active or (name == self.pending and self._is_valid())
         return (
             is_needed
             and head.behaviour == "ok"
@@ -964,6 +1036,12 @@ class Interleaved(Sim):
             and (head.has_forgotten or not head.puts)
         )
 
+    @of_objects
+    def _is_valid(self) -> bool:
+        """Return whether the status calls the spec valid."""
+        return "spec is invalid" not in str(self.status.get("conditions"))
+
+    @of_objects
     def _plain(self) -> frozenset[str] | None:
         """Return the clusters that clients of the plain Service reach; None without such a Service."""
         name = f"{NAME}{SERVE}"
@@ -998,6 +1076,7 @@ class Interleaved(Sim):
         self._allowed_at[allowed] = now
         return max(each for each, at in self._allowed_at.items() if now - at <= laws.MEMORY)
 
+    @of_objects
     def _foreign(self) -> tuple[tuple[str, int], ...]:
         route = self.kube.objects.get((HTTP_ROUTE.kind, NAMESPACE, OWN_ROUTE))
         if route is None:
@@ -1086,6 +1165,7 @@ class Interleaved(Sim):
         if lasts > limit:
             yield "named", "the upgrade", f"nothing moves for {lasts:.0f} s, and nothing says why"
 
+    @of_objects
     def _goal(self) -> tuple[str, int]:
         config = self.service["spec"]["rayClusterConfig"]
         return acts.essence({"spec": config})
@@ -1175,6 +1255,7 @@ class Interleaved(Sim):
                     f"{name} runs {_short(runs)} and the record contains {', '.join(map(_short, sorted(recorded)))}",
                 )
 
+    @of_objects
     def _recorded(self, name: str) -> set[str]:
         uid = self.kube.objects[(RAY_CLUSTER.kind, NAMESPACE, name)]["metadata"]["uid"]
         held = [
@@ -1369,11 +1450,8 @@ def _short(config: str) -> str:
 def _named_by(rng: random.Random) -> Generator[None]:
     """Let the names of new clusters come from the seed."""
 
-    class Source:
-        SystemRandom = staticmethod(lambda: rng)
-
     module = cast("Any", observe)
-    held, module.random = module.random, Source
+    held, module.random = module.random, SimpleNamespace(SystemRandom=lambda: rng)
     try:
         yield
     finally:

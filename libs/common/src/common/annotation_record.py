@@ -5,7 +5,8 @@ numbers and texts beyond what we write. So no reader calculates with them.
 """
 
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from functools import lru_cache
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -32,8 +33,26 @@ class AnnotationRecord(msgspec.Struct, frozen=True, kw_only=True):
 T = TypeVar("T", bound=AnnotationRecord)
 
 
+MAX_REMEMBERED_TEXT: Final = 16 * 1024
+"""Characters of the longest text whose record is remembered; longer ones are decoded each time."""
+
+
 def decode(text: str, kind: type[T]) -> T | None:
-    """Return the record in an annotation, None where it is none of ours."""
+    """Return the record in an annotation, None where it is none of ours.
+
+    One reconcile reads the same annotation many times, so that records of texts are remembered.
+    """
+    if len(text) > MAX_REMEMBERED_TEXT:
+        return _decode(text, kind)
+    return cast("T | None", _remembered(text, kind))
+
+
+@lru_cache(maxsize=256)
+def _remembered(text: str, kind: type[AnnotationRecord]) -> AnnotationRecord | None:
+    return _decode(text, kind)
+
+
+def _decode(text: str, kind: type[T]) -> T | None:
     body = text.encode(errors="replace")
     if untrusted.is_too_deep(body, LEVELS):
         return None

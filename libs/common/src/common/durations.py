@@ -1,6 +1,7 @@
 """Go's durations: read as Go reads them, written as Go prints them (spec rayservice §3.2, §15)."""
 
 from datetime import timedelta
+from functools import lru_cache
 from typing import Final
 
 import re2
@@ -25,7 +26,12 @@ def parse(text: str) -> timedelta | None:
     """Read `5m`, `1h30m`, `0`; None when it is no Go duration, or one that Go cannot hold (292 years)."""
     if text in {"0", "+0", "-0"}:
         return timedelta(0)
-    if len(text) > LONGEST or not _WHOLE.fullmatch(text):
+    return None if len(text) > LONGEST else _parse(text)
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> timedelta | None:
+    if not _WHOLE.fullmatch(text):
         return None
     nanoseconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
     if nanoseconds >= 2**63:

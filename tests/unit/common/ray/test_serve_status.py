@@ -83,7 +83,7 @@ def test_all_nodes_that_serve_reports() -> None:
     more = msgspec.structs.replace(
         seen, proxies={"n": serve_status.Proxy(status="DRAINING", node_ip="10.0.0.2")}
     )
-    assert serve_status.nodes(more) == {"10.0.0.1", "10.0.0.2"}
+    assert more.nodes == {"10.0.0.1", "10.0.0.2"}
 
 
 @pytest.mark.parametrize(

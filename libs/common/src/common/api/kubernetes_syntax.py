@@ -1,5 +1,6 @@
 """Kubernetes' rules for names and labels, with Kubernetes' messages; lengths count bytes."""
 
+from functools import lru_cache
 from typing import Final
 
 import re2
@@ -10,6 +11,8 @@ _SUBDOMAIN: Final = rf"{_DNS_1123}(\.{_DNS_1123})*"
 _KEY: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE: Final = f"({_KEY})?"
 
+_LONGEST: Final = 253
+"""Characters of the longest name."""
 _KEY_CHARACTERS: Final = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 
 
@@ -24,7 +27,7 @@ def dns_1035_problems(name: str) -> list[str]:
 
 def dns_1123_problems(name: str) -> list[str]:
     """Return what keeps a name from being a DNS-1123 label."""
-    if re2.fullmatch(_SUBDOMAIN, name) and "." in name:
+    if _matches(_SUBDOMAIN, name) and "." in name:
         return [*_too_long(name, 63), "must not contain dots"]
     text = (
         "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
@@ -60,7 +63,7 @@ def dns_1123_subdomain_problems(name: str) -> list[str]:
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
         "and must start and end with an alphanumeric character"
     )
-    return _too_long(name, 253) + _mismatch(name, _SUBDOMAIN, text, "example.com")
+    return _too_long(name, _LONGEST) + _mismatch(name, _SUBDOMAIN, text, "example.com")
 
 
 def path_segment_problems(name: str) -> list[str]:
@@ -75,7 +78,19 @@ def _too_long(text: str, most: int) -> list[str]:
 
 
 def _mismatch(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
-    if re2.fullmatch(pattern, text):
+    if _matches(pattern, text):
         return []
     shown = " or ".join(f"'{example}', " for example in examples)
     return [f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"]
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Return whether a text has a form; what is too long for any name is not remembered."""
+    return (_remembered_match if len(text) <= _LONGEST else _match)(pattern, text)
+
+
+def _match(pattern: str, text: str) -> bool:
+    return re2.fullmatch(pattern, text) is not None
+
+
+_remembered_match: Final = lru_cache(maxsize=4096)(_match)

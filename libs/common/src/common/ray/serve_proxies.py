@@ -16,7 +16,7 @@ import msgspec
 from common import pod_json
 from common.api.core import Container
 from common.api.opaque import Json
-from common.ray import ports, serve_status
+from common.ray import ports
 from common.ray.serve_status import Location, ServeDetails
 
 _LOCATIONS: Final = {each.value: each for each in Location}
@@ -58,7 +58,7 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
         if self.are_disabled:
             return frozenset()
         if self.are_on_workers_of(config):
-            return serve_status.serving_nodes(details)
+            return details.serving_nodes
         return frozenset({head} - {""})
 
 

@@ -8,6 +8,7 @@ untrusted, and decisions calculate with them. Spec rayservice §12.4; design rul
 
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import cached_property
 from itertools import chain, islice
 from typing import Annotated, Any, Final, cast
 
@@ -50,7 +51,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch."""
 
 
-class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+class Deployment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One deployment of an application."""
 
     status: str = ""
@@ -60,10 +61,10 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     deployment_config: Json | None = None
     """The options with which it runs, those of its code included."""
 
-    @property
-    def running(self) -> list[Replica]:
+    @cached_property
+    def running(self) -> tuple[Replica, ...]:
         """Return the replicas that take requests."""
-        return [each for each in self.replicas or [] if each.state == "RUNNING"]
+        return tuple(each for each in self.replicas or () if each.state == "RUNNING")
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +89,7 @@ class Proxy(msgspec.Struct, frozen=True, kw_only=True):
     node_ip: str | None = None
 
 
-class ServeDetails(msgspec.Struct, frozen=True, kw_only=True):
+class ServeDetails(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The answer to `GET /api/serve/applications/`."""
 
     applications: dict[str, Application] = {}
@@ -101,6 +102,23 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True):
     def named(self) -> dict[str, Application]:
         """Return the applications by the names that users see."""
         return {name or DEFAULT_APP: each for name, each in self.applications.items()}
+
+    @cached_property
+    def serving_nodes(self) -> frozenset[str]:
+        """Return the addresses of the nodes that hold a running replica, as far as Ray reports them."""
+        return frozenset(
+            replica.node_ip
+            for app in self.applications.values()
+            for deployment in app.deployments.values()
+            for replica in deployment.running
+            if replica.node_ip
+        )
+
+    @cached_property
+    def nodes(self) -> frozenset[str]:
+        """Return the addresses of all nodes that hold a proxy or a running replica, as far as Ray reports them."""
+        proxies = (self.proxies or {}).values()
+        return self.serving_nodes.union(each.node_ip for each in proxies if each.node_ip)
 
 
 LONGEST_REASON: Final = 500
@@ -194,23 +212,6 @@ def capacity(details: ServeDetails) -> float:
     return 100.0 if details.target_capacity is None else details.target_capacity
 
 
-def serving_nodes(details: ServeDetails) -> frozenset[str]:
-    """Return the addresses of the nodes that hold a running replica, as far as Ray reports them."""
-    return frozenset(
-        replica.node_ip
-        for app in details.applications.values()
-        for deployment in app.deployments.values()
-        for replica in deployment.running
-        if replica.node_ip
-    )
-
-
-def nodes(details: ServeDetails) -> frozenset[str]:
-    """Return the addresses of all nodes that hold a proxy or a running replica, as far as Ray reports them."""
-    proxies = (details.proxies or {}).values()
-    return serving_nodes(details) | frozenset(each.node_ip for each in proxies if each.node_ip)
-
-
 def missing(details: ServeDetails, asked: frozenset[str]) -> str | None:
     """Return why these applications are not those that were asked for: one of them is not known at all."""
     unknown = sorted(asked - set(details.named()))
@@ -246,5 +247,5 @@ def unproxied(details: ServeDetails) -> str | None:
     if details.proxies is None or details.proxy_location != Location.EVERY_NODE:
         return None
     healthy = {each.node_ip for each in details.proxies.values() if each.status == "HEALTHY"}
-    missing = sorted(serving_nodes(details) - healthy)
+    missing = sorted(details.serving_nodes - healthy)
     return f"the proxy on node {missing[0]} is not healthy" if missing else None

@@ -123,7 +123,7 @@ def drift(view: ServeView) -> str | None:
     details = view.serve.details
     if view.given is None or details is None or not details.applications:
         return None
-    found, put = deployed_config.differences(view.given, details), view.put
+    found, put = view.differences, view.put
     if not found:
         return None
     is_sent = put is not None and put.config == view.given

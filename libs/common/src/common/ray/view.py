@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Final, TypeVar
 
 import msgspec
@@ -10,7 +11,7 @@ from common import names
 from common.api.core import EndpointSlice, Pod, Service
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
-from common.ray import serve_config, serve_status
+from common.ray import deployed_config, serve_config, serve_status
 from common.ray.serve_status import ServeDetails
 
 LONGEST_RETRY: Final = timedelta(seconds=10)
@@ -64,7 +65,7 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     """That of an earlier PUT of the same config: once may be chance, so it takes the same answer twice."""
 
 
-class ServeView(msgspec.Struct, frozen=True, kw_only=True):
+class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A cluster as the decision about its Serve config sees it; each service adds what else it reads."""
 
     cluster: RayCluster
@@ -93,7 +94,7 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether it was given another Serve config after its first one; each is a record with the next number."""
         return self.record > 1
 
-    @property
+    @cached_property
     def declared(self) -> ServeDetails | None:
         """Return what Serve reports of the applications that the cluster's config asks for.
 
@@ -105,7 +106,7 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True):
         names = serve_config.read(self.given).applications
         return serve_status.of_applications(details, names)
 
-    @property
+    @cached_property
     def routed(self) -> frozenset[str]:
         """Return the applications of the cluster's config to which Ray's proxies send requests.
 
@@ -116,6 +117,17 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True):
         details = self.declared
         reported = frozenset(details.named()) if details is not None else frozenset[str]()
         return config.routed or config.applications or reported
+
+    @cached_property
+    def differences(self) -> list[str] | None:
+        """Return where Serve reports another config than the cluster has by its record.
+
+        None without an answer or a record, and where Serve reports no application's config.
+        """
+        details = self.serve.details
+        if self.given is None or details is None:
+            return None
+        return deployed_config.differences(self.given, details)
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -175,7 +187,7 @@ def foreign_answer(
     """
     if details is None or not details.proxies or not known:
         return None
-    named = serve_status.nodes(details)
+    named = details.nodes
     if not named or named & known:
         return None
     return (
@@ -192,7 +204,7 @@ def verify_identity(view: V | None, other: V | None) -> V | None:
     """
     if view is None or other is None or view.serve.details is None:
         return view
-    named = serve_status.nodes(view.serve.details)
+    named = view.serve.details.nodes
     if named & view.nodes or not named & other.nodes:
         return view
     text = f"the dashboard of RayCluster {view.name} answers for RayCluster {other.name}"

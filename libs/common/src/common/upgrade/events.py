@@ -8,6 +8,7 @@ same id. A new field has a default, and a reader passes over fields and kinds th
 import hashlib
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Final, Generic, Literal, TypeVar
 
 import msgspec
@@ -71,6 +72,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return _kind_of(type(self))
 
 
+@cache
 def _kind_of(struct: type[Data]) -> str:
     return re2.sub("(.)([A-Z])", r"\1-\2", struct.__name__).lower()
 

@@ -9,6 +9,7 @@ can replace the record.
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -211,9 +212,16 @@ def is_edited(held: Recorded, stored: Stored) -> bool:
 
 def record_of(cluster: RayCluster) -> Recorded | None:
     """Return the record on a cluster, None where it is none of ours."""
+    text = _recorded_text(cluster)
+    return None if text is None else _record(text)
+
+
+def _recorded_text(cluster: RayCluster) -> str | None:
     text = cluster.metadata.annotations.get(labels.UPGRADE_POLICY_RECORD)
-    if text is None or len(text) > LARGEST_RECORD:
-        return None
+    return None if text is None or len(text) > LARGEST_RECORD else text
+
+
+def _record(text: str) -> Recorded | None:
     found = annotation_record.decode(text, Recorded)
     return (
         None
@@ -227,7 +235,14 @@ def of_cluster(cluster: RayCluster) -> UpgradePolicy | None:
 
     Fields that a later build added are ignored, so that an upgrade survives a return to this one.
     """
-    found = record_of(cluster)
+    text = _recorded_text(cluster)
+    return None if text is None else _recorded_policy(text)
+
+
+@lru_cache(maxsize=256)
+def _recorded_policy(text: str) -> UpgradePolicy | None:
+    """Return the policy that a record states; each reconcile asks for that of the same text many times."""
+    found = _record(text)
     try:
         return read(found.name, found.spec, strict=False) if found is not None else None
     except PolicyError:

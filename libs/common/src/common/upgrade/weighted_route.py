@@ -10,6 +10,7 @@ A route is written only with a right to it: the RayService owns it, or its annot
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -38,7 +39,8 @@ Place = tuple[str, str]
 """Namespace and name."""
 MOST_BACKENDS: Final = 16
 """Limits of the Gateway API for a rule."""
-_NAME: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_LONGEST_NAME: Final = 253
+_NAME: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _LISTED: Final = 10
 """Names that a message lists at most."""
 
@@ -245,7 +247,7 @@ def _records(service: RayService, routes: Iterable[HttpRoute | None]) -> Iterato
 def _permitted(have: ObjectMeta) -> list[str]:
     """Return the names in the annotation; what cannot be one is never shown."""
     parts = (each.strip() for each in have.annotations.get(labels.ROUTE_PERMITS, "").split(","))
-    return [each for each in parts if _NAME.fullmatch(each)]
+    return [each for each in parts if _is_name(each)]
 
 
 def _not_permitted(service: RayService, route: HttpRoute) -> RoutingProblem:
@@ -270,5 +272,15 @@ def _not_permitted(service: RayService, route: HttpRoute) -> RoutingProblem:
 
 def _given(service: RayService) -> str | None:
     text = service.metadata.annotations.get(labels.HTTP_ROUTE, "").strip()
-    is_good = _NAME.fullmatch(text) is not None and text != names.http_route(service.metadata.name)
+    is_good = _is_name(text) and text != names.http_route(service.metadata.name)
     return text if is_good else None
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_NAME and _has_form_of_name(text)
+
+
+@lru_cache(maxsize=1024)
+def _has_form_of_name(text: str) -> bool:
+    """Match a text; each reconcile asks about the same few names many times."""
+    return _NAME.fullmatch(text) is not None

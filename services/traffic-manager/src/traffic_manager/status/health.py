@@ -138,7 +138,7 @@ def baseline(view: ClusterView, weight: int) -> Baseline | None:
         replicas={each.name: each.running for each in parts},
         ready={each.name: _carried(view, each, answer.capacity) for each in parts},
         served=frozenset(name for name, app in answer.apps.items() if app.serves),
-        nodes=serve_status.serving_nodes(answer.details).intersection(view.endpoints),
+        nodes=answer.details.serving_nodes.intersection(view.endpoints),
     )
 
 
@@ -406,12 +406,10 @@ def _unready_nodes(view: ClusterView) -> frozenset[str]:
         return frozenset()
     if not serve_proxies.reported(details).are_on_workers_of(view.cluster.raw_spec):
         return _lost_nodes(view)
-    return serve_status.serving_nodes(details).difference(
-        view.endpoints, [view.cluster.status.head.pod_ip]
-    )
+    return details.serving_nodes.difference(view.endpoints, [view.cluster.status.head.pod_ip])
 
 
 def _is_comparable(view: ClusterView) -> bool:
     """Return whether Ray and Kubernetes have an address in common; a pod may have two of them."""
     details = view.serve.details
-    return details is not None and not serve_status.nodes(details).isdisjoint(view.endpoints)
+    return details is not None and not details.nodes.isdisjoint(view.endpoints)

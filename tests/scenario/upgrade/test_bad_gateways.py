@@ -116,6 +116,17 @@ async def test_a_controller_that_states_no_generation_holds_no_upgrade() -> None
     await harness.until(lambda: harness.clusters == [harness.active], seconds=90)
 
 
+async def test_a_first_route_is_late_only_after_its_controller_had_time() -> None:
+    harness = Pair()
+    harness.gateway.states_generations = False
+    harness.apply(upgradeStrategy=FAST)
+    await harness.until(lambda: harness.is_complete() and bool(harness.weights), seconds=20)
+    await harness.run(2)
+    before = len(harness.kube.writes())
+    await harness.run(30)
+    assert harness.kube.writes()[before:] == []
+
+
 async def test_a_controller_that_does_not_take_the_route_in_is_named_within_a_minute() -> None:
     harness = await at_weight(25)
     harness.gateway.is_asleep = True

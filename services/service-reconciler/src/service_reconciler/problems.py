@@ -237,8 +237,8 @@ def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[Ev
     if (trouble := observed.gateway_trouble) is not None:
         hint = " (is the Gateway API installed?)" if trouble.code is RoutingCode.MISSING else ""
         yield EventReason.GATEWAY_NOT_READY, f"waiting: {trouble.message}{hint}"
-    changed_at = observed.record.changed_at
-    is_late = changed_at is None or now - changed_at >= TAKEN_IN_WITHIN
+    changes = [each for each in (observed.record.changed_at, observed.moved_at) if each is not None]
+    is_late = not changes or now - max(changes) >= TAKEN_IN_WITHIN
     if route is not None and (trouble := route_trouble(observed)) is not None:
         if is_late or not trouble.transient:
             yield EventReason.ROUTE_NOT_READY, f"waiting: {trouble.message}"

@@ -95,9 +95,13 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
 
         That counts only for a controller that states no generation in its conditions.
         """
+        return self.moved_at is None or self.observed_at >= self.moved_at + SETTLES_WITHIN
+
+    @cached_property
+    def moved_at(self) -> datetime | None:
+        """Return when raybus last moved the weight of a cluster; None where it never did."""
         moves = (share.moved_at for share in self.record.clusters.values())
-        moved_at = max((each for each in moves if each is not None), default=None)
-        return moved_at is None or self.observed_at >= moved_at + SETTLES_WITHIN
+        return max((each for each in moves if each is not None), default=None)
 
     @property
     def gateway_trouble(self) -> RoutingProblem | None:

@@ -220,7 +220,7 @@ def _world(rng: random.Random, plain: Draw) -> World:
     foreign = UNUSED_IN_STEPS if in_steps or plain.first_kind == STEPS else tuple(FOREIGN)
     world = World(
         applications=rng.choice([0, 0, 0, 1]),
-        proxy_location=rng.choice(["EveryNode"] * 7 + ["HeadOnly"]),
+        proxy_location=rng.choice(["EveryNode"] * 6 + ["Disabled", "HeadOnly"]),
         port=rng.choice([8000] * 7 + [9000]),
         has_grpc=in_steps and rng.random() < 0.12,
         has_sidecar=rng.random() < 0.1,
@@ -231,7 +231,9 @@ def _world(rng: random.Random, plain: Draw) -> World:
         deletion_delay=rng.choice([0, 0, 60]),
         counts_at=rng.choice([("head",), ("worker",), ("head", "worker")]),
     )
-    if world.proxy_location == "HeadOnly" or world.port != World().port:
+    if world.proxy_location == "Disabled" and plain.policy is not None:
+        world = msgspec.structs.replace(world, proxy_location="EveryNode")  # gates need requests
+    if world.proxy_location != "EveryNode" or world.port != World().port:
         return msgspec.structs.replace(world, counts_at=("head",))  # no request reaches a worker
     return world
 

@@ -298,6 +298,15 @@ CASES: Final = (
         )
         for kind in ("NewCluster", STEPS)
     ),
+    *(
+        _case(
+            f"no proxy at all, {kind}",
+            "converge",
+            setting=Setting(kind=kind),
+            world=World(proxy_location="Disabled"),
+        )
+        for kind in ("NewCluster", STEPS)
+    ),
     _case("a port of the user, and a mesh", "converge", world=World(port=9000, has_sidecar=True)),
     _case(
         "a name without its cluster, and the first spec with a group appended",

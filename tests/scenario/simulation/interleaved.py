@@ -566,6 +566,14 @@ class Interleaved(Sim):
     def condition(self, kind: str) -> tuple[str, str]:
         return super().condition(kind)
 
+    def is_ready(self) -> bool:
+        """Return whether it is Ready; without a proxy no request arrives, and the status says so."""
+        if self.draw.world.proxy_location != "Disabled":
+            return super().is_ready()
+        conditions: list[Json] = self.status.get("conditions", [])
+        texts = [each["message"] for each in conditions if each["type"] == "Ready"]
+        return any("proxy_location: Disabled" in text for text in texts)
+
     @of_objects
     def selected(self, service: str = f"{NAME}{SERVE}") -> str:
         return super().selected(service)
@@ -1197,7 +1205,7 @@ class Interleaved(Sim):
         """Return whether a cluster carries less than it is sent, or its pods take no requests."""
         ready = self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {}).get("status", {})
         is_left = any(each["status"] != "True" for each in ready.get("conditions", []))
-        is_left &= self.draw.world.proxy_location != "HeadOnly"
+        is_left &= self.draw.world.proxy_location == "EveryNode"
         return is_left or self._carries(name) < self.weights.get(name, 0)
 
     def _may_serve(self) -> bool:

@@ -91,6 +91,19 @@ async def test_an_upgrade_in_steps_ends_and_goes_by_its_steps(
     await harness.until(lambda: harness.active not in {"", blue} and not harness.pending)
 
 
+async def test_an_upgrade_in_steps_ends_without_a_proxy_and_says_that_no_request_arrives() -> None:
+    harness = Pair()
+    harness.apply(config=a_config({}), serve=serve(DISABLED), upgradeStrategy=STEPS)
+    await harness.until(lambda: bool(harness.weights))
+    blue = harness.active
+    green = a_config({}, image="ray:2.53.0")
+    harness.apply(config=green, serve=serve(DISABLED), upgradeStrategy=STEPS)
+    await harness.until(lambda: harness.active not in {"", blue} and not harness.pending)
+    await harness.run(10)
+    assert harness.condition("Ready")[0] == "False"
+    assert "proxy_location: Disabled" in harness.message("Ready")
+
+
 async def test_the_plain_service_offers_the_heads_of_both_clusters() -> None:
     harness = Pair()
     harness.apply(serve=serve(HEAD_ONLY), upgradeStrategy={"type": "NewCluster"})
@@ -123,6 +136,14 @@ async def test_the_plain_service_offers_the_heads_of_both_clusters() -> None:
             "the only proxy is on the head (proxy_location: HeadOnly), and "
             "spec.excludeHeadPodFromServeSvc keeps requests from it",
             id="the head alone has a proxy and is excluded",
+        ),
+        pytest.param(
+            a_config({}),
+            DISABLED,
+            {},
+            "Serve has no proxy (proxy_location: Disabled), so no request reaches its applications "
+            "by a Service or a route; set proxy_location to EveryNode or HeadOnly",
+            id="there is no proxy",
         ),
     ],
 )

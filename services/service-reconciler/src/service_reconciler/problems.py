@@ -132,7 +132,9 @@ def _of_cluster(
         text = serve_proxies.unreachable(
             proxies, view.cluster.raw_spec, excludes_head=excludes_head
         )
-        if text is not None and view.serve.details is not None and view.serve.details.proxies:
+        details = view.serve.details
+        has_started = details is not None and (details.proxies or proxies.are_disabled)
+        if text is not None and has_started:
             yield ServiceProblem(
                 Reason.PROGRESS_DEADLINE_EXCEEDED, text, event=EventReason.NO_SERVE_PORT
             )

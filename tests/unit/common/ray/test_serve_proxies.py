@@ -140,7 +140,7 @@ def test_mismatches(proxies: Proxies, config: Json, expected: list[Any]) -> None
         (Proxies(port=9000), cluster(NONE, AT_9000), False, None),
         (Proxies(location=Location.HEAD_ONLY), cluster(NONE, NONE), False, None),
         (Proxies(location=Location.HEAD_ONLY), cluster(NONE), True, "the only proxy is on the head"),
-        (Proxies(location=Location.DISABLED, port=9000), cluster(NONE), True, None),
+        (Proxies(location=Location.DISABLED, port=9000), cluster(NONE), True, "Serve has no proxy"),
     ],
 )  # fmt: skip
 def test_unreachable(

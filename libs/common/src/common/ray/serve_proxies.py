@@ -111,7 +111,12 @@ def mismatches(proxies: Proxies, config: Json) -> Iterator[tuple[tuple[str | int
 
 
 def unreachable(proxies: Proxies, config: Json, *, excludes_head: bool) -> str | None:
-    """Return why no request can reach a cluster's applications; None for one that needs none."""
+    """Return why no request can reach a cluster's applications, None where requests can."""
+    if proxies.are_disabled:
+        return (
+            "Serve has no proxy (proxy_location: Disabled), so no request reaches its applications "
+            "by a Service or a route; set proxy_location to EveryNode or HeadOnly in a new cluster"
+        )
     places = dict(mismatches(proxies, config))
     head = places.get(("headGroupSpec",))
     if proxies.location is Location.HEAD_ONLY and excludes_head:

@@ -307,6 +307,21 @@ CASES: Final = (
         )
         for kind in ("NewCluster", STEPS)
     ),
+    _case(
+        "a warm-up of a cluster whose workers declare no port",
+        "silence",
+        setting=BLUE_GREEN,
+        annotations=FOLLOWS,
+        policy={"warmUp": WARM_UP, "onFailure": "Pause"},
+        world=World(port=9000),
+    ),
+    _case(
+        "health checks that a service is too late for, with proxies on the head alone",
+        "withdrawn",
+        _happens("service is too late for any dashboard", "half", seconds=40.0),
+        setting=SLOW,
+        world=World(proxy_location="HeadOnly"),
+    ),
     _case("a port of the user, and a mesh", "converge", world=World(port=9000, has_sidecar=True)),
     _case(
         "a name without its cluster, and the first spec with a group appended",

@@ -1355,10 +1355,24 @@ class Interleaved(Sim):
             return
         if not acts.is_allowed(request, self.kube.objects, NAME):
             self.break_law("foreign", request.name, f"{request} touches an object of others")
+        if request.kind == POD.kind and self._is_withdrawn(request):
+            text = f"{request.name} is to get no requests, and its proxy has been healthy all along"
+            self.break_law("withdrawn", request.name, text)
         again = acts.twin(request, self.kube.objects, self._is_whole)
         if again is not None:
             text = f"{request.name} is created while {again} has the same spec, and is whole"
             self.break_law("again", again, text)
+
+    def _is_withdrawn(self, request: Request) -> bool:
+        """Return whether a write keeps requests from the head of a cluster that serves well."""
+        body: Json = request.body or {}
+        wanted: Json = body.get("metadata", {}).get("labels") or {}
+        cluster = request.name.removesuffix("-head")
+        if wanted.get(labels.SERVE) != "false" or cluster not in self.clusters:
+            return False
+        head = self.model(cluster)
+        takes = head.proxy_is_healthy and head.listens(self.draw.world.port, on_head=True)
+        return takes and cluster in set(self._unharmed(self.clock.monotonic()))
 
     def _is_whole(self, name: str) -> bool:
         """Return whether a cluster could serve again; one that a gate found bad is not asked to."""

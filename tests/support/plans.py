@@ -2,12 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from common import labels
 from common.api.opaque import Json
+from common.api.ray_service import RayService
 from common.kube.resources import RAY_CLUSTER
 from common.runtime.actions import (
     Action,
@@ -23,9 +24,11 @@ from common.runtime.actions import (
 )
 from common.runtime.reconciler import Reconciler
 from common.runtime.replica import App
+from traffic_manager.actions import MoveCapacity
 
 Target = tuple[str, str]
 """Kind and name; both empty for the reconciled object."""
+MARKS: Final = (labels.DELETE_AFTER, labels.DRAINING_SINCE)
 ROOT: Target = ("", "")
 AnyApp = TypeVar("AnyApp", bound=App)
 
@@ -37,7 +40,7 @@ def checked(app: AnyApp) -> AnyApp:
 
     def make_checked_plan(observed: Any, now: Any) -> Plan[Any]:
         plan = make_plan(observed, now)
-        found = list(contradictions(plan))
+        found = list(contradictions(plan, getattr(observed, "service", None)))
         assert not found, found
         return plan
 
@@ -46,8 +49,12 @@ def checked(app: AnyApp) -> AnyApp:
     )
 
 
-def contradictions(plan: Plan[Any]) -> Iterator[str]:
-    """Yield what a plan does to an object and undoes, or what cannot succeed after what it does."""
+def contradictions(plan: Plan[Any], service: RayService | None = None) -> Iterator[str]:
+    """Yield what a plan does to an object and undoes, or what cannot succeed after what it does.
+
+    `service` is the RayService as it was observed: its status names the clusters that are needed
+    where the plan writes no status.
+    """
     writes: dict[Target, list[Action]] = defaultdict(list)
     for action in actions_of(plan):
         if (target := _target(action)) is not None:
@@ -55,17 +62,24 @@ def contradictions(plan: Plan[Any]) -> Iterator[str]:
     for (kind, name), actions in writes.items():
         where = f"{kind} {name}" if kind else "the reconciled object"
         yield from (f"{where}: {each}" for each in _of_object(actions))
-    named = _named(writes[ROOT])
-    for name in sorted(named):
+    if service is not None and service.metadata.deletion_timestamp is not None:
+        return
+    for name in sorted(_named(writes[ROOT], service)):
         for action in writes[RAY_CLUSTER.kind, name]:
-            if isinstance(action, Delete) or _gives_deadline(action):
-                yield f"the status names RayCluster {name}, and the plan ends it: {action}"
+            if isinstance(action, Delete) or _is_marked(action):
+                yield f"RayCluster {name}: the status names it, and the plan ends it: {action}"
 
 
 def actions_of(plan: Plan[Any]) -> Iterator[Action]:
     """Yield all actions of a plan in order."""
     for step in plan.actions:
-        yield from step.actions if isinstance(step, Parallel) else (cast("Action", step),)
+        match step:
+            case Parallel():
+                yield from step.actions
+            case MoveCapacity():
+                yield step.record
+            case _:
+                yield cast("Action", step)
 
 
 def _of_object(actions: list[Action]) -> Iterator[str]:
@@ -78,6 +92,10 @@ def _of_object(actions: list[Action]) -> Iterator[str]:
     versions = [version for each in actions if (version := _version(each)) is not None]
     if len(versions) > len(set(versions)):
         yield f"written twice at one resourceVersion: {', '.join(map(str, actions))}"
+    patches = [each for each in actions if isinstance(each, Patch)]
+    leaves = [leaf for each in patches for leaf in _leaves(each.patch)]
+    if len(leaves) > len(set(leaves)):
+        yield f"one field is patched twice: {', '.join(map(str, patches))}"
     if sum(isinstance(each, UpdateStatus) for each in actions) > 1:
         yield "its status is written twice"
     if sum(isinstance(each, Create) for each in actions) > 1:
@@ -103,9 +121,22 @@ def _version(action: Action) -> str | None:
     return None if body is None else body.get("metadata", {}).get("resourceVersion")
 
 
-def _named(writes: list[Action]) -> set[str]:
-    """Return the RayClusters that a written status of a RayService names."""
-    statuses = (each.status for each in writes if isinstance(each, UpdateStatus))
+def _leaves(patch: Json, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the fields that a patch sets; the version that it needs is none."""
+    for key, value in patch.items():
+        if (*path, key) == ("metadata", "resourceVersion"):
+            continue
+        if isinstance(value, dict) and value:
+            yield from _leaves(cast("Json", value), (*path, key))
+        else:
+            yield (*path, key)
+
+
+def _named(writes: list[Action], service: RayService | None) -> set[str]:
+    """Return the RayClusters that the status of a RayService names once its plan is done."""
+    statuses: list[Any] = [each.status for each in writes if isinstance(each, UpdateStatus)]
+    if not statuses and service is not None:
+        statuses = [service.status]
     sides = (
         getattr(status, side, None)
         for status in statuses
@@ -114,8 +145,9 @@ def _named(writes: list[Action]) -> set[str]:
     return {side.ray_cluster_name for side in sides if side is not None} - {""}
 
 
-def _gives_deadline(action: Action) -> bool:
+def _is_marked(action: Action) -> bool:
+    """Return whether an action marks a RayCluster as one that is not needed any more."""
     if not isinstance(action, Patch):
         return False
     annotations: Json = action.patch.get("metadata", {}).get("annotations") or {}
-    return annotations.get(labels.DELETE_AFTER) is not None
+    return any(annotations.get(mark) is not None for mark in MARKS)

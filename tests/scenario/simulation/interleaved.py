@@ -59,7 +59,7 @@ from service_reconciler.settings import Config
 from service_reconciler.status.conditions import BOTH
 from support.builders.ray_service import NAME, NAMESPACE, a_ray_service
 from support.fakes.kube import Request
-from support.plans import checked
+from support.plans import contradictions
 from traffic_manager import wiring as traffic
 
 OBSERVED: Final = 1.5
@@ -271,20 +271,18 @@ class Interleaved(Sim):
         clock = self.wall_clocks.setdefault(name, SkewedClock(self.clock))
         gates = self.gates_of.get(name, BETA)
         if name == "service":
-            self.app = checked(
-                services.assemble(
-                    kube,
-                    serve,
-                    Config(gates=gates),
-                    clock=clock,
-                    instance="test",
-                    bus=self.events,
-                    outbound=self.sources,
-                )
+            self.app = services.assemble(
+                kube,
+                serve,
+                Config(gates=gates),
+                clock=clock,
+                instance="test",
+                bus=self.events,
+                outbound=self.sources,
             )
         else:
-            self.traffic = checked(
-                traffic.assemble(kube, serve, clock=clock, instance="test", outbound=self.sources)
+            self.traffic = traffic.assemble(
+                kube, serve, clock=clock, instance="test", outbound=self.sources
             )
             self._guard = self._held_to_laws(self.traffic.guard)
             self._is_blind = self.is_bus_silent
@@ -301,8 +299,8 @@ class Interleaved(Sim):
 
         def make_plan(observed: Any, now: datetime) -> Any:
             plan = honest(observed, now)
-            for text in acts.contradictions(plan, observed.service):
-                self.break_law("plan", text.split()[1], text)
+            for text in contradictions(plan, observed.service):
+                self.break_law("plan", text.partition(":")[0], text)
             return plan
 
         return msgspec.structs.replace(reconciler, make_plan=make_plan)

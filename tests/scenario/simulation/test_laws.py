@@ -31,6 +31,7 @@ from scenario.upgrade.harness import BLUE
 from service_reconciler import draining
 from service_reconciler.promotion import control
 from support.fakes.kube import Request
+from support.plans import contradictions
 from support.sampling import one_of
 from traffic_manager.migration import capacity, progression, weights
 from traffic_manager.migration.state import Direction, Migration, Side, Split
@@ -285,12 +286,12 @@ def test_a_plan_does_nothing_twice_and_needs_nothing_that_it_ends() -> None:
     gone = Delete(resource=RAY_CLUSTER, name="green", uid="g")
     other = Patch(resource=RAY_CLUSTER, name="green", patch={"metadata": {"labels": {"a": "b"}}})
 
-    def contradictions(*actions: Action) -> int:
-        return len(list(acts.contradictions(Plan[Action](actions=actions), service)))
+    def count(*actions: Action) -> int:
+        return len(list(contradictions(Plan[Action](actions=actions), service)))
 
-    assert [contradictions(marked), contradictions(gone), contradictions(other)] == [1, 0, 0]
-    assert [contradictions(gone, other), contradictions(gone, gone)] == [1, 1]
-    assert contradictions(other, msgspec.structs.replace(marked, name="green")) == 0
+    assert [count(marked), count(gone), count(other)] == [1, 0, 0]
+    assert [count(gone, other), count(gone, gone), count(other, other)] == [1, 1, 1]
+    assert count(other, msgspec.structs.replace(marked, name="green")) == 0
 
 
 def test_an_allowance_is_shared_in_proportion_to_traffic() -> None:

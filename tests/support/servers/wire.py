@@ -24,6 +24,11 @@ class Wire:
         self._to_port = to_port
         self._ends: set[asyncio.StreamWriter] = set()
 
+    @property
+    def is_used(self) -> bool:
+        """Return whether a connection is open."""
+        return bool(self._ends)
+
     def swallow(self) -> None:
         """Hand nothing on from now on; new connections are taken and swallowed too."""
         self.is_swallowed = True

@@ -26,6 +26,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 from yarl import URL
 
 from common import errors, untrusted
@@ -186,6 +188,22 @@ class Kube(Protocol):
         return self.request("POST", SERVICE_ACCOUNT.path(namespace, account, "token"), body=body)
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Pool that closes the socket of an abandoned answer at once.
+
+    aiohttp closes such a connection by the closing handshake of TLS and forgets it. The socket
+    stays open until the API server answers, even after the pool itself was closed.
+    """
+
+    def _release(
+        self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
+    ) -> None:
+        transport = protocol.transport
+        if transport is not None and (should_close or protocol.should_close):
+            transport.abort()
+        super()._release(key, protocol, should_close=should_close)
+
+
 class KubeClient(Kube):
     """The API server over HTTP; it hands out raw streams for watches, too."""
 
@@ -204,7 +222,7 @@ class KubeClient(Kube):
                 f"the proxy {URL(self._proxy).with_user(None)} of the API server: "
                 "set http://HOST:PORT or https://HOST:PORT, or list the API server in NO_PROXY"
             )
-        session = partial(aiohttp.ClientSession, connector=aiohttp.TCPConnector())
+        session = partial(aiohttp.ClientSession, connector=_Connector())
         self._session = session(cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=READ_BUFFER)
         # Behind the API server's proxy answers a tenant's server: what it compresses is not unpacked.
         self._foreign = session(

@@ -79,13 +79,13 @@ class Replicas:
         self._secured = secured
         self._kubeconfig = kubeconfig
         self._namespace = namespace
-        self._started = 0
         self.running: list[Replica] = []
+        self.started: list[Replica] = []
+        """All replicas, also those that a test has ended."""
 
     def start(self, folder: Path, name: str = "", *, build: Build = THIS) -> Replica:
         """Start one more."""
-        self._started += 1
-        name = name or f"{self._service}-{self._started}"
+        name = name or f"{self._service}-{len(self.started) + 1}"
         (port,) = processes.free(1)
         access = self._secured.settings(self._service)
         environment = {
@@ -107,6 +107,7 @@ class Replicas:
             )
         replica = Replica(name, port, process, log)
         self.running.append(replica)
+        self.started.append(replica)
         return replica
 
     def end(self, replica: Replica, number: signal.Signals) -> None:
@@ -143,8 +144,7 @@ def ended(replicas: Replicas) -> Generator[Replicas]:
     try:
         yield replicas
     finally:
-        for each in replicas.running:
-            each.send_signal(signal.SIGCONT)
-            each.process.kill()
-        for each in replicas.running:
-            each.process.wait()
+        for replica in replicas.started:
+            replica.process.kill()
+        for replica in replicas.started:
+            replica.process.wait()

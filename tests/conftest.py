@@ -75,6 +75,18 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 
 
 @pytest.fixture(autouse=True)
+def leaks_are_found(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail the test that leaves a socket, transport, or process open, not a later test.
+
+    The warning comes when the garbage collector frees the object, which may be many tests later.
+    Only tests that start servers pay for the collection.
+    """
+    yield
+    if request.node.get_closest_marker("integration"):
+        gc.collect()
+
+
+@pytest.fixture(autouse=True)
 def logs_as_found() -> Iterator[None]:
     """What one test makes of the process's logs is not what the next one of the same worker reads."""
     found = structlog.get_config()

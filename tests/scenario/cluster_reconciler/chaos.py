@@ -79,6 +79,9 @@ class Port:
             "get", resource, name, lambda: self._kube.get(resource, namespace, name)
         )
 
+    async def get_metadata(self, resource: Resource, namespace: str | None, name: str) -> bytes:
+        return await self._kube.get_metadata(resource, namespace, name)
+
     async def list(
         self,
         resource: Resource,

@@ -169,6 +169,9 @@ class GatedKube:
     async def get(self, resource: Resource, namespace: str | None, name: str) -> bytes:
         return await self._kube.get(resource, namespace, name)
 
+    async def get_metadata(self, resource: Resource, namespace: str | None, name: str) -> bytes:
+        return await self._kube.get_metadata(resource, namespace, name)
+
     async def list(
         self,
         resource: Resource,

@@ -1,1 +1,1 @@
-"""The Kubernetes API as our services use it; the only place that imports kubernetes-asyncio."""
+"""Access to the Kubernetes API. No other package imports kubernetes-asyncio."""

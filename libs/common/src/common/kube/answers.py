@@ -1,4 +1,4 @@
-"""Translation of the API server's answers: a status code becomes one of our errors, `metadata.managedFields` the last writer."""
+"""Translate answers of the API server: a status to an error, managed fields to a writer."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,10 +10,13 @@ from common.api.opaque import Json
 from common.untrusted import clipped
 
 LONGEST_MESSAGE: Final = 4096
-"""Characters that are kept of the text of a refusal; through the API server's proxy any server may have written it."""
+"""Characters kept of an error text.
+
+An answer through the API server's proxy may come from any server.
+"""
 
 UNAUTHENTICATED: Final = frozenset({401, 403})
-"""Codes by which a Ray dashboard refuses a request: without a token, or with another one than it expects."""
+"""Codes with which a Ray dashboard refuses a request whose token is missing or wrong."""
 _MEANING: Final[dict[int, Callable[[str], errors.RaybusError]]] = {
     401: errors.Unauthorized,
     403: errors.Forbidden,
@@ -22,34 +25,37 @@ _MEANING: Final[dict[int, Callable[[str], errors.RaybusError]]] = {
     410: errors.Conflict,
 }
 _TOO_LARGE: Final = ("etcdserver: request is too large", "trying to send message larger than max")
-"""Texts by which the API server, with 500, reports that its store refuses an object for its size."""
+"""Texts with which the API server reports, with code 500, an object that is too large to store."""
 
 _WEBHOOK: Final = "failed calling webhook"
-"""The same, with 500, for a webhook that does not answer: other objects may well be admitted."""
+"""Text with which the API server reports, with code 500, an admission webhook without an answer.
+
+Requests for other objects may succeed.
+"""
 
 OURS: Final = "raybus-"
-"""Prefix of the names of our clients."""
+"""Prefix of the field manager names of raybus."""
 UNKNOWN: Final = "unknown"
 
 
 NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
-"""The reason of a cause of 403: the object would be created in a namespace that is being deleted."""
+"""Cause of a 403 answer: the namespace of the object to be created is being deleted."""
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One of several reasons for a refusal."""
+    """One cause in the details of a `Status`."""
 
     reason: str = ""
 
 
 class Details(msgspec.Struct, frozen=True):
-    """What a refusal is about."""
+    """The details of a `Status`."""
 
     causes: tuple[Cause, ...] | None = None
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The `Status` object that the API server answers with when it refuses."""
+    """The `Status` object in the body of a refused request."""
 
     kind: str = ""
     message: str = ""
@@ -58,7 +64,7 @@ class Status(msgspec.Struct, frozen=True):
 
     @property
     def causes(self) -> frozenset[str]:
-        """Return the reasons of its causes."""
+        """The reasons of all causes."""
         causes = None if self.details is None else self.details.causes
         return frozenset(each.reason for each in causes or ())
 
@@ -66,9 +72,11 @@ class Status(msgspec.Struct, frozen=True):
 def from_answer(
     code: int, body: bytes, *, retry_after: float | None = None, is_foreign: bool = False
 ) -> errors.RaybusError:
-    """Return the error that stands for a refused request; `retry_after` is in seconds.
+    """Return the error for a refused request.
 
-    A foreign server, behind the API server's proxy, refuses a token with any text but a `Status`.
+    `retry_after` is the wait in seconds that the answer asked for. With `is_foreign` the answer
+    came from a server behind the API server's proxy. If such a server refuses a token, the body is
+    any text instead of a `Status`, and the error is `Unauthenticated`.
     """
     status = _status(code, body)
     text = clipped(status.message, LONGEST_MESSAGE) or f"the API server answered {code}"
@@ -97,14 +105,21 @@ def _status(code: int, body: bytes) -> Status:
 
 
 def is_gone(problem: errors.NotFound, name: str) -> bool:
-    """Return whether the API server misses this object, and not its whole kind, as it does in its first second."""
+    """Return whether the named object is missing, and not its whole kind.
+
+    In the first second after its start the API server answers 404 for kinds that it does serve.
+    """
     return f'"{name}" not found' in str(problem)
 
 
 def writer_of_rules(body: bytes) -> str:
-    """Return the last client but ours that wrote `spec.rules` of a route."""
+    """Return the field manager, except raybus, that last wrote `spec.rules` of a route.
+
+    `UNKNOWN` if there is none.
+    """
     entries: list[Json] = msgspec.json.decode(body)["metadata"].get("managedFields", [])
     rules = [each for each in entries if "f:rules" in each.get("fieldsV1", {}).get("f:spec", {})]
     others = [each for each in rules if not each.get("manager", "").startswith(OURS)]
-    last = max(others, key=lambda each: each.get("time", ""), default=Json())  # all times end in Z
+    # all times end in Z, so that their order as text is their order in time
+    last = max(others, key=lambda each: each.get("time", ""), default=Json())
     return last.get("manager") or UNKNOWN

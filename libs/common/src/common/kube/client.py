@@ -1,7 +1,7 @@
-"""Requests to the API server: bodies stay bytes.
+"""HTTP client of the API server. Bodies stay bytes.
 
-Callers decode with msgspec into the few fields that they use, because models of everything cost most of the CPU and memory of
-Python operators (ADR 3). Every refused request becomes one of `common.errors`.
+Callers decode the few fields that they use with msgspec, because complete models cause most of the
+CPU and memory use of Python operators (ADR 3). A failed request raises an error of `common.errors`.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from common.proxies import Proxies
 
 Result = TypeVar("Result")
 Operations = list[Body]
-"""A JSON patch."""
+"""A JSON patch (RFC 6902)."""
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -51,24 +51,36 @@ JSON_PATCH: Final = "application/json-patch+json"
 METADATA: Final = {
     "Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 }
-"""Headers of a request with an answer of which at most the metadata is read: the API server encodes no more."""
+"""Request headers that limit the answer to the object's metadata, so that the API server encodes no
+more.
+"""
 UNCHECKED: Final = {"fieldValidation": "Ignore"}
-"""Query of a write of what we build or copy ourselves: the API server does not check for unknown and repeated fields, of which it would only warn."""
+"""Query of writes whose body raybus built or copied.
+
+It turns off the API server's check for unknown and repeated fields, which would only cause
+warnings.
+"""
 LARGE_BODY: Final = 2**19
-"""Bytes; a larger body is sent in pieces, so that no write of it holds up the event loop."""
+"""Bytes. A larger body is sent in pieces, so that writing it does not block the event loop."""
 REQUEST_TIMEOUT: Final = aiohttp.ClientTimeout(total=15.0, connect=5.0)
 STREAM_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, connect=5.0)
 READ_BUFFER: Final = 2**20
-"""Bytes of an answer that may wait to be read; a page of a list is larger than the usual 64 KiB."""
+"""Bytes of an answer that are buffered before they are read. A page of a list exceeds aiohttp's 64
+KiB.
+"""
 
 Authorize = Callable[[str, str, Mapping[str, str]], Awaitable[None]]
-"""Receives method, path and query of a request before it is sent; raises what a refusal means."""
+"""Called with method, path and query before a request is sent; raises to prevent it."""
 TakeAnswer = Callable[[aiohttp.ClientResponse, Mapping[str, str], int | None], Awaitable[None]]
-"""Receives an answer, the headers of its request and the bytes that it may have; raises what a refusal means."""
+"""Called with an answer, the headers of its request, and the maximum size in bytes (None: no
+limit).
+
+Raises the error of a refused request.
+"""
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
-    """A change to some fields of an object."""
+    """A patch of an object. `content_type` says whether it is a merge patch or a JSON patch."""
 
     body: Body | Operations
     content_type: str = MERGE_PATCH
@@ -76,7 +88,10 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kube(Protocol):
-    """The API server as reconcilers see it; each call returns the answer's body and raises `common.errors`."""
+    """Requests to the API server.
+
+    Each method returns the body of the answer; it raises an error of `common.errors` on a failure.
+    """
 
     def request(
         self,
@@ -88,11 +103,11 @@ class Kube(Protocol):
         body: Body | Operations | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Awaitable[bytes]:
-        """Send one request, which the calls below build."""
+        """Send one request. All other methods call this one."""
         ...
 
     def get(self, resource: Resource, namespace: str | None, name: str) -> Awaitable[bytes]:
-        """Read one object from the API server itself (no cache)."""
+        """Read an object from the API server, without a cache."""
         return self.request("GET", resource.path(namespace, name))
 
     def get_metadata(
@@ -109,20 +124,23 @@ class Kube(Protocol):
         label_selector: str = "",
         limit: int | None = None,
     ) -> Awaitable[bytes]:
-        """Read a whole collection consistently, or with a limit so many of it."""
+        """Read a collection consistently; with `limit` only its first objects."""
         query = {"labelSelector": label_selector} if label_selector else {}
         query |= {} if limit is None else {"limit": str(limit)}
         return self.request("GET", resource.path(namespace), query=query)
 
     def create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:
-        """Create; `AlreadyExists` when the name is taken. The answer for an Event or a pod has its metadata alone."""
+        """Create an object; raise `AlreadyExists` if its name is taken.
+
+        The answer for an Event or a pod holds only its metadata.
+        """
         headers = METADATA if resource in {EVENT, POD} else None
         return self.request(
             "POST", resource.path(namespace), query=UNCHECKED, body=body, headers=headers
         )
 
     def dry_create(self, resource: Resource, namespace: str | None, body: Body) -> Awaitable[bytes]:
-        """Ask whether `create` would be admitted; nothing is stored."""
+        """Ask whether the API server would admit an object, without storing the object."""
         query = {**UNCHECKED, "dryRun": "All"}
         return self.request("POST", resource.path(namespace), query=query, body=body)
 
@@ -134,7 +152,10 @@ class Kube(Protocol):
         *,
         subresource: str | None = None,
     ) -> Awaitable[bytes]:
-        """Replace the object named in the body; with a resourceVersion in it, `Conflict` when that is old."""
+        """Replace the object that the body names.
+
+        Raises `Conflict` if the body has a resourceVersion that is no longer the newest.
+        """
         name = cast("str", body["metadata"]["name"])
         return self.request(
             "PUT", resource.path(namespace, name, subresource), query=UNCHECKED, body=body
@@ -143,7 +164,6 @@ class Kube(Protocol):
     def patch(
         self, resource: Resource, namespace: str | None, name: str, patch: Patch
     ) -> Awaitable[bytes]:
-        """Change some fields."""
         path, headers = (
             resource.path(namespace, name, patch.subresource),
             {"Content-Type": patch.content_type},
@@ -159,7 +179,11 @@ class Kube(Protocol):
         uid: str | None = None,
         version: str | None = None,
     ) -> Awaitable[bytes]:
-        """Delete in the background; `Conflict` when the object has another uid, or another version, by now."""
+        """Delete an object; the garbage collector deletes its dependents afterwards.
+
+        Raises `Conflict` if the object now has another uid than `uid`, or another resourceVersion
+        than `version`.
+        """
         options: Body = {
             "kind": "DeleteOptions",
             "apiVersion": "v1",
@@ -173,13 +197,16 @@ class Kube(Protocol):
     def delete_collection(
         self, resource: Resource, namespace: str, *, label_selector: str
     ) -> Awaitable[bytes]:
-        """Delete all that a selector matches in one request."""
+        """Delete all objects that match a selector, in one request."""
         return self.request(
             "DELETE", resource.path(namespace), query={"labelSelector": label_selector}
         )
 
     def request_token(self, namespace: str, account: str, *, seconds: int) -> Awaitable[bytes]:
-        """Issue a token of a ServiceAccount for the audience of the API server; the answer is a `TokenRequest`, and nothing is stored."""
+        """Request a token of a ServiceAccount for the API server, valid for `seconds`.
+
+        The answer is a `TokenRequest`. Nothing is stored.
+        """
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
@@ -205,18 +232,19 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class KubeClient(Kube):
-    """The API server over HTTP; it hands out raw streams for watches, too."""
+    """The API server over HTTP, with streams for watches."""
 
     def __init__(
         self, config: RestConfig, *, user_agent: str, authorize: Authorize | None = None
     ) -> None:
         self.server = config.server
-        """The URL of the API server."""
         self._authorize = authorize
         self._credentials = config.credentials
         server = urlsplit(self.server)
         self._proxy = config.proxy or Proxies.from_environment(os.environ).find(self.server)
-        """The proxy between us and the API server, which the environment names where the kubeconfig names none."""
+        """URL of the proxy on the way to the API server: from the kubeconfig, else from the
+        environment.
+        """
         if self._proxy is not None and urlsplit(self._proxy).scheme not in {"http", "https"}:
             raise errors.InvalidSpec(
                 f"the proxy {URL(self._proxy).with_user(None)} of the API server: "
@@ -224,18 +252,20 @@ class KubeClient(Kube):
             )
         session = partial(aiohttp.ClientSession, connector=_Connector())
         self._session = session(cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=READ_BUFFER)
-        # Behind the API server's proxy answers a tenant's server: what it compresses is not unpacked.
+        # A tenant's server may answer through the API server's proxy: do not decompress its
+        # answers.
         self._foreign = session(
             cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, connector_owner=False
         )
         self._server_name = config.server_name
         self._user_agent = user_agent
         self.may_write: Callable[[], None] = lambda: None
-        """Asked before every write; raises what a refusal means."""
+        """Called before every write; raises to prevent it."""
         self.learn_date: Callable[[datetime, float], None] = lambda _date, _round_trip: None
-        """Receives the date of each answer, and the seconds since its request was sent.
+        """Called with the date of each answer and the seconds since its request was sent.
 
-        Not for a client that reaches pods through the API server: a pod writes its own dates.
+        Do not set it for a client that reaches pods through the API server's proxy: a pod writes
+        any date.
         """
         self._last_date = ""
         self._meter = RequestMeter(server.netloc)
@@ -244,15 +274,14 @@ class KubeClient(Kube):
     async def connect(
         cls, *, kubeconfig: Path | None, user_agent: str, context: str | None = None
     ) -> Self:
-        """Read a kubeconfig file and its context, or the pod's own ServiceAccount when there is none."""
+        """Create a client from a kubeconfig, else from the pod's own ServiceAccount."""
         return cls(
             await rest_config.load(kubeconfig=kubeconfig, context=context), user_agent=user_agent
         )
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._foreign.close()
-        await self._session.close()  # and with it the connector of both
+        await self._session.close()  # also closes the connector that both sessions share
 
     async def request(
         self,
@@ -264,10 +293,14 @@ class KubeClient(Kube):
         headers: Mapping[str, str] | None = None,
         most: int | None = None,
     ) -> bytes:
-        """Send one request, `headers` added to our own, and return the answer's body, or raise what a refusal means.
+        """Send one request with additional `headers`, and return the body of the answer.
 
-        `most` bounds the bytes of an answer that another server gives through the API server's proxy; what it repeats of `headers`,
-        which hold its token, is replaced.
+        `most` is given for a server behind the API server's proxy. It limits the answer to that
+        many bytes, and values of `headers` (the server's token) that the answer repeats are
+        removed.
+
+        Raises:
+            RaybusError: The request was refused, or there was no answer.
         """
         headers, data = headers or {}, None if body is None else msgspec.json.encode(body)
 
@@ -302,10 +335,11 @@ class KubeClient(Kube):
         headers: Mapping[str, str] | None = None,
         most: int | None = None,
     ) -> AsyncGenerator[aiohttp.StreamReader]:
-        """Open a long answer, such as a watch; the caller reads lines, and the end of the block closes it.
+        """Open a long answer, such as a watch, as a stream that is closed with the block.
 
-        `most` is given for another server behind the API server's proxy: it bounds the bytes of a refusal, which repeats no value of
-        `headers`, and nothing is unpacked.
+        `most` is given for a server behind the API server's proxy. It limits the body of a refusal
+        to that many bytes, values of `headers` that the refusal repeats are removed, and nothing is
+        decompressed.
         """
         headers = headers or {}
 
@@ -328,9 +362,10 @@ class KubeClient(Kube):
     async def _authenticated(
         self, send: Callable[[Identity], Awaitable[Result]], *, is_foreign: bool
     ) -> Result:
-        """Send a request, and once more with other credentials if the API server refuses ours.
+        """Send a request, and repeat it once with new credentials after a 401.
 
-        A foreign server that answers 401 refuses another token than ours.
+        A foreign server's 401 concerns the token in the request's own headers, so nothing is
+        renewed.
         """
         identity = await self._credentials.show()
         try:
@@ -350,14 +385,17 @@ class KubeClient(Kube):
         most: int | None,
         **more: Any,
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Authorize and prepare a request. Redirects are not followed: they would take our credentials along."""
+        """Authorize and prepare a request.
+
+        Redirects are not followed, because they would receive our credentials too.
+        """
         if self._authorize is not None:
             await self._authorize(method, path, query)
         session, plain = (
             (self._session, {}) if most is None else (self._foreign, untrusted.IDENTITY)
         )
         if method != "GET":
-            self.may_write()  # the last thing that is asked: all before it may take seconds
+            self.may_write()  # asked last, because everything before may take seconds
         sent = {
             "Accept": JSON,
             "Content-Type": JSON,
@@ -371,14 +409,18 @@ class KubeClient(Kube):
             "allow_redirects": False,
             **more,
         }
-        # Connections of one TLS context are not used with another one: a new certificate is shown at once.
+        # Connections are pooled by TLS context, so a new certificate is used at once.
         options |= {"ssl": identity.tls or True}
         options |= {"proxy": self._proxy, "server_hostname": self._server_name}
         return session.request(method, URL(self.server + path, encoded=True), **options)
 
     @contextmanager
     def _exchange(self, method: str, path: str, data: bytes | None) -> Generator[TakeAnswer]:
-        """Trace and measure a request; yield what takes its answer or raises what a refusal means; `Unavailable` without an answer."""
+        """Trace and measure a request; yield the function that checks its answer.
+
+        That function raises the error of a refused request. Without any answer the block raises
+        `Unavailable`.
+        """
         is_answered, now = False, asyncio.get_running_loop().time
         began, sent_at = now(), steady()
 
@@ -422,7 +464,10 @@ class KubeClient(Kube):
 async def _read(
     answer: aiohttp.ClientResponse, headers: Mapping[str, str], most: int | None
 ) -> bytes:
-    """Return an answer; another server's is bounded, and without what it repeats of the request's headers."""
+    """Return the body of an answer.
+
+    With `most` (a foreign server) the size is limited, and repeated header values are removed.
+    """
     if most is None:
         return await answer.read()
     body = await untrusted.read(answer.headers, answer.content.iter_any(), most=most)

@@ -1,4 +1,4 @@
-"""What a request shows the API server about us, and when that is read or made again, as client-go does.
+"""Credentials for the API server, and when they are renewed (as client-go does).
 
 Tokens and certificates in files are read again each minute. An exec plugin runs again once its
 credentials have expired. Credentials that the API server refuses (401) are renewed at once.
@@ -22,27 +22,27 @@ from common import errors
 from common.clock import SystemClock, steady
 
 READ_AGAIN_SECONDS: Final = 60.0
-"""How long files are used before they are read again; they are replaced long before they expire."""
+"""Seconds until files are read again. They are replaced long before their content expires."""
 RETRY_SECONDS: Final = 5.0
-"""The least time between two attempts to renew what could not be read, or was refused."""
+"""Minimum seconds between two attempts to renew credentials after a failure or a refusal."""
 PLUGIN_TIMEOUT: Final = 60.0
-"""Seconds for a plugin that can ask nobody anything."""
+"""Seconds for a plugin that cannot ask a user."""
 MAX_STDERR: Final = 300
-"""Characters that an error repeats of what a plugin wrote."""
+"""Characters of a plugin's error output that an error message repeats."""
 
 AUTHORIZATION: Final = "Authorization"
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request shows the API server."""
+    """The headers and the TLS context with which requests authenticate."""
 
     headers: tuple[tuple[str, str], ...] = ()
     tls: ssl.SSLContext | None = None
-    """The authorities that we trust, and our certificate."""
+    """The trusted authorities and the client certificate."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """An identity, and when it has to be read again; neither means never."""
+    """An identity, with its renewal times. Without `expires` and `stale_at` it is never renewed."""
 
     identity: Identity
     expires: datetime | None = None
@@ -50,17 +50,16 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """In seconds of `steady`."""
 
     def is_over(self) -> bool:
-        """Return whether the identity has to be read again."""
         return (self.stale_at is not None and steady() >= self.stale_at) or (
             self.expires is not None and SystemClock().now() >= self.expires
         )
 
 
 class Credentials:
-    """The identity of a process, read again when it ends.
+    """The identity of this process, renewed when it expires.
 
-    `read` raises `OSError` where the former identity may still be valid, as while files are being
-    replaced, and `ValueError` where it is not.
+    `read` raises `OSError` if the last identity may still be valid, for example while files are
+    being replaced, and `ValueError` if it is not.
     """
 
     def __init__(self, first: Reading, read: Callable[[], Awaitable[Reading]]) -> None:
@@ -79,7 +78,10 @@ class Credentials:
         return self._held.identity
 
     async def renew(self, refused: Identity) -> bool:
-        """Return whether there is another identity than one that the API server refused."""
+        """Renew an identity that the API server refused.
+
+        Returns whether the identity is now another one. Does not retry within `RETRY_SECONDS`.
+        """
         async with self._lock:
             is_early = steady() - self._read_at < RETRY_SECONDS
             if self._held.identity is refused and not is_early:
@@ -104,7 +106,7 @@ class Credentials:
 
 
 def constant(identity: Identity) -> Credentials:
-    """Return credentials that stay as they are."""
+    """Return credentials that never change."""
 
     async def read() -> Reading:
         return reading
@@ -114,12 +116,12 @@ def constant(identity: Identity) -> Credentials:
 
 
 def bearer(token: str) -> tuple[str, str]:
-    """Return the header that shows a token."""
+    """Return the header for a bearer token."""
     return AUTHORIZATION, f"Bearer {token}"
 
 
 def expiry_of(token: str) -> datetime | None:
-    """Return when a JSON Web Token expires; None for any other token."""
+    """Return the expiry of a JSON Web Token; None for any other token."""
     body = token.split(".")[1:2]
     with suppress(ValueError, msgspec.MsgspecError, OverflowError, IndexError):
         text = base64.urlsafe_b64decode(body[0] + "=" * (-len(body[0]) % 4))
@@ -137,7 +139,7 @@ class _Variable(msgspec.Struct):
 
 
 class Plugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`exec` of a kubeconfig: a program that prints credentials."""
+    """The `exec` section of a kubeconfig: a program that prints credentials."""
 
     command: str
     api_version: str
@@ -149,7 +151,7 @@ class Plugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a plugin gives."""
+    """The credentials that a plugin printed."""
 
     token: str | None = None
     client_certificate_data: str | None = None
@@ -164,10 +166,13 @@ class _ExecCredential(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 async def run_plugin(plugin: Plugin, folder: Path, cluster: Mapping[str, object]) -> Status:
-    """Run an exec plugin of a kubeconfig in a folder; raise `ValueError` with the remedy.
+    """Run an exec plugin of a kubeconfig in `folder`, and return its credentials.
 
-    The plugin may ask the user where standard input is a terminal; then it writes its errors there.
-    `cluster` is what it learns about the cluster if it wants to.
+    The plugin may ask the user if standard input is a terminal; then its errors go to the terminal.
+    `cluster` describes the cluster to a plugin with `provideClusterInfo`.
+
+    Raises:
+        ValueError: The plugin failed; the text has the remedy.
     """
     mode = plugin.interactive_mode or "IfAvailable"
     is_interactive = mode != "Never" and sys.stdin is not None and sys.stdin.isatty()
@@ -181,7 +186,7 @@ async def run_plugin(plugin: Plugin, folder: Path, cluster: Mapping[str, object]
     asked = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
     environment = {variable.name: variable.value for variable in plugin.env or ()}
     environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(asked).decode()
-    # As for kubectl, a path is relative to the kubeconfig, and a bare name is one of PATH.
+    # As for kubectl, a path is relative to the kubeconfig, and a bare name is searched in PATH.
     program = str(folder / plugin.command) if os.sep in plugin.command else plugin.command
     try:
         process = await asyncio.create_subprocess_exec(

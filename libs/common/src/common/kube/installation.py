@@ -1,7 +1,8 @@
-"""Identity of this installation of raybus: the uid of its cluster, which is that of `kube-system`, and its namespace.
+"""Identity of this raybus installation: the uid of its cluster, and its namespace.
 
-Where the rights end at single namespaces (deploy/overlays/namespaced), the uid of raybus' own namespace identifies the cluster too; all
-services of an installation have the same rights, so they agree.
+The uid of namespace `kube-system` identifies the cluster. Where raybus has rights in single
+namespaces only (deploy/overlays/namespaced), the uid of raybus' own namespace takes its place. All
+services of an installation have the same rights, so they derive the same identity.
 """
 
 import asyncio
@@ -18,12 +19,12 @@ from common.kube.resources import NAMESPACE
 log = structlog.get_logger()
 
 CLUSTER: Final = "kube-system"
-"""The namespace that every cluster has from its beginning to its end."""
+"""A namespace that exists as long as the cluster."""
 RETRY_SECONDS: Final = 1.0
 
 
 class Installation:
-    """The identity of this installation, learnt at the first use."""
+    """The identity of this installation, read at the first use."""
 
     def __init__(self, kube: Kube, namespace: str) -> None:
         self._kube = kube
@@ -31,7 +32,10 @@ class Installation:
         self.known = ""
 
     async def learn(self) -> str:
-        """Return `<uid>/<namespace>`, waiting for the API server the first time; empty, with a warning, where it refuses."""
+        """Return `<uid>/<namespace>`, waiting for the API server the first time.
+
+        The result is empty, with a warning in the log, if both namespaces are forbidden.
+        """
         why: list[str] = []
         sources = (CLUSTER, self._namespace)
         while not self.known and len(why) < len(sources):

@@ -1,7 +1,8 @@
-"""The kinds that we read and write, and every path at the API server: this is the one place that builds them.
+"""The kinds that raybus uses, and the only builder of API server paths.
 
-A name may come from a tenant: from a field, an annotation, a label, a status. Kubernetes would refuse an object of an illegal
-name, so a name that is not a legal name of its kind is refused here, before any request, and what is legal is percent-encoded.
+A tenant may choose a name: by a field, an annotation, a label or a status. Kubernetes rejects an
+object with an illegal name, so `Resource.path` rejects an illegal name before any request, and
+percent-encodes a legal one.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,32 +22,34 @@ from common.api.kubernetes_syntax import (
 )
 
 _SHOWN: Final = 100
-"""Characters of an illegal name that a message repeats."""
+"""Characters of an illegal name that an error message repeats."""
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind as the API server addresses it."""
+    """A kind with its address at the API server."""
 
     kind: str
     plural: str
     group: str = ""
     version: str = "v1"
     name_problems: Callable[[str], list[str]] = dns_1123_subdomain_problems
-    """What keeps a text from being a name of this kind."""
+    """Returns the reasons why a text is not a legal name of this kind."""
     is_flat: bool = False
-    """Whether the API server knows each field of the kind, so that nothing that a user writes there nests deep."""
+    """Whether the kind has no free-form fields, so that no user can nest values deeply in an
+    object.
+    """
 
     @property
     def api_version(self) -> str:
-        """Return the `apiVersion` of a manifest."""
+        """The `apiVersion` of a manifest."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(
         self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """Return the URL path of the collection, of one object, or of one of its subresources.
+        """Return the URL path of the collection, of an object, or of a subresource.
 
-        Raises `InvalidSpec` for a namespace or a name that no object of its kind can have.
+        Raises `InvalidSpec` for a namespace or a name that is illegal for its kind.
         """
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace is not None:
@@ -58,18 +61,24 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         return "/" + "/".join(quote(part, safe="") for part in parts)
 
     def proxy(self, namespace: str, name: str, port: int | str, path: str) -> str:
-        """Return the URL path that reaches a port of a Pod or a Service through the API server; `path` is our own constant."""
+        """Return the path to a port of a Pod or a Service through the API server's proxy.
+
+        `path` is appended as it is, so it must be a constant of raybus.
+        """
         own = self.path(namespace, name)
         return f"{own}:{quote(str(port), safe='')}/proxy{path}"
 
 
 def illegal_name(resource: Resource, name: str) -> str | None:
-    """Return why no object of a kind can have this name."""
+    """Return why a name is illegal for a kind; None if it is legal."""
     return "; ".join(resource.name_problems(name)) or None
 
 
 def label_selector(marks: Mapping[str, str]) -> str:
-    """Return the selector of objects that carry all these labels; `InvalidSpec` for a text that no label can be."""
+    """Return the selector of objects with all these labels.
+
+    Raises `InvalidSpec` for a text that is not a legal label.
+    """
     for key, value in marks.items():
         if problems := [*label_key_problems(key), *label_value_problems(value)]:
             raise errors.InvalidSpec(

@@ -1,7 +1,8 @@
-"""Where the API server is, and what a request shows it, from a pod or from a kubeconfig.
+"""Address and credentials of the API server, from a pod's ServiceAccount or a kubeconfig.
 
-A ServiceAccount and a kubeconfig are read here. kubernetes-asyncio reads the `auth-provider` of a kubeconfig (OIDC), and gives the
-errors of files that cannot be read. It is imported only then, since its 860 modules take 37 MiB and a fifth of a second (ADR 25).
+This module reads both itself. kubernetes-asyncio is used for a kubeconfig with an `auth-provider`
+(OIDC), and for the error text of a file that cannot be read. It is imported only then, since its
+860 modules take 37 MiB and 0.2 s (ADR 25).
 """
 
 import base64
@@ -22,7 +23,7 @@ from common.kube.credentials import AUTHORIZATION, Credentials, Identity, Plugin
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
-"""The extension of a cluster that its exec plugin gets as `config`."""
+"""Name of the cluster extension that an exec plugin receives as `config`."""
 
 
 def _anonymous() -> Credentials:
@@ -30,11 +31,11 @@ def _anonymous() -> Credentials:
 
 
 class RestConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The way to one API server, and the credentials for it."""
+    """The address of an API server, and the credentials for it."""
 
     server: str
     server_name: str | None = None
-    """The name in the server's certificate, where it is not that of the URL."""
+    """The name in the server's certificate, if it differs from the host of the URL."""
     proxy: str | None = None
     credentials: Credentials = msgspec.field(default_factory=_anonymous)
 
@@ -70,11 +71,11 @@ class _User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_un
 
     @property
     def has_files(self) -> bool:
-        """Return whether others may replace what is read of it."""
+        """Whether a token, certificate or key comes from a file, whose content may be replaced."""
         return any((self.token_file, self.client_certificate, self.client_key))
 
     def impersonation(self) -> list[tuple[str, str]]:
-        """Return the headers that name the user as whom we act."""
+        """Return the headers that name the impersonated user."""
         names = [("Impersonate-User", self.impersonated), ("Impersonate-Uid", self.as_uid)]
         groups = [("Impersonate-Group", group) for group in self.as_groups or ()]
         extra = [
@@ -91,7 +92,7 @@ class _Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Kubeconfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A kubeconfig; its parts are converted once they are chosen, for others may be of any kind."""
+    """A kubeconfig. Entries are parsed only when chosen, since others may have any content."""
 
     current_context: str = msgspec.field(name="current-context", default="")
     contexts: list[dict[str, object]] = []
@@ -100,7 +101,10 @@ class _Kubeconfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a kubeconfig that a context names, with the folders of their files."""
+    """The cluster and user that a context names.
+
+    File names in them are relative to the folders beside them.
+    """
 
     cluster: _Cluster
     cluster_folder: Path
@@ -109,7 +113,11 @@ class _Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def load(*, kubeconfig: Path | None, context: str | None = None) -> RestConfig:
-    """Read a kubeconfig and its context, or the pod's own ServiceAccount when there is none."""
+    """Read a kubeconfig and its context, or the pod's own ServiceAccount if `kubeconfig` is None.
+
+    Raises:
+        InvalidSpec: A file is missing, unreadable or invalid.
+    """
     try:
         if kubeconfig is None:
             return in_cluster(os.environ, SERVICE_ACCOUNT)
@@ -125,7 +133,12 @@ async def load(*, kubeconfig: Path | None, context: str | None = None) -> RestCo
 
 
 def in_cluster(environment: Mapping[str, str], folder: Path) -> RestConfig:
-    """Return what the kubelet gives each pod."""
+    """Return the configuration from the environment and files that the kubelet gives each pod.
+
+    Raises:
+        ValueError: The process does not run in a pod.
+        OSError: The CA or the token cannot be read.
+    """
     host, port = (
         environment.get("KUBERNETES_SERVICE_HOST"),
         environment.get("KUBERNETES_SERVICE_PORT"),
@@ -153,9 +166,9 @@ def in_cluster(environment: Mapping[str, str], folder: Path) -> RestConfig:
 
 
 def _choose(files: Path, context: str | None) -> _Chosen | None:
-    """Return the parts of a kubeconfig; None for one with a field or a fault that we do not know.
+    """Return the chosen parts of a kubeconfig; None if it is invalid or has an unknown field.
 
-    `files` is one file or several joined as in $KUBECONFIG, of which the first one with a name wins.
+    `files` is one path, or several joined as in $KUBECONFIG. The first file that has a name wins.
     """
     import yaml  # noqa: PLC0415  (a pod has no kubeconfig)
 
@@ -165,7 +178,10 @@ def _choose(files: Path, context: str | None) -> _Chosen | None:
         read = [
             (
                 file.parent,
-                msgspec.convert(yaml.load(file.read_bytes(), Loader=loader), _Kubeconfig),  # noqa: S506  (a safe loader)
+                msgspec.convert(
+                    yaml.load(file.read_bytes(), Loader=loader),  # noqa: S506  (a safe loader)
+                    _Kubeconfig,
+                ),
             )
             for file in names
             if file.exists()
@@ -218,7 +234,7 @@ async def _of_kubeconfig(chosen: _Chosen) -> RestConfig:
             identity = Identity(headers=tuple(headers), tls=tls(own.strip()))
         except ssl.SSLError as problem:
             if user.exec is None:
-                raise  # a file may be replaced at this moment
+                raise  # a file may be being replaced at this moment
             raise ValueError(
                 f"the exec plugin {user.exec.command} gave no certificate with its key: {problem}"
             ) from problem
@@ -255,9 +271,10 @@ def _authorization(user: _User, folder: Path) -> tuple[str, str] | None:
 
 
 def _contexts(chosen: _Chosen) -> Callable[[bytes], ssl.SSLContext | None]:
-    """Return what makes the TLS context for a certificate and its key.
+    """Return a function that creates the TLS context for a client certificate with its key.
 
-    It gives the former context as long as the files are the same, so that connections stay open.
+    The function returns the last context while the files are unchanged, so that connections stay
+    open.
     """
     cluster, last = chosen.cluster, dict[tuple[bytes, bytes], ssl.SSLContext]()
 
@@ -274,7 +291,7 @@ def _contexts(chosen: _Chosen) -> Callable[[bytes], ssl.SSLContext | None]:
             if cluster.insecure_skip_tls_verify:
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             if own:
-                with NamedTemporaryFile() as both:  # OpenSSL reads a key from files alone
+                with NamedTemporaryFile() as both:  # OpenSSL reads a key from a file only
                     both.write(own)
                     both.flush()
                     context.load_cert_chain(both.name)
@@ -286,7 +303,7 @@ def _contexts(chosen: _Chosen) -> Callable[[bytes], ssl.SSLContext | None]:
 
 
 def _cluster_info(chosen: _Chosen) -> dict[str, object]:
-    """Return what an exec plugin may learn about the cluster."""
+    """Return the description of the cluster that an exec plugin may ask for."""
     cluster = chosen.cluster
     authority = _data(
         chosen.cluster_folder, cluster.certificate_authority, cluster.certificate_authority_data
@@ -308,16 +325,16 @@ def _cluster_info(chosen: _Chosen) -> dict[str, object]:
 
 
 async def _by_library(file: Path, context: str | None) -> RestConfig:
-    """Return the configuration of any other kubeconfig."""
+    """Return the configuration of a kubeconfig that only kubernetes-asyncio can read."""
     from aiohttp import ClientError  # noqa: PLC0415  (raised by the library's OIDC)
-    from kubernetes_asyncio import config as kube_config  # noqa: PLC0415  (what the module's text is about)
-    from kubernetes_asyncio.client import Configuration  # noqa: PLC0415  (likewise)
-    from yaml import YAMLError  # noqa: PLC0415  (likewise)
+    from kubernetes_asyncio import config as kube_config  # noqa: PLC0415  (as the module explains)
+    from kubernetes_asyncio.client import Configuration  # noqa: PLC0415
+    from yaml import YAMLError  # noqa: PLC0415
 
     async def read() -> tuple[Configuration, Reading]:
         configuration = Configuration()
         try:
-            await kube_config.load_kube_config(  # pyright: ignore[reportUnknownMemberType]  (untyped library)
+            await kube_config.load_kube_config(  # pyright: ignore[reportUnknownMemberType]
                 config_file=str(file), context=context, client_configuration=configuration
             )
         except (kube_config.ConfigException, YAMLError, LookupError, ClientError) as problem:

@@ -1,9 +1,10 @@
-"""One collection of the API server, listed once and then watched.
+"""List and watch one collection of the API server.
 
-Rules. A list is consistent and paged. A watch resumes where the last event or bookmark left it; 410 means list again. The
-server sends a bookmark about every minute, so a connection that is silent for longer is a black hole and is replaced.
-Every ten minutes the collection is listed anew and compared, should a watch ever have lied. A kind that is not served is
-reported, not an error: it may come later.
+A list is consistent and paged. A watch resumes at the version of the last event or bookmark; after
+a 410 the collection is listed again. The server sends a bookmark about every minute, so a
+connection that is silent for longer is dead and is replaced. Every ten minutes the collection is
+listed again and compared, in case a watch missed something. A kind that is not served is reported
+and retried, since its CRD may be installed later.
 """
 
 import asyncio
@@ -29,24 +30,24 @@ Key = tuple[str, str]
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds; tests shorten them."""
+    """Time limits in seconds; tests shorten them."""
 
     silence: float = 90.0
     """A watch without event or bookmark for this long is replaced."""
     open: float = 15.0
-    """The API server answers a watch request within this time, or is taken for dead."""
+    """A watch request without an answer for this long has failed."""
     relist: float = 600.0
     absent: float = 30.0
-    """Seconds between two attempts for a kind that is not served."""
+    """Wait between two attempts for a kind that is not served."""
     first_retry: float = 0.1
     longest_retry: float = 10.0
     longest_watch: float = 290.0
     longest_wait: float = 60.0
-    """Most seconds before the next request, whatever wait a refusal asks for."""
+    """Maximum wait before the next request, even if the answer's `Retry-After` is longer."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """The collection that is watched."""
+    """The collection to watch."""
 
     resource: Resource
     namespace: str | None = None
@@ -55,7 +56,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     fields: str = ""
     """A field selector, such as `metadata.name=demo`."""
     is_optional: bool = False
-    """An optional kind may be missing, or forbidden, without a report."""
+    """Whether the kind may be missing or forbidden without making the process unready."""
 
     def __str__(self) -> str:
         where = f" in {self.namespace}" if self.namespace else ""
@@ -65,16 +66,20 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sink(Protocol):
-    """Receives the collection; must return at once."""
+    """Receives the objects of a collection; its methods must not block."""
 
     def present(self, raw: bytes, why: str = "") -> None:
-        """Take an object as it is now; with the reason if `raw` holds no more than its metadata and what else is left of it."""
+        """Take the newest state of an object.
+
+        `why` is not empty if `raw` was pruned: then `raw` holds the metadata and whatever else was
+        kept.
+        """
 
     def gone(self, raw: bytes) -> None:
-        """Take the last state of an object that was deleted, with the version of its deletion."""
+        """Take the last state of a deleted object, with the resourceVersion of its deletion."""
 
     def listed(self, keys: set[Key], version: str) -> None:
-        """Record that a list at `version` held these objects and no others."""
+        """Record that a list at `version` held exactly these objects."""
 
 
 class _Meta(msgspec.Struct, frozen=True):
@@ -101,12 +106,15 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 class Expired(errors.Retryable):
-    """The version to resume from is no longer known to the server (410)."""
+    """The API server no longer knows the version to resume from (410)."""
 
 
 PAGE: Final = 500
 AHEAD: Final = "Too large resource version"
-"""What the API server answers to a version that it has not reached: its store was restored from a backup."""
+"""Error text for a version that the API server has not reached.
+
+This happens after its store was restored from a backup.
+"""
 TOO_DEEP: Final = (
     f"it nests deeper than {untrusted.DEEPEST} levels; remove the deepest lists and maps"
 )
@@ -116,9 +124,9 @@ _event = msgspec.json.Decoder(_Event)
 
 
 class Watch:
-    """One collection; `run` never ends by itself."""
+    """A watch of one collection; `run` does not end by itself."""
 
-    def __init__(  # noqa: PLR0913  (two of them report what a sink need not know)
+    def __init__(  # noqa: PLR0913  (two report what a sink need not know)
         self,
         client: KubeClient,
         target: Target,
@@ -129,22 +137,23 @@ class Watch:
         failed: Callable[[errors.RaybusError], None] = lambda _problem: None,
         reached: Callable[[str], None] = lambda _version: None,
     ) -> None:
-        """Watch a collection once `run` is called.
+        """Prepare the watch; `run` starts it.
 
-        `failed` receives each failure before the retry; what it raises ends `run`. `reached` receives the version of each bookmark:
-        the sink knows all changes up to it.
+        `failed` is called with each error before the retry; an exception from `failed` ends `run`.
+        `reached` is called with the version of each bookmark: the sink has received all changes up
+        to it.
         """
         self.target = target
         self.problem: str | None = f"{target}: not yet listed"
-        """Why the collection is not known as it is now; None when it is."""
+        """Why the collection may be out of date; None if it is current."""
         self.known = asyncio.Event()
-        """Set once the collection, or its absence, is known."""
+        """Set once the collection has been listed, or an optional kind is known to be missing."""
         self.is_served = True
-        """Whether the API server has the kind, as far as we know."""
+        """False if the kind is optional, and the API server does not serve it or forbids it."""
         self.received_at = asyncio.get_running_loop().time()
-        """When the server last sent anything about the collection."""
+        """When the server last sent anything about the collection, in seconds of the event loop."""
         self.active_at = self.received_at
-        """When the loop last did anything; what liveness asks."""
+        """When `run` last made progress, in seconds of the event loop, for the liveness probe."""
         self._client = client
         self._sink = sink
         self._jitter = jitter
@@ -158,7 +167,7 @@ class Watch:
         self._failures = 0
 
     async def run(self) -> None:
-        """List and follow until cancelled."""
+        """List and watch until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             self.active_at = loop.time()
@@ -181,14 +190,14 @@ class Watch:
                 self._version = None
             except errors.RaybusError as problem:
                 await asyncio.sleep(self._failed(problem))
-            except Exception as problem:  # noqa: BLE001  (one collection, and not the process, waits and is listed again)
+            except Exception as problem:  # noqa: BLE001  (only this collection is listed again)
                 self._version = None
                 await asyncio.sleep(
                     self._failed(errors.Unavailable(f"unreadable answer: {problem!r}"))
                 )
 
     async def _list(self) -> str:
-        """Pass every object to the sink; return the version that the list stands for."""
+        """Pass every object to the sink; return the resourceVersion of the list."""
         path, keys = self.target.resource.path(self.target.namespace), set[Key]()
         query = {"limit": str(PAGE), **self._selection}
         while True:
@@ -206,7 +215,11 @@ class Watch:
             query["continue"] = page.metadata.go_on
 
     async def _changes(self, version: str) -> AsyncGenerator[tuple[Callable[[bytes], None], bytes]]:
-        """Yield what happens after a version, and what of the sink takes it, until the server ends the watch or falls silent."""
+        """Yield each change after `version` with the sink's method for it.
+
+        The generator ends with the watch request. It raises `Unavailable` if the server is silent
+        for `silence` seconds, and `Expired` if the collection must be listed again.
+        """
         began = asyncio.get_running_loop().time()
         rest = self._listed_at + self._timing.relist - began
         seconds = max(1.0, min(rest, self._timing.longest_watch * (0.8 + 0.2 * self._jitter())))
@@ -247,17 +260,16 @@ class Watch:
                     newest = event.object
                     self._received()
             finally:
-                if (
-                    newest is not None
-                ):  # the newest version matters when the watch is over, and not for each event
+                if newest is not None:  # decoded once after the watch, not for each event
                     self._version = _head.decode(newest).metadata.resource_version
         if asyncio.get_running_loop().time() - began < 1.0:
             raise errors.Unavailable("the watch ended at once")
 
     def _decoded(self, decoder: msgspec.json.Decoder[T], answer: bytes, *, around: int) -> T:
-        """Decode an answer, without what nests too deep in an object; so many levels stand around objects.
+        """Decode an answer after pruning deeply nested values from its objects.
 
-        Of a flat kind only the decoder can find the answer too deep, since managed fields are all that nests there.
+        `around` is the number of levels that enclose an object. An answer of a flat kind is pruned
+        only if the decoder fails, because only managed fields nest deeply there.
         """
         if self.target.resource.is_flat:
             with contextlib.suppress(RecursionError):
@@ -268,7 +280,10 @@ class Watch:
         )
 
     async def _lines(self, content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
-        """Split the answer into lines of any length; raise `Unavailable` when the server falls silent."""
+        """Split the answer into lines of any length.
+
+        Raises `Unavailable` if the server falls silent.
+        """
         rest = bytearray()
         while True:
             try:
@@ -296,9 +311,10 @@ class Watch:
             self.problem = None
 
     def _failed(self, problem: errors.RaybusError) -> float:
-        """Record a failure; return the seconds to wait.
+        """Record a failure; return the seconds until the next attempt.
 
-        A kind that we cannot have is an empty collection if it is optional, any other a reason to be unready.
+        An optional kind that is missing counts as an empty collection; one that is forbidden is not
+        reported. Any other failure sets `problem`, which makes the process unready.
         """
         self._report(problem)
         self._failures += 1
@@ -309,7 +325,7 @@ class Watch:
         is_not_served = is_missing or isinstance(problem, errors.Forbidden)
         why = "is not served by the API server; install its CRD" if is_missing else str(problem)
         if is_not_served or isinstance(problem, errors.Conflict) or AHEAD in str(problem):
-            self._version = None  # a conflict is 410 in the middle of a paged list
+            self._version = None  # a conflict here is a 410 in the middle of a paged list
         if is_not_served and self.target.is_optional:
             if not self.known.is_set() or self.is_served:
                 log.info("an optional kind is left out", watch=str(self.target), why=why)

@@ -1,1 +1,1 @@
-"""The bus: messages, subjects, credentials and permissions of NATS, and the partition of each object."""
+"""The bus: connection to NATS, credentials, subjects, messages and the state feed."""

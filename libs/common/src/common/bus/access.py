@@ -1,10 +1,12 @@
-"""Keys, certificates and errors of a connection to NATS, from files or from this process alone.
+"""Keys, certificates and error texts of connections to NATS.
 
-Files are read anew for each connection, so a key or a certificate that was replaced is used without a restart.
+A key comes from a file, or a process generates its own. Files are read again for each connection,
+so a replaced key or certificate is used without a restart.
 
-A process in a cluster registers a public key with the NATS of its cluster, and learns there which servers to trust. The private key
-is made at the start, stays in memory and ends with the process, so no API object holds it. The public key lies in the ConfigMap
-`nats-keys-USER`, which only the ServiceAccount of that user may change (`nats_admin.key_registry`).
+A process in a cluster generates a private key at its start and keeps it in memory only, so no API
+object holds it. It registers the public key in the ConfigMap `nats-keys-USER`, which only the
+ServiceAccount of that user may change (`nats_admin.key_registry`). In the ConfigMap `nats-servers`
+it reads the certificates of the servers to trust.
 """
 
 import asyncio
@@ -29,16 +31,19 @@ from common.settings import Settings, identity_of
 log = structlog.get_logger()
 
 API_SECONDS: Final = 3.0
-"""For all requests of one registration; after that what was learned before must do."""
+"""Time limit for all API requests of one registration.
+
+After it the last known certificates are used.
+"""
 EXPIRED: Final = 10
-"""OpenSSL's number for a certificate that has expired."""
+"""OpenSSL's code for an expired certificate."""
 NOT_YET_VALID: Final = 9
 WRONG_NAME: Final = frozenset({62, 64})
-"""… that is valid for other hosts, or other addresses."""
+"""OpenSSL's codes for a certificate of another host name, or of another IP address."""
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """The key to show to a server, and the authority to know it by."""
+    """A server's URL, the key to authenticate with, and the authorities to trust."""
 
     url: str
     seed: str | None = None
@@ -46,10 +51,11 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileKeys:
-    """A key and a certificate in files, as a NATS outside of the cluster has them.
+    """A key and an authority in files, for a NATS server outside of the cluster.
 
-    `check` raises `InvalidSpec`, naming the setting, when the settings are of no use; `next` returns how to connect to the next server, or
-    raises `RaybusError` when that is not known now; `refused` is the cause and the remedy if a server does not know the key.
+    `check` raises `InvalidSpec`, naming the setting, if a file is unusable. `next` returns the
+    access to the next server, or raises `RaybusError` if the access is not known now. `refused` is
+    the cause and the remedy for the case that the server does not know the key.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -76,7 +82,11 @@ class FileKeys:
         pass
 
     def _read(self, url: str) -> Access:
-        """Return how to connect to a server: without users no key is needed, and without authority or `tls:` no TLS."""
+        """Return the access to a server.
+
+        The key is None without a seed file (a server without users). TLS is used with a CA file, or
+        with a `tls:` URL.
+        """
         seed: str | None = None
         if (file := self._settings.nats_seed_file) is not None:
             try:
@@ -88,7 +98,8 @@ class FileKeys:
                 ) from problem
             except ValueError as problem:
                 raise errors.InvalidSpec(
-                    f"RAYBUS_NATS_SEED_FILE={file}: holds no NKEY seed; `python -m nats_admin.provision credentials` makes one"
+                    f"RAYBUS_NATS_SEED_FILE={file}: holds no NKEY seed; `python -m "
+                    "nats_admin.provision credentials` makes one"
                 ) from problem
         if (file := self._settings.nats_ca_file) is None:
             return Access(
@@ -111,13 +122,14 @@ class FileKeys:
 
 
 class MadeKey:
-    """A key that this process makes at its start and keeps in memory."""
+    """A key that this process generates at its start and keeps in memory."""
 
     def __init__(self, settings: Settings) -> None:
         self._seed = nkeys.new_seed()
         self.public = nkeys.public_key(self._seed)
         self.refused = (
-            f"the server does not know {self.public} for user {settings.service} yet; `keeper` beside the server writes"
+            f"the server does not know {self.public} for user {settings.service} yet; `keeper` "
+            "beside the server writes"
             f" registered keys into its configuration (ConfigMap nats-keys-{settings.service})"
         )
         self._urls = itertools.cycle(settings.nats_url.split(","))
@@ -134,7 +146,10 @@ class MadeKey:
         )
 
     async def announce(self) -> str:
-        """Have the servers learn the public key before a connection; return their certificates, PEM."""
+        """Make the public key known to the servers; return their certificates in PEM.
+
+        Called before each connection.
+        """
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -145,9 +160,10 @@ Keys = FileKeys | MadeKey
 
 
 class Registration(MadeKey):
-    """A key with an entry in a ConfigMap, where the servers have their certificates as well.
+    """A generated key that is registered in a ConfigMap.
 
-    A named subscriber registers under its name, among the keys of all of them; any other user in the ConfigMap of its own.
+    Named subscribers share one ConfigMap, with an entry under each name. Any other user has its own
+    ConfigMap.
     """
 
     def __init__(
@@ -171,9 +187,14 @@ class Registration(MadeKey):
         self._trusted = ""
 
     async def announce(self) -> str:
-        """Register the key if it is not registered.
+        """Register the public key if needed; return the servers' certificates in PEM.
 
-        Without an answer of the API server a connection is tried with what was learned before, so NATS stays usable.
+        If the API server does not answer, the last known certificates are returned, so that NATS
+        stays usable.
+
+        Raises:
+            NotFound: A ConfigMap of raybus is missing.
+            Unavailable: No server certificate is known.
         """
         try:
             async with asyncio.timeout(API_SECONDS):
@@ -196,20 +217,23 @@ class Registration(MadeKey):
         self._trusted, _ = nkeys.trusted(servers)
         if not self._trusted:
             raise errors.Unavailable(
-                f"no NATS server has registered its certificate in ConfigMap {self._namespace}/{nkeys.SERVERS} yet"
+                "no NATS server has registered its certificate in ConfigMap "
+                f"{self._namespace}/{nkeys.SERVERS} yet"
             )
         return self._trusted
 
     async def entries(self) -> list[str]:
-        """Return the names of all entries of this user."""
+        """Return the names of all entries in this user's ConfigMap."""
         return list(await self._read(self._name))
 
     async def withdraw(self, *entries: str) -> None:
-        """Remove entries, or else one's own, which ends the access."""
+        """Remove the given entries, by default the entry of this process.
+
+        Servers then refuse their keys.
+        """
         await self._patch(dict.fromkeys(entries or (self._entry,)))
 
     async def close(self) -> None:
-        """Close the connections to the API server."""
         kube, self._kube = self._kube, None
         if kube is not None:
             await kube.close()
@@ -222,7 +246,8 @@ class Registration(MadeKey):
             ).data
         except errors.NotFound:
             raise errors.NotFound(
-                f"namespace {self._namespace} has no ConfigMap {name}: is raybus installed there? Apply deploy/ again"
+                f"namespace {self._namespace} has no ConfigMap {name}: is raybus installed "
+                "there? Apply deploy/ again"
             ) from None
 
     async def _patch(self, data: Mapping[str, str | None]) -> None:
@@ -236,20 +261,24 @@ class Registration(MadeKey):
 
 
 def is_refusal(problem: BaseException) -> bool:
-    """Return whether the server does not know the key that it was shown."""
+    """Return whether the server refused a key that it does not know."""
     return "authorization violation" in str(problem).lower()
 
 
 def explain(problem: BaseException, settings: Settings, keys: Keys) -> str:
-    """Return in one line why a server cannot be used, and the remedy where there is one."""
+    """Return on one line why a server cannot be used, with the remedy if there is one."""
     text = errors.text_of(problem)
     if isinstance(problem, ssl.SSLCertVerificationError):
         return _distrust(problem, settings)
     if is_refusal(problem):
         return f"Authorization Violation: {keys.refused}"
     if isinstance(problem, BrokenPipeError | ConnectionResetError):
-        # It sends the reason before it closes, and sometimes closes before that is received; the next attempt receives it.
-        return f"the server closed the connection at once ({text}); its log has the reason, most often a key that it does not know"
+        # The server sends the reason and closes; sometimes the close arrives first. The next
+        # attempt receives the reason.
+        return (
+            f"the server closed the connection at once ({text}); its log has the reason, most "
+            "often a key that it does not know"
+        )
     if isinstance(problem, TimeoutError) and not str(problem):
         return "no answer in time"
     return text
@@ -258,13 +287,19 @@ def explain(problem: BaseException, settings: Settings, keys: Keys) -> str:
 def _distrust(problem: ssl.SSLCertVerificationError, settings: Settings) -> str:
     again = "`python -m nats_admin.provision credentials`"
     if problem.verify_code == EXPIRED:
-        return f"the certificate of the server, or its authority's, has expired; make it anew: delete its file and run {again}"
+        return (
+            "the certificate of the server, or its authority's, has expired; make it anew: "
+            f"delete its file and run {again}"
+        )
     if problem.verify_code == NOT_YET_VALID:
         return "the certificate of the server is not valid yet: the clocks differ"
     if problem.verify_code in WRONG_NAME:
         hosts = [urlsplit(url).hostname for url in settings.nats_url.split(",")]
         names = " ".join(f"--name {host}" for host in hosts)
-        return f"{problem.verify_message.rstrip('.')}; name the server as it is called by {again} {names}"
+        return (
+            f"{problem.verify_message.rstrip('.')}; name the server as it is called by "
+            f"{again} {names}"
+        )
     signed = settings.nats_ca_file or "any authority of this machine; RAYBUS_NATS_CA_FILE names one"
     if settings.nats_register_key:
         signed = "what ConfigMap nats-servers holds"
@@ -272,12 +307,13 @@ def _distrust(problem: ssl.SSLCertVerificationError, settings: Settings) -> str:
 
 
 def expiries(peer: ssl.SSLObject | None, context: ssl.SSLContext | None) -> dict[str, datetime]:
-    """Return until when the server's certificate and those that vouch for it are valid."""
+    """Return the end of validity of the server's certificate, and of the authority behind it."""
     found: dict[str, datetime] = {}
     if peer is not None and (certificate := peer.getpeercert()):
         found["server"] = _end(certificate)
     if context is not None:
-        # Of several servers each has its own; what ends sooner belongs to another server, or to one that is replaced.
+        # Each of several servers has its own authority. One that ends sooner belongs to another
+        # server, or to a server that is being replaced.
         ends = [_end(cast("Mapping[str, object]", each)) for each in context.get_ca_certs()]
         found |= {"authority": max(ends)} if ends else {}
     return found

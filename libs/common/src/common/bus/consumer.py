@@ -1,7 +1,8 @@
-"""An ordered view of a stream: the last message of every subject, or all since a place in the stream, and then what follows.
+"""Read a stream in order: first the stored messages, then new ones.
 
-A server-side push consumer numbers its deliveries; a number that is missing, a heartbeat that does not come, or a lost
-connection breaks the reading, and the reader starts over with a new one. Nothing is ever repaired in place.
+A reading begins with the last message of every subject, or at a position in the stream. It uses a
+push consumer, which numbers its deliveries. A missing number, a missing heartbeat or a lost
+connection breaks the reading; nothing is repaired in place, and the reader starts a new one.
 """
 
 import asyncio
@@ -18,36 +19,46 @@ from common.clock import Silence
 
 HEARTBEAT_SECONDS: Final = 5
 SILENCE_SECONDS: Final = 12.0
-"""After so long without a message, the server or its consumer is gone."""
+"""Without any message for this long, the server or its consumer is gone."""
 LISTENING_SECONDS: Final = 3.0
-"""Seconds between two looks at the silence: a process that did not run for longer may have messages in its socket."""
+"""Interval of the checks for silence.
+
+A process that was stopped for longer may still have messages in its socket, so that time does not
+count.
+"""
 FORGOTTEN_SECONDS: Final = 10
-"""The server drops a consumer without a subscriber after this long; so no user needs the right to delete one."""
+"""The server deletes a consumer without a subscriber after this long.
+
+So no NATS user needs the right to delete consumers.
+"""
 NANOSECONDS: Final = 1_000_000_000
 
 Take = Callable[[Stored], None]
-"""Takes one message; what it raises breaks the reading, `Broken` without being an error."""
+"""Takes one message.
+
+An exception breaks the reading; `Broken` is the exception for an expected reason.
+"""
 Begin = Mapping[str, object]
-"""Where in a stream a consumer begins, as the JetStream API takes it."""
+"""Start position of a consumer, as fields of the JetStream API."""
 LAST_OF_EACH: Final[Begin] = {"deliver_policy": "last_per_subject"}
 
 
 def from_sequence(first: int) -> Begin:
-    """Begin with the message of a sequence, or the next that there is."""
+    """Start at a stream sequence, or at the next message after it."""
     return {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, first)}
 
 
 def from_time(moment: datetime) -> Begin:
-    """Begin with the first message that was stored at a moment or later."""
+    """Start at the first message that was stored at `moment` or later."""
     return {"deliver_policy": "by_start_time", "opt_start_time": moment.isoformat()}
 
 
 class Broken(Exception):
-    """What was read no longer counts, for the reason given."""
+    """The messages read so far no longer count; the text has the reason."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a stream that a consumer reads, and its begin; the name must be new each time."""
+    """The part of a stream that a consumer reads. Each consumer needs a new `name`."""
 
     stream: str
     filter: str
@@ -66,7 +77,7 @@ class _Created(msgspec.Struct, frozen=True):
 
 
 class Reading:
-    """A consumer at the server, and what it has delivered."""
+    """A running consumer, until it is broken."""
 
     def __init__(self, session: Session, take: Take, read: Callable[[], None]) -> None:
         self._session = session
@@ -80,7 +91,7 @@ class Reading:
         self._broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def until_broken(self) -> str:
-        """Wait until something may have been missed; return why."""
+        """Wait until a message may have been missed; return the reason."""
         while not self._broken.done():
             remaining = SILENCE_SECONDS - self._silence.seconds()
             if remaining <= 0:
@@ -89,18 +100,18 @@ class Reading:
         return self._broken.result()
 
     def abort(self, why: str) -> None:
-        """Break the reading: what was read no longer counts."""
+        """Break the reading for the reason given."""
         if not self._broken.done():
             self._broken.set_result(why)
 
     def finish(self) -> None:
-        """Report once that all earlier messages have been taken, if none has broken the reading."""
+        """Report once that all messages stored before the start have been taken."""
         if not self._is_read and not self._broken.done():
             self._is_read = True
             self._read()
 
     async def receive(self, message: Incoming) -> None:
-        """Take a delivery, a heartbeat or a flow-control question."""
+        """Handle a delivery, a heartbeat or a flow-control request of the server."""
         self._silence.end()
         if self._broken.done():
             return
@@ -120,7 +131,7 @@ class Reading:
         self._last += 1
         try:
             self._take(Stored(message.subject, int(stream_seq), headers, message.data))
-        except Exception as problem:  # noqa: BLE001  (whatever it was, the reader's state is now unknown: it must start over)
+        except Exception as problem:  # noqa: BLE001  (the reader's state is unknown now)
             is_meant = isinstance(problem, Broken)
             self.abort(
                 str(problem) if is_meant else f"{message.subject} could not be taken: {problem!r}"
@@ -133,7 +144,10 @@ class Reading:
 async def consume(
     bus: Bus, source: Source, *, take: Take, read: Callable[[], None]
 ) -> AsyncGenerator[Reading]:
-    """Follow a part of a stream as long as the block lasts; `read` is called once when all earlier messages have been taken."""
+    """Read a part of a stream until the block ends.
+
+    `read` is called once, when all messages that the stream held at the start have been taken.
+    """
     session = await bus.session()
     reading = Reading(session, take, read)
     inbox = f"{session.inbox}.deliver.{source.name}"
@@ -157,18 +171,22 @@ async def consume(
             "num_replicas": 1,
         }
         request = {"stream_name": source.stream, "action": "create", "config": config}
-        # The subject holds the filter, so permissions can restrict it.
+        # Permissions can restrict the filter, because the subject holds it.
         subject = f"CONSUMER.CREATE.{source.stream}.{source.name}.{source.filter}"
         created = await bus.api(subject, request, _Created)
-        if created.num_pending + created.delivered.consumer_seq == 0:  # there is nothing to read
+        # the stream holds no message to read
+        if created.num_pending + created.delivered.consumer_seq == 0:
             reading.finish()
         yield reading
 
 
 def position_of(reply: str) -> list[str]:
-    """Return delivery count, stream sequence, consumer sequence, time and pending count.
+    """Return the position of a delivery, from the tokens of its reply subject.
 
-    The form is `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<count>.<stream seq>.<consumer seq>.<time>.<pending>[.<random>]`.
+    The list is: delivery count, stream sequence, consumer sequence, time and number of pending
+    messages. The form of a reply subject is
+    `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<count>`, followed by `.<stream
+    sequence>.<consumer sequence>.<time>.<pending>[.<random>]`.
     """
     tokens = reply.split(".")
     first = 4 if len(tokens) == 9 else 6

@@ -1,7 +1,8 @@
-"""The forms of the messages on the state stream: which one this build writes, and which ones it reads (ADR 16). Pure.
+"""The forms of the messages on the state stream: which ones this build writes and reads (ADR 16).
 
-A form is `<major>.<minor>`. A higher minor only adds fields, so every reader of the same major reads it. Another major is not readable.
-A lower minor lacks fields: this build reads it only if `LEAST_MINOR` allows it. `tests/golden/forms` holds each number to its schema.
+A form is `<major>.<minor>`. A higher minor only adds fields, so every reader of the same major
+reads it. No reader reads another major. A lower minor lacks fields: this build reads it only if
+`LEAST_MINOR` allows it. `tests/golden/forms` ties each number to its schema.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +15,7 @@ UNREADABLE: Final = "the watcher publishes a form that this build does not read"
 
 
 class Form(msgspec.Struct, frozen=True):
-    """The form of a kind of message."""
+    """The version of the fields in a kind of message."""
 
     major: int
     minor: int
@@ -36,18 +37,23 @@ FIRST_KINDS: Final[tuple[str, ...]] = (
     "RayService",
     "Service",
 )
-"""Kinds that a watcher publishes if its marker does not list its forms."""
+"""Kinds that a watcher publishes whose sync marker lists no forms."""
 FORMS: Final[dict[str, Form]] = dict.fromkeys(
     (*FIRST_KINDS, "Gone", "Quarantined", "Synced"), FIRST
 )
-"""Forms that this build writes, by kind of object, and of the messages without a state. Other kinds are neither published nor read."""
+"""Forms that this build writes, by kind of object or message.
+
+It neither publishes nor reads other kinds.
+"""
 LEAST_MINOR: Final[dict[str, int]] = {}
-"""The lowest minor that decisions accept, if it is lower than that of this build: what was added since is optional, and absent
-means unknown."""
+"""The lowest minor that this build reads, for kinds where that is lower than the minor it writes.
+
+The fields added since are optional, and an absent field means "unknown".
+"""
 EARLIER: Final[dict[str, Form]] = dict.fromkeys(
     ("", "1", "1-f73851c4", "1-8b62c23b", "1-6a7bb5ba", "Quarantined"), FIRST
 )
-"""The first form as builds without numbered forms wrote it: a checksum of the fields of Pod, EndpointSlice and Job."""
+"""Texts for form 1.0 in messages of builds that did not number forms: checksums of the fields."""
 
 
 def written(kind: str) -> str:
@@ -56,12 +62,15 @@ def written(kind: str) -> str:
 
 
 def published() -> dict[str, str]:
-    """Return the form of each kind, as a marker lists them."""
+    """Return the form of each kind, as a sync marker lists them."""
     return {kind: str(form) for kind, form in FORMS.items()}
 
 
 def refusal(kind: str, text: str) -> str | None:
-    """Return why this build does not read a message of a kind; None when it does, and for a kind that it does not know."""
+    """Return why this build cannot read a message of a kind in form `text`.
+
+    None if it can, and for a kind that it does not know.
+    """
     ours = FORMS.get(kind)
     if ours is None:
         return None
@@ -70,13 +79,17 @@ def refusal(kind: str, text: str) -> str | None:
     if theirs is not None and theirs.major == ours.major and theirs.minor >= least:
         return None
     return (
-        f"{UNREADABLE}: {kind} {text or 'without a form'}, expected {ours.major}.{least} or a later {ours.major}.x; "
+        f"{UNREADABLE}: {kind} {text or 'without a form'}, expected {ours.major}.{least} or a "
+        f"later {ours.major}.x; "
         "run the watcher and this service in one version"
     )
 
 
 def refusal_of_marker(listed: Mapping[str, str], kinds: Iterable[str]) -> str | None:
-    """Return why this build does not read what a watcher publishes of some kinds, by the forms that its marker lists."""
+    """Return why this build cannot read what a watcher publishes of some kinds; None if it can.
+
+    `listed` are the forms that the watcher's sync marker lists.
+    """
     forms = listed or dict.fromkeys(FIRST_KINDS, str(FIRST))
     return next(
         (why for kind in sorted(kinds) if (why := refusal(kind, forms.get(kind, "not published")))),

@@ -1,18 +1,23 @@
-"""The contract of the state stream: the content of its messages, and their form on the wire.
+"""The messages on the state stream, and their form on the wire.
 
-A message is one of four: the last state of an object, a tombstone, the notice that an object's state cannot be published (it is in
-quarantine), or a sync marker, by which the watcher declares a partition complete.
-The wire form is a golden file per message in `tests/golden/messages`; readers ignore headers that they do not know.
+There are four kinds of message: the last state of an object; a tombstone; a quarantine notice for
+an object whose state cannot be published; and a sync marker, with which the watcher declares a
+partition complete. `tests/golden/messages` has a golden file for each. Readers ignore headers that
+they do not know.
 
     header                content
-    Raybus-Kind           Kubernetes' name of the kind, such as `RayCluster`; `Synced` for a sync marker; `Quarantined`
-    Raybus-Version        resourceVersion of the state, or at which the object was gone
+    Raybus-Kind           Kubernetes kind, such as `RayCluster`; `Synced` for a sync marker;
+                          `Quarantined`
+    Raybus-Version        resourceVersion of the state, or of the deletion
     Raybus-Uid            uid of the object
-    Raybus-Form           form of the message (`common.bus.forms`), 1.0 when absent; another form is published again though the version is the same
+    Raybus-Form           form of the message (`common.bus.forms`), 1.0 when absent; an object is
+                          published again if its form changes, even at the same version
     Raybus-Encoding       `zlib` when the payload is compressed
-    Raybus-Gone           `deleted`, or `moved <partition>` when the object now stands under another subject
-    Raybus-Quarantined    kind of an object that is in quarantine; a reader that does not know the header passes over the kind `Quarantined`
-    Nats-TTL              how long a tombstone stays
+    Raybus-Gone           `deleted`, or `moved <partition> <tree>` when the object is now under
+                          another subject
+    Raybus-Quarantined    kind of an object in quarantine; readers that do not know this header
+                          ignore the kind `Quarantined`
+    Nats-TTL              how long a tombstone is kept
     traceparent           W3C trace context; one trace for each change of an object
 """
 
@@ -41,15 +46,20 @@ TRACE: Final = "traceparent"
 SYNCED: Final = "Synced"
 QUARANTINED: Final = "Quarantined"
 COMPRESS_ABOVE: Final = 64 * 1024
-"""Bytes; below, compression costs more than it saves."""
+"""Bytes. Smaller payloads are not compressed, since that costs more than it saves."""
 LARGEST: Final = 16 * 1024 * 1024
-"""Bytes after decompression: ten times what etcd takes, so that a hostile payload cannot fill the memory."""
+"""Maximum bytes after decompression: ten times etcd's limit.
+
+It keeps a hostile payload from filling memory.
+"""
 TOMBSTONE_TTL: Final = "1h"
-"""Longer than any reader stays away without a reload, and than the watcher's longest time between two lists."""
+"""Longer than a reader can be away without a reload, and than the watcher's interval between two
+lists.
+"""
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """The object that a message is about, and its resourceVersion."""
+    """The object of a message, and its resourceVersion."""
 
     kind: str
     namespace: str
@@ -66,13 +76,19 @@ class State(About, frozen=True, kw_only=True):
 
 
 class Gone(About, frozen=True, kw_only=True):
-    """An object is no longer under this subject; `moved_to` is where it stands now, if it lives on."""
+    """A tombstone: the object is no longer under this subject.
+
+    `moved_to` is its new place if it still exists.
+    """
 
     moved_to: Place | None = None
 
 
 class Quarantined(About, frozen=True, kw_only=True):
-    """An object exists, and its state cannot be published; `body` holds the metadata by which it is found, `why` the reason."""
+    """An object exists, but its state cannot be published, for the reason `why`.
+
+    `body` holds the metadata by which the object is found.
+    """
 
     form: ClassVar[str] = QUARANTINED
     uid: str
@@ -81,23 +97,35 @@ class Quarantined(About, frozen=True, kw_only=True):
 
 
 class Synced(msgspec.Struct, frozen=True, kw_only=True):
-    """The sync marker of a partition: it holds everything that a list at `version` held.
+    """The sync marker of a partition: the partition holds every object of a list at `version`.
 
-    `epoch` changes whenever the watcher had to list anew (start, lost stream); a reader that meets a new one reloads. A field that the
-    watcher of an earlier release does not publish has the default that is right for it.
+    `epoch` changes whenever the watcher had to list again (start, lost stream); a reader that meets
+    a new epoch reloads. The defaults apply to fields that the watcher of an earlier release does
+    not publish.
     """
 
     kind: ClassVar[str] = SYNCED
     epoch: str
     version: int
     partitions: int = 64
-    """The number of partitions of the watcher; a reader with another number would search for objects where they are not."""
+    """The watcher's number of partitions. A reader with another number would miss objects."""
     renewed: float = 0.0
-    """Interval in seconds at which the watcher repeats the marker while the stream has all that the API server reports; 0: never."""
+    """Seconds between two repetitions of the marker. 0: it is never repeated.
+
+    The watcher repeats the marker only while the stream holds everything that the API server
+    reports.
+    """
     history: str = ""
-    """Changes when versions began again at a lower one, as they do when etcd is restored from a backup; then newer is no longer greater."""
+    """Identifies a sequence of resourceVersions.
+
+    It changes when versions begin again at a lower number, as after a restore of etcd from a
+    backup. Then a newer state no longer has a greater version.
+    """
     forms: dict[str, str] = {}
-    """The form in which the watcher publishes each kind (`common.bus.forms`); empty: it is of a build that did not number them."""
+    """The form in which the watcher publishes each kind (`common.bus.forms`).
+
+    Empty for a watcher that does not number forms.
+    """
 
 
 ObjectMessage = State | Gone | Quarantined
@@ -105,21 +133,21 @@ Message = ObjectMessage | Synced
 
 
 class Withheld(msgspec.Struct, frozen=True):
-    """The payload of an object in quarantine."""
+    """The payload of a quarantine notice."""
 
     why: str
     object: msgspec.Raw
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as NATS carries it."""
+    """A message with headers and payload, as NATS carries it."""
 
     headers: dict[str, str]
     payload: bytes
 
 
 class Undecodable(ValueError):
-    """A message on the wire is not one of ours; the text has the reason."""
+    """A message cannot be read; the text has the reason."""
 
 
 def encode(message: Message) -> Wire:
@@ -150,7 +178,7 @@ def encode(message: Message) -> Wire:
 
 
 def decode(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
-    """Read a message; raise `Undecodable` for what is none of ours."""
+    """Read a message; raise `Undecodable` if it is not a message of raybus."""
     kind = _needed(headers, KIND)
     if kind == SYNCED:
         return _decoded(payload, Synced, f"the marker {subject}")
@@ -186,7 +214,7 @@ def decode(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
 
 
 def kind_of(headers: Mapping[str, str]) -> str:
-    """Return the kind of the object that a message is about."""
+    """Return the kind of the object that a message is about; for a sync marker `Synced`."""
     kind = headers.get(KIND, "")
     return headers.get(QUARANTINED_KIND, "") if kind == QUARANTINED else kind
 
@@ -199,7 +227,10 @@ def traceparent_of(message: ObjectMessage) -> str:
 
 
 def trace_of(about: str, version: str) -> str:
-    """Return the trace context of one change; the same for each time that it is published."""
+    """Return the trace context of one change.
+
+    It is the same each time that the change is published.
+    """
     trace = blake2b(f"{about}@{version}".encode(), digest_size=16).hexdigest()
     span = blake2b(trace.encode(), digest_size=8).hexdigest()
     return f"00-{trace}-{span}-01"

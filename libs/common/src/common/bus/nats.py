@@ -1,9 +1,9 @@
-"""The connection to NATS and JetStream; it and `common.bus.session` alone import nats-py.
+"""The connection to NATS and JetStream. Only this module and `common.bus.session` import nats-py.
 
-Requests to the JetStream API are plain JSON here, because nats-py's helpers hide what we must decide ourselves: they
-lose rejected publishes, recreate consumers over gaps, and replay buffered publishes after a reconnect. A lost connection
-ends a `Session`; everything that depends on it ends at once, and `Bus` begins a new one. A server that announces its stop counts as
-lost too, so that its clients move on before they must.
+Requests to the JetStream API are plain JSON, because nats-py's helpers lose rejected publishes,
+recreate consumers over gaps, and replay buffered publishes after a reconnect. A lost connection
+ends its `Session` and everything that depends on it; then `Bus` begins a new one. A server that
+announces its shutdown counts as lost too, so that its clients move to another server early.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ CONNECT_SECONDS: Final = 10.0
 FIRST_RETRY: Final = 0.1
 LONGEST_RETRY: Final = 2.0
 PING_SECONDS: Final = 3
-"""A connection to a server that hangs without closing ends after three of these."""
+"""Seconds between pings. A server that hangs without closing is given up after three of them."""
 
 EXPIRY_WARNING: Final = timedelta(days=30)
 NOT_ALLOWED: Final = re2.compile('permissions violation for publish to "([^"]+)"')
@@ -46,7 +46,7 @@ class _PubAck(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A message that a stream holds."""
+    """A message in a stream."""
 
     subject: str
     sequence: int
@@ -55,7 +55,11 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class Bus:
-    """NATS as a service uses it; `run` keeps the connection, everything else raises `Unavailable` while there is none."""
+    """The connection of a service to NATS.
+
+    `run` keeps it open. Without a connection all other methods raise `Unavailable`, except
+    `session`, which waits.
+    """
 
     def __init__(self, settings: Settings, keys: Keys | None = None) -> None:
         self._settings = settings
@@ -68,9 +72,10 @@ class Bus:
         self._last_error: Exception | None = None
 
     async def run(self) -> None:
-        """Stay connected until cancelled: back off and log once per change of the reason.
+        """Stay connected until cancelled, with backoff; log each new reason of a failure once.
 
-        Raises `InvalidSpec` when the files that the settings name are of no use from the start; later that is waited out.
+        Raises `InvalidSpec` if a file that the settings name is unusable at the start. Later such a
+        file is retried.
         """
         self.keys.check()
         try:
@@ -85,7 +90,10 @@ class Bus:
             await self.keys.close()
 
     async def _serve_connection(self) -> bool:
-        """Connect, and wait for the loss of that connection; return False when there was none."""
+        """Connect, and wait for the loss of the connection.
+
+        Return False if there was no connection.
+        """
         self._last_error = None
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -116,7 +124,7 @@ class Bus:
         return True
 
     async def session(self) -> Session:
-        """Wait for a connection."""
+        """Wait for a connection and return it."""
         while self._session is None:
             self._arrived.clear()
             await self._arrived.wait()
@@ -124,13 +132,13 @@ class Bus:
 
     @property
     def current(self) -> Session:
-        """Return the connection that stands, or raise `Unavailable`."""
+        """The open connection; raises `Unavailable` if there is none."""
         if self._session is None:
             raise errors.Unavailable(self.problem or "not connected to NATS")
         return self._session
 
     def guard(self, check: Callable[[], None]) -> None:
-        """Have every message that is to be stored asked for first; the check raises what a refusal means."""
+        """Set a check that runs before each message is stored; it raises to prevent that."""
         self._may_publish = check
 
     def publish(
@@ -142,10 +150,12 @@ class Bus:
         expected: int | None,
         message_id: str,
     ) -> Awaitable[int]:
-        """Store a message, if `expected` is still the subject's last sequence (0: none); else `Conflict`. Return its sequence.
+        """Store a message in its stream; return its sequence.
 
-        The same `message_id` twice within the stream's window stores it once, so a retry after a lost answer is safe. The server checks
-        `expected` first: a retry of what is stored is a `Conflict` when it names the sequence of before.
+        If `expected` is given, and is not the last sequence of the subject (0: no message), the
+        server refuses with `Conflict`. The server stores the same `message_id` only once within the
+        stream's duplicate window, so a retry after a lost answer is safe. It checks `expected`
+        first: a retry of a stored message with the former sequence raises `Conflict`.
         """
         self._may_publish()
         sent = {**headers, "Nats-Msg-Id": message_id}
@@ -156,11 +166,11 @@ class Bus:
         )
 
     def stream(self, name: str) -> Awaitable[StreamInfo]:
-        """Describe a stream; `NotFound` when it does not exist."""
+        """Return the state and configuration of a stream; raise `NotFound` if it does not exist."""
         return self.api(f"STREAM.INFO.{name}", None, StreamInfo)
 
     def last(self, stream: str, subject: str) -> Awaitable[Stored | None]:
-        """Return the last message under a subject."""
+        """Return the last message under a subject; None if there is none."""
 
         def read(answer: Incoming) -> Stored | None:
             headers = answer.headers or {}
@@ -175,7 +185,7 @@ class Bus:
         return self.current.request(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", read=read)
 
     def api(self, subject: str, body: object, answer_type: type[T]) -> Awaitable[T]:
-        """Ask the JetStream API."""
+        """Send a request to the JetStream API and decode the answer."""
         payload = b"" if body is None else msgspec.json.encode(body)
         return self.current.request(
             f"$JS.API.{subject}",
@@ -186,7 +196,7 @@ class Bus:
     async def _connect(self) -> Session:
         found = await self.keys.next()
         client = Client()
-        # the library's own source of unique names
+        # nats-py's own source of unique names
         unique = client._nuid.next().decode()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         session = Session(client, inbox=f"_INBOX_{self._settings.service}.{unique}")
 
@@ -223,8 +233,8 @@ class Bus:
         return session
 
     def _examine(self, client: Client, found: Access) -> None:
-        """Refuse a server that talks in the clear when TLS was asked for; note until when certificates are valid."""
-        # The library does not show the TLS side of a connection.
+        """Refuse a server without TLS if TLS is required; record when the certificates expire."""
+        # nats-py does not expose the TLS side of a connection.
         writer = getattr(client._transport, "_io_writer", None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         peer = (
             None
@@ -233,7 +243,8 @@ class Bus:
         )
         if found.tls is not None and peer is None:
             raise nats_errors.Error(
-                "the server does not offer TLS, which RAYBUS_NATS_URL or RAYBUS_NATS_CA_FILE asks for"
+                "the server does not offer TLS, which RAYBUS_NATS_URL or RAYBUS_NATS_CA_FILE "
+                "asks for"
             )
         now = SystemClock().now()
         for certificate, end in access.expiries(peer, found.tls).items():
@@ -246,7 +257,10 @@ class Bus:
                 )
 
     async def _on_error(self, problem: Exception) -> None:
-        """Handle an error that the library reports beside an answer; a refused permission appears only here."""
+        """Handle an error that nats-py reports outside of an answer.
+
+        A missing permission is reported only here.
+        """
         if self._session is None:
             self._last_error = problem
             return
@@ -270,7 +284,7 @@ class Bus:
             reason = access.explain(problem, self._settings, self.keys)
             text = f"NATS at {url} is not reachable: {reason}"
         if text != self.problem:
-            # A server learns a key that was registered just now within a second.
+            # A server learns a newly registered key within a second.
             is_expected = self._settings.nats_register_key and access.is_refusal(problem)
             (log.info if is_expected else log.warning)(
                 "NATS is not reachable", url=url, reason=reason
@@ -280,7 +294,10 @@ class Bus:
 
 @contextlib.asynccontextmanager
 async def connect(settings: Settings, keys: Keys | None = None) -> AsyncGenerator[Bus]:
-    """Run a connection as long as the block lasts; for tools and tests, a service runs `Bus.run` in its group."""
+    """Run a connection for the duration of the block, for tools and tests.
+
+    Services call `Bus.run`.
+    """
     bus = Bus(settings, keys)
     bus.keys.check()
     problem: Exception | None = None
@@ -288,7 +305,7 @@ async def connect(settings: Settings, keys: Keys | None = None) -> AsyncGenerato
         running = group.create_task(bus.run())
         try:
             yield bus
-        except Exception as found:  # noqa: BLE001  (raised again below, where no group wraps it)
+        except Exception as found:  # noqa: BLE001  (raised again below, outside of the group)
             problem = found
         finally:
             running.cancel()
@@ -297,7 +314,10 @@ async def connect(settings: Settings, keys: Keys | None = None) -> AsyncGenerato
 
 
 def _stop_if_cancelled() -> None:
-    """End a task if its cancellation was swallowed: the library waits with `asyncio.wait_for`, which loses it in a race."""
+    """Raise `CancelledError` if nats-py swallowed a cancellation.
+
+    It waits with `asyncio.wait_for`, which can lose a cancellation in a race.
+    """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

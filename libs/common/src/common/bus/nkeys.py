@@ -1,7 +1,8 @@
-"""Keys of NATS users and certificates of NATS servers: their text forms, and the ConfigMaps for them.
+"""Keys of NATS users and certificates of NATS servers: their text forms and ConfigMap names.
 
-A key is an Ed25519 key in NATS' own text form (NKEY), base32 of a prefix, the key and a checksum. `nats_admin.key_registry` describes
-the entries of the ConfigMaps, and decides which keys a server accepts.
+A key is an Ed25519 key in NATS' text form (NKEY): base32 of a prefix, the key and a checksum.
+`nats_admin.key_registry` describes the entries of the ConfigMaps, and decides which keys a server
+accepts.
 """
 
 import base64
@@ -18,18 +19,20 @@ USER_PREFIX: Final = 20 << 3
 _CERTIFICATE: Final = re2.compile("(?s)-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----")
 
 KEYS_PREFIX: Final = "nats-keys-"
-"""The name of a user follows."""
+"""Prefix of a ConfigMap name; the name of the NATS user follows."""
 NAMED: Final = "named-subscribers"
-"""In place of a user: the keys of all named subscribers, each in an entry NAME or NAME.ANYTHING."""
+"""Stands in place of a user for the keys of all named subscribers, in entries NAME or
+NAME.ANYTHING.
+"""
 SERVERS: Final = "nats-servers"
 MOST: Final = 64
-"""Keys of one user, and certificates of servers, that are read; further ones are ignored."""
+"""Maximum number of keys of one user, and of server certificates. Further ones are ignored."""
 LONGEST: Final = 8_192
-"""Characters of one certificate entry."""
+"""Maximum characters of one certificate entry."""
 
 
 def new_seed() -> str:
-    """Return the secret of a new user."""
+    """Return a new NKEY seed, the secret of a user."""
     return _text(
         bytes([SEED_PREFIX | USER_PREFIX >> 5, (USER_PREFIX & 31) << 3])
         + bytes(SigningKey.generate())
@@ -37,7 +40,7 @@ def new_seed() -> str:
 
 
 def public_key(seed: str) -> str:
-    """Return the public name of a user; raise `ValueError` for what is no seed."""
+    """Return the public key of a seed; raise `ValueError` if the text is not a seed."""
     padded = seed.strip() + "=" * (-len(seed.strip()) % 8)
     raw = base64.b32decode(padded)
     if len(raw) != 36 or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
@@ -51,7 +54,10 @@ def _text(payload: bytes) -> str:
 
 
 def trusted(servers: Mapping[str, str]) -> tuple[str, list[str]]:
-    """Return the certificates of the ConfigMap `nats-servers` as one PEM text, and which entries are ignored."""
+    """Return the certificates of the ConfigMap `nats-servers`, and warnings.
+
+    The certificates are one PEM text. There is a warning for each entry that is ignored.
+    """
     found: list[str] = []
     ignored: list[str] = []
     for name, text in sorted(servers.items()):

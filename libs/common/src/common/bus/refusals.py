@@ -1,6 +1,7 @@
-"""Refusals of JetStream: pure; the error that each is to us, and its remedy.
+"""Translate errors of JetStream to errors of `common.errors`, with a remedy.
 
-The numbers are JetStream's own, the texts beside them ours: a reader of a log should not have to know the numbers.
+The numbers are JetStream's error codes. The remedies beside them spare a reader of the log from
+looking them up.
 """
 
 from typing import Final
@@ -22,12 +23,20 @@ REMEDIES: Final = {
     SEALED: "delete the stream; the provisioner makes it anew and it is filled again",
     10023: "raise the limits of JetStream or free its disk",
     10047: "raise max_file_store of the server, or give it a larger disk",
-    10026: "readers that ended leave consumers behind for seconds; raise max_consumers if this goes on",
+    10026: (
+        "readers that ended leave consumers behind for seconds; raise max_consumers if this goes on"
+    ),
     10028: "raise max_mem of the server",
     10077: "raise max_bytes of the stream or free its disk",
     10002: "raise the JetStream limits of the account",
-    10074: "too few servers of the cluster are there for the replicas asked for; start them, or ask for fewer",
-    10005: "too few servers of the cluster are there for the replicas asked for; start them, or ask for fewer",
+    10074: (
+        "too few servers of the cluster are there for the replicas asked for; start them, or "
+        "ask for fewer"
+    ),
+    10005: (
+        "too few servers of the cluster are there for the replicas asked for; start them, or "
+        "ask for fewer"
+    ),
     10039: "let the account use JetStream",
     10076: "JetStream is off; after a full disk it stays off until the server starts again",
     10008: "the servers of the cluster have no leader; more than half of them must be there",
@@ -35,7 +44,7 @@ REMEDIES: Final = {
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why the JetStream API refused."""
+    """The error in an answer of the JetStream API."""
 
     code: int = 0
     err_code: int = 0
@@ -43,13 +52,13 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The part of every answer that distinguishes a refusal from a result."""
+    """The part of every answer that tells an error from a result."""
 
     error: Failure | None = None
 
 
 def meaning(subject: str, failure: Failure) -> errors.RaybusError:
-    """Return the error that a refusal is to us."""
+    """Return the error for a refused request to `subject`."""
     number = failure.err_code or failure.code
     remedy = REMEDIES.get(number)
     text = f"NATS refused {subject}: {failure.description} ({number})" + (

@@ -1,4 +1,4 @@
-"""One connection to NATS, from its start to its loss: requests, subscriptions, and callbacks at its end."""
+"""One connection to NATS: requests, subscriptions, and callbacks when it is lost."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from nats.aio.subscription import Subscription
 from common import errors
 
 REQUEST_SECONDS: Final = 2.0
-"""A request that a dying server swallowed is never answered, so waiting longer gains nothing."""
+"""Seconds. A server that is dying never answers a request, so waiting longer gains nothing."""
 CLOSE_SECONDS: Final = 1.0
 CLOSED_CHECK_SECONDS: Final = 0.5
 
@@ -22,25 +22,27 @@ LOST: Final = "the connection to NATS was lost"
 FULL_DISK: Final = "; its log shows whether its disk is full (it answers again after a restart)"
 T = TypeVar("T")
 Incoming = Msg
-"""What a subscription receives: a message, a heartbeat or a question of the server."""
+"""A received message: data, a heartbeat or a flow-control request."""
 Handler = Callable[[Incoming], Awaitable[None]]
 
 
 class Session:
-    """One connection from its start to its loss; a new one never inherits anything."""
+    """One connection from its start to its loss. A new session inherits nothing."""
 
     def __init__(self, client: Client, *, inbox: str) -> None:
         self.client = client
         self.inbox = inbox
         self.lost: str | None = None
         self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
-        """For each request that waits, by the last token of its inbox: the subject in lower case, and where the answer goes."""
+        """Pending requests by the last token of their inbox: subject in lower case, and future for
+        the answer.
+        """
         self._on_loss: set[Callable[[str], None]] = set()
         self._tokens = count()
         self._ended = asyncio.Event()
 
     async def open(self) -> None:
-        """Listen for answers."""
+        """Subscribe to the inbox for answers."""
 
         async def take(message: Msg) -> None:
             _, answer = self._waiting.get(message.subject.rpartition(".")[2], ("", None))
@@ -57,7 +59,13 @@ class Session:
         *,
         read: Callable[[Msg], T],
     ) -> T:
-        """Send a request and return what `read` makes of its answer; `Unavailable` when there is none, or the connection ends."""
+        """Send a request and return the result of `read` for its answer.
+
+        Raises:
+            Unavailable: There was no answer within `REQUEST_SECONDS`, no responder, or no
+                connection.
+            Rejected: The payload is larger than the server accepts.
+        """
         token = str(next(self._tokens))
         answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._waiting[token] = (subject.lower(), answer)
@@ -85,7 +93,8 @@ class Session:
         finally:
             self._waiting.pop(token, None)
             if answer.done() and not answer.cancelled():
-                answer.exception()  # retrieved, so that asyncio does not report it when we were cancelled meanwhile
+                # retrieved, so that asyncio does not log it after a cancellation
+                answer.exception()
         if status_of(message) == "503":
             raise errors.Unavailable(
                 f"no responders for {subject}: the stream is missing or JetStream is off"
@@ -93,7 +102,7 @@ class Session:
         return read(message)
 
     async def publish(self, subject: str, payload: bytes = b"", *, reply: str = "") -> None:
-        """Send a message that is not answered here, such as the answer to a flow-control question."""
+        """Send a message without waiting for an answer. Does nothing if the connection is lost."""
         if self.lost is not None:
             return
         try:
@@ -104,7 +113,7 @@ class Session:
             ) from problem
 
     async def listen(self, subject: str, handler: Handler) -> Callable[[], Awaitable[None]]:
-        """Subscribe; return how to end that."""
+        """Subscribe; return the function that ends the subscription."""
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 subscription = await self._subscribe(subject, handler)
@@ -122,17 +131,20 @@ class Session:
         return end
 
     def when_lost(self, callback: Callable[[str], None]) -> Callable[[], None]:
-        """Call back with the reason when the connection ends; return how to take that back."""
+        """Register a callback for the loss of the connection; return the function that removes it.
+
+        The callback receives the reason. It is called at once if the connection is already lost.
+        """
         if self.lost is not None:
             callback(self.lost)
         self._on_loss.add(callback)
         return lambda: self._on_loss.discard(callback)
 
     async def until_lost(self) -> str:
-        """Wait for the end of this connection; return why.
+        """Wait for the loss of this connection; return the reason.
 
-        The library calls back last of all when it closes, and not at all when a step before that fails, as flushing to a server
-        that has just died does. So its state is checked as well.
+        nats-py calls back as the last step of closing, and not at all if an earlier step fails,
+        such as flushing to a server that has just died. So its state is checked as well.
         """
         while self.lost is None and not self.client.is_closed:
             with contextlib.suppress(TimeoutError):
@@ -142,7 +154,7 @@ class Session:
         return self.lost or LOST
 
     def end(self, why: str) -> None:
-        """End all that depends on this connection, with the reason."""
+        """Mark the connection as lost: fail all pending requests and call the callbacks."""
         if self.lost is not None:
             return
         self.lost = why
@@ -154,22 +166,24 @@ class Session:
             callback(why)
 
     async def is_answered(self) -> bool:
-        """Return whether the server answers a ping in the time that a request is given, whatever its streams do.
+        """Return whether the server answers a ping within `REQUEST_SECONDS`.
 
-        nats-py's own `flush` would do, but a ping that has timed out breaks its connection when the answer comes after all.
+        The state of its streams does not matter. nats-py's own `flush` is not used, because a late
+        answer to a ping that timed out breaks its connection.
         """
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         try:
-            await self.client._send_ping(answer)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]  (see above)
+            await self.client._send_ping(answer)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
         except (nats_errors.Error, OSError, AssertionError):
             return False
         await asyncio.wait((answer,), timeout=REQUEST_SECONDS)
         return answer.done()
 
     async def close(self, why: str) -> None:
-        """Close the connection, so that another one is made, to another server if there are several.
+        """Close the connection; `Bus` then opens a new one, to another server if there are several.
 
-        A connection with a failed handshake never reports that it is closed.
+        It is ended here, since a connection with a failed handshake never reports that it is
+        closed.
         """
         self.end(why)
         with contextlib.suppress(nats_errors.Error, OSError, TimeoutError):
@@ -177,16 +191,17 @@ class Session:
                 await self.client.close()
 
     def forbidden(self, subject: str, why: str) -> None:
-        """Fail the requests that wait for an answer under a subject that the server let nothing through."""
+        """Fail the pending requests to a subject that this NATS user may not publish to."""
         for asked, answer in self._waiting.values():
             if asked == subject.lower() and not answer.done():
                 answer.set_exception(errors.Unavailable(why))
 
     async def _subscribe(self, subject: str, handler: Handler) -> Subscription:
-        subscribe = cast("Callable[..., Awaitable[Subscription]]", self.client.subscribe)  # pyright: ignore[reportUnknownMemberType]  (an untyped Future in its signature)
+        # Its signature has an untyped Future.
+        subscribe = cast("Callable[..., Awaitable[Subscription]]", self.client.subscribe)  # pyright: ignore[reportUnknownMemberType]
         return await subscribe(subject, cb=handler)
 
 
 def status_of(message: Msg) -> str:
-    """Return the code of an answer that is a status and no message, such as 404."""
+    """Return the status code of an answer that is a status and not a message, such as 404."""
     return cast("Mapping[str, str]", message.headers or {}).get("Status", "")

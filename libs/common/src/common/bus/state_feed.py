@@ -1,8 +1,8 @@
-"""The feed of a replica from the real stream: `common.bus.feed.Feed` over NATS.
+"""The state feed of a replica over NATS; implements `common.bus.feed.Feed`.
 
-Each partition is read by a consumer of its own, because a filter must stand in the subject of the request that creates a
-consumer for the server's permissions to restrict it. A replica follows each of its partitions by itself, so a problem of
-all of them is logged once.
+Each partition has its own consumer: the server's permissions can restrict a consumer only by the
+subject of its create request, and that subject holds a single filter. Partitions are followed
+independently of each other, so a problem that all of them have is logged once.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ log = structlog.get_logger()
 FIRST_RETRY: Final = 0.05
 LONGEST_RETRY: Final = 2.0
 CHECK_SECONDS: Final = 0.5
-"""Seconds between two checks of the forms after a loss."""
+"""Seconds between two checks of the forms after a broken reading."""
 SILENCE_SECONDS: Final = 1.0
-"""Seconds between two complaints."""
+"""Minimum seconds between two warnings in the log."""
 COMPLAINT_SECONDS: Final = 10.0
-"""Seconds that a load may wait before the log repeats what it waits for."""
+"""Seconds that a load may wait before the log repeats the reason."""
 MISSED: Final = 6.0
-"""Confirmations of the watcher that may be missing before the state counts as stale."""
+"""Number of missing confirmations by the watcher after which the state counts as stale."""
 OTHER_PARTITIONS: Final = "the watcher divides into"
 NO_MARKER: Final = "the watcher has not yet published 1 of 1 partitions"
 
@@ -52,27 +52,34 @@ class StateFeed:
         installation: str = "",
         kinds: Set[str] = frozenset(forms.FIRST_KINDS),
     ) -> None:
-        """Read some kinds for a service; with `tree` only the objects of such trees."""
+        """Read some kinds for the service `reader`; with `tree` only objects in such trees."""
         self._bus = bus
         self.tree = tree
         self.installation = installation
         self.kinds = kinds
         self._problem: str | None = None
         self.unreadable: str | None = None
-        """Why this build does not read what the watcher publishes, as `check_forms` found; None when it does, or when nothing is published yet."""
+        """Why this build cannot read what the watcher publishes; None if it can, or if nothing is
+        published.
+
+        Set by `check_forms`.
+        """
         self.forms_checked = asyncio.Event()
-        """Set once `check_forms` has read what the stream held when it began."""
+        """Set once `check_forms` has read the marker that the stream held at the start."""
         self._names = (f"{reader}-{token_hex(4)}-{number}" for number in count())
-        """Names of consumers: never the same twice, also not in two replicas."""
+        """Consumer names. They are unique, also across replicas."""
         self._silent_until = float("-inf")
 
     @property
     def problem(self) -> str | None:
-        """Return why nothing in the stream counts, if that is so."""
+        """Why no partition of the stream can be used; None otherwise."""
         return self._problem or self.unreadable
 
     async def check_forms(self) -> None:
-        """Follow one marker until cancelled, so that a replica knows whether it reads the stream before it acquires a partition."""
+        """Follow one sync marker until cancelled, to know whether this build can read the stream.
+
+        So a replica knows before it acquires a partition.
+        """
         while True:
             source = Source(
                 stream=subjects.STATE_STREAM, filter=subjects.synced(0), name=next(self._names)
@@ -119,7 +126,11 @@ class StateFeed:
                 await asyncio.sleep(retry)
 
     def complain(self, problem: str, why: str, **where: str) -> None:
-        """Log a problem of a partition, once for all partitions that have it at the same moment."""
+        """Log a problem of a partition.
+
+        Problems of other partitions within `SILENCE_SECONDS` are not logged: all have the same
+        cause.
+        """
         now = asyncio.get_running_loop().time()
         if now >= self._silent_until:
             self._silent_until = now + SILENCE_SECONDS
@@ -127,7 +138,7 @@ class StateFeed:
 
 
 class _Load:
-    """One load: hands messages on, reports when it is complete, and ends when the epoch changes."""
+    """One load of a partition, which ends when a message may have been missed."""
 
     def __init__(
         self, state: StateFeed, partition: int, listener: Listener, history: str | None
@@ -136,19 +147,26 @@ class _Load:
         self._partition = partition
         self._listener = listener
         self._is_read = False
-        """Whether all that the stream held at the start has been taken."""
+        """Whether all messages that the stream held at the start have been taken."""
         self._marker: Synced | None = None
         self._unreadable: dict[str, str] = {}
-        """Subjects with a newest message that this build does not read, with the reason."""
+        """Subjects whose newest message this build cannot read, with the reason."""
         self._is_suspended = False
         self._stale_at: float | None = None
-        """When the state counts as stale unless the watcher confirms it, by the event loop's clock; None: never."""
+        """When the state becomes stale without a confirmation by the watcher, in seconds of the
+        event loop.
+
+        None: never.
+        """
         self.is_synced = False
         self.history = history
-        """The history of the versions that the listener knows; None before the first load."""
+        """The `history` of the versions that the listener knows; None before the first load."""
 
     async def run(self, bus: Bus, source: Source) -> str:
-        """Load and follow until something may have been missed; return why. Without the watcher's confirmation nothing is decided meanwhile."""
+        """Load and follow the partition until a message may have been missed; return the reason.
+
+        If the watcher does not confirm the state in time, the listener is told to stop deciding.
+        """
         async with consume(bus, source, take=self.take, read=self.read) as reading:
             loop = asyncio.get_running_loop()
             while not self.is_synced or self._stale_at is None or loop.time() < self._stale_at:
@@ -160,7 +178,10 @@ class _Load:
                     missing = NO_MARKER if self._is_read else "the stream is still being read"
                     missing = next(iter(self._unreadable.values()), missing)
                     self._state.complain("the state is not complete", missing)
-            why = "the watcher has not confirmed the state in time: the stream may be full, or no watcher leads"
+            why = (
+                "the watcher has not confirmed the state in time: the stream may be full, or "
+                "no watcher leads"
+            )
             metrics.STATE_RELOADS.labels("stale").inc()
             self._state.complain("the state is stale", why)
             self._is_suspended = True
@@ -175,7 +196,7 @@ class _Load:
         received_at = tracing.now()
         kind = messages.kind_of(stored.headers)
         if kind and kind not in self._state.kinds and kind != messages.SYNCED:
-            return  # whatever its form
+            return  # ignored in any form
         try:
             message = _decode(stored, self._state.kinds)
         except messages.Undecodable as problem:
@@ -189,16 +210,19 @@ class _Load:
             case Gone(moved_to=Place(tree=tree)) if self._state.tree not in {None, tree}:
                 self._listener.take(replace(message, moved_to=Place(NOT_READ, tree)), trace=trace)
             case Gone(moved_to=Place(partition=self._partition)):
-                pass  # its new subject delivers its state
+                pass  # the object's new subject delivers its state
             case _:
                 self._listener.take(message, trace=trace)
-        if self.is_synced:  # the messages of a load are no changes
+        if self.is_synced:  # a message of the initial load is not a change
             tracing.child("receive", trace, received_at)
         else:
             self._advance()
 
     def _not_read(self, subject: str, kind: str, why: str) -> None:
-        """Stop deciding on a partition of which some state is not known; skip messages under other subjects."""
+        """Stop deciding on a partition that has an unreadable state.
+
+        Unreadable messages under other subjects are skipped.
+        """
         metrics.UNDECODABLE.labels("feed", kind).inc()
         if subjects.parse_state(subject) is None and subject != subjects.synced(self._partition):
             log.warning("a message is skipped", subject=subject, why=why)
@@ -218,7 +242,10 @@ class _Load:
         )
         if self.history not in {None, marker.history}:
             self.history = marker.history
-            why = "versions began again at a lower one: the API server's store was restored from a backup"
+            why = (
+                "versions began again at a lower one: the API server's store was restored from "
+                "a backup"
+            )
             self._listener.loading(why)
             self._listener.rewound()
             raise Broken(why)
@@ -226,7 +253,8 @@ class _Load:
             raise Broken(why)
         if marker.partitions != PARTITIONS:
             raise Broken(
-                f"{OTHER_PARTITIONS} {marker.partitions} partitions, this release into {PARTITIONS}: run all services in one version"
+                f"{OTHER_PARTITIONS} {marker.partitions} partitions, this release into "
+                f"{PARTITIONS}: run all services in one version"
             )
         if subject == subjects.synced(self._partition):
             if self.is_synced and self._marker is not None and self._marker.epoch != marker.epoch:
@@ -234,7 +262,7 @@ class _Load:
             self._marker = marker
 
     def _advance(self) -> None:
-        """Report the complete state to the listener once, as soon as nothing is missing."""
+        """Call `synced` of the listener once, as soon as the loaded state is complete."""
         if (
             self._is_read
             and self._marker is not None
@@ -247,7 +275,11 @@ class _Load:
 
 
 def _decode(stored: Stored, kinds: Set[str]) -> Message:
-    """Read a message; raise `Undecodable` for what is none of ours, and for what has a form that this build does not read."""
+    """Read a message.
+
+    Raises `Undecodable` for a message that is not of raybus, or in a form that this build cannot
+    read.
+    """
     kind = "Gone" if messages.GONE in stored.headers else stored.headers.get(messages.KIND, "")
     if (why := forms.refusal(kind, stored.headers.get(messages.FORM, ""))) is not None:
         raise messages.Undecodable(why)

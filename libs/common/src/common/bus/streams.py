@@ -1,7 +1,7 @@
-"""The required configuration of the state stream, and what one that exists is and differs in: pure.
+"""The required configuration of the state stream, and the comparison with an existing one.
 
-RAY_STATE holds the last message of every subject; it can be lost, the watcher fills it again. What creates the streams, and the
-configuration of those with events, is in `nats_admin`.
+RAY_STATE holds the last message of every subject. It may be lost, since the watcher fills it again.
+`nats_admin` creates the streams, and has the configuration of the streams with events.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,14 @@ import msgspec
 from common.bus import subjects
 
 Config = dict[str, object]
-"""A stream's configuration as the JetStream API takes it."""
+"""Configuration of a stream, as fields of the JetStream API."""
 
 SECOND: Final = 1_000_000_000
 DUPLICATE_WINDOW: Final = 120 * SECOND
 UNLIMITED: Final[Config] = {"max_bytes": -1, "max_msgs": -1, "max_age": 0}
-"""A limit would let the server drop an object's last state, and its readers take that object for deleted."""
+"""A limit would let the server drop an object's last state; readers would take the object for
+deleted.
+"""
 ESSENTIAL: Final = (
     "subjects",
     "max_msgs_per_subject",
@@ -26,11 +28,11 @@ ESSENTIAL: Final = (
     "allow_msg_ttl",
     *UNLIMITED,
 )
-"""Unless these are as they must be, the state stream cannot do its work; the others are a matter of safety or speed."""
+"""Fields without which the state stream does not work. The others concern safety or speed."""
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a stream."""
+    """Numbers of messages and bytes in a stream."""
 
     messages: int = 0
     last_seq: int = 0
@@ -38,7 +40,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream as the server describes it; a recreated one has another `created` and `state.last_seq`."""
+    """A stream as the server describes it. A recreated stream has another `created`."""
 
     created: str
     state: StreamState
@@ -61,7 +63,7 @@ def state(*, replicas: int = 1) -> Config:
 
 
 def on_disk(name: str, replicas: int) -> Config:
-    """Return what all streams have of their configuration."""
+    """Return the part of the configuration that all streams share."""
     return {
         "name": name,
         "retention": "limits",
@@ -75,13 +77,16 @@ def on_disk(name: str, replicas: int) -> Config:
 
 
 def unusable(found: Mapping[str, object]) -> list[str]:
-    """Return field by field why the state stream cannot do its work."""
+    """Return, one text for each field, why the state stream cannot work."""
     wanted = state()
     return differences({field: wanted[field] for field in ESSENTIAL}, found)
 
 
 def differences(wanted: Mapping[str, object], found: Mapping[str, object]) -> list[str]:
-    """Return field by field how a stream differs from what it must be; fields that we do not set are the server's."""
+    """Return, one text for each field, how a stream differs from the wanted configuration.
+
+    Fields that are not wanted explicitly keep the server's values.
+    """
     return [
         f"{field} is {found.get(field)!r}, must be {value!r}"
         for field, value in wanted.items()

@@ -1,16 +1,21 @@
-"""Where an object stands on the bus, and the only builder of subject strings.
+"""Partitions and trees of objects, and the only builder of subjects.
 
-A place is that of the root, so that a whole tree has one owner per service: a partition, which is a hash of the root, and whether
-the tree is a RayService's. The services that decide about those read nothing of the others, however many clusters and pods there are.
+A tree is a root object with everything below it. A place is the partition of the root, which is a
+hash of its name, and the kind of the tree. All objects of a tree share a place, so one replica of
+each service owns a whole tree. A service that needs only one kind of tree does not read the others.
 
-`ray.state.<partition>.<tree>.<kind>.<namespace>.<name>`   the last state of one object      stream RAY_STATE
-`ray.state.<partition>.service.synced`                     "this partition is complete"      stream RAY_STATE
-`ray.events.<namespace>.<rayservice>.<type>`               one step of an upgrade            stream RAY_EVENTS
-`ray.members.<service>`                                    "our Leases have changed"         no stream
-`ray.recovery`                                             "make no stream for N seconds"    no stream
+    subject                                                   content                stream
+    ray.state.<partition>.<tree>.<kind>.<namespace>.<name>    last state of an       RAY_STATE
+                                                              object
+    ray.state.<partition>.service.synced                      sync marker            RAY_STATE
+    ray.events.<namespace>.<rayservice>.<type>                step of an upgrade     RAY_EVENTS
+    ray.members.<service>                                     hint: Leases changed   none
+    ray.recovery                                              create no stream for   none
+                                                              N seconds
 
-`tree` is `service` or `cluster`. A sync marker counts for both, and has a subject that all readers read. A token
-of a subject may not hold a dot, a name may, and no Kubernetes name holds an underscore: so a dot is written as an underscore.
+`<tree>` is `service` or `cluster`. A sync marker counts for both kinds of trees; its subject is one
+that all readers read. A name may hold dots, which a token of a subject may not, so each dot becomes
+an underscore; no Kubernetes name holds an underscore.
 """
 
 from enum import StrEnum
@@ -20,17 +25,20 @@ from zlib import crc32
 import msgspec
 
 PARTITIONS: Final = 64
-"""Fixed for the life of an installation: every publisher and reader must agree on it."""
+"""Never changed in an installation, because every publisher and reader must use the same number."""
 STATE_STREAM: Final = "RAY_STATE"
 EVENTS_STREAM: Final = "RAY_EVENTS"
 ALL_STATE: Final = "ray.state.>"
 ALL_EVENTS: Final = "ray.events.>"
 RECOVERY: Final = "ray.recovery"
-"""An administrator's message to all keepers: make no stream for so many seconds."""
+"""An administrator's message to all keepers: create no stream for a number of seconds."""
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """An object by its kind and name; the root of a tree is a RayService, or a RayCluster that no RayService made."""
+    """An object by kind and name.
+
+    The root of a tree is a RayService, or a RayCluster that no RayService created.
+    """
 
     kind: str
     namespace: str
@@ -38,31 +46,34 @@ class Ref(msgspec.Struct, frozen=True):
 
 
 class Tree(StrEnum):
-    """The kind of the root of a tree: a RayService; else a RayCluster, or something below one that is not known yet."""
+    """The kind of a tree: `SERVICE` if its root is a RayService, else `CLUSTER`.
+
+    Objects whose RayCluster is not known yet are in a tree of kind `CLUSTER`.
+    """
 
     SERVICE = "service"
     CLUSTER = "cluster"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where the objects of one tree stand."""
+    """Partition and kind of the tree that an object belongs to."""
 
     partition: int
     tree: Tree
 
 
 def partition_of(root: Ref) -> int:
-    """Return the partition of a root, 0 … 63; the same in every process and release."""
+    """Return the partition of a root, 0 to 63. It is the same in every process and release."""
     return crc32(f"{root.kind}/{root.namespace}/{root.name}".encode()) % PARTITIONS
 
 
 def place_of(root: Ref) -> Place:
-    """Return where everything below a root stands, and the root itself."""
+    """Return the place of a root and of everything below it."""
     return Place(partition_of(root), Tree.SERVICE if root.kind == "RayService" else Tree.CLUSTER)
 
 
 class StateSubject(msgspec.Struct, frozen=True):
-    """The content of the subject of an object's state; `kind` is in lower case."""
+    """The parts of a state subject; `kind` is in lower case."""
 
     place: Place
     kind: str
@@ -79,12 +90,15 @@ def _name(token: str) -> str:
 
 
 def state(place: Place, kind: str, namespace: str, name: str) -> str:
-    """Return the subject that holds the last state of an object."""
-    return f"ray.state.{place.partition}.{place.tree}.{kind.lower()}.{_token(namespace)}.{_token(name)}"
+    """Return the subject of an object's state."""
+    return (
+        f"ray.state.{place.partition}.{place.tree}.{kind.lower()}."
+        f"{_token(namespace)}.{_token(name)}"
+    )
 
 
 def parse_state(subject: str) -> StateSubject | None:
-    """Read the subject of an object's state; None for any other subject."""
+    """Parse the subject of an object's state; return None for any other subject."""
     match subject.split("."):
         case [
             "ray",
@@ -108,20 +122,20 @@ def synced(partition: int) -> str:
 
 
 def partition_filter(partition: int | str, tree: Tree | None = None) -> str:
-    """Return the filter that matches all of one partition, or one kind of its trees; `*` stands for every partition."""
+    """Return the filter for a partition (`*`: every partition), optionally for one kind of tree."""
     return f"ray.state.{partition}.>" if tree is None else f"ray.state.{partition}.{tree}.>"
 
 
 def members(service: str) -> str:
-    """Return the subject on which the replicas of a service hint at changes of their Leases."""
+    """Return the subject for hints that a replica of a service changed its Lease."""
     return f"ray.members.{service}"
 
 
 def events_of(namespace: str) -> str:
-    """Return the filter for the events of one namespace."""
+    """Return the filter for the upgrade events of a namespace."""
     return f"ray.events.{_token(namespace)}.>"
 
 
 def upgrade_event(namespace: str, rayservice: str, event_type: str) -> str:
-    """Return the subject of one step of an upgrade; `*` stands for every step."""
+    """Return the subject of an upgrade event; `*` stands for every event type."""
     return f"ray.events.{_token(namespace)}.{_token(rayservice)}.{event_type}"

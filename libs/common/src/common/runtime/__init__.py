@@ -1,1 +1,1 @@
-"""The runtime of a reconciler: queue, backoff, workers, clock, shutdown."""
+"""The runtime of a reconciler: informer, work queue, workers, backoff, Leases, shutdown."""

@@ -1,6 +1,6 @@
-"""Plans and their actions; data only. `common.runtime.executor` executes them.
+"""Plans and their actions, as data. `common.runtime.executor` executes them.
 
-An action brings the Events that report it. As text it is a short phrase for the log.
+An action holds the Events that report it to users. `str(action)` is a short phrase for the log.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from common.kube.resources import Resource
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that a decision reports to a user about an object; `common.runtime.events` writes it."""
+    """A Kubernetes Event about the reconciled object; `common.runtime.events` writes it."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -25,44 +25,48 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def normal(reason: str, action: str, note: str) -> Event:
-    """Return an Event of the type Normal."""
+    """Return an Event of type Normal."""
     return Event(type="Normal", reason=reason, action=action, note=note)
 
 
 def warning(reason: str, action: str, note: str) -> Event:
-    """Return an Event of the type Warning."""
+    """Return an Event of type Warning."""
     return Event(type="Warning", reason=reason, action=action, note=note)
 
 
 class ActionEvents(msgspec.Struct, frozen=True, kw_only=True):
-    """The Events that report an action to users."""
+    """The Events that report the success and the failure of an action."""
 
     success: Event | None = None
     failure: Event | None = None
-    """Its note is a beginning: the error's text completes it."""
+    """The text of the error is appended to its note."""
     condition_reason: str = ""
-    """The reason that a condition gives for the failure, if one does."""
+    """The reason of a condition that reports the failure; empty if no condition does."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The Events of a write: "Created <what>", or "Failed to create <what>: " and the error; the verb is Create, Update or Delete."""
+    """Template for the Events of a write.
+
+    The notes are "Created <what>" for a success, and "Failed to create <what>: <error>" for a
+    failure. `verb` is Create, Update or Delete.
+    """
 
     verb: str
     kind: str
-    """As their reasons have it: `Created<kind>`, `FailedToCreate<kind>`."""
+    """The kind in the reasons `Created<kind>` and `FailedToCreate<kind>`."""
     what: str
     end: str = ": "
     failed: str = ""
-    """The beginning of the failure's note, where it is not `Failed to create <what>` and `end`."""
+    """Start of the failure's note, if it differs from `Failed to create <what><end>`."""
     failed_kind: str = ""
 
     @property
     def reasons(self) -> tuple[str, str]:
-        """Return the reason of the success, and that of the failure."""
+        """The reasons of the success and of the failure."""
         return f"{self.verb}d{self.kind}", f"FailedTo{self.verb}{self.failed_kind or self.kind}"
 
     def of(self, *names: str, **more: str) -> ActionEvents:
-        """Return the Events with these names in the text, such as `<namespace>/<name>`."""
+        """Return the Events with these values in `what`, such as `<namespace>/<name>`."""
         (done, failed), note = (
             self.reasons,
             self.failed or f"Failed to {self.verb.lower()} {self.what}{self.end}",
@@ -75,39 +79,50 @@ class Report(msgspec.Struct, frozen=True):
 
 SILENT: Final = ActionEvents()
 MAIN: Final = "main"
-"""The chain of an action that names no other."""
+"""Chain of an action that sets no other chain."""
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to do; the base of all actions. A service may have actions of its own."""
+    """Base class of all actions. A service may define its own actions."""
 
     events: ActionEvents = SILENT
     is_side: bool = False
-    """Whether nothing that follows depends on this: the plan continues after a failure, which is raised at its end."""
+    """Whether no later action depends on this one.
+
+    The plan continues after a failure, and the error is raised at the end.
+    """
     chain: str = MAIN
-    """Actions of one chain depend on those before; a failure ends its chain, and the others continue."""
+    """An action depends on the earlier actions of its chain.
+
+    A failure ends its chain; other chains continue.
+    """
     is_optional: ClassVar[bool] = False
-    """Whether a failure is reported and nothing else."""
+    """Whether a failure is only reported by its Event, and does not fail the plan."""
 
     @property
     def continues(self) -> bool:
-        """Return whether this completes what the action before it began, so that a time slice does not end between them."""
+        """Whether this action completes the one before it.
+
+        A time slice does not end between the two.
+        """
         return False
 
 
 class IfExists(Enum):
-    """The behaviour of a creation if an object of its name exists."""
+    """What a `Create` does if an object of its name exists."""
 
     REQUEUE = auto()
-    """Reads it, so that the next reconcile decides anew."""
+    """Reads the object into the cache and raises `Conflict`, so that the next reconcile decides
+    again.
+    """
     ACCEPT = auto()
-    """Nothing: any object is as good."""
+    """Does nothing, since any object of that name is as good."""
     NEED_OWN = auto()
-    """Reads it, and fails unless the reconciled object owns it."""
+    """Reads the object; raises `AlreadyExists` unless the reconciled object owns it."""
 
 
 class Create(Action, frozen=True, kw_only=True):
-    """Create an object."""
+    """Create an object; `if_exists` decides what happens if its name is taken."""
 
     resource: Resource
     body: Body
@@ -118,7 +133,7 @@ class Create(Action, frozen=True, kw_only=True):
 
 
 class Replace(Action, frozen=True, kw_only=True):
-    """Replace an object; the body carries the resourceVersion that was observed."""
+    """Replace an object. The body has the observed resourceVersion, so a stale write conflicts."""
 
     resource: Resource
     body: Body
@@ -128,7 +143,10 @@ class Replace(Action, frozen=True, kw_only=True):
 
 
 class Patch(Action, frozen=True, kw_only=True):
-    """Change some fields of an object; the patch carries the resourceVersion that was observed."""
+    """Merge a patch into an object.
+
+    It has the observed resourceVersion, so a stale write conflicts.
+    """
 
     resource: Resource
     name: str
@@ -139,20 +157,22 @@ class Patch(Action, frozen=True, kw_only=True):
 
 
 class Delete(Action, frozen=True, kw_only=True):
-    """Delete one object, and no other that got its name."""
+    """Delete one object. The uid prevents deleting another object of the same name."""
 
     resource: Resource
     name: str
     uid: str
     released: Body | None = None
-    """The object without the finalizer that would hold it back; it is written first."""
+    """The object without the finalizer that would delay its deletion; it is written before the
+    deletion.
+    """
 
     def __str__(self) -> str:
         return f"delete {self.resource.kind} {self.name}"
 
 
 class DeleteCollection(Action, frozen=True, kw_only=True):
-    """Delete all objects that a selector matches, in one request."""
+    """Delete all objects that match a selector, in one request."""
 
     resource: Resource
     selector: dict[str, str]
@@ -163,7 +183,10 @@ class DeleteCollection(Action, frozen=True, kw_only=True):
 
 
 class UpdateStatus(Action, frozen=True, kw_only=True):
-    """Replace the status of the reconciled object; refused when the object changed since it was observed."""
+    """Replace the status of the reconciled object.
+
+    It conflicts if the object has changed since it was observed.
+    """
 
     status: msgspec.Struct
 
@@ -172,14 +195,14 @@ class UpdateStatus(Action, frozen=True, kw_only=True):
 
 
 class SetFinalizers(Action, frozen=True, kw_only=True):
-    """Replace the finalizers of the reconciled object, and nothing else of it but what is given here."""
+    """Set the finalizers of the reconciled object, and optionally fields of its spec."""
 
     finalizers: tuple[str, ...]
     spec: Json | None = None
-    """Fields of the spec that change along."""
+    """Fields of the spec to change in the same write."""
 
     def patch(self, version: str) -> Body:
-        """Return the patch, which carries the resourceVersion that the object must have."""
+        """Return the merge patch, which requires the object to have resourceVersion `version`."""
         meta = {"resourceVersion": version, "finalizers": list(self.finalizers)}
         return {"metadata": meta} if self.spec is None else {"metadata": meta, "spec": self.spec}
 
@@ -198,13 +221,13 @@ class Finalizer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Annotate(Action, frozen=True, kw_only=True):
-    """Set an annotation of the reconciled object, or remove it, and nothing else of it."""
+    """Set an annotation of the reconciled object; remove it if the value is None."""
 
     name: str
     value: str | None
 
     def patch(self, version: str) -> Body:
-        """Return the patch, which carries the resourceVersion that the object must have."""
+        """Return the merge patch, which requires the object to have resourceVersion `version`."""
         return {"metadata": {"resourceVersion": version, "annotations": {self.name: self.value}}}
 
     def __str__(self) -> str:
@@ -216,7 +239,7 @@ class Annotate(Action, frozen=True, kw_only=True):
 
 
 class EmitEvent(Action, frozen=True, kw_only=True):
-    """Emit an Event that belongs to no write; not once its chain has ended."""
+    """Emit an Event that does not report a write. It is skipped once its chain has ended."""
 
     event: Event
 
@@ -225,33 +248,42 @@ class EmitEvent(Action, frozen=True, kw_only=True):
 
 
 class Refuse(EmitEvent, frozen=True, kw_only=True):
-    """Emit an Event with the reason why the plan cannot continue, and fail with its note."""
+    """Emit an Event with the reason why the plan cannot continue.
+
+    Its note is raised as `InvalidSpec`.
+    """
 
     def __str__(self) -> str:
         return f"refuse {self.event.reason}"
 
 
 class Parallel(msgspec.Struct, frozen=True, kw_only=True):
-    """Actions without order among them; they run side by side, a few at a time, and are reported after all writes of the plan."""
+    """Independent actions that are executed concurrently, in batches.
+
+    Their Events are written after all writes of the plan.
+    """
 
     actions: tuple[Action, ...]
     is_side: bool = False
-    """As of an action; so is `chain`."""
+    """As for `Action`, and so is `chain`."""
     chain: str = MAIN
     starts_slowly: bool = False
-    """Whether batches begin with one action and double, so that a quota that is used up refuses a few requests, not thousands."""
+    """Whether the batches begin with one action and double in size.
+
+    If a quota is exhausted, a few requests fail then, and not thousands.
+    """
 
 
 Step = TypeVar("Step", bound=Action | Parallel)
 
 
 def earliest(*moments: datetime | None) -> datetime | None:
-    """Return the first of some moments, None when there is none."""
+    """Return the earliest of the given times; None if there is none."""
     return min((each for each in moments if each is not None), default=None)
 
 
 class Plan(msgspec.Struct, Generic[Step], frozen=True, kw_only=True):
-    """The result of planning one reconcile: actions in order, the time of the next reconcile, and the reason."""
+    """The plan of one reconcile: ordered actions, time of the next reconcile, and reason."""
 
     actions: tuple[Step, ...] = ()
     requeue_at: datetime | None = None

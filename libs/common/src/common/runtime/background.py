@@ -1,4 +1,4 @@
-"""Reads that no reconcile waits for, such as the metrics of nodes that may not answer."""
+"""Background reads that no reconcile waits for, such as metrics of nodes that may not answer."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -12,14 +12,17 @@ log = structlog.get_logger()
 
 
 class Background:
-    """The tasks of such reads, which end with the process; one that is `idle` reads nothing, for observers that only report."""
+    """Runs background reads until the process ends.
+
+    With `idle`, for a read-only observer, it runs none.
+    """
 
     def __init__(self, *, idle: bool = False) -> None:
         self._is_idle = idle
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> NoReturn:
-        """Let reads go on until cancelled."""
+        """Run the started reads until cancelled."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 while True:
@@ -29,7 +32,10 @@ class Background:
             self._group = None
 
     async def start(self, read: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """Start a read; where `run` does not run, end it first and return None. What it raises is logged: it is not worth the process."""
+        """Start a read; its errors are only logged, since they must not stop the process.
+
+        Without `run`, the read is awaited here and None is returned. With `idle`, it is discarded.
+        """
         if self._is_idle:
             read.close()
             return None

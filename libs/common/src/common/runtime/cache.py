@@ -1,10 +1,12 @@
-"""The informer cache of one replica: the state that the bus delivered, and the answers to our own writes.
+"""The informer cache of one replica: objects from the bus, and from answers to its own writes.
 
-An answer goes in at once, so a reconcile reads its own writes; an older message is ignored by its resourceVersion (design rule 5).
-The answer to a deletion hides the object until the bus confirms it.
+The answer to a write is stored at once, so that a reconcile reads its own writes; an older message
+is ignored by its resourceVersion. The answer to a deletion hides the object until the bus confirms
+the deletion.
 
-Each partition of the stream is delivered by itself, so the cache knows the partition of an object: a reload or a hand-over of one
-partition changes nothing of another. An object that only an answer brought has no partition yet.
+The partitions of the stream are independent of each other. The cache knows the partition of each
+object, so that a reload or hand-over of one partition leaves the others as they are. An object that
+only an answer has brought has no partition yet.
 """
 
 from collections import OrderedDict, defaultdict
@@ -20,19 +22,26 @@ from common.api.core import Pod
 from common.api.meta import ObjectMeta
 
 INDEXED: Final = (labels.CLUSTER, labels.ORIGIN_NAME, labels.SERVICE_NAME)
-"""Labels that lists are asked by."""
+"""Labels with an index. The selector of `Cache.list` must have one of them."""
 REMEMBERED_DELETIONS: Final = 10_000
-"""An answer is late by seconds, so the newest deletions are enough."""
+"""Maximum number of tombstones.
+
+Older states arrive within seconds of a deletion, so the newest suffice.
+"""
 MOST_SHARED: Final = 2048
-"""Parts that are remembered for sharing; beyond, all are forgotten, which costs memory and nothing else."""
+"""Maximum number of shared parts. When it is reached, all are dropped, which costs only memory."""
 LARGEST_SHARED: Final = 16 * 2**10
-"""Bytes of a part; a larger one is a pod's own."""
+"""Bytes of an encoded part. A larger part is not shared."""
 NONE_IN_PARTICULAR: Final = -1
-"""Stands for the partition where a reload finds that an object is gone: any partition's later message counts more."""
+"""Partition number of a tombstone whose partition is unknown, because a reload noticed the
+deletion.
+
+A message from any real partition takes precedence.
+"""
 
 
 class Object(Protocol):
-    """Any object view: what the cache needs is its metadata."""
+    """Any object with metadata."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -46,13 +55,14 @@ Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value")
 REMEMBERED: Final = 8192
 ROOM: Final = 64 * 2**20
-"""Characters or bytes of what has a size."""
+"""Maximum total size of the values, in the unit of `size` (bytes or characters)."""
 
 
 class Remembered(MutableMapping[Name, Value]):
-    """What a process remembers of most objects; what was set longest ago makes room, for values with a `size` as for their number.
+    """A dictionary with a limit on the number of entries and on their total size.
 
-    `dropped` gets each value that is deleted or makes room, but none that another replaces.
+    It evicts the entry that was set longest ago. `dropped` is called with each value that is
+    deleted or evicted, but not with a replaced one.
     """
 
     def __init__(
@@ -92,18 +102,21 @@ class Remembered(MutableMapping[Name, Value]):
 
 
 def key_of(obj: Object) -> Key:
-    """Return where the cache keeps an object."""
+    """Return the key of an object in the cache."""
     return type(obj), obj.metadata.namespace, obj.metadata.name
 
 
 class Shared:
-    """Parts of pods that are equal, each kept once: pods of a group differ in little but their names, and start together."""
+    """Keeps one copy of equal parts of pods, to save memory.
+
+    The pods of a worker group differ in little but their names.
+    """
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, bytes], object] = {}
 
     def pod(self, pod: Pod) -> Pod:
-        """Return an equal pod of shared parts."""
+        """Return an equal pod that consists of shared parts."""
         meta, status, part = pod.metadata, pod.status, self._part
         shared_meta = replace(
             meta,
@@ -128,31 +141,37 @@ class Shared:
 
 
 class Cache:
-    """Objects by type, namespace and name, with an index over the labels that lists are asked by."""
+    """Objects by type, namespace and name, with an index over the labels in `INDEXED`."""
 
     def __init__(self) -> None:
         self._objects: dict[Key, Object] = {}
         self._shared = Shared()
         self._partitions: dict[Key, int | None] = {}
-        """The partition that showed an object last; None while only answers have brought it."""
+        """The partition that last delivered an object; None while only answers have brought it."""
         self._index: defaultdict[Hashable, dict[Key, None]] = defaultdict(dict)
-        """Keys by kind, by partition and by label, each in the order of arrival."""
+        """Keys by type, by partition and by label, each in the order of arrival."""
         self._gone: dict[Key, tuple[int, int | None]] = {}
-        """Tombstones: deleted objects with the version of their deletion and the partition that reported it (None: an answer), so that
-        nothing older brings them back; newest last."""
+        """Tombstones: version of the deletion, and the partition that reported it (None: an
+        answer).
+
+        They prevent an older state from restoring a deleted object. The newest tombstone is last.
+        """
         self._removed: Objects = []
-        """What was removed since `take_removed` was called last."""
+        """Objects that were removed since the last call of `take_removed`."""
 
     def __len__(self) -> int:
         return len(self._objects)
 
     def get(self, kind: type[Viewed], namespace: str, name: str) -> Viewed | None:
-        """Return one object."""
+        """Return an object; None if it is not in the cache."""
         found = self._objects.get((kind, namespace, name))
         return found if isinstance(found, kind) else None
 
     def list(self, kind: type[Viewed], namespace: str, selector: Mapping[str, str]) -> list[Viewed]:
-        """Return all objects with matching labels, by name; the selector must name an indexed label."""
+        """Return the objects whose labels match, sorted by name.
+
+        The selector must have a label in `INDEXED`.
+        """
         indexed = next(label for label in INDEXED if label in selector)
         keys = self._index.get((kind, namespace, indexed, selector[indexed]), ())
         found = [self._objects[key] for key in sorted(keys)]
@@ -164,7 +183,7 @@ class Cache:
         ]
 
     def all(self, kind: type[Viewed]) -> Iterable[Viewed]:
-        """Return every object of a type."""
+        """Return all objects of a type."""
         return [
             each
             for key in self._index.get(kind, ())
@@ -172,16 +191,17 @@ class Cache:
         ]
 
     def count(self, kind: type[Object]) -> int:
-        """Return how many objects of a type there are."""
+        """Return the number of objects of a type."""
         return len(self._index.get(kind, ()))
 
     def put(self, obj: Object, *, partition: int | None = None, is_reload: bool = False) -> bool:
-        """Take an object in, unless we know the same or a newer state; return whether anything changed.
+        """Store an object unless its state is known or outdated; return whether anything changed.
 
-        `partition` is that of the message that shows it, None for the answer to a request of ours. A partition's tombstone does not count
-        against another partition that shows the object: it has moved there. A reload counts also in the same version: a watcher of
-        another build may publish other fields of it. A message replaces the answer of the same version, which may be a part of the object,
-        and that is no change.
+        `partition` is the partition of the message; None for the answer to a request of this
+        process. A tombstone of one partition does not count against another partition that delivers
+        the object: the object has moved there. A reload also replaces the same version, because a
+        watcher of another build may publish other fields. A message replaces an answer of the same
+        version, which may be incomplete, but that is not a change.
         """
         key, version = key_of(obj), obj.metadata.version
         gone_at, reported_by = self._gone.get(key, (-1, None))
@@ -215,7 +235,10 @@ class Cache:
         version: int,
         partition: int | None = None,
     ) -> Object | None:
-        """Forget an object that was gone at a version; return it, None if it is not known, or newer."""
+        """Remove an object that was deleted at `version`, and keep a tombstone.
+
+        Returns the object; None if it is unknown, or newer than `version`.
+        """
         key = (kind, namespace, name)
         known = self._objects.get(key)
         if known is not None and known.metadata.version > version:
@@ -230,16 +253,17 @@ class Cache:
         return known
 
     def take_removed(self) -> Objects:
-        """Return the objects that were removed since this was called last."""
+        """Return the objects that were removed since the last call."""
         removed, self._removed = self._removed, []
         return removed
 
     def move(
         self, kind: type[Object], namespace: str, name: str, *, origin: int, to: int | None
     ) -> Object | None:
-        """Record that an object moved to another partition that we follow (None: that we do not follow).
+        """Record that an object moved from partition `origin` to partition `to`.
 
-        Return the object if it is no longer known for that reason. A tombstone of the other partition counts for more.
+        `to` is None for a partition that is not followed here. Returns the object if it is dropped:
+        in that case, or if the new partition has already reported its deletion.
         """
         key = (kind, namespace, name)
         known = self._objects.get(key)
@@ -251,25 +275,40 @@ class Cache:
         return known if is_dropped else None
 
     def partition_of(self, kind: type[Object], namespace: str, name: str) -> int | None:
-        """Return the partition of an object; None when only an answer brought it."""
+        """Return the partition of an object.
+
+        None if the object is unknown, or if only an answer has brought it.
+        """
         return self._partitions.get((kind, namespace, name))
 
     def objects_of(self, partition: int | None) -> Objects:
-        """Return the objects of a partition, in the order of their arrival; None: those that only answers have brought."""
+        """Return the objects of a partition in the order of arrival.
+
+        None stands for the objects without a partition.
+        """
         return [self._objects[key] for key in self._index.get(partition, ())]
 
     def forget(self, objects: Iterable[Object]) -> None:
-        """Drop objects that live on, and that another replica reconciles."""
+        """Drop objects that still exist, but that another replica reconciles now.
+
+        Leaves no tombstones.
+        """
         for each in objects:
             self._set(key_of(each), None)
 
     def rewind(self, objects: Iterable[Object]) -> None:
-        """Drop objects, and all that is known of deletions: versions began again at a lower one."""
+        """Drop objects and all tombstones.
+
+        Called when resourceVersions began again at a lower number.
+        """
         self.forget(objects)
         self._gone.clear()
 
     def deleted(self, kind: type[Object], namespace: str, *, prefix: str) -> frozenset[str]:
-        """Return the names that begin with a prefix and belonged to objects that are gone, as far as we remember."""
+        """Return the names with a prefix that belonged to deleted objects.
+
+        Only the newest `REMEMBERED_DELETIONS` deletions are known.
+        """
         return frozenset(
             name
             for view, where, name in self._gone
@@ -277,10 +316,12 @@ class Cache:
         )
 
     def keep_only(self, seen: Set[Key], among: Iterable[Object], *, listed_at: int) -> Objects:
-        """Forget and return what a reload did not bring, and the watcher's list at `listed_at` would have held.
+        """Remove and return the objects that were deleted before a reload.
 
-        What is newer than that list stays: it is our own write, and its message is still on the way. What the bus shows
-        later is there again.
+        These are the objects in `among` that the reload did not deliver (`seen`), although the list
+        at `listed_at` would have held them. A newer object stays: it is a write of this process,
+        whose message is still on the way. If the bus delivers a removed object later, it is stored
+        again.
         """
         stale = [
             each
@@ -292,7 +333,7 @@ class Cache:
         return stale
 
     def _set(self, key: Key, obj: Object | None, partition: int | None = None) -> None:
-        """Store an object, in its places of the index; drop it for None."""
+        """Store an object (None: drop it) and update the index."""
         before = self._places(key)
         if obj is None:
             self._objects.pop(key, None)
@@ -309,7 +350,7 @@ class Cache:
             self._index[index][key] = None
 
     def _places(self, key: Key) -> tuple[Hashable, ...]:
-        """Return where the index has a key; nowhere without an object."""
+        """Return the index entries for a key; none if there is no object."""
         if (obj := self._objects.get(key)) is None:
             return ()
         kind, namespace, _ = key

@@ -1,8 +1,9 @@
-"""The event loop of a reconciler: feed → informer → work queue → workers → error policy.
+"""The control loop of a reconciler: feed → informer → work queue → workers → error policy.
 
-`Informer` writes the messages of the held partitions into the cache and enqueues their keys. `run` takes keys from the queue and
-calls the service's reconcile; it alone decides what happens after an error (`common.errors`). When `release` returns, no reconcile
-of the released partitions is running, and none starts.
+`Informer` writes the messages of the held partitions into the cache and enqueues their keys. `run`
+takes keys from the queue and calls the service's reconcile; only this module decides what happens
+after an error (`common.errors`). When `release` returns, no reconcile of the released partitions is
+running, and none starts.
 """
 
 import asyncio
@@ -29,26 +30,36 @@ TIME_LIMIT = 60.0
 SLOW_RETRY = 5.0
 """Seconds between reconciles of an object that only a user or an administrator can correct."""
 SILENCE_SECONDS = 2.0
-"""Seconds that the bus may be silent before guards decide from the API server alone; a reload takes less."""
+"""Seconds without the bus after which guards decide from the API server alone.
+
+Longer than a reload takes.
+"""
 STALE_TRIES = 8
-"""Conflicts in a row, some seconds of them, after which each is logged as a warning."""
+"""Number of consecutive conflicts of a key from which each is logged as a warning (a few
+seconds).
+"""
 OVERDUE_SECONDS = 120.0
-"""A key that waits or is in work for longer is logged: all limits of a reconcile are shorter."""
+"""Seconds.
+
+A key that waits or is in work for longer is logged; all limits of a reconcile are shorter.
+"""
 TIDY_SECONDS = 5.0
-"""Seconds between two removals of what no partition keeps up to date, and of what is remembered of objects that are gone."""
+"""Seconds between two clean-ups of the cache and of what services remember of deleted objects."""
 
 Reconcile = Callable[[Key, datetime], Awaitable[datetime | None]]
-"""Brings one object a step nearer to its goal, now; returns when to requeue it, if no change enqueues it earlier."""
+"""Brings one object a step nearer to its goal. Returns when to reconcile again without a change."""
 Forget = Callable[[Objects], None]
-"""Drops what a service remembers of objects that are gone, or that another replica reconciles from now on."""
+"""Drops what a service remembers of objects that are gone, or that another replica now
+reconciles.
+"""
 ReportQuarantine = Callable[[ObjectMeta, str], Awaitable[None]]
-"""Reports on an object that it waits for an object in quarantine, and the reason of the quarantine."""
+"""Reports, on an object, that it waits for an object in quarantine, with the reason."""
 
 
 class Controller:
-    """One kind's reconciles in one replica."""
+    """Runs the reconciles of one kind in one replica."""
 
-    def __init__(  # noqa: PLR0913  (each of the others is what one service does differently)
+    def __init__(  # noqa: PLR0913  (each parameter is a difference between services)
         self,
         name: str,
         watched: Watched,
@@ -73,21 +84,24 @@ class Controller:
         self._meter.follow(self.queue.__len__, self.queue.longest_wait, self.queue.under_way)
         self.informer = Informer(name, watched, cache=cache, queue=self.queue)
         self._running: dict[Key, asyncio.Timeout] = {}
-        """The running reconciles, each with its time limit."""
+        """The running reconciles with their time limits."""
         self._ended = asyncio.Event()
         """Set whenever a reconcile ends."""
 
-    # --- which partitions are ours -----------------------------------------------------------------------------------
+    # --- partitions ---------------------------------------------------------------------------
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
-        """Start no more reconciles in some partitions; return those in which a reconcile is still running."""
+        """Start no more reconciles in some partitions; return those with a running reconcile."""
         self.informer.stop(partitions)
         return frozenset(
             each for each in partitions if self.informer.keys_in({each}, self._running)
         )
 
     async def release(self, partitions: Set[int], *, grace_seconds: float = 0.0) -> None:
-        """Stop and forget some partitions once their reconciles have ended; cancel those after `grace_seconds`."""
+        """Stop some partitions, and drop their objects once their reconciles have ended.
+
+        Reconciles that still run after `grace_seconds` are cancelled.
+        """
         self.stop(partitions)
         limit = asyncio.get_running_loop().time() + grace_seconds
         for key in self.informer.keys_in(partitions, self._running):
@@ -101,15 +115,15 @@ class Controller:
         for forget in self._forget:
             forget(objects)
 
-    # --- what the workers do -----------------------------------------------------------------------------------------
+    # --- workers ------------------------------------------------------------------------------
 
     async def run(
         self, reconcile: Reconcile, *, workers: int, guard: Reconcile | None = None
     ) -> None:
-        """Reconcile keys until cancelled, at most `workers` at once.
+        """Reconcile keys until cancelled, with `workers` workers for each lane of the queue.
 
-        As many more of namespaces of which no other key is in work, and as many that had reached their goal before, are reconciled too.
-        While the bus is silent `guard` reconciles the keys that are due.
+        The lanes are: all keys, keys of namespaces without another key in work, and steady keys.
+        While the bus is silent, `guard` reconciles the keys that are due.
         """
         self._meter.workers.set(workers * len(self.queue.lanes))
         async with asyncio.TaskGroup() as group:
@@ -124,9 +138,8 @@ class Controller:
             self.informer.tidy()
             self._drop(self.informer.cache.take_removed())
             if overdue := self.queue.overdue(OVERDUE_SECONDS):
-                key, state = overdue[
-                    0
-                ]  # one line: thousands wait where thousands of clusters come up
+                # One line, because thousands of keys wait while thousands of clusters start.
+                key, state = overdue[0]
                 log.warning(
                     "a key makes no progress", object=str(key), state=state, keys=len(overdue)
                 )
@@ -149,7 +162,7 @@ class Controller:
                     try:
                         async with asyncio.timeout(TIME_LIMIT) as self._running[key]:
                             again = await chosen(key, now)
-                    except Exception as problem:  # noqa: BLE001  (the one place that decides what an error means)
+                    except Exception as problem:  # noqa: BLE001  (decides about all errors)
                         self._failed(key, problem)
                     except asyncio.CancelledError as problem:
                         if not tasks.is_stray():
@@ -172,7 +185,7 @@ class Controller:
     async def _chosen(
         self, key: Key, reconcile: Reconcile, guard: Reconcile | None
     ) -> Reconcile | None:
-        """Return what reconciles a key that was taken; None if nothing may now."""
+        """Return the function that reconciles a key now; None if the key must wait."""
         if self.informer.may_reconcile(key):
             return reconcile
         self.informer.defer(key)
@@ -211,7 +224,11 @@ class Controller:
             log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
 
     def _failed(self, key: Key, problem: BaseException) -> None:
-        """Decide when a key is reconciled again after an error, or the first one of a group, such as two reads side by side raise."""
+        """Decide when to reconcile a key again after an error.
+
+        Of a group with several raybus errors, such as concurrent reads raise, the first one
+        decides.
+        """
         causes = list(errors.leaves(problem))
         if all(isinstance(each, errors.RaybusError) for each in causes):
             problem = causes[0]

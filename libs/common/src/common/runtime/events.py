@@ -1,11 +1,13 @@
-"""Kubernetes Events: what a user reads in `kubectl describe` (spec raycluster §15, rayservice §13.4).
+"""Kubernetes Events, which `kubectl describe` shows (spec raycluster §15, rayservice §13.4).
 
-Repeats are counted in the Event's series, as KubeRay's client library does: the second is written at once, later ones every six
-minutes, and after six minutes of silence an Event is new again. So a reconcile that fails each time costs next to nothing. An event
-that cannot be written is logged and forgotten: events report, they decide nothing.
+Repeats are counted in the Event's series, as by KubeRay's client library: the first repeat is
+written at once, later ones every six minutes, and after six minutes of silence the next one is a
+new Event. So a reconcile that keeps failing costs little. An Event that cannot be written is logged
+and dropped, since no decision depends on it.
 
-So they are written in the background, one at a time, and while keys wait for a reconcile not before they are `LONGEST_WAIT` old: no pod and
-no status waits for one. Those that wait when a process ends are lost, as KubeRay's are.
+Events are written in the background, one at a time. While keys wait for a reconcile, an Event waits
+too, up to `LONGEST_WAIT`, so that it delays no pod and no status. Events that still wait when the
+process ends are lost, as KubeRay's are.
 """
 
 import asyncio
@@ -30,28 +32,30 @@ from common.runtime.cache import Remembered
 log = structlog.get_logger()
 
 QUARANTINED: Final = "Quarantined"
-"""Reason: nothing is decided on an object, because the state of one that it depends on cannot be read."""
+"""Event reason: an object is not reconciled, because the state of an object it depends on is
+unreadable.
+"""
 NAME_LIMIT: Final = 253
 NOTE_LIMIT: Final = 1024
-"""Bytes of a note that the API server accepts; a longer one is cut."""
+"""Maximum bytes of a note at the API server. A longer note is cut."""
 QUIET_SECONDS: Final = 360.0
-"""A series ends after so much silence, and its count is written as seldom."""
+"""A series ends after this many seconds of silence. Its count is written at this interval too."""
 REMEMBERED: Final = 4096
 LONGEST_WAIT: Final = 5.0
-"""Seconds that an event waits for reconciles."""
+"""Maximum seconds that an Event waits for reconciles."""
 CHECK_SECONDS: Final = 0.05
 MOST_WAITING: Final = 16_384
-"""Events that wait; the reconcile of a further one writes it itself."""
+"""Maximum number of waiting Events. Beyond it, a reconcile writes its Event itself."""
 
 
 class Series(msgspec.Struct, kw_only=True):
-    """An Event that was written and may repeat; times are the clock's monotonic seconds."""
+    """A written Event that may repeat; times are monotonic seconds of the clock."""
 
     name: str
     count: int
     seen: float
     written_until: float
-    """When a repeat is written again; at once as long as the API server does not know that it repeats."""
+    """When the next repeat may be written. The first repeat is written at once."""
 
 
 Request = Callable[[], Awaitable[object]]
@@ -59,7 +63,7 @@ Request = Callable[[], Awaitable[object]]
 
 
 async def _send(request: Request, event: Event) -> None:
-    """Send a request; log why the API server does not take the event."""
+    """Send a write; only log an error of the API server."""
     try:
         await request()
     except (errors.NotOurs, errors.NamespaceTerminating) as problem:
@@ -69,7 +73,7 @@ async def _send(request: Request, event: Event) -> None:
 
 
 class EventRecorder:
-    """Writes events of one controller about objects of one kind."""
+    """Writes the Events of one controller about objects of one kind."""
 
     def __init__(
         self, kube: Kube, regarding: Resource, *, controller: str, instance: str, clock: Clock
@@ -81,12 +85,15 @@ class EventRecorder:
         self._clock = clock
         self._recorded = Remembered[tuple[str, Event], Series](most=REMEMBERED)
         self._waiting: deque[tuple[Request, Event, float]] = deque()
-        """Writes of events, and since when each waits by the event loop's clock."""
+        """Waiting writes, each with the time when it was added, in seconds of the event loop."""
         self._arrived: asyncio.Event | None = None
-        """Set when a write waits; None while `run` does not."""
+        """Set when a write is added; None while `run` is not running."""
 
     async def run(self, waiting_keys: Callable[[], int]) -> NoReturn:
-        """Write events until cancelled; `waiting_keys` counts the keys that wait for a reconcile."""
+        """Write Events until cancelled.
+
+        `waiting_keys` returns the number of keys that wait for a reconcile.
+        """
         loop, self._arrived = asyncio.get_running_loop(), asyncio.Event()
         try:
             while True:
@@ -95,25 +102,25 @@ class EventRecorder:
                         self._arrived.clear()
                         await self._arrived.wait()
                     request, event, since = self._waiting[0]
-                    while waiting_keys() and loop.time() < since + LONGEST_WAIT:  # noqa: ASYNC110  (asked once for each event)
+                    while waiting_keys() and loop.time() < since + LONGEST_WAIT:  # noqa: ASYNC110
                         await asyncio.sleep(CHECK_SECONDS)
                     self._waiting.popleft()
                     try:
                         await _send(request, event)
-                    except Exception as problem:  # an Event is never worth the process
+                    except Exception as problem:  # a lost Event must not stop the process
                         log.exception("an event is lost by our own fault", error=repr(problem))
         finally:
             self._arrived = None
 
     async def record(self, about: ObjectMeta, event: Event, *, count: int = 1) -> None:
-        """Have an event about an object written, which has happened `count` times just now; at once if `run` does not run, or has too many.
+        """Queue an Event about an object, which has just happened `count` times.
 
-        The request itself waits, so that a repeat takes no place, and neither does the rest of an object's metadata.
+        The Event is written at once if `run` is not running, or if too many wait. The queue holds
+        the finished write: a repeat that is only counted takes no room in it.
         """
         note = event.note.encode()[:NOTE_LIMIT].decode(errors="ignore")
-        event = msgspec.structs.replace(
-            event, note=note
-        )  # neither the queue nor the memory holds more than is written
+        # Neither the queue nor the memory holds more than is written.
+        event = msgspec.structs.replace(event, note=note)
         if (request := self._request(about, event, count)) is None:
             return
         if self._arrived is None or len(self._waiting) >= MOST_WAITING:
@@ -123,7 +130,7 @@ class EventRecorder:
         self._arrived.set()
 
     def _request(self, about: ObjectMeta, event: Event, count: int) -> Request | None:
-        """Return what is written of an event now; None for a repeat that is only counted."""
+        """Return the write for an Event; None for a repeat that is only counted."""
         key, seen = (about.uid, event), self._clock.monotonic()
         series = self._recorded.get(key)
         if series is None or seen - series.seen > QUIET_SECONDS:
@@ -141,9 +148,12 @@ class EventRecorder:
         return partial(self._kube.patch, EVENT, about.namespace, series.name, repeated)
 
     async def report_quarantine(self, about: ObjectMeta, why: str) -> None:
-        """Report on a root object that it waits for an object in quarantine."""
+        """Report, on a root object, that it waits for an object in quarantine."""
         kind = self.regarding.kind
-        note = f"{why}. {kind} {about.namespace}/{about.name} is not reconciled until that object is changed or deleted"
+        note = (
+            f"{why}. {kind} {about.namespace}/{about.name} is not reconciled until that "
+            "object is changed or deleted"
+        )
         await self.record(about, warning(QUARANTINED, "Reconcile", note))
 
     def _series(self, count: int) -> Body:
@@ -152,7 +162,7 @@ class EventRecorder:
     def _body(self, about: ObjectMeta, event: Event, count: int) -> Body:
         now = self._clock.now()
         suffix = f".{int(now.timestamp() * 1e9) ^ (hash((about.uid, event)) & 0xFFFF):x}"
-        # The name of the object is cut where both together are no name of Kubernetes.
+        # Cut the object's name so that the Event's name is valid.
         name = about.name[: NAME_LIMIT - len(suffix)].rstrip("-.") + suffix
         body: Body = {
             "apiVersion": EVENT.api_version,

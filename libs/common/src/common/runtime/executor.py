@@ -1,15 +1,18 @@
-"""Executes plans: one action after the other, and the actions of a `Parallel` side by side.
+"""Executes plans: actions in order, and the actions of a `Parallel` concurrently.
 
-After a failure:
+Effects of an error of a single action:
 
-| | a single action | an action of a `Parallel` |
-|---|---|---|
-| what shows that the read was stale, or the object not ours | ends the plan | as any failure |
-| the API server does not answer, or throttles us | as any failure | ends the plan: its requests are many |
-| any failure | ends its chain, unless it is a side action | no further batch is begun; ends its chain, unless it is a side step |
-| Events | at once; a conflict is not reported, since the next reconcile decides anew | after all writes, alike ones as one with a count |
+- An error that shows that the observation was stale, or the object not ours, ends the plan.
+- Any other error ends the action's chain, unless it is a side action.
+- Its Event is written at once. A conflict has no Event, since the next reconcile decides again.
 
-A `Parallel` is begun, and continued, within the time slice of the plan alone.
+Effects of an error of an action of a `Parallel`:
+
+- If the API server does not answer, or throttles, the plan ends, since it would send many requests.
+- Any other error ends the chain, unless the `Parallel` is a side step. No further batch starts.
+- Events are written after all writes of the plan; equal ones become one Event with a count.
+
+A `Parallel` starts batches only within the time slice of the plan.
 """
 
 import asyncio
@@ -33,27 +36,37 @@ from common.runtime.writer import Writer
 log = structlog.get_logger()
 
 AT_ONCE: Final = 8
-"""Requests of one plan that are under way together: an object of five hundred pods must not be all that the API server answers."""
+"""Maximum concurrent requests of one plan, so that an object with many pods leaves capacity for
+others.
+"""
 SLICE: Final = 0.5
-"""Seconds after which a plan is cut short and its key requeued, so that a large object does not occupy a worker."""
+"""Seconds until a plan is cut off and its key requeued, so that a large object does not block a
+worker.
+"""
 REFUSALS: Final = (errors.Terminal, errors.Throttled, errors.Unavailable)
-"""Failures after which the rest of a plan may still hold."""
+"""Errors that end only a chain of the plan.
+
+Any other error shows that the observation was stale.
+"""
 UNREPORTED: Final = (errors.NotOurs, errors.NamespaceTerminating)
-"""Failures that no Event reports: the same fence, or the same namespace, would refuse the Event."""
+"""Errors without an Event: the same fence or namespace would reject the Event too."""
 UNANSWERED: Final = (errors.Throttled, errors.Unavailable)
-"""Failures after which no more of the many requests of a `Parallel` are sent."""
+"""Errors after which a `Parallel` sends no more of its many requests."""
 
 Result = bool | errors.RaybusError
-"""Whether an action changed anything, or why it failed."""
+"""Whether the action changed anything, or the error with which it failed."""
 
 
 Observed = TypeVar("Observed")
 Handlers = Mapping[type[Action], Callable[[Any, Observed, Writer], Awaitable[bool]]]
-"""What executes an action of a type, and returns whether it changed anything; for types that `Writer` does not know, or not all of."""
+"""Functions that execute an action and return whether it changed anything, by action type.
+
+They take precedence over `Writer`.
+"""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An action that failed."""
+    """A failed action with its error."""
 
     action: Action
     error: errors.RaybusError
@@ -65,13 +78,13 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[Failure, ...] = ()
     """The first one is raised."""
     is_cut: bool = False
-    """Whether the plan took longer than `SLICE`, and its rest is left to the next reconcile."""
+    """Whether the plan exceeded `SLICE`, so that the next reconcile executes the rest."""
     requeue_at: datetime | None = None
-    """When to reconcile again for what the execution itself left or brought."""
+    """When to reconcile again because of the execution itself."""
 
     @property
     def error(self) -> errors.RaybusError | None:
-        """Return the error that the retry depends on."""
+        """The error to raise; None if no action failed."""
         return self.failures[0].error if self.failures else None
 
 
@@ -89,11 +102,11 @@ class Executor(Generic[Observed]):
         self._events = events
         self._clock = clock
         self._writer_of = writer_of
-        """Returns what writes the reconciled object, and what belongs to it."""
+        """Returns the writer for the reconciled object and its children."""
         self._handlers = handlers or {}
 
     async def execute(self, observed: Observed, plan: Plan[Any]) -> Executed:
-        """Execute a plan until a step ends it or its time slice is over."""
+        """Execute a plan until an error ends it, or its time slice is over."""
         writer = self._writer_of(observed)
         begin = partial(self._begin, observed=observed, writer=writer)
         meta, steps = writer.root.metadata, cast("Sequence[Action | Parallel]", plan.actions)
@@ -130,14 +143,13 @@ class Executor(Generic[Observed]):
         for event in execution.events:
             alike.setdefault((event.type, event.reason, event.action), []).append(event)
         async with asyncio.TaskGroup() as group:
-            for events in (
-                alike.values()
-            ):  # the first with their number: KubeRay's client folds them into a series
+            # Equal Events become one with a count, like a series of KubeRay's client.
+            for events in alike.values():
                 group.create_task(self._events.record(meta, events[0], count=len(events)))
         return Executed(failures=tuple(failures), is_cut=execution.is_cut)
 
     def _begin(self, action: Action, observed: Observed, writer: Writer) -> Awaitable[bool]:
-        """Return what executes an action."""
+        """Return the awaitable that executes an action."""
         if isinstance(action, EmitEvent):
             return _emit(action)
         handle = self._handlers.get(type(action))
@@ -145,18 +157,22 @@ class Executor(Generic[Observed]):
 
 
 class _Execution(msgspec.Struct):
-    """The actions of one plan that run side by side, and its time slice."""
+    """The concurrent actions of one plan, and its time slice."""
 
     begin: Callable[[Action], Awaitable[bool]]
     clock: Clock
     ends_at: float
     has_changes: bool = False
     events: list[Event] = []
-    """Events that are reported after all writes."""
+    """Events to write after all writes."""
     is_cut: bool = False
 
     async def run(self, step: Parallel) -> list[Failure]:
-        """Execute actions in batches: none after a failure, and only to complete what is begun once the time slice is over."""
+        """Execute actions in batches until one fails or the time is over; return the failures.
+
+        After the time slice only actions that complete an earlier one (`continues`) are still
+        executed.
+        """
         failed: list[Failure] = []
         actions: tuple[Action, ...] = step.actions
         size = 1 if step.starts_slowly else AT_ONCE
@@ -181,12 +197,15 @@ class _Execution(msgspec.Struct):
         return failed
 
     def _is_time_over(self) -> bool:
-        """Return whether the time slice is over; it is not before something has changed, so every plan makes progress."""
+        """Return whether the time slice is over.
+
+        It is never over before the first change, so that every plan makes progress.
+        """
         return self.has_changes and self.clock.monotonic() >= self.ends_at
 
 
 async def _result_of(begin: Callable[[Action], Awaitable[bool]], action: Action) -> Result:
-    """Execute an action beside others, which its error would cancel: return that instead of raising it."""
+    """Execute an action; return its error, since raising it would cancel the concurrent actions."""
     try:
         return await begin(action)
     except errors.RaybusError as problem:
@@ -194,7 +213,7 @@ async def _result_of(begin: Callable[[Action], Awaitable[bool]], action: Action)
 
 
 async def _emit(action: EmitEvent) -> bool:
-    """Return that an Event is due; raise its note where it refuses to continue."""
+    """Return True, so that the Event is written; for a `Refuse` raise its note."""
     if isinstance(action, Refuse):
         raise errors.InvalidSpec(action.event.note)
     return True
@@ -203,21 +222,21 @@ async def _emit(action: EmitEvent) -> bool:
 async def report(
     events: EventRecorder, meta: ObjectMeta, action: Action, *, result: Result
 ) -> None:
-    """Emit the Event of an action, but of a conflict: the next reconcile decides anew."""
+    """Write the Event of an action, except for a conflict: the next reconcile decides again."""
     event = None if isinstance(result, errors.Conflict) else _event_of(action, result)
     if event is not None:
         await events.record(meta, event)
 
 
 def _shows_stale_plan(failed: Failure) -> bool:
-    """Return whether nothing more of a plan may be executed."""
+    """Return whether an error ends the whole plan."""
     if isinstance(failed.error, errors.Conflict | errors.NotOurs):
         return True
     return not failed.action.is_side and not isinstance(failed.error, REFUSALS)
 
 
 def _event_of(action: Action, result: Result) -> Event | None:
-    """Return the Event that reports an action."""
+    """Return the Event that reports an action; None if no Event does."""
     if isinstance(action, EmitEvent):
         return action.event
     if isinstance(result, UNREPORTED):

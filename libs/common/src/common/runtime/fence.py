@@ -1,7 +1,8 @@
-"""Fences writes: open only while our own Lease is certainly valid, and checked before every write.
+"""The fence: allows writes only while our own Lease is certainly valid.
 
-A frozen process resumes at any point of its code, so each write reads the time from the kernel. A write that was already sent is
-stopped by its precondition (design rule 5).
+A suspended process can resume at any instruction, so the clock is read before every write. A write
+that was already sent when the process was suspended fails by its precondition (resourceVersion or
+uid).
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ RETRY_SECONDS = 1.0
 
 
 class Fence:
-    """Lets writes pass until a moment of its clock that each renewal moves on."""
+    """Allows writes until `open_until`, which each renewal of the Lease moves forward."""
 
     def __init__(self, clock: Callable[[], float] = steady) -> None:
         self.clock = clock
@@ -22,15 +23,15 @@ class Fence:
 
     @property
     def is_open(self) -> bool:
-        """Return whether a write would pass now."""
+        """Whether a write is allowed now."""
         return self.clock() < self.open_until
 
     def close(self) -> None:
-        """Let nothing pass."""
+        """Reject all writes until the next renewal."""
         self.open_until = float("-inf")
 
     def check(self) -> None:
-        """Raise `NotOurs` unless writes may pass."""
+        """Raise `NotOurs` unless writes are allowed."""
         if not self.is_open:
             metrics.FENCED.inc()
             why = "not written: our Lease is not sure, so another replica may own this"

@@ -1,8 +1,10 @@
-"""The informer of one controller: writes the messages of each partition into the cache and enqueues the keys that they concern.
+"""The informer of one controller: writes messages to the cache and enqueues their keys.
 
-A key is a root object. It belongs to the partition that shows that object or, as long as none does, to the partition that showed an
-object below it. It may be reconciled while its partition is held and its state is complete; every key is then enqueued once, which
-makes up for all earlier messages. Partitions come and go one by one and are independent.
+A key is a root object. It belongs to the partition that delivered that object or, until one does,
+to the partition that delivered an object below it. It may be reconciled while its partition is held
+and the state of the partition is complete. When the state becomes complete, every key is enqueued
+once, which makes up for all earlier messages. Partitions are acquired and released independently of
+each other.
 """
 
 import asyncio
@@ -26,11 +28,11 @@ from common.runtime.work_queue import WorkQueue
 log = structlog.get_logger()
 
 FOREIGN_MET: Final = 3
-"""Runs of `tidy` that an object of another replica stays in the cache."""
+"""Number of `tidy` runs after which an object of another replica is dropped from the cache."""
 
 
 class Informer:
-    """The partitions that one controller follows."""
+    """The partitions that one controller follows, and their objects in the cache."""
 
     def __init__(self, name: str, watched: Watched, *, cache: Cache, queue: WorkQueue[Key]) -> None:
         self.name = name
@@ -47,15 +49,18 @@ class Informer:
         metrics.PARTITIONS_HELD.labels(name).set_function(lambda: len(self.followed))
         metrics.PARTITIONS_LOADING.labels(name).set_function(lambda: self.loading)
 
-    # --- which partitions --------------------------------------------------------------------------------------------
+    # --- partitions ---------------------------------------------------------------------------
 
     @property
     def loading(self) -> int:
-        """Count the followed partitions without a complete state."""
+        """Number of followed partitions without a complete state."""
         return sum(not each.is_synced for each in self.followed.values())
 
     def hold(self, partition: int) -> Listener:
-        """Acquire a partition and return the listener of its feed; its keys are reconciled once its state is complete."""
+        """Start to follow a partition; return the listener for its feed.
+
+        Its keys are reconciled once its state is complete.
+        """
         self.followed[partition] = _Partition(self, partition)
         return self.followed[partition]
 
@@ -65,7 +70,7 @@ class Informer:
             self.followed.pop(each).is_held = False
 
     def forget(self, partitions: Set[int]) -> Objects:
-        """Drop the objects of some stopped partitions, and their keys; return the objects."""
+        """Drop the objects and keys of some stopped partitions; return the objects."""
         gone = self.objects_of(partitions)
         self.quarantine.release(partitions)
         for key in self.keys_in(partitions, self.partition_of):
@@ -76,11 +81,14 @@ class Informer:
         return gone
 
     def keys_in(self, partitions: Set[int], keys: Iterable[Key]) -> set[Key]:
-        """Return those keys that belong to some partitions."""
+        """Return those of the keys that belong to some partitions."""
         return {key for key in keys if self.partition_of.get(key) in partitions}
 
     def objects_of(self, partitions: Set[int]) -> Objects:
-        """Return the objects of some partitions, and those without a partition that concern a key of these."""
+        """Return the objects of some partitions.
+
+        These include objects without a partition that concern a key of the partitions.
+        """
         known = [
             each for partition in sorted(partitions) for each in self.cache.objects_of(partition)
         ]
@@ -89,10 +97,13 @@ class Informer:
             each for each in answers if self.keys_in(partitions, self.watched.keys_of(each))
         ]
 
-    # --- which keys --------------------------------------------------------------------------------------------------
+    # --- keys ---------------------------------------------------------------------------------
 
     def may_reconcile(self, key: Key) -> bool:
-        """Return whether decisions about a key are ours and may be taken."""
+        """Return whether this replica may reconcile a key now.
+
+        Its partition must be followed and complete, and no object that it depends on in quarantine.
+        """
         partition = self._followed(key)
         return partition is not None and partition.is_synced and self.quarantine.of(key) is None
 
@@ -101,12 +112,15 @@ class Informer:
         return self._followed(key) is not None
 
     def defer(self, key: Key) -> None:
-        """Enqueue a key that may not be reconciled once the state of its partition is complete."""
+        """Enqueue a key once the state of its partition is complete."""
         if (partition := self._followed(key)) is not None:
             partition.defer(key)
 
     def silent_since(self, key: Key) -> float | None:
-        """Return since when the bus has sent nothing about a key that is ours, by the event loop's clock; None while it does."""
+        """Return since when the bus has sent nothing about a followed key.
+
+        In seconds of the event loop. None while the bus delivers, and for a key in quarantine.
+        """
         partition = self._followed(key)
         return (
             None
@@ -115,11 +129,11 @@ class Informer:
         )
 
     def _followed(self, key: Key) -> "_Partition | None":
-        """Return the partition of a key, if it is followed."""
+        """Return the partition of a key; None if it is not followed."""
         return self.followed.get(self.partition_of.get(key, -1))
 
     def root(self, key: Key) -> Object | None:
-        """Return the object of a key."""
+        """Return the root object of a key; None if it is gone."""
         return self.cache.get(self.watched.root, key.namespace, key.name)
 
     def idle(self, key: Key) -> None:
@@ -129,7 +143,10 @@ class Informer:
             self.traces.forget(key)
 
     def tidy(self) -> None:
-        """Drop what a reconcile read of objects of other partitions: no message updates these."""
+        """Drop objects of other partitions that a reconcile has read.
+
+        No message updates them.
+        """
         foreign = {
             caches.key_of(each): each
             for each in self.cache.objects_of(None)
@@ -142,7 +159,10 @@ class Informer:
 
 
 class _Partition:
-    """One followed partition; implements `common.bus.feed.Listener`. Once it is not held any more, no message counts."""
+    """One followed partition; implements `common.bus.feed.Listener`.
+
+    Once the partition is released, it ignores all messages.
+    """
 
     def __init__(self, informer: Informer, number: int) -> None:
         self._informer = informer
@@ -150,14 +170,21 @@ class _Partition:
         self.is_held = True
         self.is_synced = False
         self.silent_since: float | None = None
-        """When the last complete state ceased to count, by the event loop's clock.
+        """When the last complete state ended, in seconds of the event loop.
 
-        None while it counts, and before the first: until then the cache is not an observation of the cluster.
+        None while the state is complete, and before the first one: until then the cache does not
+        show the cluster.
         """
         self._loaded: set[caches.Key] | None = set()
-        """Objects of the running load; None when no load runs."""
+        """Keys in the cache of the objects that the running load delivered; None when no load
+        runs.
+        """
         self._due: dict[Key, None] | None = None
-        """The keys to reconcile once the load is complete: those that it, or their time, concerns; None: every one, as after the first load."""
+        """The keys to reconcile once the load is complete: those with a change, or whose time has
+        come.
+
+        None: every key, as after the first load.
+        """
 
     def loading(self, why: str) -> None:
         if not self.is_held:
@@ -175,12 +202,15 @@ class _Partition:
         informer.was_synced = False
 
     def rewound(self) -> None:
-        """Forget the objects of the partition, and what answers brought."""
+        """Drop the objects of the partition, and those that answers brought."""
         if self.is_held:
             self._informer.cache.rewind(self._informer.objects_of({self._number}))
 
     def take(self, message: ObjectMessage, *, trace: str) -> None:
-        """Write a message into the cache, and enqueue the keys that it concerns: at once, or after the running load."""
+        """Write a message into the cache, and enqueue the keys it concerns.
+
+        During a load they are enqueued when it is complete.
+        """
         view, new = self._informer.watched.kinds.get(message.kind), None
         if view is None or not self.is_held:
             return
@@ -198,7 +228,10 @@ class _Partition:
                 self.defer(key)
 
     def synced(self, version: int) -> None:
-        """Drop what a load did not bring, and enqueue each key that it concerns once; after the first load all of the partition."""
+        """Drop objects that the load did not deliver, and enqueue each concerned key once.
+
+        After the first load these are all keys of the partition.
+        """
         if not self.is_held:
             return
         loaded, self._loaded, self.is_synced, self.silent_since = (
@@ -233,7 +266,7 @@ class _Partition:
     def _put(
         self, view: type[Object], state: State, trace: str
     ) -> tuple[Iterable[Key], Key | None]:
-        """Put an object into the cache; return the keys that it concerns, and its own if it has just been created."""
+        """Store an object; return the keys it concerns, and its own key if it is new."""
         informer, cache = self._informer, self._informer.cache
         try:
             obj = msgspec.json.decode(state.body, type=view)
@@ -244,7 +277,7 @@ class _Partition:
                 if misfit is not None
                 else ""
             )
-        except Exception as problem:  # noqa: BLE001  (whatever one object does to a decoder, the others go on)
+        except Exception as problem:  # noqa: BLE001  (other objects must go on)
             obj, why = None, f"it does not decode: {problem!r}"
         if obj is None or why:
             metrics.UNDECODABLE.labels(informer.name, state.kind).inc()
@@ -262,7 +295,10 @@ class _Partition:
     def _quarantine(
         self, view: type[Object], message: State | Quarantined, why: str
     ) -> frozenset[Key]:
-        """Put an object with an unknown state in quarantine, and return the keys that wait for it; the cache keeps its last state."""
+        """Put an object with an unreadable state in quarantine; return the keys that wait for it.
+
+        The cache keeps the object's last state.
+        """
         informer = self._informer
         try:
             about = msgspec.json.decode(message.body, type=Envelope)
@@ -288,9 +324,10 @@ class _Partition:
         return keys
 
     def _remove(self, view: type[Object], gone: Gone, trace: str) -> Iterator[Key]:
-        """Take an object out of the cache, and yield the keys that it concerned.
+        """Remove an object from the cache, and yield the keys that it concerned.
 
-        If it moved to a partition that is followed, the old state counts until that partition delivers one.
+        After a move to another followed partition the old state stays until that partition delivers
+        a new one.
         """
         informer, cache, to = self._informer, self._informer.cache, gone.moved_to
         place = (view, gone.namespace, gone.name)
@@ -298,10 +335,8 @@ class _Partition:
         if to is None:
             obj = cache.remove(*place, version=version_number(gone.version), partition=self._number)
         else:
-            followed, trace = (
-                to.partition if to.partition in informer.followed else None,
-                "",
-            )  # a move is no change
+            # A move is not a change, so it gets no trace.
+            followed, trace = to.partition if to.partition in informer.followed else None, ""
             obj = cache.move(*place, origin=self._number, to=followed)
         if obj is not None:
             yield from self._keys_of(obj, trace)
@@ -313,7 +348,10 @@ class _Partition:
             informer.partition_of[Key(gone.namespace, gone.name)] = to.partition
 
     def _keys_of(self, obj: Object, trace: str) -> list[Key]:
-        """Return the keys that an object's change concerns, and remember that they belong to this partition."""
+        """Return the keys that an object concerns.
+
+        Records that they belong to this partition.
+        """
         informer, own = self._informer, Key(obj.metadata.namespace, obj.metadata.name)
         is_root, keys = isinstance(obj, informer.watched.root), list(informer.watched.keys_of(obj))
         for key in keys:

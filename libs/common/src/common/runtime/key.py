@@ -1,6 +1,7 @@
-"""Keys of the reconciles of one controller: the changes that concern them, their order in the work queue, their quarantine. Pure.
+"""The keys of a controller: which changes concern them, their rank in the work queue, quarantine.
 
-An object is in quarantine from the message that declares it, or that does not decode, until a newer one, its deletion, or a reload.
+An object is in quarantine if a message says so or cannot be decoded. The quarantine ends with a
+newer message, the object's deletion, or a reload.
 """
 
 from collections import defaultdict
@@ -14,7 +15,7 @@ from common.runtime.cache import Object
 
 
 class Key(msgspec.Struct, frozen=True, order=True):
-    """The object that a reconcile is about."""
+    """Namespace and name of the object that a reconcile is about."""
 
     namespace: str
     name: str
@@ -24,27 +25,30 @@ class Key(msgspec.Struct, frozen=True, order=True):
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
-    """The kinds that one controller subscribes to, and its keys."""
+    """The kinds that a controller watches, and the mapping from objects to keys."""
 
     kinds: Mapping[str, type[Object]]
-    """By Kubernetes' name of the kind, such as `RayCluster`."""
+    """View type by kind, such as `RayCluster`."""
     root: type[Object]
-    """The kind that its keys are about."""
+    """The kind that the keys stand for."""
     keys_of: Callable[[Object], Iterable[Key]]
-    """Returns the keys that an object's change enqueues; pure."""
+    """Returns the keys to enqueue when an object changes; no I/O."""
 
 
 class Rank(msgspec.Struct, frozen=True):
-    """The place of a key in the work queue, judged when it begins to wait."""
+    """Priority of a key in the work queue, determined when the key is enqueued."""
 
     size: int = 1
-    """Amount of work of a new key."""
+    """Amount of work of a new key. Smaller keys are taken earlier."""
     is_steady: bool = False
-    """Whether it had reached its goal before it was enqueued: such keys get workers of their own."""
+    """Whether the object had reached its goal before this change.
+
+    Such keys have workers of their own.
+    """
 
 
 class Held(msgspec.Struct, frozen=True):
-    """An object in quarantine, and the keys that wait for it."""
+    """An object in quarantine, with the keys that wait for it."""
 
     partition: int
     keys: frozenset[Key]
@@ -53,21 +57,23 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Quarantine:
-    """The objects in quarantine in one replica: their state is not known, so the keys that it concerns wait."""
+    """The objects in quarantine in one replica. Keys that depend on them are not reconciled."""
 
     def __init__(self) -> None:
         self._held: dict[cache.Key, Held] = {}
         self._waits_for: defaultdict[Key, dict[cache.Key, None]] = defaultdict(dict)
 
     def put(self, place: cache.Key, held: Held) -> None:
-        """Take an object in."""
         self.pop(place)
         self._held[place] = held
         for key in held.keys:
             self._waits_for[key][place] = None
 
     def pop(self, place: cache.Key, *, partition: int | None = None) -> frozenset[Key]:
-        """Let an object out, unless another partition has put it in; return the keys that waited for it."""
+        """Remove an object; return the keys that waited for it.
+
+        With `partition`, an object that another partition put in stays.
+        """
         held = self._held.get(place)
         if held is None or partition not in {None, held.partition}:
             return frozenset()
@@ -79,7 +85,7 @@ class Quarantine:
         return held.keys
 
     def release(self, partitions: Set[int]) -> list[Key]:
-        """Let all objects of some partitions out; return the keys that waited for them."""
+        """Remove all objects of some partitions; return the keys that waited for them."""
         released = [place for place, held in self._held.items() if held.partition in partitions]
         return [key for place in released for key in self.pop(place)]
 
@@ -89,5 +95,5 @@ class Quarantine:
         return [key for each in held for key in each.keys]
 
     def of(self, key: Key) -> Held | None:
-        """Return an object for which a key waits."""
+        """Return an object in quarantine for which a key waits; None if there is none."""
         return next((self._held[place] for place in self._waits_for.get(key, ())), None)

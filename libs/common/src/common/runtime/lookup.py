@@ -1,7 +1,8 @@
-"""Objects that the bus does not deliver to us: a user's route before it names its RayService, a Gateway that many share.
+"""Reads of single objects that the bus does not deliver to this service.
 
-They are read from the API server, no more often than is asked for. What the bus delivers is taken from the cache; what only an
-answer brought is not, since no message would report its change.
+Examples are a user's route before it names its RayService, and a Gateway that many services share.
+They are read from the API server at a limited rate. An object in the cache counts only if the bus
+delivered it; one that only an answer brought is not updated by messages.
 """
 
 from contextlib import suppress
@@ -17,11 +18,11 @@ from common.runtime.cache import Cache, Object, Remembered
 
 T = TypeVar("T", bound=Object)
 UNSEEN: Final = 1.0
-"""Seconds until a missing object that another one names is read again."""
+"""Seconds until a missing object is read again."""
 
 
 class Lookup:
-    """Finds single objects, in the cache or at the API server."""
+    """Finds single objects in the cache or at the API server."""
 
     def __init__(self, kube: Kube, cache: Cache, clock: Clock) -> None:
         self._kube = kube
@@ -30,12 +31,17 @@ class Lookup:
         self._read = Remembered[tuple[str, str, str], tuple[float, bytes | None]](
             size=lambda _, read: len(read[1] or b"")
         )
-        """When each object was read, and what the answer was; None stands for nothing there."""
+        """Time and answer of the last read of each object; None: the object was missing or not
+        readable.
+        """
 
     async def find(
         self, resource: Resource, view: type[T], place: tuple[str, str], *, max_age: float
     ) -> T | None:
-        """Return an object by namespace and name, from at most so many seconds ago; None when there is none to be seen."""
+        """Return an object by namespace and name, at most `max_age` seconds old.
+
+        None if it is missing or not readable.
+        """
         cached = self._cache.get(view, *place)
         if cached is not None and self._cache.partition_of(view, *place) is not None:
             return cached
@@ -44,17 +50,17 @@ class Lookup:
             found is not None and found.metadata.version >= cached.metadata.version
         ):
             return found
-        found = await self._find(
-            resource, view, place, max_age=0.0
-        )  # what we read is older than a write of our own
+        # A write of this process is newer than the last read.
+        found = await self._find(resource, view, place, max_age=0.0)
         if found is None:
             self._cache.forget([cached])
         return found
 
     async def known(self, resource: Resource, view: type[T], place: tuple[str, str]) -> T | None:
-        """Return an object that something names; what the bus has not brought is asked for.
+        """Return an object from the cache, or from the API server if the cache does not have it.
 
-        The stream of a watcher that was away for long is behind until the next one has listed all: what is missing may well exist.
+        While no watcher runs, the stream is behind, so an object that the cache does not have may
+        exist.
         """
         if self._cache.get(view, *place) is None and (
             found := await self._find(resource, view, place, max_age=UNSEEN)
@@ -63,7 +69,7 @@ class Lookup:
         return self._cache.get(view, *place)
 
     async def read(self, resource: Resource, view: type[T], place: tuple[str, str]) -> T | None:
-        """Return an object as the API server has it now, and let the cache know; None when it is gone."""
+        """Read an object from the API server into the cache; return None if it does not exist."""
         with suppress(errors.NotFound):
             found = msgspec.json.decode(await self._kube.get(resource, *place), type=view)
             self._cache.put(found)
@@ -77,9 +83,8 @@ class Lookup:
         read_at, body = self._read.pop(key, (now - max_age, None))
         if now - read_at >= max_age:
             read_at, body = now, None
-            with suppress(
-                errors.NotFound, errors.Forbidden, errors.InvalidSpec
-            ):  # no object can have a refused name
+            # No object can have an illegal name (`InvalidSpec`).
+            with suppress(errors.NotFound, errors.Forbidden, errors.InvalidSpec):
                 body = await self._kube.get(resource, *place)
         self._read[key] = (read_at, body)
         return None if body is None else msgspec.json.decode(body, type=view)

@@ -1,9 +1,10 @@
-"""Membership of one replica: it renews its Lease, acquires free partitions and releases those that others should have.
+"""Membership of one replica: renews its Lease, acquires free partitions, releases surplus ones.
 
-The Leases are the source of truth and `common.runtime.ownership` decides; this module keeps the order of the steps that makes it
-safe. To acquire: name the partitions in our own Lease, list again, and begin only with those that no other Lease names. To release:
-end the reconciles, forget the objects, and only then remove the partitions from our Lease. Writes pass the fence only for a while
-after each renewal, and not at all once our Lease is deleted.
+The Leases are the source of truth, and `common.runtime.ownership` decides. This module keeps the
+steps in a safe order. To acquire partitions, it names them in our own Lease, lists all Leases
+again, and starts only with partitions that no other Lease names. To release partitions, it ends
+their reconciles, drops their objects, and only then removes them from our Lease. The fence allows
+writes for a limited time after each renewal, and none once our Lease is deleted.
 """
 
 import asyncio
@@ -30,14 +31,14 @@ LIST_SECONDS = 1.0
 RECONCILE_GRACE_SECONDS = 0.25
 """Seconds that a reconcile may continue after its partition was requested; then it is cancelled.
 
-A quarter of the second in which a hand-over has to be complete: on a busy node a reconcile takes as long as it is given.
+A quarter of the second in which a hand-over should be complete.
 """
 RETRY_SECONDS = 0.3
 LISTEN_AGAIN_SECONDS = 1.0
 LONGEST_PART_SECONDS = 0.3
-"""Seconds between two parts of what a replica hands over at its end, which is bounded."""
+"""Maximum seconds between two parts of the hand-over at the shutdown of a replica."""
 LEAVE_SECONDS = 6.0
-"""Seconds to hand all over at the end, if there is much of it or the API server is slow."""
+"""Maximum seconds of the hand-over at the shutdown of a replica."""
 
 
 class PartitionFeeds:
@@ -51,13 +52,13 @@ class PartitionFeeds:
         self._following: dict[int, asyncio.Task[None]] = {}
 
     def acquire(self, partitions: Set[int]) -> None:
-        """Begin to follow some partitions."""
+        """Start to follow some partitions."""
         for each in sorted(partitions):
             listener = self._controller.informer.hold(each)
             self._following[each] = self._group.create_task(self._feed.follow(each, listener))
 
     def sizes(self, partitions: Set[int]) -> Mapping[int, int]:
-        """Count the objects of some partitions."""
+        """Return the number of objects in each partition."""
         return {each: len(self._controller.informer.cache.objects_of(each)) for each in partitions}
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
@@ -65,14 +66,17 @@ class PartitionFeeds:
         return self._controller.stop(partitions)
 
     async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
-        """Stop and forget some partitions; running reconciles may continue for `grace_seconds`."""
+        """Stop and drop some partitions; running reconciles may continue for `grace_seconds`."""
         for each in partitions & self._following.keys():
             self._following.pop(each).cancel()
         await self._controller.release(partitions, grace_seconds=grace_seconds)
 
 
 class Hints:
-    """Notifications among the replicas of a service that their Leases have changed: they save time, and nothing depends on them."""
+    """Messages among the replicas of a service that a Lease has changed.
+
+    They only save time: replicas list the Leases periodically anyway.
+    """
 
     def __init__(self, bus: Bus, *, service: str) -> None:
         self._bus = bus
@@ -80,7 +84,7 @@ class Hints:
         self._hinted = asyncio.Event()
 
     async def run(self) -> None:
-        """Listen until cancelled, on one connection after the other."""
+        """Receive hints until cancelled, also after reconnects."""
         while True:
             session = await self._bus.session()
             try:
@@ -89,16 +93,16 @@ class Hints:
                 log.warning("hints cannot be received", error=str(problem))
                 await asyncio.sleep(LISTEN_AGAIN_SECONDS)
             else:
-                self._hinted.set()  # what was sent in between is lost
+                self._hinted.set()  # hints were lost in between
                 await session.until_lost()
 
     async def send(self) -> None:
-        """Make all others list the Leases now."""
+        """Cause all other replicas to list the Leases now."""
         with contextlib.suppress(errors.RaybusError):
             await self._bus.current.publish(self._subject)
 
     async def wait(self, seconds: float) -> None:
-        """Return when a hint comes, at the latest after some seconds; one that came before counts."""
+        """Wait for a hint, at most `seconds`. A hint since the last call counts too."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._hinted.wait()
@@ -129,23 +133,29 @@ class Membership:
         self._held: frozenset[int] = frozenset()
         """The partitions that this replica reconciles."""
         self._mine: ReplicaLease | None = None
-        """Our Lease as we wrote it last."""
+        """Our Lease as we last wrote it."""
         self._others: dict[str, LeaseObservation] = {}
         self._ours: dict[str, LeaseObservation] = {}
         """Our own Lease as the API server has it."""
         self._is_ousted = False
         self._contested: frozenset[int] = frozenset()
-        """Partitions that we held at the last list although another Lease named them, which happens only where one was edited by hand.
-        A replica that has just claimed a partition of ours sees that at once and takes it back, so two lists must agree."""
+        """Held partitions that another Lease named at the last list, as happens after a manual
+        edit.
+
+        A replica that has just claimed one of our partitions sees our Lease and withdraws the
+        claim, so two consecutive lists must agree.
+        """
         self._renewed_at = float("-inf")
         self._next_part_at: float | None = None
-        """When to hand over more of what others should have; None when nothing is left of it."""
+        """When to hand over the next part of the surplus partitions; None when there is no
+        surplus.
+        """
         self._problem: str | None = "the Leases are not yet read"
         metrics.LEASE_AGE.labels(leases.name).set_function(self._age)
 
     @property
     def problem(self) -> str | None:
-        """Return why this replica does not take part; None when it does. Readiness depends on it."""
+        """Why this replica does not take part; None while it does. Readiness depends on it."""
         if self._problem is not None or not self._fence.is_open:
             return (
                 self._problem
@@ -156,12 +166,12 @@ class Membership:
         return "no partition is ours yet, and some are nobody's"
 
     async def run(self) -> None:
-        """Take part until cancelled."""
+        """Keep the Lease and the partitions until cancelled."""
         while True:
             problem, pause = None, RETRY_SECONDS
             try:
                 await self._turn()
-                # No list is needed before, unless a hint comes.
+                # The Leases need not be listed earlier, except after a hint.
                 until_renewal = ownership.RENEW_SECONDS - self._age()
                 remaining = [each.remaining for each in self._others.values()]
                 pause = min(LIST_SECONDS, until_renewal, *remaining) if remaining else until_renewal
@@ -178,9 +188,10 @@ class Membership:
             await self._hints.wait(pause)
 
     async def leave(self) -> None:
-        """Hand all over in parts, so that others continue at once; after a failure they wait for the end of our Lease.
+        """Hand over all partitions in parts, so that other replicas can continue at once.
 
-        What has not moved yet is reconciled here meanwhile.
+        Partitions of later parts are reconciled here meanwhile. After a failure the other replicas
+        wait until our Lease expires.
         """
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
@@ -202,17 +213,17 @@ class Membership:
         finally:
             self._fence.close()
 
-    # --- one turn ----------------------------------------------------------------------------------------------------
+    # --- one turn -----------------------------------------------------------------------------
 
     async def _turn(self) -> None:
-        """List all Leases, and act on them."""
+        """List all Leases once, and act on them."""
         mine = await self._observe()
         if not self._is_ours(mine):
             await self._begin(mine)
             mine = await self._observe()
         self._mine = mine or self._mine
         for each in [each.lease for each in self._others.values() if each.remaining <= 0]:
-            with contextlib.suppress(errors.Conflict):  # it was renewed meanwhile
+            with contextlib.suppress(errors.Conflict):  # renewed meanwhile
                 with contextlib.suppress(errors.NotFound):
                     await self._leases.delete(each.name, uid=each.uid, version=each.version)
                 many = len(each.partitions)
@@ -248,7 +259,7 @@ class Membership:
             await self._write(self._mine, self._held)
 
     async def _observe(self) -> ReplicaLease | None:
-        """Read all Leases; return ours."""
+        """List all Leases; return ours."""
         listed = {each.name: each for each in await self._leases.list()}
         mine = listed.pop(self._leases.name, None)
         self._ours = ownership.observe(self._ours, [] if mine is None else [mine], now=self._now())
@@ -256,13 +267,16 @@ class Membership:
         return mine
 
     def _is_ours(self, found: ReplicaLease | None) -> bool:
-        """Return whether it is still our Lease: not deleted, and written by no other process."""
+        """Return whether the Lease is still ours.
+
+        False if it was deleted, or if another process has written it.
+        """
         if found is None or self._mine is None or found.uid != self._mine.uid:
             return False
         return found.session in {self._leases.session, ""}
 
     async def _begin(self, found: ReplicaLease | None) -> None:
-        """Have a Lease that names no partition: at the start, and after ours was deleted."""
+        """Create a Lease without partitions: at the start, or after ours was deleted."""
         if self._mine is not None:
             self._fence.close()
             lost, self._held = self._held, frozenset()
@@ -277,24 +291,25 @@ class Membership:
             await self._feeds.release(lost, grace_seconds=0.0)
         if self._is_ousted and found is not None and self._ours[found.name].remaining > 0:
             raise errors.Conflict(
-                f"another process renews {found.name}: give every replica an identity of its own (RAYBUS_IDENTITY)"
+                f"another process renews {found.name}: give every replica an identity of its own "
+                "(RAYBUS_IDENTITY)"
             )
         self._is_ousted = False
-        try:  # a Lease that was found is of the process before us, in the same pod
+        # A Lease that exists was written by the previous process of this pod.
+        try:
             await self._write(found, frozenset())
-        except (
-            errors.AlreadyExists
-        ):  # made by a request without an answer, or its label was removed
+        # It was created by a request without an answer, or its label was removed.
+        except errors.AlreadyExists:
             await self._leases.delete(self._leases.name)
             await self._write(None, frozenset())
         await self._hints.send()
 
     async def _acquire(self, wanted: frozenset[int]) -> None:
-        """Claim partitions, and begin with those that no other replica claims."""
+        """Claim partitions in our Lease, and start those that no other Lease names."""
         await self._write(self._mine, self._held | wanted)
         mine = await self._observe()
         if mine is None or self._mine is None or mine.version != self._mine.version:
-            return  # the next turn reads the reason, and begins with nothing
+            return  # the next turn finds the reason
         won = ownership.unclaimed(wanted, self._others)
         self._held |= won
         self._feeds.acquire(won)
@@ -304,13 +319,12 @@ class Membership:
             await self._write(self._mine, self._held)
 
     async def _hand_over(self, partitions: frozenset[int], *, takes_part: bool = True) -> None:
-        """Hand partitions over: first those without a running reconcile, then the others."""
+        """Hand over partitions: first those without a running reconcile, then the others."""
         busy = self._feeds.stop(partitions)
         for part, grace_seconds in ((partitions - busy, 0.0), (busy, RECONCILE_GRACE_SECONDS)):
             if part:
-                await self._feeds.release(
-                    part, grace_seconds=grace_seconds
-                )  # our Lease still names them
+                # Our Lease still names them.
+                await self._feeds.release(part, grace_seconds=grace_seconds)
                 self._held -= part
                 metrics.HANDOVERS.labels(self._feeds.name, "given").inc(len(part))
                 log.info(
@@ -323,10 +337,11 @@ class Membership:
                     await self._keep_held()
 
     async def _keep_held(self) -> None:
-        """Name no more than what is still held; our Lease is deleted soon, whether this succeeds or not.
+        """Remove the partitions that were handed over from our Lease, which is deleted soon.
 
-        The end may have cancelled a renewal that the API server has executed: then the Lease is read, and written once more. Where it is ours
-        no longer, others may hold what we have not handed over yet, so nothing is written any more.
+        The shutdown may have cancelled a renewal that the API server has executed: then the Lease
+        is read, and written once more. If the Lease is no longer ours, other replicas may hold our
+        partitions, so the fence is closed.
         """
         with contextlib.suppress(errors.RaybusError):
             try:
@@ -341,7 +356,7 @@ class Membership:
     async def _write(
         self, replaced: ReplicaLease | None, partitions: Set[int], *, takes_part: bool = True
     ) -> None:
-        """Renew our Lease, or make it where none is replaced, with what it is to name."""
+        """Renew our Lease with these partitions, or create it if `replaced` is None."""
         asked_at = self._now()
         self._mine = await self._leases.write(
             replaced, partitions, takes_part=takes_part and self._is_able()

@@ -1,13 +1,16 @@
-"""Assignment of partitions to replicas: pure.
+"""Assignment of partitions to replicas (no I/O).
 
-Every replica has one Lease that names what it holds, and all decide alike from the same list of Leases:
+Every replica has one Lease that names its partitions. All replicas decide from the same list of
+Leases, by the same rules:
 
-- A partition may be acquired while no other Lease names it. A Lease that was not renewed is deleted first, so that a holder that
-  resumes finds that it has lost everything.
-- All replicas that take part hold the same number of partitions, plus or minus one. None releases more than that requires.
-  Rendezvous hashing assigns the free partitions, so that two replicas that list at the same time do not want the same.
-- A Lease is judged by how long *we* have observed it unchanged, as client-go does: clocks may differ. Time without a list counts
-  for little, since then others could not renew either.
+- A partition may be acquired while no other Lease names it. An expired Lease is deleted first, so
+  that a holder that resumes finds that it has lost everything.
+- All able replicas hold the same number of partitions, plus or minus one. None releases more
+  partitions than that requires. Rendezvous hashing assigns the free partitions, so that two
+  replicas that list at the same time want different ones.
+- The age of a Lease is the time for which *we* have observed it unchanged, as in client-go, since
+  clocks may differ. A long time without a list counts little, because then others could not renew
+  either.
 """
 
 import itertools
@@ -23,17 +26,22 @@ from common.bus.subjects import PARTITIONS
 ALL: Final = frozenset(range(PARTITIONS))
 RENEW_SECONDS: Final = 2.0
 DEADLINE_SECONDS: Final = 5.0
-"""A holder that could not renew for this long writes nothing more; well before its Lease can expire."""
+"""Seconds without a renewal after which a holder stops writing; shorter than the Lease's
+duration.
+"""
 DURATION_SECONDS: Final = 7
-"""A holder that was silent for this long has lost its partitions: a crash is made up for within 10 s."""
+"""Seconds without a renewal after which a holder loses its partitions.
+
+A crash is handled within 10 s.
+"""
 LONGEST_GAP: Final = 2 * RENEW_SECONDS
-"""Most seconds between two lists that count."""
+"""Maximum seconds between two lists that count as age of a Lease."""
 LOADED_PER_SECOND: Final = 4000.0
-"""Objects that the next owner of a partition loads, on a machine with other work."""
+"""Objects per second that the next owner of a partition loads, measured on a busy machine."""
 PART_SECONDS: Final = 0.25
-"""How long the next owner loads those that are handed over together."""
+"""Target seconds in which the next owner loads the partitions of one part of a hand-over."""
 MOST_PARTS: Final = 16
-"""Parts of a hand-over, however many objects there are: the end of a process is bounded."""
+"""Maximum number of parts of a hand-over, so that the shutdown of a process is bounded."""
 
 
 class ReplicaLease(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,17 +52,26 @@ class ReplicaLease(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     identity: str
     session: str
-    """Process that wrote it: one that starts anew in its pod has the same identity."""
+    """Id of the process that wrote the Lease. A restarted container has the same identity."""
     partitions: frozenset[int] = frozenset()
     is_readable: bool
-    """Otherwise it was edited by hand, and counts as a claim of everything, so that no replica takes what may be its holder's."""
+    """False if the Lease was edited by hand and cannot be parsed.
+
+    It then counts as holding every partition, so that no other replica takes one of its partitions.
+    """
     takes_part: bool
-    """Whether it can hold partitions: a replica that ends, or does not reach NATS, cannot."""
+    """Whether the replica can hold partitions.
+
+    It cannot while it shuts down or does not reach NATS.
+    """
     duration: float = DURATION_SECONDS
 
 
 class LeaseObservation(msgspec.Struct, frozen=True):
-    """A Lease, the seconds for which it was observed unchanged, and the time of the last observation."""
+    """A Lease, and the seconds for which it was observed unchanged.
+
+    `at` is the time of the last observation.
+    """
 
     lease: ReplicaLease
     age: float
@@ -62,32 +79,35 @@ class LeaseObservation(msgspec.Struct, frozen=True):
 
     @property
     def remaining(self) -> float:
-        """Return for how many seconds it is still good; zero or less once it has expired."""
+        """Seconds until the Lease expires; zero or less once it has expired."""
         return self.lease.duration - self.age
 
 
 class Rebalance(msgspec.Struct, frozen=True, kw_only=True):
-    """The next step of one replica."""
+    """The partitions that one replica should release and acquire next."""
 
     release: frozenset[int] = frozenset()
     acquire: frozenset[int] = frozenset()
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Partitions that are handed over together, and for how long their next owner loads them, in seconds."""
+    """Partitions that are handed over together.
+
+    `seconds` is the time in which their next owner loads them.
+    """
 
     partitions: frozenset[int]
     seconds: float
 
 
 LeaseObservations = Mapping[str, LeaseObservation]
-"""By the name of the Lease."""
+"""By name of the Lease."""
 
 
 def observe(
     before: LeaseObservations, listed: Iterable[ReplicaLease], *, now: float
 ) -> dict[str, LeaseObservation]:
-    """Return the observations after one more list of all Leases."""
+    """Return the observations after a new list of all Leases at time `now` (monotonic seconds)."""
     found: dict[str, LeaseObservation] = {}
     for each in listed:
         last = before.get(each.name)
@@ -103,7 +123,11 @@ def observe(
 def decide(
     me: str, held: frozenset[int], others: LeaseObservations, *, takes_part: bool
 ) -> Rebalance:
-    """Return what a replica with these partitions should release and acquire, as long as it observes these other Leases."""
+    """Return the partitions that replica `me` should release and acquire next.
+
+    `held` are its partitions. A replica that does not take part releases all, if another one can
+    take them.
+    """
     heirs = able(others)
     if not takes_part:
         return Rebalance(release=held) if heirs else Rebalance()
@@ -112,7 +136,7 @@ def decide(
 
 
 def able(others: LeaseObservations) -> dict[str, frozenset[int]]:
-    """Return the living replicas that can hold partitions, by identity, with those that they hold."""
+    """Return the living replicas that can hold partitions, with their partitions, by identity."""
     return {
         each.lease.identity: each.lease.partitions
         for each in others.values()
@@ -121,7 +145,7 @@ def able(others: LeaseObservations) -> dict[str, frozenset[int]]:
 
 
 def share(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
-    """Divide all partitions among replicas, evenly, with as few moves from what they hold as that allows."""
+    """Divide all partitions evenly among replicas, with as few moves as possible."""
     least, more = divmod(PARTITIONS, len(holdings))
     shares: dict[str, set[int]] = {}
     quotas: dict[str, int] = {}
@@ -141,9 +165,10 @@ def share(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
 
 
 def parts(sizes: Mapping[int, int]) -> list[Part]:
-    """Divide partitions, each with the number of its objects, into those that are handed over together.
+    """Divide partitions into parts that are handed over one after the other.
 
-    Nobody reconciles a partition while its next owner loads it, so no more move at a time than that one loads in a moment.
+    `sizes` are the numbers of objects of each partition. Nobody reconciles a partition while its
+    next owner loads it, so a part is no larger than a replica loads in `PART_SECONDS`.
     """
     enough = max(PART_SECONDS * LOADED_PER_SECOND, sum(sizes.values()) / MOST_PARTS)
     before = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
@@ -155,12 +180,12 @@ def parts(sizes: Mapping[int, int]) -> list[Part]:
 
 
 def unclaimed(partitions: frozenset[int], others: LeaseObservations) -> frozenset[int]:
-    """Return those partitions that no other Lease names."""
+    """Return those of the partitions that no other Lease names."""
     return partitions.difference(*(each.lease.partitions for each in others.values()))
 
 
 def is_everything_held(held: frozenset[int], others: LeaseObservations) -> bool:
-    """Return whether each partition has an owner that lives."""
+    """Return whether each partition has a living owner."""
     return (
         held.union(*(each.lease.partitions for each in others.values() if each.remaining > 0))
         == ALL
@@ -168,18 +193,18 @@ def is_everything_held(held: frozenset[int], others: LeaseObservations) -> bool:
 
 
 def contested(held: frozenset[int], others: LeaseObservations) -> frozenset[int]:
-    """Return what we hold and another Lease names too."""
+    """Return the held partitions that another readable Lease names too."""
     readable = [each.lease.partitions for each in others.values() if each.lease.is_readable]
     return held & frozenset[int]().union(*readable)
 
 
 def spell(partitions: Iterable[int]) -> str:
-    """Write partitions as they stand on a Lease: `0,1,2,7`."""
+    """Format partitions for a Lease: `0,1,2,7`."""
     return ",".join(map(str, sorted(partitions)))
 
 
 def parse(text: str) -> frozenset[int] | None:
-    """Read what `spell` wrote; None for anything else."""
+    """Parse the result of `spell`; return None for any other text."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isdecimal() and int(part) < PARTITIONS for part in parts):
         return None

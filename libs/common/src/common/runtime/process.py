@@ -1,6 +1,7 @@
-"""One service process: settings, log, event loop, signals, tasks that never end, a bounded end, an exit code.
+"""Runs one service process: settings, log, event loop, signals, bounded shutdown, exit code.
 
-Exit codes: 0 after SIGTERM or SIGINT, 1 when the service failed, 2 when a setting is wrong (one line names it).
+Exit codes: 0 after SIGTERM or SIGINT, 1 when the service failed, 2 for a wrong setting (one line on
+standard error names it).
 """
 
 import asyncio
@@ -22,7 +23,9 @@ from common.settings import Settings
 log = structlog.get_logger()
 
 CLEANUP_SECONDS: Final = 8.0
-"""A process that receives SIGTERM is gone after this long, whatever hangs, unless it asks for longer."""
+"""Seconds from SIGTERM until the process is ended by force, unless the service sets another
+limit.
+"""
 STOPPED, FAILED, MISCONFIGURED = 0, 1, 2
 
 Main = Callable[[Settings], Awaitable[None]]
@@ -35,23 +38,22 @@ def run(service: str, main: Main, *, cleanup_seconds: float = CLEANUP_SECONDS) -
         settings = Settings.from_environment(service, os.environ)
         logging.configure(service, level=settings.log_level)
         gc.collect()
-        gc.freeze()  # modules live as long as the process: no later collection passes over their 200,000 objects
+        # Modules live as long as the process, so later collections need not scan their 200,000
+        # objects.
+        gc.freeze()
         gc.enable()
         traces = tracing.configured(service, file=settings.traces_file, environment=os.environ)
         with traces, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_signalled(main, settings, cleanup_seconds))
-    except (
-        Exception,
-        BaseExceptionGroup,
-    ) as problem:  # the last frame: what gets here ends the process
+    # The last handler: an error that arrives here ends the process.
+    except (Exception, BaseExceptionGroup) as problem:
         causes = list(errors.leaves(problem))
         for each in causes:
             match each:
                 case errors.InvalidSpec():
                     remedy = ""
-                case OSError(
-                    errno=errno.EADDRINUSE | errno.EACCES
-                ):  # the text of the error names the port
+                # The text of the error names the port.
+                case OSError(errno=errno.EADDRINUSE | errno.EACCES):
                     remedy = "; set RAYBUS_HTTP_PORT to a free port"
                 case _:
                     continue
@@ -63,9 +65,10 @@ def run(service: str, main: Main, *, cleanup_seconds: float = CLEANUP_SECONDS) -
 
 
 def leave(code: int) -> NoReturn:
-    """End this process at once with an exit code, its output written.
+    """Exit at once, after flushing the output.
 
-    Python's own teardown of modules takes a quarter of a second of a processor, which replicas that take over on the same node need.
+    Python's own teardown of modules takes 0.25 s of processor time, which replicas that take over
+    on the same node need.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -73,7 +76,7 @@ def leave(code: int) -> NoReturn:
 
 
 async def _until_signalled(main: Main, settings: Settings, cleanup_seconds: float) -> None:
-    """Run `main`; a signal cancels it and starts the countdown."""
+    """Run `main`; a signal cancels it and starts the time limit of the shutdown."""
     loop, task, stopping = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
 
     def end_at_once() -> None:
@@ -100,7 +103,10 @@ async def _until_signalled(main: Main, settings: Settings, cleanup_seconds: floa
 
 
 def _log_tasks() -> None:
-    """Log what each task awaits, from its outermost coroutine to the innermost: what `kill -USR1` asks for."""
+    """Log where each task waits, after `kill -USR1`.
+
+    A line shows the coroutines of one task, from the outermost to the innermost.
+    """
     for task in asyncio.all_tasks():
         log.info("task", awaits=" > ".join(_awaited(task.get_coro())))
 

@@ -1,4 +1,7 @@
-"""One reconcile: observe → plan → execute; each service brings the three. The status is one of the plan's writes."""
+"""One reconcile: observe → plan → execute. Each service provides the three functions.
+
+The status is one of the writes of the plan.
+"""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -15,7 +18,7 @@ from common.runtime.key import Key
 log = structlog.get_logger()
 
 MOST_RECHECKS: Final = 10
-"""So often a plan is made anew in one reconcile: more would keep the event loop from all other keys."""
+"""Maximum number of plans in one reconcile. More would keep the event loop from all other keys."""
 
 Observed = TypeVar("Observed")
 SomePlan = TypeVar("SomePlan", bound=Plan[Any])
@@ -25,16 +28,25 @@ class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
     """Brings objects a step nearer to their goals."""
 
     observe: Callable[[Key, datetime], Awaitable[Observed | None]]
-    """Reads what is known of a key, once, at a time; None when it is gone or another controller's."""
+    """Reads the state of a key once; None if the object is gone or another controller's."""
     make_plan: Callable[[Observed, datetime], SomePlan]
-    """Decides what one observation leads to; the same observation at the same time gives the same plan."""
+    """Returns the plan for an observation.
+
+    It is a pure function of the observation and the time.
+    """
     execute: Callable[[Observed, SomePlan], Awaitable[Executed]]
-    """Returns what failed, after all that does not depend on it, and when to reconcile again for what the execution left or brought."""
+    """Executes a plan, and returns the failures."""
     recheck: Callable[[Observed, SomePlan], Awaitable[Observed | None]] | None = None
-    """Reads again what a plan relies on and what may be stale; None when the plan holds, else it is made anew."""
+    """Reads again what the plan relies on and what may be stale.
+
+    Returns None if the plan holds, else a new observation, for which a new plan is made.
+    """
 
     async def __call__(self, key: Key, now: datetime) -> datetime | None:
-        """Reconcile one object; return when to do it again, if no change does it earlier."""
+        """Reconcile one object; return when to reconcile it again without a change.
+
+        Raises the first error of the execution.
+        """
         observed = await self.observe(key, now)
         if observed is None:
             return None
@@ -45,7 +57,8 @@ class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
             observed, plan = fresh, self.make_plan(fresh, now)
         else:
             raise errors.Retryable(
-                f"the plan for {key} was made {MOST_RECHECKS} times, and what it relies on is stale again"
+                f"the plan for {key} was made {MOST_RECHECKS} times, and what it relies on is "
+                "stale again"
             )
         log.debug("planned", note=plan.note, actions=len(plan.actions))
         executed = await self.execute(observed, plan)

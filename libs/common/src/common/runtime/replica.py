@@ -1,7 +1,8 @@
-"""One replica of a reconciler: NATS, its share of the partitions, its workers, its health.
+"""One replica of a reconciler: NATS, its share of the partitions, workers, health.
 
-Ready means that NATS is connected, our Lease is valid, and the state of all held partitions is complete; or that others hold all
-partitions. A missing server is waited for, never a reason to crash. At the end everything is handed over before anything is closed.
+The replica is ready when NATS is connected, its Lease is valid, and the state of all held
+partitions is complete, or when other replicas hold all partitions. It waits for a missing server
+instead of crashing. At its end it hands over everything before it closes connections.
 """
 
 import asyncio
@@ -32,25 +33,26 @@ from common.runtime.replica_leases import ReplicaLeases
 from common.settings import Settings, identity_of
 
 BUS_TIMEOUT: Final = 5.0
-"""Seconds without NATS after which a replica leaves its partitions to the replicas that reach it."""
+"""Seconds without NATS after which a replica releases its partitions to replicas that reach
+NATS.
+"""
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True):
-    """A reconciler without its surroundings."""
+    """The parts of a reconciler that a service provides."""
 
     controller: Controller
-    """The controller that receives the changes."""
     reconciler: Reconcile
     guard: Reconcile | None = None
-    """Reconciles what cannot wait for the bus, from the API server alone."""
+    """Reconciles urgent cases from the API server alone while the bus is silent."""
     cache: Cache
     events: EventRecorder
     background: Background | None = None
     """Its reads that no reconcile waits for."""
     tree: Tree | None = None
-    """The part of the stream that it reads, if not all."""
+    """The kind of trees that it reads; None: all."""
     least_workers: int = 1
-    """For reconciles that wait seconds for a host that does not answer, and cost nothing meanwhile."""
+    """Minimum number of workers, for reconciles that may wait seconds for an unresponsive host."""
 
     async def run(self, *, workers: int) -> None:
         """Reconcile, and write Events, until cancelled."""
@@ -64,21 +66,26 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Assemble = Callable[[KubeClient, Clock], AbstractAsyncContextManager[App]]
-"""Puts a reconciler together for the length of a block; may ask the API server first, and wait for it."""
+"""Creates a reconciler for the duration of a block. It may wait for the API server first."""
 
 
 async def run(
     settings: Settings, assemble: Assemble, *, version: str, bus: Bus | None = None
 ) -> None:
-    """Run a reconciler until cancelled; a service that publishes on the bus itself passes its own `bus`."""
+    """Run a reconciler until cancelled.
+
+    A service that publishes on the bus itself passes its own `bus`.
+    """
     config = await rest_config.load(kubeconfig=settings.kubeconfig)
-    # Leases go through a client of their own: no number of reconciles delays a renewal, and the fence does not stop one.
+    # Leases use their own client, so that reconciles do not delay renewals and the fence does not
+    # stop them.
     kube, own = (
         KubeClient(config, user_agent=f"raybus-{settings.service}/{version}") for _ in range(2)
     )
     try:
         clock, fence, bus = ServerClock(), Fence(), bus or Bus(settings)
-        own.learn_date = clock.learn  # from Leases alone, so no tenant writes these dates
+        # learnt only from requests for Leases, so that no tenant can write these dates
+        own.learn_date = clock.learn
         kube.may_write = fence.check
         bus.guard(fence.check)
         replica = _Replica(settings, bus, own, fence)
@@ -131,9 +138,8 @@ class _Replica:
                 leases, feeds, hints, fence=self._fence, is_able=self._is_able
             )
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(
-                    BUS_TIMEOUT
-                ):  # acquires no partition that it would release at once
+                # Else the replica might acquire partitions that it would release at once.
+                async with asyncio.timeout(BUS_TIMEOUT):
                     await feed.forms_checked.wait()
             try:
                 await membership.run()
@@ -143,14 +149,17 @@ class _Replica:
                     task.cancel()
 
     def _is_able(self) -> bool:
-        """Return whether this replica can hold partitions: it reaches NATS, and reads what the watcher publishes."""
+        """Return whether this replica can hold partitions.
+
+        It must reach NATS, and be able to read the messages of the watcher.
+        """
         if self._bus.problem is None:
             self._bus_silence.end()
         is_readable = self._feed is None or self._feed.unreadable is None
         return is_readable and self._bus_silence.seconds() < BUS_TIMEOUT
 
     def problem(self) -> str | None:
-        """Return why this replica is not ready."""
+        """Return why this replica is not ready; None if it is."""
         for each in (self._bus, self._feed, self._membership):
             if each is not None and each.problem is not None:
                 return each.problem

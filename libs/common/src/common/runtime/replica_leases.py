@@ -1,7 +1,8 @@
-"""The Leases of a service's replicas at the API server: what `common.runtime.ownership` decides by.
+"""The Leases of a service's replicas at the API server.
 
-One Lease for each replica, in our own namespace. Each write names the version that it replaces, so a replica that was taken for
-dead and had its Lease deleted cannot renew it. No call may outlast the time in which it would matter.
+There is one Lease for each replica, in raybus' own namespace. `common.runtime.ownership` decides by
+them. Each write names the resourceVersion that it replaces, so a replica whose Lease was deleted as
+expired cannot renew it. Each call has a time limit, after which its result would no longer matter.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ class _Lease(msgspec.Struct, frozen=True):
 
 
 class ReplicaLeases:
-    """All Leases of one service, and our own among them."""
+    """The Leases of one service, with our own among them."""
 
     def __init__(
         self, kube: Kube, clock: Clock, *, namespace: str, service: str, identity: str, session: str
@@ -46,7 +47,7 @@ class ReplicaLeases:
         self._labels = {labels.REPLICA_OF: service, labels.APP_PART_OF: "raybus"}
 
     async def list(self) -> list[ReplicaLease]:
-        """Read all Leases of the service as they are now."""
+        """Read all Leases of the service from the API server."""
         selector = f"{labels.REPLICA_OF}={self._labels[labels.REPLICA_OF]}"
         answer = await _in_time(self._kube.list(LEASE, self._namespace, label_selector=selector))
         return [
@@ -56,11 +57,11 @@ class ReplicaLeases:
     async def write(
         self, mine: ReplicaLease | None, partitions: Set[int], *, takes_part: bool
     ) -> ReplicaLease:
-        """Renew our Lease with what we hold, or make it where there is none.
+        """Renew our Lease `mine` with these partitions, or create it if `mine` is None.
 
         Raises:
-            Conflict, NotFound: It is not the Lease that we know.
-            AlreadyExists: It is there.
+            Conflict, NotFound: The Lease was changed or deleted by others.
+            AlreadyExists: The Lease to create exists.
         """
         replaced = {} if mine is None else {"uid": mine.uid, "resourceVersion": mine.version}
         annotations = {
@@ -91,12 +92,15 @@ class ReplicaLeases:
     async def delete(
         self, name: str, *, uid: str | None = None, version: str | None = None
     ) -> None:
-        """Delete a Lease; `Conflict` if it is another one, or was renewed, by now."""
+        """Delete a Lease; raise `Conflict` if its uid or resourceVersion is not the given one."""
         await _in_time(self._kube.delete(LEASE, self._namespace, name, uid=uid, version=version))
 
 
 def name(service: str, identity: str) -> str:
-    """Return the name of a replica's Lease; one that is no name of Kubernetes, or too long, ends in a hash."""
+    """Return the name of a replica's Lease.
+
+    A name that is illegal or too long is shortened and gets a hash.
+    """
     wanted = f"raybus-{service}-{identity}"
     clean = re2.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")[:LONGEST_NAME].strip("-")
     return (

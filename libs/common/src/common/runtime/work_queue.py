@@ -1,16 +1,19 @@
-"""The work queue: which keys are to be reconciled, and when.
+"""The work queue: the keys to reconcile, and when.
 
-A key is in work at most once; requests that arrive meanwhile become one further reconcile (spec raycluster §5.3). A scheduled
-reconcile is kept unless an earlier one comes first. There are three lanes:
+A key is in work at most once; requests that arrive meanwhile become one further reconcile (spec
+raycluster §5.3). A scheduled reconcile is kept unless an earlier one is scheduled. There are three
+lanes:
 
-- New keys: the object has just been created. The oldest and the smallest alternate, so that a small cluster does not wait for many others.
-- Known keys. They go before new ones, so that what was created first reaches its goal first, and have as many workers: large objects that
-  take long hold up no new one.
-- Steady keys, which had reached their goal when they were enqueued. They have workers of their own: their reconciles mostly
-  find nothing to do and take a millisecond, where those of many new keys take seconds and would hold every worker.
+- New keys, whose object has just been created. The oldest and the smallest key alternate, so that a
+  small cluster does not wait for many others.
+- Known keys. They go before new ones, so that objects that were created first reach their goal
+  first. They get no more workers than new keys, so that large, slow objects do not delay new ones.
+- Steady keys, which had reached their goal when they were enqueued. They have workers of their own:
+  most of their reconciles find nothing to do and take a millisecond, while those of many new keys
+  take seconds and would occupy every worker.
 
-Within a lane groups of keys (namespaces) alternate. A group without a key in work has workers that take the keys of such groups
-alone (`take_of_idle_group`): one namespace, whatever its reconciles wait for, holds one of these.
+Within a lane, groups of keys (namespaces) alternate. Additional workers (`take_of_idle_group`) take
+only keys of groups without a key in work, so that one slow namespace occupies one of them at most.
 """
 
 import asyncio
@@ -27,27 +30,38 @@ from common.runtime.key import Rank
 K = TypeVar("K", bound=Hashable)
 
 KNOWN_IN_A_ROW: Final = 8
-"""Known keys in a row before a new one is taken; most have nothing to write, so it waits for milliseconds."""
+"""Maximum number of known keys in a row before a new one.
+
+Most write nothing and take milliseconds.
+"""
 COALESCED: Final = 0.2
-"""Seconds that a known key waits while new ones wait, so that changes that come together are one reconcile."""
+"""Seconds that a known key waits while new keys wait, so that concurrent changes become one
+reconcile.
+"""
 FIRST_BACKOFF: Final = 0.005
-"""Seconds after the first failure, as controller-runtime waits (spec raycluster §5.4)."""
+"""Seconds after the first failure, as in controller-runtime (spec raycluster §5.4)."""
 LONGEST_BACKOFF: Final = 30.0
-"""Seconds at most. KubeRay waits up to 1000 s for problems that last seconds (spec rayservice W21)."""
+"""Maximum seconds.
+
+KubeRay waits up to 1000 s for problems that last seconds (spec rayservice W21).
+"""
 
 MOST_DOUBLINGS: Final = 40
-"""Of a wait: a thousand would be more than a float holds, and a key may fail for days."""
+"""Maximum number of doublings of a wait, to avoid a float overflow when a key fails for days."""
 
 
 def backoff(
     before: int, *, first: float = FIRST_BACKOFF, longest: float = LONGEST_BACKOFF
 ) -> float:
-    """Return the seconds to wait after a failure that follows `before` others in a row: `first`, twice that … `longest`."""
+    """Return the seconds to wait after a failure with `before` consecutive failures before it.
+
+    The wait doubles from `first` up to `longest`.
+    """
     return min(longest, first * 2.0 ** min(before, MOST_DOUBLINGS))
 
 
 class WorkQueue(Generic[K]):
-    """The keys of one controller, in groups; all methods belong to one event loop."""
+    """The keys of one controller, in groups. All methods must be called in one event loop."""
 
     def __init__(
         self,
@@ -63,46 +77,56 @@ class WorkQueue(Generic[K]):
             self.take_of_idle_group,
             *([] if rank is None else [self.take_steady]),
         ]
-        """What workers take keys by."""
+        """The methods by which workers take keys."""
         self._meter = meter
         self._idle, self._idle_of_steady, self._idle_of_idle_groups = (
             asyncio.Semaphore(0) for _ in range(3)
         )
-        """Workers without a key, by what they take; each key releases one of them: to release all costs more than most reconciles."""
+        """Workers without a key, by the method they wait in.
+
+        Each key wakes one worker of each kind, since waking all costs more than most reconciles.
+        """
         self._new, self._known, self._steady = _FairLane[K](), _FairLane[K](), _FairLane[K]()
         self._known_in_a_row = 0
         self._lanes: dict[K, _FairLane[K]] = {}
-        """The lane that each key in work was taken from."""
+        """The lane from which each key in work was taken."""
         self._waiting: dict[K, float] = {}
-        """Keys in the lanes, and since when."""
+        """Keys in the lanes, with the time since when."""
         self._busy: dict[K, float] = {}
-        """Keys in work, and since when."""
+        """Keys in work, with the time since when."""
         self._busy_groups: Counter[Hashable] = Counter()
-        """Groups with keys in work, and with how many."""
+        """Number of keys in work, by group."""
         self._dirty: dict[K, float] = {}
-        """Keys that were enqueued while in work, and when that was first."""
+        """Keys that were enqueued while in work, with the time of the first request."""
         self._timers: dict[K, tuple[float, asyncio.Handle]] = {}
-        """Keys that are enqueued later, and when: uvloop's handle of a time that is over does not have it."""
+        """Scheduled keys with their time, which uvloop's handle does not keep."""
         self._failures: dict[K, int] = {}
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of all times here; the first key asks for it, and a scrape in another thread only after that."""
+        """The event loop of all times in this queue.
+
+        The first added key determines it; a scrape of the metrics in another thread asks only
+        afterwards.
+        """
         return asyncio.get_running_loop()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def longest_wait(self) -> float:
-        """Return for how many seconds the key has waited that waits longest."""
+        """Return the seconds for which the longest waiting key has waited."""
         return self._loop.time() - min(self._waiting.values()) if self._waiting else 0.0
 
     def under_way(self) -> list[float]:
-        """Return for how many seconds each key in work has been in work."""
+        """Return the seconds for which each key in work has been in work."""
         return [self._loop.time() - since for since in self._busy.values()]
 
     def overdue(self, seconds: float) -> list[tuple[K, str]]:
-        """Return the keys that were in work, or have waited, for longer, each with which of the two; the longest in work first."""
+        """Return the keys that were in work, or have waited, for more than `seconds`.
+
+        Each key comes with its state; the keys in work are first.
+        """
         before = self._loop.time() - seconds
         states = (("in work", self._busy), ("waiting", self._waiting))
         return [
@@ -110,21 +134,22 @@ class WorkQueue(Generic[K]):
         ]
 
     def waits(self, key: K) -> bool:
-        """Return whether a reconcile of a key is requested as soon as possible."""
+        """Return whether a key waits to be reconciled as soon as possible."""
         return key in self._waiting or key in self._dirty
 
     def failures(self, key: K) -> int:
-        """Return how often in a row a key has failed."""
+        """Return the number of consecutive failures of a key."""
         return self._failures.get(key, 0)
 
-    # --- what is asked for -------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
 
     def add(
         self, key: K, *, is_new: bool = False, is_due: bool = False, since: float | None = None
     ) -> None:
-        """Enqueue a key as soon as possible, and release one worker of each kind that may take it.
+        """Enqueue a key as soon as possible, and wake one worker of each kind that may take it.
 
-        `is_new` when its object has just been created, `is_due` when its timer has ended, `since` when it was enqueued while in work.
+        `is_new` means that its object has just been created, `is_due` that its timer has ended.
+        `since` is the time at which it was enqueued while in work.
         """
         if is_due:
             del self._timers[key]
@@ -138,7 +163,7 @@ class WorkQueue(Generic[K]):
             return
         try:
             rank = Rank() if self._rank_of is None else self._rank_of(key)
-        except Exception:  # noqa: BLE001  (an object that cannot be judged must not stop the queue: its reconcile reports the problem)
+        except Exception:  # noqa: BLE001  (its reconcile reports the problem)
             rank = Rank()
         self._waiting[key], group = since, self._group_of(key)
         lane = (
@@ -147,18 +172,18 @@ class WorkQueue(Generic[K]):
         lane.put(group, key, size=rank.size if is_new else None)
         idle = [self._idle_of_steady if lane is self._steady else self._idle]
         for workers in idle if group in self._busy_groups else (*idle, self._idle_of_idle_groups):
-            if workers.locked():  # else one is free to go on already
+            if workers.locked():  # else a woken worker has not yet continued
                 workers.release()
 
     def add_at(self, key: K, when: float) -> None:
-        """Enqueue a key at a time of the event loop's clock, unless an earlier time is scheduled."""
+        """Enqueue a key at a time of the event loop, unless an earlier time is scheduled."""
         if key in self._timers and self._timers[key][0] <= when:
             return
         self._cancel_timer(key)
         self._timers[key] = when, self._loop.call_at(when, partial(self.add, key, is_due=True))
 
     def forget(self, key: K) -> None:
-        """Drop all that is known of a key; a waiting key is still taken."""
+        """Drop timer, failures and repeated requests of a key; a waiting key is still taken."""
         self._cancel_timer(key)
         self._failures.pop(key, None)
         self._dirty.pop(key, None)
@@ -167,10 +192,10 @@ class WorkQueue(Generic[K]):
         if key in self._timers:
             self._timers.pop(key)[1].cancel()
 
-    # --- what the workers take ---------------------------------------------------------------------------------------
+    # --- workers ------------------------------------------------------------------------------
 
     async def take(self) -> K:
-        """Wait for a key and mark it busy; `done` or `retry` must follow."""
+        """Wait for a new or known key and mark it busy; `done` or `retry` must follow."""
         while not (self._new or self._known):
             await self._idle.acquire()
         in_work = Counter(map(id, self._lanes.values()))
@@ -186,7 +211,7 @@ class WorkQueue(Generic[K]):
         return self._taken(self._known if takes_known else self._new)
 
     async def take_of_idle_group(self) -> K:
-        """Wait for a key of a group of which no key is in work, and do as `take` does."""
+        """Wait for a key whose group has no key in work, and mark it busy as `take` does."""
         while True:
             for lane in (self._new, self._known, self._steady):
                 if any(group not in self._busy_groups for group in lane):
@@ -194,13 +219,17 @@ class WorkQueue(Generic[K]):
             await self._idle_of_idle_groups.acquire()
 
     async def take_steady(self) -> K:
-        """Wait for a steady key, and do as `take` does."""
+        """Wait for a steady key, and mark it busy as `take` does."""
         while not self._steady:
             await self._idle_of_steady.acquire()
         return self._taken(self._steady)
 
     def done(self, key: K, *, requeue_at: float | None = None) -> None:
-        """Report a reconcile that succeeded: forget the key's failures, and notify a worker of idle groups if its group is one now."""
+        """Report a successful reconcile, which resets the key's failures.
+
+        If the key's group has no other key in work but keys that wait, a worker of idle groups is
+        woken.
+        """
         self._failures.pop(key, None)
         self._meter.work.observe(self._loop.time() - self._busy.pop(key))
         del self._lanes[key]
@@ -217,7 +246,7 @@ class WorkQueue(Generic[K]):
             self.add_at(key, requeue_at)
 
     def retry(self, key: K, *, after: float = 0.0) -> float:
-        """Report a reconcile that failed; return the seconds until the next one, at least `after`."""
+        """Report a failed reconcile; return the seconds until the next one, at least `after`."""
         before = self.failures(key)
         wait = max(after, backoff(before))
         self.done(key, requeue_at=self._loop.time() + wait)
@@ -234,28 +263,29 @@ class WorkQueue(Generic[K]):
 
 
 class _FairLane(OrderedDict[Hashable, "_Group[K]"]):
-    """Keys that wait, taken in a fair order: round-robin over groups, first in first out within a group.
+    """Waiting keys, taken in a fair order: round-robin over groups, first in first out in a group.
 
-    So a namespace with a thousand keys delays a single key of another one by one reconcile, not by a thousand (design rule 10). Where keys
-    have sizes, a group alternates between its oldest and its smallest key: a small cluster does not wait for many larger ones, a cluster
-    of the same size does not wait for all that came before it, and each of the others waits at most twice as long.
+    So a namespace with a thousand keys delays a key of another namespace by one reconcile, not by a
+    thousand. If keys have sizes, a group alternates between its oldest and its smallest key: a
+    small cluster does not wait for many larger ones, a cluster of the same size does not wait for
+    all earlier ones, and each of the others waits at most twice as long.
 
-    As a mapping: the groups with a key that waits, in order of their next turn.
+    As a mapping it holds the groups with a waiting key, in the order of their turns.
     """
 
     def put(self, group: Hashable, key: K, *, size: int | None) -> None:
-        """Let a key wait with the others of its group; it must not wait already."""
+        """Add a key to its group; the key must not wait already."""
         if group not in self:
             self[group] = _Group()
         self[group].put(key, size)
 
     @property
     def next_key(self) -> K:
-        """Return the oldest key of the group that is next; there must be one."""
+        """The oldest key of the next group; the lane must not be empty."""
         return next(iter(next(iter(self.values())).keys))
 
     def take(self, busy: Collection[Hashable]) -> K:
-        """Return the next key of a group that is not among the busy ones; there must be one."""
+        """Return the next key whose group is not in `busy`; there must be one."""
         group = next(group for group in self if group not in busy)
         waiting = self[group]
         key = waiting.take()
@@ -271,7 +301,10 @@ class _Group(Generic[K]):
         self.keys: OrderedDict[K, None] = OrderedDict()
         """In the order of arrival."""
         self._by_size: list[tuple[int, int, K]] = []
-        """A heap of those with a size: size, then the newest first; keys that have been taken are passed over."""
+        """A heap of the keys with a size: the smallest first, of the same size the newest.
+
+        Keys that have been taken are skipped.
+        """
         self._arrivals = count(step=-1)
         self._smallest_is_next = False
 

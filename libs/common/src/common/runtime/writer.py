@@ -1,4 +1,7 @@
-"""Writes to the API server for one reconcile; every answer goes into the cache at once, so that the next reconcile reads our own writes."""
+"""Writes of one reconcile to the API server.
+
+Every answer is stored in the cache at once, so that the next reconcile reads our own writes.
+"""
 
 from collections.abc import Awaitable, Mapping
 
@@ -19,17 +22,17 @@ from common.runtime.cache import Cache, Object
 
 class _Meta(ObjectMeta, frozen=True, kw_only=True):
     deletion_grace_period_seconds: int | None = None
-    """0 for a deleted object that is gone already, unless a finalizer holds it."""
+    """0 for a deleted object that is already gone, unless it has a finalizer."""
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What matters of any object; a Status, as a delete may answer, has empty metadata."""
+    """The metadata in any answer; empty for a `Status`, as a deletion may return."""
 
     metadata: _Meta = _Meta()
 
 
 class Writer:
-    """Writes `root`, the reconciled object, and what belongs to it in its namespace."""
+    """Writes the reconciled object `root` and its children in its namespace."""
 
     def __init__(
         self,
@@ -47,10 +50,10 @@ class Writer:
         self.root = root
         self.namespace = root.metadata.namespace
         self._known = root.metadata
-        """The metadata of the root as it was observed, or as our last write left it."""
+        """The metadata of the root as observed, or as returned by our last write."""
 
     def write(self, action: Action) -> Awaitable[bool]:
-        """Make one write; return whether it changed anything.
+        """Execute a write; return whether it changed anything.
 
         Raises:
             RaybusError: The API server refused it, or did not answer.
@@ -110,9 +113,9 @@ class Writer:
         return True
 
     def _flaw(self, action: actions.Create, answer: bytes) -> str | None:
-        """Return why an object that exists is not the one to be created; None where our own state is late.
+        """Return why an existing object is not the one to create; None if it is.
 
-        An object of ours that was not observed may have lost the labels by which it is found: users can change them.
+        The labels by which our own object is found may be missing, since users can change them.
         """
         wanted, have = (
             action.body["metadata"].get("labels", {}),
@@ -127,12 +130,17 @@ class Writer:
         return f"without its labels; set {', '.join(lost)}, or delete it" if lost else None
 
     async def _change(self, resource: Resource, sent: Awaitable[bytes]) -> bool:
-        """Keep the answer of a change; one of the reconciled object is at the version that was observed or that our last write made."""
+        """Store the answer of a write.
+
+        A write of the root continues from the version that was observed, or that our last write
+        returned.
+        """
         root, is_root = self._known, resource == self._resource
         try:
             answer = await sent
         except errors.NotFound as problem:
-            # Otherwise objects would be made below one that is no more until a watch that hangs reports the deletion.
+            # Without this, children would be created for a deleted root until a watch reports the
+            # deletion.
             if is_root and is_gone(problem, root.name):
                 self._cache.remove(type(self.root), self.namespace, root.name, version=root.version)
             raise
@@ -161,9 +169,8 @@ class Writer:
             )
         except errors.NotFound:
             answer = b""
-        except (
-            errors.Conflict
-        ):  # also of an admission controller; counting a pod as gone would bring one too many
+        # Also from an admission controller; counting the pod as gone would create one too many.
+        except errors.Conflict:
             if action.resource is not POD or await self._is_there(action):
                 raise
             answer = b""
@@ -177,7 +184,7 @@ class Writer:
         return bool(answer)
 
     async def _is_there(self, action: actions.Delete) -> bool:
-        """Return whether the object of a deletion is there still, and not another of its name."""
+        """Return whether the object to delete still exists, with the same uid."""
         try:
             answer = await self._kube.get(action.resource, self.namespace, action.name)
         except errors.NotFound:
@@ -191,11 +198,13 @@ class Writer:
 
 
 def _created_pod(body: Body, metadata: ObjectMeta) -> Pod:
-    """Return a pod that was just created, for which the API server answers with the metadata alone; its message has what admission changed."""
+    """Return the view of a pod that was just created, from its manifest and the answered metadata.
+
+    Changes by admission arrive with the pod's message.
+    """
     try:
         pod = msgspec.convert(body, Pod)
-    except (
-        msgspec.ValidationError
-    ):  # such as a null, which the API server takes for an absent field
+    # The manifest has, for example, a null, which the API server treats as an absent field.
+    except msgspec.ValidationError:
         pod = Pod(metadata=metadata)
     return msgspec.structs.replace(pod, metadata=metadata, status=PodStatus(phase="Pending"))

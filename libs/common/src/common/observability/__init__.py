@@ -1,1 +1,1 @@
-"""Logs, metrics and health, the same in every service."""
+"""Logs, metrics, traces and health endpoints, the same in every service."""

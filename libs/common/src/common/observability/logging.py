@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, a constant message, data in keys, the object bound once per reconcile."""
+"""Structured logs: one JSON object per line, a constant message, variables as fields."""
 
 import logging
 
@@ -7,7 +7,7 @@ from structlog.typing import Processor
 
 
 def configure(service: str, *, level: str) -> None:
-    """Send structlog's and the standard library's records to the standard error as JSON."""
+    """Write the records of structlog and of the standard library to standard error as JSON."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -36,11 +36,11 @@ def configure(service: str, *, level: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
-    # They log every request, which are several a second for each service in the middle of an upgrade.
+    # They log every request, which is several per second and service during an upgrade.
     for library in ("aiohttp.access", "httpx"):
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
 def _is_worth_logging(record: logging.LogRecord) -> bool:
-    """Drop what asyncio logs at the end of each connection that became TLS after its greeting, as all to NATS do."""
+    """Drop asyncio's warning at the end of a connection that switched to TLS, as NATS' do."""
     return not record.getMessage().startswith("returning true from eof_received()")

@@ -1,8 +1,9 @@
-"""Metrics that every service has, and their series of one controller, of one API server, and of the event loop.
+"""Metrics that every service has.
 
-Names and labels are controller-runtime's and client-go's where these have them, as KubeRay registers them (spec raycluster §16). What KubeRay
-counts and we do not have, we do not export: our client keeps no rate limit, and repeats no request by itself. Series are used several times
-in each reconcile, so each is looked up once; what can be counted is read at each scrape instead.
+Names and labels are those of controller-runtime and client-go where these have them, as KubeRay
+registers them (spec raycluster §16). Metrics of theirs without a counterpart are not exported: our
+client has no rate limit and does not repeat requests. Series are used several times in each
+reconcile, so each is looked up once; values that can be counted are read at each scrape.
 """
 
 import asyncio
@@ -16,13 +17,16 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric that is computed at each scrape, so that a series ends with its object; `docs/metrics.md` is written from it."""
+    """A metric that is computed at each scrape, so that a series ends with its object.
+
+    `docs/metrics.md` is generated from it.
+    """
 
     name: str
     text: str
     labels: tuple[str, ...] = ()
     is_counter: bool = False
-    """Whether it is counted elsewhere, such as in a server, and begins at 0 when that starts anew."""
+    """Whether its values are counters of another process, which restart at 0 with that process."""
 
     def empty(self) -> GaugeMetricFamily | CounterMetricFamily:
         """Return the family without series."""
@@ -57,7 +61,7 @@ _QUEUE_BUCKETS: Final = tuple(10.0**exponent for exponent in range(-8, 4))
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _BYTE_BUCKETS: Final = (64, 256, 512, 1024, *(4096 * 4**step for step in range(7)))
 _QUEUE: Final = ("name", "controller")
-"""Both have the same value; KubeRay's dashboards read the second."""
+"""Both labels have the same value; KubeRay's dashboards read the second."""
 
 RECONCILES: Final = Counter(
     "controller_runtime_reconcile_total",
@@ -133,7 +137,8 @@ ANSWER_BYTES: Final = Histogram(
 )
 EVENT_LOOP_LAG: Final = Histogram(
     "raybus_event_loop_lag_seconds",
-    "How much later than planned the event loop runs a timer: for so long nothing else of the process ran",
+    "How much later than planned the event loop runs a timer: for so long nothing else of "
+    "the process ran",
     buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
 )
 UNDECODABLE: Final = Counter(
@@ -153,7 +158,8 @@ INVARIANTS: Final = Counter(
 BUS_CONNECTED: Final = Gauge("raybus_bus_connected", "1 while the connection to NATS stands")
 BUS_CERTIFICATE_END: Final = Gauge(
     "raybus_nats_certificate_expiry_timestamp_seconds",
-    "Unix time in seconds at which a certificate of the NATS connection that stands ends (server or authority)",
+    "Unix time in seconds at which a certificate of the NATS connection that stands ends "
+    "(server or authority)",
     ["certificate"],
 )
 STATE_RELOADS: Final = Counter(
@@ -180,15 +186,15 @@ FENCED: Final = Counter(
 )
 
 RESULTS: Final = ("success", "requeue_after", "requeue", "error")
-"""As controller-runtime has them; ours never ask for a plain "requeue"."""
+"""The result labels of controller-runtime. "requeue" is never counted."""
 UNANSWERED: Final = "<error>"
-"""client-go's text in place of a status code."""
+"""Stands in place of a status code, as in client-go."""
 PERIOD_SECONDS: Final = 0.25
 _series_of: Final = cache(Histogram.labels)
 
 
 class ReconcileMeter:
-    """The series of one controller: its reconciles and its queue."""
+    """The series of one controller for its reconciles and its queue."""
 
     def __init__(self, controller: str) -> None:
         self._controller = controller
@@ -208,7 +214,11 @@ class ReconcileMeter:
         longest_wait: Callable[[], float],
         under_way: Callable[[], list[float]],
     ) -> None:
-        """Read a queue at each scrape: how many keys wait, how long the first of them has, and for how long each key has been in work."""
+        """Read the state of a queue at each scrape.
+
+        The functions return the number of waiting keys, the longest wait, and the times in work, in
+        seconds.
+        """
         name = self._controller
         QUEUE_DEPTH.labels(name, name).set_function(depth)
         QUEUE_OLDEST.labels(name, name).set_function(longest_wait)
@@ -224,21 +234,24 @@ class RequestMeter:
         self._host = host
 
     def sent(self, verb: str, body: bytes | None) -> None:
-        """Record what is sent."""
+        """Record the size of a request."""
         _series_of(REQUEST_BYTES, verb, self._host).observe(len(body or b""))
 
     def answered(self, verb: str, code: str, seconds: float) -> None:
-        """Count an answer by its code, or that there was none."""
+        """Count an answer by its status code, or `UNANSWERED`, with the seconds that it took."""
         REQUESTS.labels(code, verb, self._host).inc()
         _series_of(REQUEST_SECONDS, verb, self._host).observe(seconds)
 
     def read(self, verb: str, body: bytes) -> None:
-        """Record an answer's body."""
+        """Record the size of an answer."""
         _series_of(ANSWER_BYTES, verb, self._host).observe(len(body))
 
 
 def measure_lag(loop: asyncio.AbstractEventLoop) -> None:
-    """Observe every `PERIOD_SECONDS` how late a loop fires a timer, which whatever ran before held up; until the loop is closed."""
+    """Measure how late the event loop runs a timer, until the loop is closed.
+
+    There is a measurement every `PERIOD_SECONDS`.
+    """
 
     def tick(due: float) -> None:
         now = loop.time()

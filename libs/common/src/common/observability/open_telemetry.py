@@ -1,8 +1,10 @@
-"""Spans by OpenTelemetry's SDK: the only module that imports it, loaded only when traces are on.
+"""Spans by OpenTelemetry's SDK. Only this module imports it, and only when tracing is on.
 
-Exporters: a file of JSON lines (`RAYBUS_TRACES`), OTLP over HTTP, or the console, as `OTEL_TRACES_EXPORTER` selects. Batches leave in
-a thread of their own; what does not fit into the SDK's queue is dropped, so a collector that is away costs nothing.
-Sampling is the SDK's. `OTEL_TRACES_SAMPLER=traceidratio` keeps or drops whole traces, since every process knows the trace id.
+Exporters: a file of JSON lines (`RAYBUS_TRACES`), OTLP over HTTP, or the console
+(`OTEL_TRACES_EXPORTER`). A thread exports batches; spans that do not fit into the SDK's queue are
+dropped, so an unreachable collector delays nothing. The SDK samples.
+`OTEL_TRACES_SAMPLER=traceidratio` keeps or drops whole traces, since every process knows the trace
+id.
 """
 
 import os
@@ -26,13 +28,15 @@ from common import errors
 
 Attributes = Mapping[str, str]
 FILE_DELAY_MS: Final = 200.0
-"""A process that is killed loses the spans of this long at most."""
+"""Milliseconds between two writes to the file: a killed process loses the spans of this time at
+most.
+"""
 END_SECONDS: Final = 2.0
 _EXPORTERS: Final = ("otlp", "console", "none")
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """A span in the file that `RAYBUS_TRACES` names; times in nanoseconds since 1970."""
+    """A span in the file of `RAYBUS_TRACES`; times in nanoseconds since 1970."""
 
     service: str
     instance: str
@@ -46,7 +50,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ids(RandomIdGenerator):
-    """Random ids, but for the one span that a traceparent names."""
+    """Generates random ids, except for a root span, whose ids come from its traceparent."""
 
     next: SpanContext | None = None
 
@@ -58,14 +62,15 @@ class Ids(RandomIdGenerator):
 
 
 class Spans:
-    """Takes spans and hands them on, without ever holding up the caller."""
+    """Records and exports spans without blocking the caller."""
 
     def __init__(
         self, resource: Resource, processors: Sequence[SpanProcessor], file: TextIO | None
     ) -> None:
         self._file = file
         self._ids = Ids()
-        # The sampler's variables are read by the provider; it must not wait for a collector when the process ends.
+        # The provider reads the sampler's variables. It must not wait for a collector at the end of
+        # the process.
         self._provider = TracerProvider(
             resource=resource, id_generator=self._ids, shutdown_on_exit=False
         )
@@ -74,7 +79,7 @@ class Spans:
         self._tracer = self._provider.get_tracer("raybus")
 
     def root(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
-        """Record the span that a traceparent itself names; it ends now."""
+        """Record the root span whose ids a traceparent holds, from `begin` until now."""
         context = trace.get_current_span(_below(traceparent)).get_span_context()
         if not context.is_valid:
             return
@@ -87,7 +92,7 @@ class Spans:
             self._ids.next = None
 
     def child(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
-        """Record a span below a traceparent; it ends now."""
+        """Record a child span of a traceparent, from `begin` until now."""
         self._tracer.start_span(
             name, _below(traceparent), start_time=begin or None, attributes=attributes
         ).end()
@@ -95,11 +100,14 @@ class Spans:
     def around(
         self, name: str, traceparent: str, attributes: Attributes
     ) -> AbstractContextManager[object]:
-        """Record the length of a block, below a traceparent; steps within stand below the block."""
+        """Record the duration of a block as a child of a traceparent.
+
+        It is the current span during the block.
+        """
         return self._tracer.start_as_current_span(name, _below(traceparent), attributes=attributes)
 
     def step(self, name: str, attributes: Attributes) -> AbstractContextManager[object]:
-        """Record the length of a block below the block around it, if there is one."""
+        """Record the duration of a block as a child of the current span, if there is one."""
         is_within = trace.get_current_span().get_span_context().is_valid
         return (
             self._tracer.start_as_current_span(name, attributes=attributes)
@@ -108,8 +116,8 @@ class Spans:
         )
 
     def end(self) -> None:
-        """Export the remaining spans; takes about two seconds at most."""
-        # The SDK's own shutdown waits for a collector that is away, for as long as that one's time-outs allow.
+        """Export the remaining spans, for at most `END_SECONDS`."""
+        # The SDK's own shutdown waits for an unreachable collector until that one's timeouts end.
         ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
         ending.join(END_SECONDS)
@@ -120,8 +128,9 @@ class Spans:
 def recorder(
     service: str, *, file: Path | None, environment: Mapping[str, str], exporter: str
 ) -> Spans:
-    """Return the recorder of a service's spans; raise `InvalidSpec` for what cannot be meant."""
-    try:  # each line is one write: other processes append to the file as well
+    """Return the recorder of a service's spans; raise `InvalidSpec` for a wrong setting."""
+    # Each line is one write, because other processes may append to the file too.
+    try:
         lines = None if file is None else file.open("a", buffering=1)
     except OSError as problem:
         raise errors.InvalidSpec(
@@ -138,12 +147,12 @@ def recorder(
 
 
 def _below(traceparent: str) -> Context:
-    """Return the context of a W3C traceparent; an empty one for what is none."""
+    """Return the context of a W3C traceparent; an empty one if it is invalid."""
     return TraceContextTextMapPropagator().extract({"traceparent": traceparent}, Context())
 
 
 def _named(exporter: str, environment: Mapping[str, str]) -> list[SpanExporter]:
-    """Return the exporter of a name that OpenTelemetry has; there is none for `none`."""
+    """Return the exporters for a value of `OTEL_TRACES_EXPORTER`; none for `none`."""
     if exporter not in _EXPORTERS:
         raise errors.InvalidSpec(
             f"OTEL_TRACES_EXPORTER={exporter!r}: expected one of {', '.join(_EXPORTERS)}"
@@ -155,10 +164,12 @@ def _named(exporter: str, environment: Mapping[str, str]) -> list[SpanExporter]:
     )
     if protocol not in {None, "", "http/protobuf"}:
         raise errors.InvalidSpec(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r}: traces leave by http/protobuf only (port 4318 of a collector)"
+            f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r}: traces leave by http/protobuf only (port "
+            "4318 of a collector)"
         )
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415  (an extra that may be absent)
+        # An optional package.
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
             OTLPSpanExporter,
         )
     except ImportError as problem:

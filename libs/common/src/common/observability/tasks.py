@@ -1,7 +1,8 @@
-"""Cancellations that nobody asked for.
+"""Protection of tasks against stray cancellations.
 
-A cancelled task ends silently, and its group takes no notice. Libraries cancel what they share: a cancellation without a request can
-reach a task through what it awaits. `is_stray` recognises such a cancellation, and a loop that must run on survives it in `outlived`.
+A cancelled task ends silently, and its TaskGroup does not notice. A library may cancel a future
+that tasks share, so a task can be cancelled without a request. `is_stray` recognises such a
+cancellation, and `outlived` lets a loop survive it.
 """
 
 import asyncio
@@ -14,18 +15,25 @@ log = structlog.get_logger()
 
 
 def is_stray() -> bool:
-    """Return, where `CancelledError` was caught, whether the current task was not cancelled."""
+    """Return whether nobody requested the cancellation of the current task.
+
+    Call it where `CancelledError` was caught.
+    """
     task = asyncio.current_task()
     return task is not None and task.cancelling() == 0
 
 
 @asynccontextmanager
 async def outlived(task: str) -> AsyncGenerator[None]:
-    """End a block, and no more, when a stray cancellation meets it; for each turn of a loop that runs until its task is cancelled."""
+    """Suppress a stray cancellation of the block.
+
+    So an endless loop continues with its next turn. `task` names the loop in the log.
+    """
     try:
         yield
     except asyncio.CancelledError:
         if not is_stray():
             raise
-        log.error("a task was cancelled that must run on; it continues", task=task)  # noqa: TRY400  (no failure of ours)
+        # Not an error of ours.
+        log.error("a task was cancelled that must run on; it continues", task=task)  # noqa: TRY400
         await asyncio.sleep(0)

@@ -1,1 +1,1 @@
-"""The API types that we read, and how Go writes them."""
+"""The Kubernetes and Ray API types that raybus reads, and how Go serialises them."""

@@ -1,6 +1,7 @@
-"""The few fields of Kubernetes' own kinds that a decision reads; everything else in them is passed over.
+"""The few fields of Kubernetes' own kinds that decisions read; other fields are ignored.
 
-These are views for reading. An object that we write is built as JSON or patched, never encoded from one of these.
+These structs are for reading. Objects to write are built as JSON or patched, never encoded from
+them.
 """
 # ruff: noqa: RUF012  (msgspec copies empty lists and maps)
 
@@ -19,7 +20,7 @@ class ContainerPort(ApiStruct, frozen=True, kw_only=True):
 
 
 class Container(ApiStruct, frozen=True, kw_only=True):
-    """A container of a pod; `cluster_traits.ray_container` finds Ray's."""
+    """A container of a pod. `cluster_traits.ray_container` finds the Ray container."""
 
     name: str
     image: str = ""
@@ -27,7 +28,7 @@ class Container(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a pod was asked to be."""
+    """The spec of a pod."""
 
     containers: list[Container] = []
     restart_policy: str = "Always"
@@ -46,7 +47,7 @@ class PodCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class StateWaiting(ApiStruct, frozen=True, kw_only=True):
-    """Why a container does not run yet."""
+    """Why a container is not running yet."""
 
     reason: str = ""
     message: str = ""
@@ -61,14 +62,14 @@ class StateTerminated(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerState(ApiStruct, frozen=True, kw_only=True):
-    """At most one of these is set."""
+    """The state of a container; at most one field is set."""
 
     waiting: StateWaiting | None = None
     terminated: StateTerminated | None = None
 
 
 class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
-    """How a container is doing."""
+    """The status of a container."""
 
     name: str
     ready: bool = False
@@ -77,7 +78,7 @@ class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
-    """How a pod is doing."""
+    """The status of a pod."""
 
     phase: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
@@ -97,14 +98,14 @@ class Pod(ApiStruct, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
     def condition(self, kind: str) -> PodCondition | None:
-        """Return the condition of a type."""
+        """Return the condition of a type; None if there is none."""
         return next(
             (condition for condition in self.status.conditions if condition.type == kind), None
         )
 
     @property
     def is_running_and_ready(self) -> bool:
-        """Return whether the pod runs and its Ready condition is True."""
+        """Whether the pod is running and its Ready condition is True."""
         ready = self.condition("Ready")
         return self.status.phase == "Running" and ready is not None and ready.status == "True"
 
@@ -119,7 +120,7 @@ class ServicePort(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServiceSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a Service was asked to be."""
+    """The spec of a Service."""
 
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
     type: str = ""
@@ -135,13 +136,13 @@ class Service(ApiStruct, frozen=True, kw_only=True):
 
 
 class EndpointConditions(ApiStruct, frozen=True, kw_only=True):
-    """Whether an endpoint may be sent requests."""
+    """Whether an endpoint receives requests."""
 
     ready: bool | None = None
 
 
 class ObjectReference(ApiStruct, frozen=True, kw_only=True):
-    """The pod behind an endpoint."""
+    """The object behind an endpoint, usually a pod."""
 
     kind: str = ""
     name: str = ""
@@ -149,7 +150,7 @@ class ObjectReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class Endpoint(ApiStruct, frozen=True, kw_only=True):
-    """One backend of a Service."""
+    """An endpoint of a Service."""
 
     addresses: list[str] = []
     conditions: EndpointConditions = EndpointConditions()
@@ -157,7 +158,7 @@ class Endpoint(ApiStruct, frozen=True, kw_only=True):
 
 
 class EndpointSlice(ApiStruct, frozen=True, kw_only=True):
-    """Some backends of a Service; the API server writes `endpoints: null` for a Service without any."""
+    """Endpoints of a Service. The API server writes `endpoints: null` for a Service without any."""
 
     metadata: ObjectMeta
     endpoints: list[Endpoint] | None = None
@@ -171,7 +172,7 @@ class JobCondition(ApiStruct, frozen=True, kw_only=True):
 
 
 class JobStatus(ApiStruct, frozen=True, kw_only=True):
-    """How a Job is doing."""
+    """The status of a Job."""
 
     conditions: list[JobCondition] = []
 
@@ -184,7 +185,7 @@ class Job(ApiStruct, frozen=True, kw_only=True):
 
 
 class Data(msgspec.Struct, frozen=True):
-    """The data of a Secret, in base64, or of a ConfigMap."""
+    """The data of a Secret (base64) or of a ConfigMap."""
 
     data: dict[str, str] = {}
 

@@ -1,9 +1,9 @@
-"""Gateways and routes as far as a decision reads them, and whether their controller has accepted them.
+"""Gateways and routes as far as decisions read them, and whether their controllers accept them.
 
-"Ready" is what KubeRay asks for (spec rayservice §9.1, §9.2), and more for a route: a controller must
-have seen this very generation of it, because an old acceptance proves nothing about new weights
-(§8.10 G3). Several controllers may report on one parent, and a controller that left it may leave its
-report. ADR 43 says which report counts.
+"Ready" means what KubeRay requires (spec rayservice §9.1, §9.2). For a route it also means that a
+controller has observed its current generation, because an older acceptance proves nothing about new
+weights (§8.10 G3). Several controllers may report on one parent, and a controller that left it may
+leave its report behind. ADR 43 says which report counts.
 """
 
 from enum import StrEnum
@@ -18,7 +18,7 @@ from common.errors import Problem
 
 
 class RoutingCode(StrEnum):
-    """The kinds of problems of Gateways and routes; those after the blank line are of routes and of what raybus may do with them."""
+    """Kinds of problems of Gateways and routes. Those after the blank line concern routes only."""
 
     MISSING = "Missing"
     NOT_ACCEPTED = "NotAccepted"
@@ -37,7 +37,7 @@ RoutingProblem = Problem[RoutingCode]
 
 
 class Listener(ApiStruct, frozen=True, kw_only=True):
-    """A port that a Gateway listens on."""
+    """A port of a Gateway."""
 
     name: str = ""
     protocol: str = ""
@@ -45,14 +45,14 @@ class Listener(ApiStruct, frozen=True, kw_only=True):
 
 
 class GatewaySpec(ApiStruct, frozen=True, kw_only=True):
-    """What a Gateway was asked to be."""
+    """The spec of a Gateway."""
 
     gateway_class_name: str = ""
     listeners: tuple[Listener, ...] = ()
 
 
 class GatewayStatus(ApiStruct, frozen=True, kw_only=True):
-    """What its controller reports."""
+    """The status of a Gateway."""
 
     conditions: tuple[Condition, ...] = ()
 
@@ -66,7 +66,7 @@ class Gateway(ApiStruct, frozen=True, kw_only=True):
 
 
 class ParentRef(ApiStruct, frozen=True, kw_only=True):
-    """The Gateway that a route hangs on, or one listener of it."""
+    """The Gateway that a route is attached to, or one of its listeners."""
 
     _group: str | None = msgspec.field(default=None, name="group")
     _kind: str | None = msgspec.field(default=None, name="kind")
@@ -76,18 +76,18 @@ class ParentRef(ApiStruct, frozen=True, kw_only=True):
     port: int | None = None
 
     def target(self, namespace: str) -> Reference:
-        """Return what a route of this namespace refers to."""
+        """Return the reference to the parent of a route in `namespace`."""
         group = GATEWAY_GROUP if self._group is None else self._group
         kind = self._kind or "Gateway"
         return Reference(group, kind, self._namespace or namespace, self._name)
 
     def place(self, namespace: str) -> "Place":
-        """Return the parent, and the listener of it if the route names one."""
+        """Return the parent of a route in `namespace`, with the listener if the route names one."""
         return self.target(namespace), self.section_name, self.port
 
 
 class Backend(msgspec.Struct, frozen=True):
-    """What a rule of a route sends a share of its requests to."""
+    """A backend of a rule, with its share of the requests."""
 
     target: Reference
     port: int | None
@@ -95,7 +95,7 @@ class Backend(msgspec.Struct, frozen=True):
 
 
 class BackendRef(ApiStruct, frozen=True, kw_only=True):
-    """A backend as a rule has it."""
+    """A backend as written in a rule."""
 
     _group: str | None = msgspec.field(default=None, name="group")
     _kind: str | None = msgspec.field(default=None, name="kind")
@@ -110,18 +110,18 @@ class BackendRef(ApiStruct, frozen=True, kw_only=True):
         return cls(_namespace=namespace, _name=name, port=port, weight=weight)
 
     def resolved(self, namespace: str) -> Backend:
-        """Return the backend of a route of this namespace; its default weight is 1."""
+        """Return the backend for a route in `namespace`. The default weight is 1."""
         kind, group = self._kind or "Service", self._group or ""
         target = Reference(group, kind, self._namespace or namespace, self._name)
         return Backend(target, self.port, 1 if self.weight is None else self.weight)
 
 
 Place = tuple[Reference, str | None, int | None]
-"""A parent with the name and the port of one of its listeners."""
+"""A parent, with the name and the port of one of its listeners."""
 
 
 class RouteParentStatus(ApiStruct, frozen=True, kw_only=True):
-    """What one Gateway's controller reports of a route."""
+    """The report of one controller about a route and one parent."""
 
     parent_ref: ParentRef = ParentRef()
     controller_name: str = ""
@@ -129,13 +129,13 @@ class RouteParentStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class RouteStatus(ApiStruct, frozen=True, kw_only=True):
-    """What all controllers report of a route."""
+    """The reports of all controllers about a route."""
 
     parents: tuple[RouteParentStatus, ...] = ()
 
 
 class RouteRule(ApiStruct, frozen=True, kw_only=True):
-    """Where requests go."""
+    """A rule of a route: matches, filters and backends."""
 
     matches: tuple[Json, ...] = ()
     filters: tuple[Json, ...] = ()
@@ -143,14 +143,14 @@ class RouteRule(ApiStruct, frozen=True, kw_only=True):
 
 
 class RouteSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a route was asked to do."""
+    """The spec of a route."""
 
     parent_refs: tuple[ParentRef, ...] = ()
     rules: tuple[RouteRule, ...] = ()
 
 
 class Route(ApiStruct, frozen=True, kw_only=True, dict=True):
-    """A route of any kind; `spec_json` keeps what users added to it."""
+    """A route of any kind. `spec_json` keeps the fields that users added."""
 
     metadata: ObjectMeta
     spec_json: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="spec")
@@ -175,18 +175,18 @@ class GrpcRoute(Route, frozen=True, kw_only=True, dict=True):
 
 
 def gateway_problem(gateway: Gateway | None) -> RoutingProblem | None:
-    """Return why a Gateway does not take requests, None when it does."""
+    """Return why a Gateway does not accept requests; None if it does."""
     if gateway is None:
         return Problem(RoutingCode.MISSING, "does not exist")
     return _problem(gateway.status.conditions, "Accepted", "Programmed", generation=0)
 
 
 def route_problem(route: Route, *, is_settled: bool) -> RoutingProblem | None:
-    """Return why a Gateway does not follow a route as it is now, None when each parent does.
+    """Return why a Gateway does not follow the current state of a route; None if all parents do.
 
-    Of the reports on one parent those count that are about the newest state (`_decisive`), and one
-    without a problem is enough. `is_settled` is whether the last change by raybus is so old that a
-    report without a generation counts for it.
+    Of the reports on a parent, those about the newest state count (`_decisive`); one of them
+    without a problem suffices. `is_settled` says whether raybus' last change is so old that a
+    report without a generation counts too.
     """
     meta, wanted = route.metadata, route.spec.parent_refs
     if not wanted:
@@ -210,7 +210,7 @@ def route_problem(route: Route, *, is_settled: bool) -> RoutingProblem | None:
 def lagging_parents(route: Route, *, is_settled: bool) -> tuple[Reference, ...]:
     """Return the parents that may still follow an earlier state of a route.
 
-    These have accepted the route, and no accepting report is about the route as it is now.
+    They have accepted the route, but no accepting report is about its current generation.
     """
     meta = route.metadata
     accepting = [
@@ -233,15 +233,15 @@ def _shown(parent: ParentRef, meta: ObjectMeta) -> str:
 
 
 def _stated_generation(report: RouteParentStatus) -> int:
-    """Return the generation that a report is about; 0 for one that states none."""
+    """Return the generation that a report is about; 0 if it states none."""
     return max((each.observed_generation for each in report.conditions), default=0)
 
 
 def _decisive(reports: list[RouteParentStatus], meta: ObjectMeta) -> list[RouteParentStatus]:
     """Return the reports on one parent that count.
 
-    A report about the present generation counts before one that states no generation, and that one
-    before a report about an earlier generation: its controller may have left the Gateway.
+    A report about the current generation takes precedence over a report without a generation, and
+    that over a report about an earlier generation, whose controller may have left the Gateway.
     """
 
     def rank(report: RouteParentStatus) -> int:
@@ -255,10 +255,10 @@ def _decisive(reports: list[RouteParentStatus], meta: ObjectMeta) -> list[RouteP
 def _report_problem(
     report: RouteParentStatus, meta: ObjectMeta, *, is_settled: bool
 ) -> RoutingProblem | None:
-    """Return the problem that one controller reports, with the controller and the parent.
+    """Return the problem that one controller reports, naming the controller and the parent.
 
-    The generation is named only where the controller is behind: the text of a refusal stays the
-    same while the controller takes in further generations.
+    The text names the generation only if the controller is behind. So the text of a refusal stays
+    the same while the controller observes further generations.
     """
     stated = _stated_generation(report)
     problem = _problem(
@@ -282,9 +282,9 @@ def _report_problem(
 def _problem(
     conditions: tuple[Condition, ...], *wanted: str, generation: int, is_settled: bool = True
 ) -> RoutingProblem | None:
-    """Return the first condition that does not hold for a generation.
+    """Return the first condition that does not hold for a generation; None if all hold.
 
-    A condition without a generation holds for the present one once `is_settled`.
+    A condition without a generation counts for the current one if `is_settled`.
     """
     held = {each.type: each for each in conditions}
     for kind in wanted:

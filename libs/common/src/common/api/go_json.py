@@ -1,7 +1,8 @@
-"""JSON as Go's types hold it: written byte for byte as `encoding/json` does, so that hashes agree with KubeRay's, and checked for its shape.
+"""JSON as Go writes it, byte for byte, so that hashes agree with KubeRay's.
 
-Field order and omit rules come from `go_types`; maps are sorted; `<`, `>`, `&` and U+2028/9 are escaped; quantities are canonical; structs that Go
-cannot omit appear empty; unknown fields vanish. Absent and null are the same thing to Go.
+`go_types` has the order of fields and the omit rules. Maps are sorted; `<`, `>`, `&` and U+2028/9
+are escaped; quantities are canonical; structs that Go cannot omit appear empty; unknown fields are
+dropped. Absent and null are the same to Go. `misfit` checks the shape of a spec by the same types.
 
 Behaviour: spec rayservice §6.1.
 """
@@ -26,13 +27,13 @@ _ESCAPED: Final = str.maketrans(
 
 
 class _Quantity(str):
-    """A quantity in its canonical form."""
+    """A quantity in canonical form."""
 
     __slots__ = ()
 
 
 class _Time(str):
-    """A time in Kubernetes' form."""
+    """A time in Kubernetes' format."""
 
     __slots__ = ()
 
@@ -59,7 +60,10 @@ _ZEROS: Final = {
 
 
 def encode(go_type: str, value: Json) -> str:
-    """Write a value of a Go struct; `msgspec.ValidationError` names the field that does not fit its type."""
+    """Encode a value of a Go struct.
+
+    Raises `msgspec.ValidationError`, naming the field, if a value does not fit its type.
+    """
     typed: Any = msgspec.convert(
         _plain(value), _view(go_type, is_written=True), dec_hook=_canonical
     )
@@ -67,14 +71,15 @@ def encode(go_type: str, value: Json) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return JSON as Go writes it, which escapes what HTML or JavaScript would read."""
+    """Return JSON with the escapes that Go adds for HTML and JavaScript."""
     return text.translate(_ESCAPED)
 
 
 def misfit(obj: object) -> str | None:
-    """Return which field of an object's spec does not have the shape of its type; None for other kinds than the two of Ray.
+    """Return which field of a Ray object's spec has a wrong type; None if there is none.
 
-    The API server refuses any other shape, as far as its CRDs are those of this version. The planner of a pod reads such data unchecked.
+    None for other kinds too. The API server rejects such a spec if its CRDs have this version. The
+    planner of pods reads these data without further checks.
     """
     if not isinstance(obj, RayCluster | RayService):
         return None
@@ -88,14 +93,16 @@ def misfit(obj: object) -> str | None:
 
 @cache
 def _shape(go_type: str) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(Optional[_view(go_type, is_written=False)])  # noqa: UP045  (the type is not known before)
+    # A runtime type.
+    return msgspec.json.Decoder(Optional[_view(go_type, is_written=False)])  # noqa: UP045
 
 
 @cache
 def _view(go_type: str, *, is_written: bool) -> Any:
-    """Return the Python type that holds what a Go type holds: one to be written, or one that shows a misfit.
+    """Return the Python type for a Go type, to encode (`is_written`) or to check data.
 
-    A misfit lacks a field without which nothing can be read; the rules of validation cover those of Ray's own types.
+    For a check, Kubernetes' required fields are required. Validation covers required fields of
+    Ray's own types.
     """
     if go_type.startswith("*"):
         return _view(go_type.removeprefix("*"), is_written=is_written)
@@ -120,7 +127,11 @@ def _view(go_type: str, *, is_written: bool) -> Any:
 
 
 def _zero(field: GoField, view: Any) -> dict[str, Any]:
-    """Return what stands for an absent field that is written; msgspec omits a default and an empty list or map, and writes other factories."""
+    """Return the default of an absent field, as arguments of `msgspec.field`.
+
+    msgspec omits a default value and an empty list or map, but writes the value of any other
+    factory.
+    """
     kind, zero = field.type, _ZEROS.get(field.type)
     is_list = kind.startswith(("[]", "map["))
     if not is_list and not kind.startswith("*") and kind not in _SHAPES:
@@ -131,7 +142,7 @@ def _zero(field: GoField, view: Any) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Return data without what Go passes over: null, and the fraction .0 of a whole number."""
+    """Drop what Go ignores: null, and the fraction .0 of a whole number."""
     if isinstance(value, dict):
         return {
             name: _plain(each) for name, each in cast("Json", value).items() if each is not None

@@ -1,9 +1,10 @@
-"""The Go API types: how they serialise, as the spec hash and the CRD generator need to know.
+"""The Go types of the API, as the spec hash and the CRD generator need them.
 
-`go_schema.json` holds Kubernetes' types as read by `crd_generator.go_source`; the ray.io types are read off our own structs: `T | None` is a
-Go pointer (a map or list for those), `T` is a value, field order is declaration order, `Api` has the rest.
-A type is named by an expression: `string`, `bool`, `int32`, `int64`, `quantity`, `intOrString`, `time`, `json`, `*T`, `[]T`, `map[string]T`, or the
-name of a struct such as `core/v1.Container`.
+`go_schema.json` has Kubernetes' types, as read by `crd_generator.go_source`. The ray.io types are
+derived from our own structs: `T | None` is a Go pointer (for a list or map, the list or map
+itself), `T` is a value, the order of fields is the order of declaration, and `Api` has the rest. A
+type expression is `string`, `bool`, `int32`, `int64`, `quantity`, `intOrString`, `time`, `json`,
+`*T`, `[]T`, `map[string]T`, or the name of a struct such as `core/v1.Container`.
 """
 
 import json
@@ -28,12 +29,15 @@ _SCALARS: Final[dict[Any, str]] = {str: "string", bool: "bool", int: "int32"}
 
 
 class GoField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One field of a Go struct; an empty name marks an embedded struct, with fields that appear in place."""
+    """A field of a Go struct.
+
+    An empty name marks an embedded struct, whose fields appear in its place.
+    """
 
     name: str
     type: str
     keep: bool = False
-    """Written even when empty: the Go tag has no `omitempty`."""
+    """Whether the field is written even when empty: its Go tag has no `omitempty`."""
     optional: bool = False
     required: bool = False
     nullable: bool = False
@@ -41,20 +45,20 @@ class GoField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     list_keys: list[str] = []
     atomic: bool = False
     default: str = ""
-    """JSON text, empty for none."""
+    """Default as JSON text; empty for none."""
     rules: dict[str, str] = {}
-    """Schema limits by kubebuilder's names: Enum, Pattern, Minimum, MaxLength, …"""
+    """Schema limits, by the names of kubebuilder: Enum, Pattern, Minimum, MaxLength, …"""
     cel: list[tuple[str, str]] = []
-    """Pairs of rule and message."""
+    """CEL validations as pairs of rule and message."""
 
 
 class GoType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A Go struct."""
+    """A Go struct, or a name for another type (`alias`)."""
 
     fields: list[GoField] = []
     atomic: bool = False
     alias: str = ""
-    """What a type that is no struct stands for; only while reading the source."""
+    """The type that a type without fields stands for; only used while Go source is read."""
 
 
 class GoSchema(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,19 +70,17 @@ class GoSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def known() -> dict[str, GoType]:
-    """Return every Go type by name: Kubernetes', from the data file, and ours."""
+    """Return all Go types by name: those of Kubernetes and of ray.io."""
     found = msgspec.json.decode(SCHEMA_FILE.read_bytes(), type=GoSchema).types
-    for root in (
-        ray_service.RayServiceSpec,
-        ray_service.RayServiceStatus,
-    ):  # they hold those of RayClusters
+    # These two contain the types of RayClusters.
+    for root in (ray_service.RayServiceSpec, ray_service.RayServiceStatus):
         _add(root, found)
     return found
 
 
 @cache
 def fields_of(go_type: str) -> tuple[GoField, ...]:
-    """Return the fields of a struct as they appear: those of embedded structs stand in their place."""
+    """Return the fields of a struct, with those of embedded structs in their place."""
     fields = known()[go_type].fields
     return tuple(
         each for field in fields for each in ([field] if field.name else fields_of(field.type))
@@ -118,14 +120,14 @@ def _field(name: str, hint: object, found: dict[str, GoType]) -> GoField:
 
 
 def _max_length(hint: object) -> int | None:
-    """Return how long a text may be, or each text of a list or of the values of a map."""
+    """Return the maximum length of a text, or of the texts in a list or map."""
     if isinstance(hint, msgspec.Meta):
         return hint.max_length
     return next((most for part in get_args(hint) if (most := _max_length(part))), None)
 
 
 def _expression(hint: object, found: dict[str, GoType]) -> tuple[str, Api]:
-    """Return the Go type of a Python type, with the facts of its outermost marker."""
+    """Return the Go type of a Python type hint, with its outermost `Api` marker."""
     kind, parts = get_origin(hint), get_args(hint)
     if kind is Annotated:
         facts = [note for note in parts[1:] if isinstance(note, Api)]

@@ -1,4 +1,4 @@
-"""Kubernetes' rules for names and labels, with Kubernetes' messages; lengths count bytes."""
+"""Kubernetes' rules for names and labels, with its messages. Lengths count bytes."""
 
 from functools import lru_cache
 from typing import Final
@@ -17,9 +17,10 @@ _KEY_CHARACTERS: Final = "must consist of alphanumeric characters, '-', '_' or '
 
 
 def dns_1035_problems(name: str) -> list[str]:
-    """Return what keeps a name from being a DNS-1035 label."""
+    """Return the violations of the rules for a DNS-1035 label."""
     text = (
-        "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+        "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with "
+        "an alphabetic character, "
         "and end with an alphanumeric character"
     )
     return _too_long(name, 63) + _mismatch(name, _DNS_1035, text, "my-name", "abc-123")
@@ -37,7 +38,7 @@ def dns_1123_problems(name: str) -> list[str]:
 
 
 def label_key_problems(key: str) -> list[str]:
-    """Return what keeps a text from being the key of a label."""
+    """Return the violations of the rules for a label key."""
     examples = ("MyName", "my.name", "123-abc")
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
@@ -52,22 +53,23 @@ def label_key_problems(key: str) -> list[str]:
 
 
 def label_value_problems(value: str) -> list[str]:
-    """Return what keeps a text from being the value of a label."""
+    """Return the violations of the rules for a label value."""
     text = f"a valid label must be an empty string or {_KEY_CHARACTERS.removeprefix('must ')}"
     return _too_long(value, 63) + _mismatch(value, _VALUE, text, "MyValue", "my_value", "12345")
 
 
 def dns_1123_subdomain_problems(name: str) -> list[str]:
-    """Return what keeps a name from being a DNS-1123 subdomain, the form of most names."""
+    """Return the violations of the rules for a DNS-1123 subdomain, the form of most names."""
     text = (
-        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' "
+        "or '.', "
         "and must start and end with an alphanumeric character"
     )
     return _too_long(name, _LONGEST) + _mismatch(name, _SUBDOMAIN, text, "example.com")
 
 
 def path_segment_problems(name: str) -> list[str]:
-    """Return what keeps a name from being one segment of a URL path, the form of RBAC's names."""
+    """Return the violations of the rules for a segment of a URL path, the form of RBAC names."""
     if name in {"", ".", ".."}:
         return [f"may not be '{name}'"]
     return [f"may not contain '{character}'" for character in "/%" if character in name]

@@ -1,4 +1,4 @@
-"""Kubernetes metadata, conditions and times, as far as we read and write them."""
+"""Kubernetes metadata, conditions and times, as far as raybus uses them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Generic, TypeAlias, TypeVar
@@ -11,24 +11,33 @@ T = TypeVar("T")
 Time: TypeAlias = Annotated[datetime, Api(go="time")]
 Int64: TypeAlias = Annotated[int, Api(go="int64")]
 LONGEST_MESSAGE: Final = 8192
-"""Characters of a condition's message, or of a reason that stands in a status; the schema of a condition takes 32,768, etcd objects of 1.5 MiB."""
+"""Maximum characters of a condition's message, or of another text in a status.
+
+The schema of a condition allows 32,768, and etcd objects of 1.5 MiB.
+"""
 MARK: Final = " characters left out; the Ray dashboard has them] … "
 _MARK_ROOM: Final = 80
 SKEW: Final = timedelta(seconds=5)
-"""By how much the clocks of two machines may differ: a moment that is further ahead was written before a clock was set back."""
+"""Maximum difference between the clocks of two machines.
+
+A time that is further in the future was written before a clock was set back.
+"""
 
 
 def version_number(version: str) -> int:
-    """Return a resourceVersion as a number; the API server promises that newer ones are greater."""
+    """Return a resourceVersion as a number, 0 if it is not one.
+
+    Newer versions are greater, as the API server promises.
+    """
     return int(version) if version.isdecimal() else 0
 
 
 class ApiStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A part of an API object: absent fields are None or empty, unknown fields are passed over."""
+    """A part of an API object. Absent fields are None or empty; unknown fields are ignored."""
 
 
 class OwnerReference(ApiStruct, frozen=True, kw_only=True):
-    """The object that another one belongs to."""
+    """The owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -39,7 +48,7 @@ class OwnerReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
-    """Name, version, labels and life cycle of an object."""
+    """The metadata of an object."""
 
     name: str = ""
     generate_name: str = ""
@@ -56,30 +65,30 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def namespaced_name(self) -> str:
-        """Return `<namespace>/<name>`."""
+        """`<namespace>/<name>`."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def version(self) -> int:
-        """Return the resourceVersion as a number."""
+        """The resourceVersion as a number."""
         return version_number(self.resource_version)
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """Any object, of which only the metadata is read."""
+    """Any object, decoded to its metadata only."""
 
     metadata: ObjectMeta
 
 
 class Items(msgspec.Struct, Generic[T], frozen=True):
-    """The answer to a list of objects."""
+    """The answer to a list request."""
 
     items: list[T] = []
     metadata: ObjectMeta = ObjectMeta()
 
 
 class Condition(ApiStruct, frozen=True, kw_only=True):
-    """One condition of a status; all but observedGeneration are always written."""
+    """A condition of a status. All fields except observedGeneration are always written."""
 
     type: str
     status: str
@@ -95,22 +104,26 @@ Conditions: TypeAlias = Annotated[
 
 
 def whole_seconds(moment: datetime) -> datetime:
-    """Drop the fraction of a second, as Kubernetes writes times."""
+    """Drop the fraction of a second, as Kubernetes does in times."""
     return moment.replace(microsecond=0)
 
 
 def rfc3339(moment: datetime) -> str:
-    """Return Kubernetes' text form of a time: whole seconds, UTC."""
+    """Format a time as Kubernetes does: whole seconds, UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_time(moment: datetime) -> str:
-    """Return Kubernetes' MicroTime, the text form of the times in Leases and Events: microseconds, UTC."""
+    """Format a MicroTime, as in Leases and Events: microseconds, UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def clipped(text: str, limit: int) -> str:
-    """Return at most `limit` characters of a text: its beginning and, with more room, its end, since the last lines of a traceback matter most."""
+    """Shorten a text to at most `limit` characters.
+
+    It keeps the beginning and, if `limit` allows, the end, because the last lines of a traceback
+    matter most.
+    """
     if len(text) <= limit:
         return text
     room = limit - _MARK_ROOM

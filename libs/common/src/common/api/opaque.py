@@ -1,6 +1,8 @@
-"""Names for the parts of a spec that stay JSON: Kubernetes' own types, which we edit but never model.
+"""Type names for the parts of a spec that stay JSON.
 
-A typed model would drop the fields that it does not know. The marker names the Go type, so that hashing and schema know the parts inside.
+raybus edits these Kubernetes types but does not model them, because a model would drop unknown
+fields. The marker names the Go type, so that the spec hash and the CRD schema know the parts
+inside.
 """
 
 from typing import Annotated, Any, TypeAlias
@@ -9,32 +11,33 @@ import msgspec
 
 
 class Api(msgspec.Struct, frozen=True, kw_only=True):
-    """Properties of a field of our API structs beyond its Python type: how Go writes it, and what the CRD's schema demands of it.
+    """Properties of an API field beyond its Python type: its Go form, and its CRD schema.
 
-    Stands in `Annotated[type, Api(...)]`; msgspec passes over it, the spec hash and the CRD generator read it.
+    It is used as `Annotated[type, Api(...)]`. msgspec ignores it; the spec hash and the CRD
+    generator read it.
     """
 
     go: str = ""
-    """Type expression of `common.api.go_types`, where the Python type does not determine it."""
+    """Type expression of `common.api.go_types`, if the Python type does not determine it."""
     keep: bool = False
-    """Written even when empty (Go: no `omitempty`)."""
+    """Whether the field is written even when empty (Go: no `omitempty`)."""
     optional: bool = False
-    """Not required by the schema although it is always written."""
+    """Whether the schema does not require the field although it is always written."""
     nullable: bool = False
     default: str | int | None = None
     enum: tuple[str, ...] = ()
     minimum: int | None = None
     max_length: int | None = None
-    """Characters that the CRD admits. A `msgspec.Meta` bounds what is decoded, too."""
+    """Maximum characters that the CRD allows. A `msgspec.Meta` also limits what is decoded."""
     keys: tuple[str, ...] = ()
-    """The list is a map by these fields."""
+    """Fields that are the keys of a list that the schema treats as a map."""
     cel: tuple[tuple[str, str], ...] = ()
-    """Pairs of rule and message."""
+    """CEL validations as pairs of rule and message."""
 
 
 Json: TypeAlias = dict[str, Any]
 Body: TypeAlias = Json
-"""A manifest, or a part of one, that we build or copy."""
+"""A manifest, or a part of one, that raybus builds or copies."""
 
 PodTemplate: TypeAlias = Annotated[Json, Api(go="core/v1.PodTemplateSpec")]
 ServiceTemplate: TypeAlias = Annotated[Json, Api(go="core/v1.Service")]
@@ -47,4 +50,4 @@ NetworkPolicyEgressRule: TypeAlias = Annotated[
     Json, Api(go="networking/v1.NetworkPolicyEgressRule")
 ]
 QuantityText: TypeAlias = Annotated[str | int | float, Api(go="quantity")]
-"""A quantity as users write it, a bare number included; `common.quantity.parse` reads it."""
+"""A quantity as written by users, possibly a bare number; `common.quantity.parse` reads it."""

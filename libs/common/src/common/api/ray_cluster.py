@@ -1,7 +1,8 @@
-"""RayCluster (ray.io/v1), all fields.
+"""RayCluster (ray.io/v1), with all fields.
 
-The order of the fields is the order in which they are hashed, and the CRD is generated from them. `None` means absent; an empty map or list that
-was written is not None. A decoded spec is for reading only: what is copied or hashed is `raw_spec`, which keeps fields that we do not know.
+The order of fields is the order in which they are hashed, and the CRD is generated from these
+structs. `None` means absent; an empty map or list that was written is not None. A decoded spec is
+read-only: `raw_spec`, which keeps unknown fields, is what is copied and hashed.
 
 Source: spec raycluster §1.2, §1.3.
 """
@@ -19,11 +20,11 @@ from common.api.opaque import Api, Json, QuantityText
 API_VERSION: Final = "ray.io/v1"
 KIND: Final = "RayCluster"
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=253)]
-"""A text that is no longer than the name of an object may be."""
+"""A text with the maximum length of an object name."""
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=4096)]
-"""A text that is no longer than a path in a file system may be."""
+"""A text with the maximum length of a file path."""
 Version: TypeAlias = Annotated[str, msgspec.Meta(max_length=128)]
-"""Twice as long as the version of a nightly build with its commit."""
+"""A Ray version. Twice as long as the version of a nightly build with its commit."""
 StartParam: TypeAlias = Annotated[str, msgspec.Meta(max_length=32_768)]
 """The value of a flag of `ray start`, which may be JSON."""
 MANAGED_BY: Final = Api(
@@ -31,14 +32,15 @@ MANAGED_BY: Final = Api(
         ("self == oldSelf", "the managedBy field is immutable"),
         (
             "self in ['ray.io/kuberay-operator', 'kueue.x-k8s.io/multikueue']",
-            "the managedBy field value must be either 'ray.io/kuberay-operator' or 'kueue.x-k8s.io/multikueue'",
+            "the managedBy field value must be either 'ray.io/kuberay-operator' or "
+            "'kueue.x-k8s.io/multikueue'",
         ),
     )
 )
 
 
 class UpgradeStrategy(ApiStruct, frozen=True, kw_only=True):
-    """What happens when the spec changes under running pods."""
+    """What happens to running pods when the spec changes."""
 
     type: Annotated[str | None, Api(enum=("Recreate", "None"))] = None
 
@@ -71,7 +73,7 @@ class AutoscalerOptions(ApiStruct, frozen=True, kw_only=True):
 
 
 class RedisCredential(ApiStruct, frozen=True, kw_only=True):
-    """A Redis user name or password, written out or taken from elsewhere."""
+    """A Redis user name or password, as a value or from a source such as a Secret."""
 
     value_from: Annotated[Json, Api(go="core/v1.EnvVarSource")] | None = None
     value: str = ""
@@ -89,7 +91,7 @@ class GcsEmbeddedStorage(ApiStruct, frozen=True, kw_only=True):
 
 
 class GcsFaultToleranceOptions(ApiStruct, frozen=True, kw_only=True):
-    """Where the GCS keeps its state across head pods."""
+    """Where the GCS keeps its state when the head pod is replaced."""
 
     backend: Annotated[
         str,
@@ -121,14 +123,14 @@ class HistoryServerOptions(ApiStruct, frozen=True, kw_only=True):
 
 
 class NetworkPolicyRules(ApiStruct, frozen=True, kw_only=True):
-    """Rules added to those that Ray needs."""
+    """Rules in addition to those that Ray needs."""
 
     ingress_rules: list[opaque.NetworkPolicyIngressRule] | None = None
     egress_rules: list[opaque.NetworkPolicyEgressRule] | None = None
 
 
 class WorkerGroupNetworkPolicyRules(ApiStruct, frozen=True, kw_only=True):
-    """Rules of one worker group, in place of those of all workers."""
+    """Rules of one worker group, instead of those for all workers."""
 
     group_name: Annotated[Name, Api(keep=True)] = ""
     ingress_rules: list[opaque.NetworkPolicyIngressRule] | None = None
@@ -158,7 +160,7 @@ class TlsOptions(ApiStruct, frozen=True, kw_only=True):
 
 
 class IngressOptions(ApiStruct, frozen=True, kw_only=True):
-    """How the dashboard's ingress is shaped."""
+    """Properties of the Ingress of the dashboard."""
 
     host: Name | None = None
     path: Text | None = None
@@ -182,7 +184,7 @@ class HeadGroupSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ScaleStrategy(ApiStruct, frozen=True, kw_only=True):
-    """Which pods go first when a group shrinks."""
+    """Which workers are deleted first when a group shrinks."""
 
     workers_to_delete: list[Name] | None = None
 
@@ -208,7 +210,7 @@ class WorkerGroupSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class RayClusterSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a RayCluster should be."""
+    """The desired state of a RayCluster."""
 
     upgrade_strategy: UpgradeStrategy | None = None
     auth_options: AuthOptions | None = None
@@ -227,14 +229,14 @@ class RayClusterSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class Intent(ApiStruct, frozen=True, kw_only=True):
-    """Fields of a spec that count although another field of it is invalid."""
+    """The fields that are used even if another field of the spec is invalid."""
 
     suspend: bool | None = None
     managed_by: str | None = None
 
 
 class HeadInfo(ApiStruct, frozen=True, kw_only=True):
-    """Where the head is."""
+    """Addresses and names of the head pod and its Service."""
 
     pod_ip: str = msgspec.field(default="", name="podIP")
     service_ip: str = msgspec.field(default="", name="serviceIP")
@@ -243,10 +245,13 @@ class HeadInfo(ApiStruct, frozen=True, kw_only=True):
 
 
 class RayClusterStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a RayCluster is. The four quantities and `head` are written even when empty."""
+    """The observed state of a RayCluster.
+
+    The four quantities and `head` are written even when empty.
+    """
 
     state: str = ""
-    # `omit_defaults` passes over factories.
+    # a factory, because `omit_defaults` omits default values
     desired_cpu: QuantityText = msgspec.field(default_factory=lambda: "0", name="desiredCPU")
     desired_memory: QuantityText = msgspec.field(default_factory=lambda: "0")
     desired_gpu: QuantityText = msgspec.field(default_factory=lambda: "0", name="desiredGPU")
@@ -266,31 +271,35 @@ class RayClusterStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class RayObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel", dict=True):
-    """What both kinds have; a spec is decoded when first asked for, so that an odd one fails where it is used, not where it arrives."""
+    """The common part of RayCluster and RayService.
+
+    The spec is decoded at the first use, so that an invalid spec fails where it is used and not
+    where it arrives.
+    """
 
     metadata: ObjectMeta
     spec_json: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="spec")
 
     @cached_property
     def raw_spec(self) -> Json:
-        """The spec as written: what is hashed and copied. Never change it in place."""
+        """The spec as written, for hashing and copying. Do not change it in place."""
         found: object = msgspec.json.decode(self.spec_json)
         return cast("Json", found) if isinstance(found, dict) else {}
 
 
 class RayCluster(RayObject, frozen=True, kw_only=True, rename="camel", dict=True):
-    """A RayCluster as read."""
+    """A RayCluster as read from the API."""
 
     status: RayClusterStatus = RayClusterStatus()
 
     @cached_property
     def spec(self) -> RayClusterSpec:
-        """The typed view of the spec; raises msgspec.ValidationError, which names the field."""
+        """The decoded spec; raises `msgspec.ValidationError`, which names the field."""
         return msgspec.json.decode(self.spec_json, type=RayClusterSpec, strict=False)
 
     @cached_property
     def intent(self) -> Intent:
-        """Suspension and manager, which are read without the rest of the spec."""
+        """`suspend` and `managedBy`, even if the rest of the spec is invalid."""
         try:
             return msgspec.json.decode(self.spec_json, type=Intent, strict=False)
         except msgspec.ValidationError:
@@ -298,7 +307,7 @@ class RayCluster(RayObject, frozen=True, kw_only=True, rename="camel", dict=True
 
 
 def decode(obj: bytes | str | Mapping[str, Any]) -> RayCluster:
-    """Read a RayCluster from JSON text or from plain data."""
+    """Decode a RayCluster from JSON text or plain data."""
     return msgspec.json.decode(
         obj if isinstance(obj, bytes | str) else msgspec.json.encode(obj), type=RayCluster
     )

@@ -1,4 +1,4 @@
-"""RayService (ray.io/v1), all fields; see `ray_cluster` for how structs, raw specs and the CRD hang together.
+"""RayService (ray.io/v1), with all fields; `ray_cluster` explains the structs.
 
 Source: spec rayservice §2.1, §2.2.
 """
@@ -22,13 +22,13 @@ from common.api.ray_cluster import (
 
 KIND: Final = "RayService"
 MAX_SERVE_CONFIG: Final = 2**20
-"""Characters of a Serve config; the API server's store takes objects of 1.5 MiB."""
+"""Maximum characters of a Serve config. etcd accepts objects of 1.5 MiB."""
 DEFAULT_DELETION_DELAY: Final = 60
-"""Seconds that an old cluster lives on after promotion unless the RayService sets another delay."""
+"""Default seconds between the promotion and the deletion of the old cluster."""
 
 
 class ClusterUpgradeOptions(ApiStruct, frozen=True, kw_only=True):
-    """How fast an incremental upgrade moves, and through which gateway."""
+    """Speed of an incremental upgrade, and the class of its Gateway."""
 
     max_surge_percent: Annotated[int | None, Api(default=100)] = None
     step_size_percent: Annotated[int | None, Api(keep=True)] = None
@@ -44,7 +44,7 @@ class ServiceUpgradeStrategy(ApiStruct, frozen=True, kw_only=True):
 
 
 class RayServiceSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a RayService should be."""
+    """The desired state of a RayService."""
 
     ray_cluster_deletion_delay_seconds: Annotated[int | None, Api(minimum=0)] = None
     service_unhealthy_second_threshold: int | None = None
@@ -78,7 +78,7 @@ class AppStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClusterServiceStatus(ApiStruct, frozen=True, kw_only=True):
-    """One of the two clusters of a service; `rayClusterStatus` is written even when empty."""
+    """The status of one of the two clusters; `rayClusterStatus` is written even when empty."""
 
     applications: dict[str, AppStatus] | None = msgspec.field(
         default=None, name="applicationStatuses"
@@ -91,7 +91,7 @@ class ClusterServiceStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class RayServiceStatus(ApiStruct, frozen=True, kw_only=True):
-    """What a RayService is. Both clusters are written even when there is none."""
+    """The observed state of a RayService. Both clusters are written even when there is none."""
 
     conditions: Conditions = []  # noqa: RUF012 - msgspec copies it
     last_update_time: Time | None = None
@@ -107,58 +107,61 @@ class RayServiceStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class RayService(RayObject, frozen=True, kw_only=True, rename="camel", dict=True):
-    """A RayService as read."""
+    """A RayService as read from the API."""
 
     status: RayServiceStatus = RayServiceStatus()
 
     @cached_property
     def spec(self) -> RayServiceSpec:
-        """The typed view of the spec; raises msgspec.ValidationError, which names the field."""
+        """The decoded spec; raises `msgspec.ValidationError`, which names the field."""
         return msgspec.json.decode(self.spec_json, type=RayServiceSpec, strict=False)
 
     @property
     def manager(self) -> str:
-        """The controller that reconciles it: `spec.managedBy` as written, or raybus where the field is absent."""
+        """The controller that reconciles it: `spec.managedBy`, or raybus if the field is absent."""
         found = self.raw_spec.get("managedBy", labels.MANAGED_BY_US)
         return found if isinstance(found, str) else labels.MANAGED_BY_US
 
     @property
     def excludes_head_pod(self) -> bool:
-        """`spec.excludeHeadPodFromServeSvc` as written, also where the rest of the spec cannot be read."""
+        """`spec.excludeHeadPodFromServeSvc`, even if the rest of the spec is invalid."""
         return self.raw_spec.get("excludeHeadPodFromServeSvc") is True
 
     @property
     def is_to_be_suspended(self) -> bool:
-        """`spec.suspend` as written, also where the rest of the spec cannot be read."""
+        """`spec.suspend`, even if the rest of the spec is invalid."""
         return self.raw_spec.get("suspend") is True
 
     @property
     def serve_config(self) -> str:
-        """`spec.serveConfigV2` as written, also where the rest of the spec cannot be read."""
+        """`spec.serveConfigV2`, even if the rest of the spec is invalid."""
         text = self.raw_spec.get("serveConfigV2")
         return text if isinstance(text, str) else ""
 
     @property
     def raw_upgrade_strategy(self) -> Json:
-        """`spec.upgradeStrategy` as written, empty without one."""
+        """`spec.upgradeStrategy` as written; empty if absent."""
         found = self.raw_spec.get("upgradeStrategy")
         return cast("Json", found) if isinstance(found, dict) else {}
 
     @property
     def raw_upgrade_options(self) -> Json:
-        """`spec.upgradeStrategy.clusterUpgradeOptions` as written, empty without any."""
+        """`spec.upgradeStrategy.clusterUpgradeOptions` as written; empty if absent."""
         found = self.raw_upgrade_strategy.get("clusterUpgradeOptions")
         return cast("Json", found) if isinstance(found, dict) else {}
 
     @property
     def raw_cluster_config(self) -> Json:
-        """`spec.rayClusterConfig` as written: what is hashed, and copied into RayClusters. Never change it in place."""
+        """`spec.rayClusterConfig` as written, for hashing and copying.
+
+        Do not change it in place.
+        """
         found = self.raw_spec.get("rayClusterConfig")
         return cast("Json", found) if isinstance(found, dict) else {}
 
 
 def decode(obj: bytes | str | Mapping[str, Any]) -> RayService:
-    """Read a RayService from JSON text or from plain data."""
+    """Decode a RayService from JSON text or plain data."""
     return msgspec.json.decode(
         obj if isinstance(obj, bytes | str) else msgspec.json.encode(obj), type=RayService
     )

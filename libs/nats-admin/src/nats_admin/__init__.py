@@ -1,1 +1,4 @@
-"""Administration of NATS: streams, users and permissions, keys and certificates, the configuration of a server. No service imports it."""
+"""Administration of NATS: streams, users, keys, certificates, configuration of a server.
+
+No service imports this package.
+"""

@@ -1,4 +1,4 @@
-"""Certificates of a NATS server and of its authority: makes new ones, and reads those that exist."""
+"""Creates and reads certificates of NATS servers and their authorities."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CLOCK_SKEW: Final = timedelta(hours=1)
 LIFETIME: Final = timedelta(days=3650)
-"""Inside one cluster, between our own pods."""
+"""Long, since the certificates are used between our own pods in one cluster only."""
 RENEW_BEFORE: Final = timedelta(days=30)
-"""A certificate of ours that ends sooner is replaced."""
+"""A certificate of ours that ends within this time is replaced."""
 
 
 USES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """A certificate and its private key, PEM."""
+    """A certificate and its private key, in PEM."""
 
     certificate: bytes
     key: bytes
@@ -58,7 +58,10 @@ def new_authority(*, now: datetime, lifetime: timedelta = LIFETIME) -> Pair:
 def new_server(
     authority: Pair, *, names: Sequence[str], now: datetime, lifetime: timedelta = LIFETIME
 ) -> Pair:
-    """Return a server certificate for some host names and addresses; servers show it to each other as well."""
+    """Return a new server certificate for host names and addresses.
+
+    Servers use it as a client certificate among each other too.
+    """
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = serialization.load_pem_private_key(authority.key, password=None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
@@ -91,7 +94,7 @@ def is_signed_by(certificate: bytes, authority: bytes) -> bool:
 
 
 def names_of(certificate: bytes) -> list[str]:
-    """Return the host names and addresses that a certificate is for."""
+    """Return the host names and addresses of a certificate."""
     found = x509.load_pem_x509_certificate(certificate)
     try:
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -101,12 +104,12 @@ def names_of(certificate: bytes) -> list[str]:
 
 
 def end_of(certificate: bytes) -> datetime:
-    """Return until when a certificate is valid."""
+    """Return the end of validity of a certificate."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
 def serves_routes(certificate: bytes) -> bool:
-    """Return whether a server may show a certificate to another server too."""
+    """Return whether a server may use a certificate for connections to other servers."""
     found = x509.load_pem_x509_certificate(certificate)
     try:
         return set(USES) <= set(

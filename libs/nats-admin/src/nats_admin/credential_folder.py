@@ -1,11 +1,14 @@
-"""Keys and certificates in a folder, for a NATS without Kubernetes: `docker compose`, `raybus up`, a server of one's own.
+"""Keys and certificates in a folder, for a NATS without Kubernetes.
+
+Examples are `docker compose`, `raybus up`, and a server that a user runs.
 
     ca.crt, ca.key       the authority
     tls.crt, tls.key     the server
     nats-server.conf     its configuration
     users/USER.seed      the private key of each user
 
-What exists is kept. To replace a key, delete its file, complete the folder again, and have the server reload.
+Files that exist are kept. To replace a key, delete its file, complete the folder again, and reload
+the server.
 """
 
 from collections.abc import Sequence
@@ -20,9 +23,10 @@ from nats_admin.server_conf import Server
 
 
 def complete(folder: Path, server: Server, *, names: Sequence[str], now: datetime) -> list[str]:
-    """Make what is missing, and a certificate of ours that no longer fits; return the files that were written.
+    """Create the missing files, and replace an unfit certificate of ours; return the names of both.
 
-    The users come first and the server last, so an interrupted run leaves no server with keys that no user has.
+    The users come first and the server last, so that an interrupted run leaves no server with keys
+    that no user has.
     """
     (folder / "users").mkdir(parents=True, exist_ok=True, mode=0o700)
     wanted = _authority(folder, now=now)
@@ -38,7 +42,10 @@ def complete(folder: Path, server: Server, *, names: Sequence[str], now: datetim
 
 
 def write(path: Path, content: bytes) -> bool:
-    """Replace a file as a whole if it differs, for its owner alone; return whether it did."""
+    """Write a file atomically if its content differs; return whether it did.
+
+    Only its owner can read the file.
+    """
     if path.exists() and path.read_bytes() == content:
         return False
     new = path.with_name(f".{path.name}.new")
@@ -50,7 +57,10 @@ def write(path: Path, content: bytes) -> bool:
 
 
 def fits(pair: Pair, authority: bytes, names: Sequence[str], *, now: datetime) -> bool:
-    """Return whether a server can use a certificate for some time: its authority, its names, its end."""
+    """Return whether a server can use a certificate for `RENEW_BEFORE` or longer.
+
+    Checked are its authority, its names, its use between servers, and its end.
+    """
     return (
         certificates.is_signed_by(pair.certificate, authority)
         and set(names) <= set(certificates.names_of(pair.certificate))
@@ -67,7 +77,10 @@ def _authority(folder: Path, *, now: datetime) -> dict[str, bytes]:
 
 
 def seed_in(path: Path) -> str:
-    """Return the private key in a file, made if there is none; raise `InvalidSpec` for what is no seed."""
+    """Return the private key in a file, which is created if it does not exist.
+
+    Raises `InvalidSpec` if the file does not hold a seed.
+    """
     if not path.exists():
         write(path, nkeys.new_seed().encode())
     seed = path.read_text()
@@ -81,7 +94,10 @@ def seed_in(path: Path) -> str:
 
 
 def _server_pair(folder: Path, authority: Pair, names: Sequence[str], *, now: datetime) -> Pair:
-    """Return the certificate that is there, or a new one; one of another authority is never replaced."""
+    """Return the existing certificate if it is usable, else a new one.
+
+    A certificate of another authority is never replaced.
+    """
     if not (folder / "tls.key").exists():
         return certificates.new_server(authority, names=names, now=now)
     there = Pair((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())

@@ -1,7 +1,7 @@
-"""The required configuration of the streams with events: pure; `provision` applies it.
+"""The required configuration of the streams with upgrade events; `provision` applies it.
 
-RAY_EVENTS is history: its messages leave by age, size or number alone; no user can delete or purge them. RAY_EVENTS in the account of
-external subscribers is a mirror.
+RAY_EVENTS is a history: messages are dropped only by age, size or number, and no user can delete or
+purge them. RAY_EVENTS in the account of external subscribers is a mirror of it.
 """
 
 from typing import Final
@@ -12,11 +12,17 @@ from common.bus.streams import DUPLICATE_WINDOW, SECOND, Config, on_disk
 MOST_BYTES: Final = 256 * 1024 * 1024
 LONGEST_AGE: Final = 30 * 24 * 3600 * SECOND
 PER_SUBJECT: Final = 1000
-"""Events of one kind of one RayService; so the history of a RayService that is upgraded without end does not push out that of others."""
+"""Maximum number of events of one type of one RayService.
+
+So a RayService that is upgraded endlessly does not displace the history of others.
+"""
 MIRROR_API: Final = "JS.ray"
-"""Prefix under which the external subscribers' account reaches our JetStream API, for the mirror alone."""
+"""Prefix for the JetStream API of our account in the account of external subscribers.
+
+Only the mirror uses it.
+"""
 MIRROR_DELIVER: Final = "mirror.outside"
-"""Prefix of the subjects that events cross the border on."""
+"""Prefix of the subjects on which events reach the mirror."""
 
 
 def events(*, replicas: int = 1, max_bytes: int = MOST_BYTES) -> Config:
@@ -26,7 +32,10 @@ def events(*, replicas: int = 1, max_bytes: int = MOST_BYTES) -> Config:
 
 
 def mirror(*, replicas: int = 1, max_bytes: int = MOST_BYTES) -> Config:
-    """Return the configuration of the external subscribers' copy of the event stream, which they may read and nothing else."""
+    """Return the configuration of the mirror of the event stream.
+
+    External subscribers may only read it.
+    """
     origin = {
         "name": subjects.EVENTS_STREAM,
         "external": {"api": MIRROR_API, "deliver": MIRROR_DELIVER},

@@ -1,4 +1,8 @@
-"""The commands `credentials` (keys, certificates and configuration of a NATS without Kubernetes) and `key` (of a person)."""
+"""The commands `credentials` and `key`.
+
+`credentials` creates keys, certificates and configuration for a NATS without Kubernetes. `key`
+creates the private key of a person.
+"""
 
 import argparse
 import sys
@@ -11,13 +15,13 @@ from nats_admin.server_conf import Server
 
 
 def make_key(options: argparse.Namespace) -> int:
-    """Make a private key of a person; print the public key, which is registered in a ConfigMap."""
+    """Create a private key if the file does not exist; print the public key to register."""
     sys.stdout.write(f"{nkeys.public_key(credential_folder.seed_in(options.file))}\n")
     return 0
 
 
 def run(options: argparse.Namespace) -> int:
-    """Complete the folder; print what was made."""
+    """Complete the folder; print the files that were written."""
     folder: Path = options.out.absolute()
     server = Server(
         folder=options.mount or str(folder),

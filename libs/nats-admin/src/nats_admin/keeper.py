@@ -1,8 +1,9 @@
-"""Keeps the files of the NATS server in the same pod in line with the ConfigMaps of its namespace.
+"""Updates the files of the NATS server in the same pod from the ConfigMaps of its namespace.
 
-ConfigMaps hold public keys of users and certificates of servers (`nats_admin.key_registry`); the configuration that follows lies in
-a folder that the server mounts. The private keys never leave the pod: that of the server lies on its own volume, those of the
-users `keeper` in the memory of this process, which writes their public keys into the configuration itself.
+ConfigMaps hold public keys of users and certificates of servers (`nats_admin.key_registry`). The
+configuration is written to a folder that the server mounts. Private keys never leave the pod: the
+key of the server is on its own volume. The keys of the users `keeper` are in the memory of this
+process, which writes their public keys into the configuration itself.
 """
 
 import asyncio
@@ -31,7 +32,10 @@ log = structlog.get_logger()
 
 CHECK_SECONDS: Final = 1.0
 PODS_SECONDS: Final = 30.0
-"""Seconds between two checks: an entry is removed when its pod was missing in both."""
+"""Seconds between two checks.
+
+An entry is removed if its pod was missing in two consecutive checks.
+"""
 ANSWER_SECONDS: Final = 5.0
 AUTHORITY: Final = "ca.crt"
 
@@ -41,9 +45,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     beside: Beside
     volume: Path
-    """Keeps the key and the certificate of the server over restarts."""
+    """Folder that keeps the server's key and certificate over restarts."""
     given: Path
-    """The certificate that the installer brings, as `tls.crt`, `tls.key` and `ca.crt`; used when it is there."""
+    """Folder for a certificate that the installer provides: `tls.crt`, `tls.key` and `ca.crt`.
+
+    It takes precedence.
+    """
     namespace: str
     entry: str
     """The name of the pod."""
@@ -67,7 +74,10 @@ class Keeper:
         self._place = place
         self._clock = clock
         self._own_keys = own_keys
-        """Public keys of this process, by user; without one no user could connect, and a server without users admits every client."""
+        """Public keys of this process, by user.
+
+        They must not be empty: a server without users accepts every client.
+        """
         self._maps: dict[str, dict[str, str]] = {}
         self._changed = asyncio.Event()
         self._reloader = Reloader(place.beside)
@@ -76,7 +86,12 @@ class Keeper:
         self._problem = ""
 
     async def write_once(self) -> None:
-        """Write the files as the ConfigMaps are now; raise `RaybusError` or `OSError`."""
+        """Write the files once, from the current ConfigMaps.
+
+        Raises:
+            RaybusError, OSError: A ConfigMap cannot be read or patched, or a file cannot be
+                written.
+        """
         body = await self._kube.list(
             CONFIG_MAP, self._place.namespace, label_selector=key_registry.LABEL
         )
@@ -116,7 +131,10 @@ class Keeper:
                     continue
 
     async def _write(self) -> None:
-        """Update the files from the certificate and the ConfigMaps; the server's authority is registered first."""
+        """Update the files from the certificate and the ConfigMaps.
+
+        The server's authority is registered first.
+        """
         pair, authority = self._certificate()
         text = authority.decode()
         if self._maps.get(nkeys.SERVERS, {}).get(self._place.entry) != text:
@@ -137,7 +155,10 @@ class Keeper:
         )
 
     def _certificate(self) -> tuple[Pair, bytes]:
-        """Return the certificate of the server and its authority: the installer's, that on the volume, or a new one."""
+        """Return the certificate of the server, and its authority.
+
+        The installer's certificate comes first, then the one on the volume, then a new one.
+        """
         given, volume, now = self._place.given, self._place.volume, self._clock.now()
         if (given / "tls.key").exists():
             pair = Pair((given / "tls.crt").read_bytes(), (given / "tls.key").read_bytes())
@@ -147,7 +168,7 @@ class Keeper:
             authority = (volume / AUTHORITY).read_bytes()
             if credential_folder.fits(pair, authority, self._place.names, now=now):
                 return pair, authority
-        # The authority signs this one certificate; its key is never stored.
+        # The authority signs only this certificate; its key is not stored.
         made = certificates.new_authority(now=now)
         pair = certificates.new_server(made, names=self._place.names, now=now)
         volume.mkdir(parents=True, exist_ok=True)
@@ -161,7 +182,7 @@ class Keeper:
         return pair, made.certificate
 
     async def _forget_pods(self) -> None:
-        """Remove the entries of pods that do not exist."""
+        """Remove the entries of deleted pods periodically, until cancelled."""
         while True:
             await asyncio.sleep(PODS_SECONDS)
             try:
@@ -170,7 +191,7 @@ class Keeper:
                 self._complain(f"entries of pods that are gone cannot be removed: {problem}")
 
     async def forget_pods(self) -> None:
-        """Remove the entries of pods that were missing the last time, and are missing still."""
+        """Remove the entries of pods that were missing in this check and in the previous one."""
         body = await self._kube.list(POD, self._place.namespace)
         pods = frozenset(
             each.metadata.name for each in msgspec.json.decode(body, type=Items[Envelope]).items
@@ -196,7 +217,7 @@ class Keeper:
             log.warning("the NATS server cannot be kept up with its ConfigMaps", problem=problem)
         self._problem = problem
 
-    # --- the sink of the watch ---------------------------------------------------------------------------------------------
+    # --- the sink of the watch ----------------------------------------------------------------
 
     def present(self, raw: bytes, why: str = "") -> None:
         if not why:

@@ -1,14 +1,17 @@
-"""Public keys of NATS users, and certificates of NATS servers, as ConfigMaps hold them: pure.
+"""Public keys of NATS users, and certificates of NATS servers, in ConfigMaps.
 
-ConfigMap                      entry                        value                             changed by
-nats-keys-USER                 name of the pod              public key (U...)                 the ServiceAccount of USER
-nats-keys-subscriber,          any                          public key                        an administrator, or a user
-nats-keys-administrator...                                                                    with the right to
-nats-keys-named-subscribers    NAME or NAME.ANYTHING        public key of subscriber NAME     likewise
-nats-servers                   name of the server's pod     certificate of its authority      the ServiceAccount `nats`
+ConfigMap                     entry                     value                            changed by
+nats-keys-USER                name of the pod           public key (U...)                (1)
+nats-keys-subscriber,         any                       public key                       (2)
+nats-keys-administrator...
+nats-keys-named-subscribers   NAME or NAME.ANYTHING     public key of subscriber NAME    (2)
+nats-servers                  name of the server's pod  certificate of its authority     (3)
 
-An entry gives the permissions of the user of its ConfigMap, and no other. Only a ConfigMap of a known name counts, so one
-of any other name, whatever its labels, gives nothing. What is malformed is ignored and reported.
+(1) the ServiceAccount of USER; (2) an administrator, or a user with the right to; (3) the
+ServiceAccount `nats`.
+
+An entry gives only the permissions of the user of its ConfigMap. ConfigMaps with other names are
+ignored, whatever their labels. Malformed entries are ignored and reported.
 """
 
 import base64
@@ -24,15 +27,19 @@ from nats_admin import permissions
 from nats_admin.subscribers import Subscriber
 
 LABEL: Final = "raybus.io/nats-keys"
-"""Marks all of these ConfigMaps for their watchers."""
+"""Label of all these ConfigMaps, by which they are watched."""
 KEEPERS: Final = frozenset({"keeper", "keeper-outside"})
-"""Users without a ConfigMap: the keeper itself writes their keys into the configuration."""
+"""Users without a ConfigMap: the keeper writes their keys into the configuration itself."""
 PROCESSES: Final = (*permissions.SERVICES, "provisioner", "provisioner-outside")
-"""Users with entries that bear the names of pods, and end with them."""
+"""Users whose entries are named after pods, and are removed with them."""
 USERS: Final = tuple(user.name for user in permissions.USERS if user.name not in KEEPERS)
 """Users with a ConfigMap of their own."""
 _LAST: Final = "cluster-reconciler"
-"""May read every ConfigMap, so it alone could register a public key of another user as its own: then the other one keeps it."""
+"""User whose keys are read last.
+
+This service may read every ConfigMap, so it could register another user's public key as its own.
+The key then belongs to the other user.
+"""
 _PUBLIC_KEY: Final = re2.compile("[A-Z2-7]{56}")
 
 Maps = Mapping[str, Mapping[str, str]]
@@ -40,12 +47,12 @@ Maps = Mapping[str, Mapping[str, str]]
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """The content of the ConfigMaps, and what of it is ignored, with the reason."""
+    """The registered keys and certificates, and messages about ignored entries."""
 
     keys: dict[str, list[str]]
     """The public keys of each user."""
     authorities: str
-    """Certificates that vouch for the servers, PEM."""
+    """Certificates of the servers' authorities, in PEM."""
     ignored: tuple[str, ...] = ()
 
 
@@ -75,13 +82,13 @@ def read(maps: Maps, named: Iterable[Subscriber] = ()) -> Registered:
 
 
 def gone(maps: Maps, pods: frozenset[str]) -> set[tuple[str, str]]:
-    """Return the entries, as ConfigMap and entry, of pods that do not exist."""
+    """Return the entries of pods that do not exist, as pairs of ConfigMap and entry."""
     owned = (*(KEYS_PREFIX + user for user in PROCESSES), SERVERS)
     return {(name, entry) for name in owned for entry in maps.get(name, {}) if entry not in pods}
 
 
 def _entries(maps: Maps, user: str) -> Iterator[tuple[str, str]]:
-    """Yield where an entry of a user is, and its value."""
+    """Yield the location and value of each entry of a user."""
     has_own = user in USERS
     name = KEYS_PREFIX + (user if has_own else NAMED)
     for entry, value in sorted(maps.get(name, {}).items()):

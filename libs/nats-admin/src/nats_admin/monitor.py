@@ -1,7 +1,7 @@
-"""Exports what a NATS server's monitoring port reports: storage, memory, connections, slow consumers, replicas.
+"""Exports metrics from a NATS server's monitoring port: storage, memory, connections, replicas.
 
-The container `keeper` beside each server runs it. Each server exports what it stores itself; how far replicas are behind is
-known to the leader of a stream alone, so no other server exports it.
+It runs in the container `keeper` beside each server. Each server exports what it stores itself.
+Only the leader of a stream knows the lag of its replicas, so only the leader exports it.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ ANSWER_SECONDS: Final = 5.0
 LARGEST_ANSWER: Final = 4 * 1024 * 1024
 STREAMS: Final = "/jsz?accounts=1&streams=1"
 SILENT: Final = 30_000_000_000
-"""Nanoseconds without contact to the leader after which a replica counts as away; NATS itself waits for 10 s."""
+"""Nanoseconds without contact to the leader after which a replica counts as away (NATS: 10 s)."""
 _STREAM: Final = ("account", "stream")
 
 UP: Final = Family(
@@ -74,7 +74,7 @@ STREAM_AWAY: Final = Family(
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream on one server; `lag` and `away` are None where another server leads it."""
+    """A stream on one server. `lag` and `away` are None unless the server leads the stream."""
 
     account: str
     name: str
@@ -86,7 +86,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one observation; sizes in bytes."""
+    """The metrics of one server; sizes in bytes."""
 
     storage: int
     storage_limit: int
@@ -96,7 +96,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     streams: tuple[StreamState, ...] = ()
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------
 
 
 class _Store(msgspec.Struct, frozen=True):
@@ -155,7 +155,10 @@ class _Jsz(msgspec.Struct, frozen=True):
 
 
 def read(varz: bytes, jsz: bytes) -> ServerState:
-    """Return the content of the answers of `/varz` and of `STREAMS`; `ValueError` for what a NATS server does not answer."""
+    """Decode the answers of `/varz` and `STREAMS`.
+
+    Raises `ValueError` for an answer that a NATS server does not give.
+    """
     server = msgspec.json.decode(varz, type=_Varz)
     accounts = msgspec.json.decode(jsz, type=_Jsz).account_details
     return ServerState(
@@ -185,11 +188,11 @@ def _stream(account: str, found: _Stream, server: str) -> StreamState:
     )
 
 
-# --- exporting -------------------------------------------------------------------------------------------------------------
+# --- exporting ----------------------------------------------------------------------------
 
 
 def families(found: ServerState | None) -> list[Metric]:
-    """Return what `/metrics` shows; of a server that does not answer, no more than that."""
+    """Return the metrics of a server; only `raybus_nats_up` if it does not answer (None)."""
     if found is None:
         return [_one(UP, 0)]
     streams = found.streams
@@ -223,7 +226,7 @@ def _each(family: Family, values: Iterable[tuple[StreamState, int | None]]) -> M
 
 
 class Monitor:
-    """Observes one server again and again; a collector of `prometheus_client`."""
+    """Polls one server; a collector of `prometheus_client`."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -231,7 +234,7 @@ class Monitor:
         self.problem: str | None = "the NATS server was not observed yet"
 
     async def run(self, port: int, registry: CollectorRegistry = REGISTRY) -> None:
-        """Observe, and serve `/metrics` on a port, until cancelled."""
+        """Poll the server, and serve `/metrics` on a port, until cancelled."""
         registry.register(self)
         try:
             async with asyncio.TaskGroup() as group:
@@ -241,7 +244,7 @@ class Monitor:
             registry.unregister(self)
 
     def collect(self) -> list[Metric]:
-        """Return the last observation."""
+        """Return the metrics of the last poll."""
         return families(self._found)
 
     async def _observe(self) -> None:
@@ -254,7 +257,10 @@ class Monitor:
                     problem = None
                 except (httpx.HTTPError, errors.Unavailable, ValueError) as error:
                     self._found = None
-                    problem = f"the monitoring port {self._url} of NATS does not answer: {type(error).__name__}: {error}"
+                    problem = (
+                        f"the monitoring port {self._url} of NATS does not answer: "
+                        f"{type(error).__name__}: {error}"
+                    )
                     if problem != self.problem:
                         log.warning("the NATS server cannot be observed", problem=problem)
                 self.problem = problem

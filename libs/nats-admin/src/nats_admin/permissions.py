@@ -1,8 +1,10 @@
-"""The rights of each user on NATS, to publish and to subscribe: pure, one row per user, least rights.
+"""The permissions of each NATS user to publish and to subscribe.
 
-The rows rest on these facts. A filter is enforced only where it is part of the subject of the request that creates a consumer.
-Every user has an inbox of its own, or one could read another's answers. A push consumer delivers to any subject that its creator
-names, unchecked: so every user outside of our services has an account of its own, with a mirror of the events.
+There is one row per user, with the least rights. The rows rest on these facts. The server enforces
+a filter only if it is part of the subject of the request that creates the consumer. Each user needs
+its own inbox, or else it could read another user's answers. A push consumer delivers to any subject
+that its creator names, unchecked; so all users outside of our services are in another account, with
+a mirror of the events.
 """
 
 from collections.abc import Iterable
@@ -23,7 +25,7 @@ EVENTS: Final = subjects.EVENTS_STREAM
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """One user: its account, and the subjects that it may publish to and subscribe to."""
+    """A user: its account, and the subjects that it may publish to and subscribe to."""
 
     name: str
     account: str
@@ -35,16 +37,16 @@ FOLLOW_STATE: Final = f"{API}.CONSUMER.CREATE.{STATE}.*"
 FLOW: Final = f"$JS.FC.{STATE}.>"
 READ_STATE: Final = (f"{FOLLOW_STATE}.{subjects.ALL_STATE}", FLOW)
 READ_SERVICES: Final = (f"{FOLLOW_STATE}.{subjects.partition_filter('*', Tree.SERVICE)}", FLOW)
-"""Only the trees of RayServices."""
+"""For trees of RayServices only."""
 MAKE_STATE: Final = (f"{API}.STREAM.INFO.{STATE}", f"{API}.STREAM.CREATE.{STATE}")
 MAKE_EVENTS: Final = (f"{API}.STREAM.INFO.{EVENTS}", f"{API}.STREAM.CREATE.{EVENTS}")
 MAKE_CONSUMERS: Final = (f"{API}.CONSUMER.INFO.{EVENTS}.*", f"{API}.CONSUMER.CREATE.{EVENTS}.*")
-"""The consumers of named subscribers."""
+"""For the consumers of named subscribers."""
 PUBLISH_EVENTS: Final = (subjects.ALL_EVENTS,)
 
 
 def _recover(stream: str) -> tuple[str, ...]:
-    """Return what saves a stream, deletes it, and brings it back."""
+    """Return the subjects to save, delete and restore a stream."""
     verbs = ("INFO", "DELETE", "SNAPSHOT", "RESTORE")
     return (*(f"{API}.STREAM.{verb}.{stream}" for verb in verbs), f"$JS.SNAPSHOT.*.{stream}.*")
 
@@ -53,14 +55,17 @@ READ_STREAMS: Final = (f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST
 
 
 def _user(name: str, account: str, *publish: str, receives: tuple[str, ...] = ()) -> User:
-    """Return a user that receives answers in an inbox of its own."""
+    """Return a user with its own inbox for answers."""
     return User(
         name=name, account=account, publish=publish, subscribe=(f"_INBOX_{name}.>", *receives)
     )
 
 
 def _sharded(name: str, *publish: str) -> User:
-    """Return the user of a service with replicas that publish hints about their Leases and receive those of their own service."""
+    """Return the user of a service with several replicas.
+
+    Its replicas publish and receive hints about their Leases.
+    """
     hints = subjects.members(name)
     return _user(name, RAY, *publish, hints, receives=(hints,))
 
@@ -95,7 +100,7 @@ USERS: Final = (
         f"{API}.STREAM.UPDATE.{EVENTS}",
         *MAKE_CONSUMERS,
     ),
-    # For emergencies, by hand: no process of raybus has these keys.
+    # For emergencies, by hand: no process of raybus has the keys of administrators.
     _user(
         "administrator",
         RAY,
@@ -139,7 +144,10 @@ USERS: Final = (
 
 
 def with_subscribers(subscribers: Iterable[Subscriber]) -> tuple[User, ...]:
-    """Return all users: those of the table, and the named subscribers, which use the one consumer that was made for them and create none."""
+    """Return all users: those of the table, and the named subscribers.
+
+    A named subscriber uses the one consumer that was created for it, and may create none.
+    """
     return (*USERS, *(_subscriber(each) for each in subscribers))
 
 
@@ -161,9 +169,10 @@ EXPORTS: Final = (
     f'{{service: "$JS.FC.{EVENTS}.>", accounts: [{OUTSIDE}]}}',
     f'{{stream: "{subjects.ALL_EVENTS}", accounts: [{OUTSIDE}]}}',
 )
-"""Exports of the services' account: the events, and what a mirror of them needs."""
+"""Exports of the services' account: the events, and the API that the mirror needs."""
 IMPORTS: Final = (
-    f'{{service: {{account: {RAY}, subject: "{API}.CONSUMER.CREATE.{EVENTS}"}}, to: "{MIRROR_API}.CONSUMER.CREATE.{EVENTS}"}}',
+    f'{{service: {{account: {RAY}, subject: "{API}.CONSUMER.CREATE.{EVENTS}"}}, to: '
+    f'"{MIRROR_API}.CONSUMER.CREATE.{EVENTS}"}}',
     f'{{stream: {{account: {RAY}, subject: "{MIRROR_DELIVER}.>"}}}}',
     f'{{service: {{account: {RAY}, subject: "$JS.FC.{EVENTS}.>"}}}}',
     f'{{stream: {{account: {RAY}, subject: "{subjects.ALL_EVENTS}"}}}}',

@@ -5,14 +5,16 @@
     python -m nats_admin.provision credentials --out DIR
     python -m nats_admin.provision key FILE
 
-`streams` reads `RAYBUS_NATS_*` like a service. Once, as the user `provisioner`, it makes the streams and changes those that
-differ; with `--watch`, as the user `keeper`, it stays and makes again what a lost volume took along, and may change or delete no
-stream. `keeper` stands beside a server in a cluster: it does the same as `--watch`, writes the server's configuration from the
-ConfigMaps of its namespace (`nats_admin.keeper`), has the server reload it, starts a server anew that a full disk has stopped,
-and exports what the server reports of itself. `credentials` and `key`: `nats_admin.issue`.
+`streams` reads `RAYBUS_NATS_*` like a service. Without `--watch` it connects as the user
+`provisioner`, creates missing streams and changes differing ones, and ends. With `--watch` it
+connects as the user `keeper`, keeps running, and creates streams again after the loss of a volume;
+it may not change or delete a stream. `keeper` runs beside a server in a cluster: it does the same
+as `--watch`, writes the server's configuration from the ConfigMaps of its namespace
+(`nats_admin.keeper`), makes the server reload it, restarts a server after a full disk, and exports
+the server's metrics. `credentials` and `key` are described in `nats_admin.issue`.
 
-Each command imports what it needs itself: `streams --watch`, which stays beside the services, makes no certificate and asks no HTTP server,
-and takes 10 MiB less than all of them.
+Each command imports only what it needs: `streams --watch`, which runs beside the services, needs
+neither certificates nor an HTTP client, and so takes 10 MiB less memory.
 """
 
 import argparse
@@ -28,7 +30,7 @@ from nats_admin import subscribers
 
 USER: Final = "provisioner"
 KEEPER: Final = "keeper"
-"""The user of `--watch`, which may make streams and not change them."""
+"""The user of `--watch`, which may create streams but not change them."""
 MOST_SERVERS: Final = 7
 ALLOWED_REPLICAS: Final = (1, 3, 5)
 
@@ -98,8 +100,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of a server, with or without Kubernetes."""
-    parser.add_argument("--host", default="0.0.0.0", help="the address that the server listens on")  # noqa: S104  (pods are reached from outside)
+    """Add the options of a server, with or without Kubernetes."""
+    parser.add_argument(
+        "--host",
+        default="0.0.0.0",  # noqa: S104  (pods are reached from outside)
+        help="the address that the server listens on",
+    )
     parser.add_argument(
         "--max-store",
         metavar="SIZE",
@@ -151,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _issue(options) if options.command in {"credentials", "key"} else _serve(options)
     except (errors.RaybusError, OSError) as problem:
-        from common.runtime import process  # noqa: PLC0415  (what the module's text is about; likewise below)
+        from common.runtime import process  # noqa: PLC0415
 
         sys.stderr.write(f"provision: {problem}\n")
         return process.MISCONFIGURED if isinstance(problem, errors.InvalidSpec) else process.FAILED
@@ -190,6 +196,6 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    import common.headless  # noqa: F401  # pyright: ignore[reportUnusedImport]  (before what `main` imports)
+    import common.headless  # noqa: F401  # pyright: ignore[reportUnusedImport]  (first)
 
     sys.exit(main())

@@ -1,7 +1,7 @@
-"""Has the NATS server beside this process reload its files when they have changed.
+"""Makes the NATS server in the same pod reload its files after a change.
 
-It sees the process of the server, so it works also when no client can connect. Whether the server has read the files is asked
-of the server: neither's restart makes a difference.
+It signals the server's process, so it works even if no client can connect. Whether the server has
+read the files is asked from the server, so restarts of either process do no harm.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ log = structlog.get_logger()
 
 POLL_SECONDS: Final = 0.05
 TAKES_SECONDS: Final = 5.0
-"""A server that has not read its files in this time does not take them."""
+"""Seconds after which files that the server has not read count as rejected."""
 AGAIN_SECONDS: Final = 30.0
-"""Between two signals about the same files that the server does not take."""
+"""Seconds between two signals for the same rejected files."""
 READ: Final = ("nats-server.conf", "tls.crt", "tls.key", "ca.crt")
 """Files that the server reads from its folder."""
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True):
-    """A server as a container of the same pod sees it."""
+    """The server as another container of its pod sees it."""
 
     folder: Path
     pid_file: Path
@@ -41,17 +41,20 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class Reloader:
-    """Keeps one server up with its files."""
+    """Makes one server reload its files."""
 
     def __init__(self, server: Beside) -> None:
         self._server = server
         self._done: tuple[str, str] | None = None
-        """The files that the server has read since its start: their digest, and when it started."""
+        """The files that the server has read: their digest, and the start time of the server."""
         self._refused: tuple[str, str] | None = None
         self._refused_at = 0.0
 
     async def settle(self, client: httpx.AsyncClient) -> None:
-        """Have the server read files that it has not read since it started; raise `OSError` or `httpx.HTTPError`."""
+        """Make the server reload files that have changed since it last read them.
+
+        Raises `OSError` or `httpx.HTTPError` if the server cannot be signalled or asked.
+        """
         before = await self._state(client)
         wanted = (digest_of(self._server.folder), before.start)
         now = asyncio.get_running_loop().time()
@@ -68,8 +71,10 @@ class Reloader:
                 return
         self._refused, self._refused_at = wanted, now
         log.error(
-            "the NATS server does not take its new configuration and goes on with the old one; its own log has the reason, and "
-            "some changes (to or from a cluster, the port) need a restart: kubectl rollout restart statefulset/nats"
+            "the NATS server does not take its new configuration and goes on with the old one; "
+            "its own log has the reason, and "
+            "some changes (to or from a cluster, the port) need a restart: kubectl rollout "
+            "restart statefulset/nats"
         )
 
     async def _state(self, client: httpx.AsyncClient) -> _State:
@@ -78,7 +83,7 @@ class Reloader:
 
 
 def digest_of(folder: Path) -> str:
-    """Return what identifies the contents of a server's files."""
+    """Return a digest of the contents of a server's files."""
     found = hashlib.sha256()
     for name in READ:
         content = (folder / name).read_bytes() if (folder / name).exists() else b""

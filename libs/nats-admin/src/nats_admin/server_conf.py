@@ -1,4 +1,4 @@
-"""The configuration file of the NATS server: pure, from a template and the table of users."""
+"""The configuration file of the NATS server, from a template and the table of users."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
@@ -15,23 +15,26 @@ INDENT: Final = " " * 6
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the server listens and keeps its files, as the server sees them."""
+    """Addresses, folders and options of a server, as the server sees them."""
 
     folder: str
-    """Holds `tls.crt`, `tls.key` and `ca.crt`."""
+    """Folder with `tls.crt`, `tls.key` and `ca.crt`."""
     store: str
     host: str = "0.0.0.0"  # noqa: S104  (a pod's clients come from outside)
-    """For Go this address is all of IPv4 and IPv6, also where the kernel has one of them alone."""
+    """For Go this address means all of IPv4 and IPv6, whichever the kernel has."""
     port: int = 4222
     monitoring_port: int | None = 8222
     name: str = '"nats"'
-    """In quotes; without them, and with a dollar sign, it names an environment variable of the server."""
+    """A name in quotes.
+
+    Without quotes and with a dollar sign: an environment variable of the server.
+    """
     pid_file: str | None = None
-    """Where the server writes its process id, which the signal to reload its files needs."""
+    """File for the process id of the server, which is needed to send it the reload signal."""
     max_store: str | None = None
-    """Disk space for JetStream, such as `8GB`, or a variable; None leaves that to the server."""
+    """Disk space for JetStream, such as `8GB`, or a variable; None: the server decides."""
     sync_interval: str = "1s"
-    """Interval of writing to the disk; `always` makes each write wait for that."""
+    """Interval of syncs to disk; `always` syncs at each write."""
     cluster: "Cluster | None" = None
     subscribers: tuple[Subscriber, ...] = ()
 
@@ -42,7 +45,10 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Several servers that share the streams; each knows all of them, itself among them."""
+    """Several servers that share the streams.
+
+    Each knows the addresses of all, including its own.
+    """
 
     routes: tuple[str, ...]
     """`HOST:PORT` of every server, as the others reach it."""
@@ -50,11 +56,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MAX_OUTSIDE_CONSUMERS: Final = 2 * subscribers.MOST
-"""Consumers of the mirror of the events: one of each named subscriber, and as many that others make."""
+"""Maximum consumers of the mirror: one for each named subscriber, and as many of other users."""
 
 
 def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
-    """Return the file; a user without `public_keys` is unknown to the server."""
+    """Return the configuration file. The server rejects users without a key in `public_keys`."""
     template = Template(
         resources.files("nats_admin").joinpath("nats-server.conf.template").read_text()
     )

@@ -1,10 +1,10 @@
-"""The command `keeper`: maintains the server in the same pod, and the streams; restarts a server that cannot write since its disk was full.
+"""The command `keeper`: maintains the NATS server in the same pod, and the streams.
 
-Any other problem of its health check is logged.
-
-A stream that met a full disk once takes no message until the server starts again, even when there is room by then, and
-leaves publishers without an answer (measured with nats-server 2.15). The probes that a kubelet may act on do not see that:
-the check that does also fails while a cluster has no leader, when a restart would only make it worse.
+It restarts a server whose disk was full. Other problems of the server's health check are logged. A
+stream that met a full disk accepts no message until the server restarts, even when there is room
+again, and publishers get no answer (measured with nats-server 2.15). The kubelet's probes do not
+detect this. The health check that does also fails while a cluster has no leader, when a restart
+would make things worse, so it is no probe.
 """
 
 import argparse
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 CHECK_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 5.0
 BETWEEN_STARTS: Final = 60.0
-"""A disk that is still full stops the server again; starting it more often gains nothing."""
+"""Minimum seconds between two restarts. A disk that is still full stops the server again."""
 WRITE_ERROR: Final = "write error"
 
 
@@ -45,7 +45,7 @@ class _Health(msgspec.Struct, frozen=True):
 
 
 class DiskWatch:
-    """Watches the NATS server in the same pod."""
+    """Watches for a full disk of the NATS server in the same pod."""
 
     def __init__(self, server: Beside) -> None:
         self._server = server
@@ -70,7 +70,8 @@ class DiskWatch:
             return
         self._ended_at = now
         log.error(
-            "the NATS server cannot write and is started anew; free its disk, or give it a larger one",
+            "the NATS server cannot write and is started anew; free its disk, or give it a "
+            "larger one",
             why=problem,
         )
         os.kill(int(self._server.pid_file.read_text()), signal.SIGTERM)
@@ -82,11 +83,14 @@ class DiskWatch:
 
 
 SERVERS: Final = "nats-servers"
-"""The headless Service that gives each server a name."""
+"""The headless Service that gives each server a DNS name."""
 
 
 async def run(settings: Settings, options: argparse.Namespace) -> None:
-    """Maintain the server in the same pod, and its streams."""
+    """Maintain the server in the same pod, and its streams, until cancelled.
+
+    With `--once`, only write the server's files and return.
+    """
     place = _place(settings, options)
     kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent="raybus-keeper")
     try:
@@ -104,11 +108,14 @@ async def run(settings: Settings, options: argparse.Namespace) -> None:
 
 
 def _with_keys(accounts: Sequence[Account], place: Place) -> tuple[list[Account], dict[str, str]]:
-    """Give each account a key of this process; return the public keys by user as well."""
+    """Give each account a key of this process; return the accounts, and the public keys by user."""
 
     class Own(MadeKey):
         async def announce(self) -> str:
-            """Return the authority of our own server; the keeper itself writes our keys into its configuration."""
+            """Return the authority of the server in the same pod.
+
+            The keeper itself writes our keys into the server's configuration.
+            """
             return (place.beside.folder / "ca.crt").read_text()
 
     keys = [Own(each.settings) for each in accounts]

@@ -1,4 +1,7 @@
-"""Makes the streams of raybus and the consumers of named subscribers, and makes again what a lost volume took along."""
+"""Creates the streams of raybus and the consumers of named subscribers.
+
+It creates them again after the loss of a volume.
+"""
 
 import argparse
 import asyncio
@@ -27,11 +30,13 @@ log = structlog.get_logger()
 
 CHECK_SECONDS: Final = 1.0
 CONSUMERS_EVERY: Final = 10
-"""Checks of the streams between two of the consumers, which are lost with their stream alone."""
+"""Number of checks of the streams for each check of the consumers, which are lost with their
+stream.
+"""
 START_SECONDS: Final = 60.0
-"""Seconds for which the one-shot form waits for a server that is still starting."""
+"""Seconds to wait for a server that is starting, without `--watch`."""
 LONGEST_PAUSE: Final = 3600.0
-"""Seconds for which an administrator can keep streams from being made."""
+"""Maximum seconds for which an administrator can prevent the creation of streams."""
 OUTSIDE: Final = "-outside"
 """Suffix of the users in the account of external subscribers."""
 
@@ -39,7 +44,10 @@ OUTSIDE: Final = "-outside"
 async def ensure(
     bus: Bus, wanted: Sequence[streams.Config], *, may_change: bool = False
 ) -> list[str]:
-    """Make the streams that are missing, and change those that differ if that is allowed; return how others differ."""
+    """Create missing streams; return how existing ones differ.
+
+    With `may_change`, differing streams are changed first.
+    """
     wrong: list[str] = []
     for config in wanted:
         name = str(config["name"])
@@ -63,12 +71,12 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
 
     @property
     def filters(self) -> object:
-        """The subjects that it delivers; the server writes a single one into a field of its own."""
+        """The subjects that it delivers. The server has a separate field for a single subject."""
         return self.config.get("filter_subjects") or [self.config.get("filter_subject")]
 
 
 async def ensure_consumers(bus: Bus, wanted: Sequence[streams.Config]) -> None:
-    """Make the missing consumers of named subscribers, and filter anew those with changed namespaces."""
+    """Create missing consumers of named subscribers, and update the filters of changed ones."""
     for config in wanted:
         name = f"{subjects.EVENTS_STREAM}.{config['name']}"
         with contextlib.suppress(errors.NotFound):
@@ -86,7 +94,10 @@ async def ensure_consumers(bus: Bus, wanted: Sequence[streams.Config]) -> None:
 async def _changed(
     bus: Bus, config: streams.Config, info: StreamInfo, differences: Sequence[str]
 ) -> list[str]:
-    """Make a stream what it must be without losing what it holds; return what the server does not let us change."""
+    """Change a stream without losing its messages.
+
+    Returns the differences that cannot be changed.
+    """
     name = str(config["name"])
     try:
         changed = await bus.api(f"STREAM.UPDATE.{name}", info.config | config, StreamInfo)
@@ -97,7 +108,10 @@ async def _changed(
 
 
 class _Pause:
-    """Time for which an administrator wants no stream to be made: to bring one back, it must not be there."""
+    """A time during which an administrator wants no stream to be created.
+
+    A stream can only be restored while it does not exist.
+    """
 
     def __init__(self) -> None:
         self._until = float("-inf")
@@ -123,7 +137,10 @@ class _Pause:
 async def keep(
     bus: Bus, wanted: Sequence[streams.Config], consumers: Sequence[streams.Config] = ()
 ) -> None:
-    """Maintain the streams and consumers until cancelled, unless an administrator does; each problem is logged once."""
+    """Maintain the streams and consumers until cancelled, except during a pause.
+
+    Each problem is logged once.
+    """
     known: list[str] = []
     pause = _Pause()
     for turn in itertools.count():
@@ -145,17 +162,17 @@ async def keep(
 
 
 class Account(msgspec.Struct, frozen=True):
-    """An account with streams to maintain, and the user for it."""
+    """An account with the streams to maintain in it, and its user."""
 
     settings: Settings
     wanted: list[streams.Config]
     consumers: list[streams.Config] = []
     keys: Keys | None = None
-    """The keys that the user shows to the server, if the settings name none."""
+    """The keys of the user; None for those of the settings."""
 
 
 def accounts_of(settings: Settings, options: argparse.Namespace) -> list[Account]:
-    """Return our own account, and that of external subscribers, where the user of it has a key."""
+    """Return our own account, and the account of external subscribers if its user has a key."""
     outside_seed: Path | None = options.outside_seed
     replicas: int = options.replicas
     named: tuple[Subscriber, ...] = options.subscribers
@@ -178,21 +195,21 @@ def accounts_of(settings: Settings, options: argparse.Namespace) -> list[Account
 async def watch(
     accounts: Sequence[Account], settings: Settings, options: argparse.Namespace
 ) -> None:
-    """Maintain the streams, and export the metrics of the server if that is asked for."""
+    """Maintain the streams until cancelled; with `--metrics` export the server's metrics too."""
     monitor: str = options.server_monitor
     async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
         for account in accounts:
             bus = await stack.enter_async_context(connected(account.settings, account.keys))
             group.create_task(keep(bus, account.wanted, account.consumers))
         if options.metrics:
-            from nats_admin.monitor import Monitor  # noqa: PLC0415  (with httpx 2 MiB, which no other form needs)
+            from nats_admin.monitor import Monitor  # noqa: PLC0415  (with httpx 2 MiB)
 
             group.create_task(Monitor(monitor).run(settings.http_port))
         await asyncio.Event().wait()
 
 
 async def make(accounts: Sequence[Account]) -> int:
-    """Create what is missing; return 1 and name each field if a stream is not as it must be."""
+    """Create or change the streams once; return 1, with a line for each difference that remains."""
     problems: list[str] = []
     for account in accounts:
         async with connected(account.settings) as bus:
@@ -205,6 +222,7 @@ async def make(accounts: Sequence[Account]) -> int:
             await ensure_consumers(bus, account.consumers)
     for problem in problems:
         sys.stderr.write(
-            f"{problem}; delete the stream, it is made anew (RAY_STATE is filled again, old events are gone)\n"
+            f"{problem}; delete the stream, it is made anew (RAY_STATE is filled again, old "
+            "events are gone)\n"
         )
     return 1 if problems else 0

@@ -1,7 +1,8 @@
-"""Named subscribers: readers of upgrade events outside raybus, each with a key and one consumer of its own, and no namespaces but theirs.
+"""Named subscribers: readers of upgrade events outside raybus, limited to their namespaces.
 
-A key that may create consumers can create thousands, and reads what every tenant does. So a named subscriber creates none: a
-durable pull consumer bears its name, is filtered by the server, and is made again by the process that maintains the streams.
+Each has a key and one consumer. A key that may create consumers can create thousands, and can read
+the events of all tenants. So a named subscriber creates none: its durable pull consumer has its
+name, is filtered by the server, and is created by the process that maintains the streams.
 """
 
 import argparse
@@ -17,24 +18,27 @@ from common.bus.streams import SECOND, Config
 
 _NAME: Final = re2.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 MOST: Final = 100
-"""Named subscribers of one installation: each costs the server a consumer."""
+"""Maximum number of named subscribers of an installation. Each costs the server a consumer."""
 MOST_UNACKNOWLEDGED: Final = 1_000
 ACK_WAIT: Final = 30 * SECOND
 
 
 class Subscriber(msgspec.Struct, frozen=True):
-    """A named subscriber, and the namespaces of the events that it may read; all where none is named."""
+    """A named subscriber, and the namespaces whose events it may read; none means all."""
 
     name: str
     namespaces: tuple[str, ...] = ()
 
     @property
     def user(self) -> str:
-        """The name of its NATS user; its public key lies in the ConfigMap `nats-keys-named-subscribers`."""
+        """The name of its NATS user.
+
+        Its public key is in the ConfigMap `nats-keys-named-subscribers`.
+        """
         return f"subscriber-{self.name}"
 
     def consumer(self, *, replicas: int = 1) -> Config:
-        """Return the configuration of its consumer, as the JetStream API takes it."""
+        """Return the configuration of its consumer for the JetStream API."""
         filters = [subjects.events_of(namespace) for namespace in self.namespaces] or [
             subjects.ALL_EVENTS
         ]
@@ -51,10 +55,12 @@ class Subscriber(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> tuple[Subscriber, ...]:
-    """Read `team-a=ns1,ns2;auditor`: names with their namespaces, all namespaces where none is named.
+    """Parse `team-a=ns1,ns2;auditor`: names with their namespaces.
+
+    A name without namespaces may read the events of all.
 
     Raises:
-        InvalidSpec: A name or a namespace is none, stands twice, or there are too many.
+        InvalidSpec: A name or a namespace is illegal, a name repeats, or there are too many.
     """
     found = tuple(_one(part.strip()) for part in text.split(";") if part.strip())
     names = [each.name for each in found]
@@ -70,13 +76,14 @@ def parse(text: str) -> tuple[Subscriber, ...]:
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the option that names them."""
+    """Add the option `--subscribers`."""
     parser.add_argument(
         "--subscribers",
         type=_parsed,
         default=(),
         metavar="NAME=NS1,NS2;NAME",
-        help="readers of events outside raybus with a key and a consumer of their own, and their namespaces",
+        help="readers of events outside raybus with a key and a consumer of their own, and their "
+        "namespaces",
     )
 
 
@@ -99,6 +106,7 @@ def _one(text: str) -> Subscriber:
     for namespace in namespaces:
         if dns_1123_problems(namespace):
             raise errors.InvalidSpec(
-                f"subscribers: {namespace!r}, of {name!r}, is no namespace; write NAME=NS1,NS2;NAME=NS3"
+                f"subscribers: {namespace!r}, of {name!r}, is no namespace; write "
+                "NAME=NS1,NS2;NAME=NS3"
             )
     return Subscriber(name, namespaces)

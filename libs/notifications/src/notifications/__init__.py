@@ -1,1 +1,1 @@
-"""Posts upgrade events to webhooks: Slack, what takes the same body, and any other HTTP receiver."""
+"""Posts upgrade events to webhooks: Slack, Slack-compatible receivers, and any HTTP receiver."""

@@ -1,7 +1,9 @@
-"""Delivers the events of one named subscriber to one destination, one after the other, so none waits for another destination.
+"""Delivers the events of one named subscriber to one destination, in order.
 
-NATS keeps the position, and how often an event was delivered, so the process can end at any time. An event is acknowledged after
-the destination accepted it, or when it is dropped. An event that comes again is not sent again by the same process.
+Destinations are independent, so no event waits for another destination. NATS keeps the position and
+the number of deliveries of each event, so the process can end at any time. An event is acknowledged
+after the destination accepted it, or when it is dropped. If NATS delivers an event again, the same
+process does not send it again.
 """
 
 import asyncio
@@ -32,14 +34,14 @@ from notifications.settings import Destination, Notifications
 log = structlog.get_logger()
 
 EXTEND_SECONDS: Final = 10.0
-"""A third of the time after which NATS delivers an event to somebody else."""
+"""A third of the time after which NATS delivers an unacknowledged event again."""
 RECONNECT_SECONDS: Final = 1.0
 MOST_REMEMBERED: Final = 10_000
 _IDENTITY: Final = re2.compile(r"[\x21-\x7e]{1,256}")
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What is sent."""
+    """A notification to send: event id, body, and time of the event."""
 
     identity: str
     body: bytes
@@ -47,7 +49,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Courier:
-    """Delivers to one destination."""
+    """Delivers events to one destination."""
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class Courier:
         jitter: Callable[[], float],
     ) -> None:
         self.problem: str | None = "no event was asked for yet"
-        """Why no event can come; None if NATS would deliver one."""
+        """Why no event can be read; None while NATS would deliver one."""
         self._destination = destination
         self._texts = notifications.texts
         self._secrets = notifications.secrets[destination.name]
@@ -73,7 +75,7 @@ class Courier:
             metric.labels(destination.name)
 
     async def run(self, bus: Bus) -> None:
-        """Deliver until cancelled, whatever happens to NATS."""
+        """Deliver events until cancelled, also over losses of the connection to NATS."""
         while True:
             try:
                 async with pulling(bus, subjects.EVENTS_STREAM, self._destination.name) as pull:
@@ -99,7 +101,7 @@ class Courier:
         await pull.acknowledge(delivery)
 
     def _read(self, delivery: Delivery) -> Message | None:
-        """Return what is to be sent of an event; None for one that is filtered out, or is none of ours."""
+        """Return the notification for an event; None if it is filtered out or unreadable."""
         try:
             event = upgrade_events.decode(delivery.payload)
         except msgspec.DecodeError as problem:
@@ -133,7 +135,7 @@ class Courier:
         )
 
     async def _deliver(self, pull: Pull, delivery: Delivery, message: Message) -> None:
-        """Send until the event is accepted or dropped."""
+        """Send until the notification is accepted or dropped."""
         name = self._destination.name
         for attempt in count(delivery.count):
             answer = await self._post(message)
@@ -166,7 +168,11 @@ class Courier:
             await self._wait(pull, delivery, decision.after)
 
     async def _post(self, message: Message) -> Answer:
-        """Send once. The body of the answer is not read, and no text of the HTTP library is kept: both can quote the address."""
+        """Send once.
+
+        The body of the answer is not read, and no text of httpx is logged, because both can contain
+        the address, which is secret.
+        """
         headers = request.headers(
             message.identity, message.body, key=self._secrets.key, now=self._clock.now()
         )
@@ -187,13 +193,12 @@ class Courier:
             return Answer(request.NO_ANSWER)
 
     async def _wait(self, pull: Pull, delivery: Delivery, seconds: float) -> None:
-        """Wait while the event stays ours."""
+        """Wait, and keep NATS from delivering the event again meanwhile."""
         until = self._clock.monotonic() + seconds
         while (left := until - self._clock.monotonic()) > 0:
             await asyncio.sleep(min(left, EXTEND_SECONDS))
-            with contextlib.suppress(
-                errors.Unavailable
-            ):  # without NATS it comes again, and is known by its id
+            # Without NATS the event is delivered again, and recognised by its id.
+            with contextlib.suppress(errors.Unavailable):
                 await pull.extend(delivery)
 
     def _remember(self, identity: str) -> None:

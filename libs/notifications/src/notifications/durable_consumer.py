@@ -1,6 +1,8 @@
-"""A durable pull consumer, message by message: a message is the reader's until it is acknowledged, or not extended in time.
+"""Reads a durable pull consumer one message at a time.
 
-That needs no right but those of a named subscriber: to ask about its consumer, to read from it, and to acknowledge.
+A message belongs to the reader until it is acknowledged, or not extended in time. The reader needs
+only the rights of a named subscriber: to get the state of its consumer, to read from it, and to
+acknowledge.
 """
 
 import asyncio
@@ -17,7 +19,7 @@ from common.bus.nats import Bus
 from common.bus.session import Incoming, Session, status_of
 
 EXPIRES_SECONDS: Final = 20
-"""How long the server holds a request that it has no message for."""
+"""Seconds for which the server holds a request while there is no message."""
 GRACE_SECONDS: Final = 5.0
 _REQUEST: Final = msgspec.json.encode({"batch": 1, "expires": EXPIRES_SECONDS * NANOSECONDS})
 _EXPIRED: Final = "408"
@@ -30,9 +32,9 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     payload: bytes
     reply: str
-    """The subject of acknowledgements."""
+    """The subject for acknowledgements."""
     count: int
-    """How often it was delivered, this time included."""
+    """Number of deliveries of this message, including this one."""
     stored_at: datetime
 
 
@@ -41,20 +43,24 @@ class _Info(msgspec.Struct, frozen=True):
 
 
 class Pull:
-    """A durable consumer over one connection."""
+    """A durable consumer, read over one connection."""
 
     def __init__(self, bus: Bus, session: Session, consumer: str, created: datetime) -> None:
         self.created = created
-        """When the consumer was made."""
+        """When the consumer was created."""
         self.inbox = f"{session.inbox}.pull"
         self.received: asyncio.Queue[Incoming | str] = asyncio.Queue()
-        """Messages, and the reason at the end of the connection."""
+        """Received messages, and the reason when the connection is lost."""
         self._bus = bus
         self._session = session
         self._consumer = consumer
 
     async def next(self) -> Delivery:
-        """Wait for a message, however long; raise `Retryable` when the connection or the consumer is gone."""
+        """Wait for the next message, without a time limit.
+
+        Raises:
+            Retryable: The connection or the consumer is gone.
+        """
         while True:
             await self._session.publish(
                 f"$JS.API.CONSUMER.MSG.NEXT.{self._consumer}", _REQUEST, reply=self.inbox
@@ -86,21 +92,24 @@ class Pull:
         )
 
     async def acknowledge(self, delivery: Delivery) -> None:
-        """Have the server record that a message is done, and wait until it has; it does not come again."""
+        """Acknowledge a message, and wait for the confirmation. It is not delivered again."""
         await self._bus.current.request(delivery.reply, b"+ACK", read=status_of)
 
     async def extend(self, delivery: Delivery) -> None:
-        """Begin the time anew after which the server delivers a message again."""
+        """Restart the time after which the server delivers a message again."""
         await self._session.publish(delivery.reply, b"+WPI")
 
     async def release(self, delivery: Delivery) -> None:
-        """Have the server deliver a message again at once, to the next reader."""
+        """Make the server deliver a message again at once, to any reader."""
         await self._session.publish(delivery.reply, b"-NAK")
 
 
 @contextlib.asynccontextmanager
 async def pulling(bus: Bus, stream: str, consumer: str) -> AsyncGenerator[Pull]:
-    """Read a consumer over the connection that stands, or the next one; raise `NotFound` if it does not exist."""
+    """Read a consumer over the current connection, or the next one.
+
+    Raises `NotFound` if the consumer does not exist.
+    """
     session = await bus.session()
     name = f"{stream}.{consumer}"
     pull = Pull(bus, session, name, (await bus.api(f"CONSUMER.INFO.{name}", None, _Info)).created)

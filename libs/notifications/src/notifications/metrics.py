@@ -21,6 +21,7 @@ DROPPED: Final = Counter(
 )
 NEWEST: Final = Gauge(
     "raybus_notifications_newest_event_timestamp_seconds",
-    "Unix time in seconds of the newest event that the destination accepted; 0 before the first one",
+    "Unix time in seconds of the newest event that the destination accepted; 0 before the "
+    "first one",
     _LABELS,
 )

@@ -1,4 +1,4 @@
-"""The request of a notification, and what its answer means. Pure."""
+"""The request of a notification, and the decision after its answer (no I/O)."""
 
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -12,16 +12,16 @@ from common import signature
 FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 300.0
 LONGEST_RETRY_AFTER: Final = 3600.0
-"""Seconds that a receiver can ask for."""
+"""Maximum seconds that a receiver can ask for with Retry-After."""
 NO_ANSWER: Final = 0
 _INVALID: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
-"""The receiver has read the body and rejects it; another attempt changes nothing."""
+"""Statuses of a receiver that has read the body and rejects it, so that a retry is useless."""
 
 
 class Slack(msgspec.Struct, frozen=True):
-    """The body for Slack, and for what accepts the same."""
+    """The body for Slack and Slack-compatible receivers."""
 
     text: str
     unfurl_links: bool = False
@@ -29,14 +29,14 @@ class Slack(msgspec.Struct, frozen=True):
 
 
 class Generic(msgspec.Struct, frozen=True):
-    """The body for any other receiver: the text, and the CloudEvent as it is stored."""
+    """The body for any other receiver: the text, and the CloudEvent as stored."""
 
     text: str
     event: msgspec.Raw
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The part of an answer that counts; its body is not read."""
+    """Status and Retry-After of an answer; its body is not read."""
 
     status: int
     retry_after: str = ""
@@ -46,19 +46,19 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """The event is sent again after some seconds."""
+    """Send the event again after a number of seconds."""
 
     after: float
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """The event is not sent again."""
+    """Do not send the event again."""
 
     reason: str
 
 
 def headers(identity: str, body: bytes, *, key: bytes | None, now: datetime) -> dict[str, str]:
-    """Return the headers of a request; signed if there is a key."""
+    """Return the headers of a request, with a signature if there is a key."""
     found = {
         "Content-Type": "application/json",
         "User-Agent": "raybus-notifications",
@@ -72,7 +72,10 @@ def headers(identity: str, body: bytes, *, key: bytes | None, now: datetime) -> 
 def decide(
     answer: Answer, *, attempt: int, most: int, now: datetime, jitter: float
 ) -> Retry | Drop | None:
-    """Return what follows an attempt, counted from 1; None when the event was accepted. `jitter` is from 0 to 1."""
+    """Return what to do after an attempt; None if the event was accepted.
+
+    `attempt` counts from 1, `most` is the maximum, and `jitter` is between 0 and 1.
+    """
     if 200 <= answer.status < 300:
         return None
     if answer.status in _INVALID:
@@ -84,7 +87,7 @@ def decide(
 
 
 def _asked(retry_after: str, now: datetime) -> float:
-    """Return the seconds of a header Retry-After, which has seconds or a date; 0 for any other text."""
+    """Return the seconds of a Retry-After header (seconds or a date); 0 for any other text."""
     text = retry_after.strip()
     if text.isascii() and text.isdigit() and len(text) < 10:
         return float(text)

@@ -1,7 +1,8 @@
-"""Destinations, filters and templates, from a file; addresses and signing keys, from a folder of secrets.
+"""Settings: destinations, filters and templates from a file, secrets from a folder.
 
-File `RAYBUS_NOTIFICATIONS_FILE` (YAML): `Choices`. Folder `RAYBUS_NOTIFICATIONS_SECRETS`: `NAME.url`, and `NAME.key` for a
-destination with signed requests. No error quotes a secret.
+The file `RAYBUS_NOTIFICATIONS_FILE` (YAML) holds `Choices`. The folder
+`RAYBUS_NOTIFICATIONS_SECRETS` holds the address `NAME.url` of each destination, and the key
+`NAME.key` if its requests are signed. No error message contains a secret.
 """
 
 from collections.abc import Mapping
@@ -18,15 +19,15 @@ from common import errors, signature
 from notifications import templates
 
 _NAME: Final = re2.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
-"""As of a named subscriber."""
+"""A destination is named like a named subscriber."""
 LONGEST_TIMEOUT: Final = 15.0
-"""Together with the pause between two extensions this is less than NATS waits for an acknowledgement."""
+"""Seconds. With the pause between two extensions it stays below NATS' acknowledgement time."""
 
 
 class Destination(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
 ):
-    """A receiver, and the events that it gets; an empty list excludes none."""
+    """A receiver with its filters. An empty list excludes nothing."""
 
     name: str
     format: Literal["slack", "generic"] = "slack"
@@ -49,7 +50,7 @@ class Destination(
 class Choices(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
 ):
-    """The file."""
+    """The content of the settings file."""
 
     destinations: Annotated[tuple[Destination, ...], Meta(min_length=1)]
     templates: dict[str, str] = {}
@@ -59,7 +60,7 @@ class Choices(
 
 
 class Secrets(msgspec.Struct, frozen=True):
-    """The address of a destination, which often is a secret itself, and its signing key."""
+    """The address of a destination, which often contains a secret, and its signing key."""
 
     url: str
     key: bytes | None
@@ -69,25 +70,27 @@ class Secrets(msgspec.Struct, frozen=True):
 
 
 class Notifications(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, checked."""
+    """All settings, validated."""
 
     choices: Choices
     secrets: dict[str, Secrets]
-    """By the name of the destination."""
+    """By name of the destination."""
     texts: dict[str, Template]
 
 
 class Paths(msgspec.Struct, frozen=True, kw_only=True):
-    """What the environment names."""
+    """File and folders that the environment names."""
 
     notifications_file: Path = Path("/etc/raybus/notifications/notifications.yaml")
     notifications_secrets: Path = Path("/etc/raybus/notifications-secrets")
     nats_credentials: Path | None = None
-    """A folder with `ca.crt` and `users/subscriber-NAME.seed`; None if keys are registered in Kubernetes."""
+    """Folder with `ca.crt` and `users/subscriber-NAME.seed`; None if keys are registered in
+    Kubernetes.
+    """
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Paths":
-        """Read the variables; what they name is checked when it is read."""
+        """Read the environment variables; the paths are checked later, when they are read."""
         given = cls()
         return cls(
             notifications_file=Path(
@@ -103,7 +106,10 @@ class Paths(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(paths: Paths) -> Notifications:
-    """Read and check everything; raise `InvalidSpec`, naming the field or the file, for the first value that cannot be meant."""
+    """Read and validate all settings.
+
+    Raises `InvalidSpec`, naming the field or the file, for the first invalid value.
+    """
     file = paths.notifications_file
     try:
         choices = decode(file.read_bytes())
@@ -119,7 +125,10 @@ def read(paths: Paths) -> Notifications:
 
 
 def decode(text: bytes) -> Choices:
-    """Read the file's content, its templates unchecked; raise `InvalidSpec`, naming the field."""
+    """Decode the settings file; templates are not checked.
+
+    Raises `InvalidSpec`, naming the field.
+    """
     try:
         choices = msgspec.yaml.decode(text, type=Choices)
     except msgspec.DecodeError as problem:
@@ -150,7 +159,8 @@ def _secrets(name: str, paths: Paths, choices: Choices) -> Secrets:
     url = _secret(paths, f"{name}.url")
     if url is None:
         raise errors.InvalidSpec(
-            f"destination {name!r} has no address: there is no file {name}.url in {paths.notifications_secrets};"
+            f"destination {name!r} has no address: there is no file {name}.url in "
+            f"{paths.notifications_secrets};"
             " add the entry to the Secret"
         )
     _check_url(name, url, choices)
@@ -177,7 +187,7 @@ def _check_url(name: str, url: str, choices: Choices) -> None:
 
 
 def _secret(paths: Paths, name: str) -> str | None:
-    """Return an entry of the Secret; None if it does not exist."""
+    """Return a secret; None if it does not exist."""
     try:
         return (paths.notifications_secrets / name).read_text().strip()
     except FileNotFoundError:

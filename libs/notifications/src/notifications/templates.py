@@ -1,7 +1,7 @@
-"""The text of each kind of event: templates, their fields, and foreign text in them. Pure.
+"""The texts of notifications: templates, their fields, and escaping of foreign text (no I/O).
 
-The fields of a template are those of the event's `data` as docs/events shows them, with underscores for dots (`$upgrade_from`,
-`$receipt_seconds_draining`), and `FIELDS_OF_ALL`.
+The fields of a template are the fields of the event's `data` as in docs/events, with underscores
+instead of dots (`$upgrade_from`, `$receipt_seconds_draining`), and those in `FIELDS_OF_ALL`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,40 +18,54 @@ from common.upgrade.events import CloudEvent, Data
 
 FIELDS_OF_ALL: Final = frozenset({"namespace", "name", "kind", "time", "id"})
 OTHER: Final = "other"
-"""The template of a kind that a later release added."""
+"""Name of the template for event kinds of later releases."""
 LONGEST: Final = 500
-"""Characters of one field; messages quote what applications and Kubernetes wrote."""
+"""Maximum characters of one field. Messages contain text from applications and Kubernetes."""
 UNKNOWN: Final = "unknown"
 _NO_WIDTH: Final = "\u200b"
 
 DEFAULTS: Final[Mapping[str, str]] = {
-    "started": "$namespace/$name: upgrade from $upgrade_from to $upgrade_to started ($reason, $strategy)",
+    "started": (
+        "$namespace/$name: upgrade from $upgrade_from to $upgrade_to started ($reason, $strategy)"
+    ),
     "cluster-created": "$namespace/$name: RayCluster $cluster created",
-    "capacity-changed": "$namespace/$name: capacity ($direction): $upgrade_from $after_from_capacityPercent %, "
-    "$upgrade_to $after_to_capacityPercent %",
-    "traffic-shifted": "$namespace/$name: traffic ($direction): $upgrade_from $after_from_trafficPercent %, "
-    "$upgrade_to $after_to_trafficPercent %",
+    "capacity-changed": (
+        "$namespace/$name: capacity ($direction): $upgrade_from $after_from_capacityPercent %, "
+        "$upgrade_to $after_to_capacityPercent %"
+    ),
+    "traffic-shifted": (
+        "$namespace/$name: traffic ($direction): $upgrade_from $after_from_trafficPercent %, "
+        "$upgrade_to $after_to_trafficPercent %"
+    ),
     "gate-evaluated": "$namespace/$name: $outcome at $trafficPercent % of the traffic: $message",
     "paused": "$namespace/$name: upgrade to $upgrade_to paused ($reason): $message",
     "resumed": "$namespace/$name: upgrade to $upgrade_to resumed",
     "stalled": "$namespace/$name: upgrade to $upgrade_to stalled ($reason): $message",
     "promoted": "$namespace/$name: $upgrade_to promoted, it serves all requests",
-    "drain-started": "$namespace/$name: $cluster gets no new requests and completes its requests in flight",
-    "completed": "$namespace/$name: upgrade from $upgrade_from to $upgrade_to completed ($receipt_outcome), "
-    "requests cut: $receipt_requestsCut",
+    "drain-started": (
+        "$namespace/$name: $cluster gets no new requests and completes its requests in flight"
+    ),
+    "completed": (
+        "$namespace/$name: upgrade from $upgrade_from to $upgrade_to completed "
+        "($receipt_outcome), requests cut: $receipt_requestsCut"
+    ),
     "aborted": "$namespace/$name: upgrade to $upgrade_to aborted ($reason): $message",
-    "rolled-back": "$namespace/$name: rolled back ($outcome): $upgrade_from serves all requests, $upgrade_to is deleted",
+    "rolled-back": (
+        "$namespace/$name: rolled back ($outcome): $upgrade_from serves all requests, "
+        "$upgrade_to is deleted"
+    ),
     "failed": "$namespace/$name: $upgrade_to failed ($reason): $message",
     OTHER: "$namespace/$name: $kind",
 }
-"""Without any markup, so that they are text for every receiver."""
+"""Without markup, so that they suit every receiver."""
 
 
 def checked(given: Mapping[str, str]) -> dict[str, Template]:
-    """Return the templates of all kinds, the given ones in place of the defaults.
+    """Return the templates of all kinds, with `given` in place of defaults.
 
     Raises:
-        InvalidSpec: A kind or a field does not exist, or a template does not parse; the text names both.
+        InvalidSpec: A kind or a field does not exist, or a template does not parse; the text names
+            both.
     """
     for kind, text in given.items():
         if kind not in DEFAULTS:
@@ -66,13 +80,14 @@ def checked(given: Mapping[str, str]) -> dict[str, Template]:
         known = fields(kind)
         if unknown := [name for name in template.get_identifiers() if name not in known]:
             raise errors.InvalidSpec(
-                f"templates.{kind}: there is no field ${unknown[0]}; fields of {kind} are {', '.join(sorted(known))}"
+                f"templates.{kind}: there is no field ${unknown[0]}; fields of {kind} are "
+                f"{', '.join(sorted(known))}"
             )
     return {kind: Template(text) for kind, text in (DEFAULTS | dict(given)).items()}
 
 
 def fields(kind: str) -> frozenset[str]:
-    """Return the fields that a template of a kind may name."""
+    """Return the fields that a template of a kind may use."""
     return FIELDS_OF_ALL | frozenset(
         _paths(inspect.type_info(upgrade_events.KINDS.get(kind, Data)))
     )
@@ -85,29 +100,29 @@ def render(
     *,
     escape: Callable[[str], str],
 ) -> str:
-    """Return the text of an event of a RayService; `escape` makes a field text for the receiver."""
+    """Return the text of an event; `escape` makes each field safe for the receiver."""
     kind = upgrade_events.kind_of(event.type)
     namespace, name = place
     time = event.time.isoformat(timespec="seconds").replace("+00:00", "Z")
     values = {"namespace": namespace, "name": name, "kind": kind, "time": time, "id": event.id}
     values |= _flat(msgspec.to_builtins(event.data))
     template = templates.get(kind, templates[OTHER])
-    # A field that this event lacks, of a kind of a later release, stays visible as $field.
+    # A field that this event does not have (kind of a later release) stays visible as $field.
     return template.safe_substitute({name: escape(_line(value)) for name, value in values.items()})
 
 
 def slack(text: str) -> str:
-    """Return a text without markup for Slack, or for what takes its messages (Mattermost, Discord).
+    """Return a text without markup for Slack-compatible receivers (Slack, Mattermost, Discord).
 
-    No mention (`@channel`, `<!here>`) and no link with a text of its own (`<url|x>`, `[x](url)`): a
-    space without width stands after each `@` and within `](`.
+    It cannot mention anybody (`@channel`, `<!here>`) or hide the target of a link (`<url|x>`,
+    `[x](url)`): a zero-width space is inserted after each `@` and within `](`.
     """
     bare = text.replace("@", f"@{_NO_WIDTH}").replace("](", f"]{_NO_WIDTH}(")
     return bare.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _line(text: str) -> str:
-    """Return a foreign text as one line of bounded length."""
+    """Return a foreign text on one line, with at most `LONGEST` characters."""
     return clipped(" ".join(text.split()), LONGEST)
 
 

@@ -1,4 +1,4 @@
-"""The notifications put together: for each destination a NATS user, a connection and a courier."""
+"""Assembles the notifications: a NATS user, a connection and a courier for each destination."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ LIMITS: Final = httpx.Limits(max_keepalive_connections=0)
 
 
 class ByEnvironment(httpx.AsyncBaseTransport):
-    """Sends each request through the proxy that the environment names for its URL, or directly."""
+    """Sends each request directly, or through the proxy that the environment names for its URL."""
 
     def __init__(self, proxies: Proxies) -> None:
         self._proxies = proxies
@@ -33,7 +33,6 @@ class ByEnvironment(httpx.AsyncBaseTransport):
         self._transports: dict[str | None, httpx.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send one request."""
         proxy = self._proxies.find(str(request.url))
         if proxy not in self._transports:
             self._transports[proxy] = httpx.AsyncHTTPTransport(
@@ -42,7 +41,6 @@ class ByEnvironment(httpx.AsyncBaseTransport):
         return await self._transports[proxy].handle_async_request(request)
 
     async def aclose(self) -> None:
-        """Close all connections."""
         for transport in self._transports.values():
             await transport.aclose()
 
@@ -80,19 +78,23 @@ async def serve(settings: Settings) -> None:
 
 
 async def _deliver(parts: list[tuple[Courier, Bus]]) -> None:
-    """Deliver; the end comes before that of the connections, so that an event in work is released."""
+    """Deliver to all destinations.
+
+    It ends before the connections, so that pending events are released.
+    """
     async with asyncio.TaskGroup() as group:
         for courier, bus in parts:
             group.create_task(courier.run(bus))
 
 
 def _user(settings: Settings, name: str, credentials: Path | None) -> tuple[Settings, Keys]:
-    """Return the NATS user of a named subscriber, and its key."""
+    """Return the settings and the key of the NATS user for a named subscriber."""
     user = msgspec.structs.replace(settings, service=f"subscriber-{name}")
     if settings.nats_register_key:
         keys = Registration(settings, named_subscriber=name)
         keys.refused = (
-            f"the server does not know {keys.public} for user {user.service} yet: name {name} in NATS_SUBSCRIBERS; `keeper`"
+            f"the server does not know {keys.public} for user {user.service} yet: name {name} in "
+            "NATS_SUBSCRIBERS; `keeper`"
             f" reads keys from ConfigMap {nkeys.KEYS_PREFIX}{nkeys.NAMED}"
         )
         return user, keys
@@ -101,7 +103,8 @@ def _user(settings: Settings, name: str, credentials: Path | None) -> tuple[Sett
     seed = credentials / "users" / f"{user.service}.seed"
     if not seed.is_file():
         raise errors.InvalidSpec(
-            f"RAYBUS_NATS_CREDENTIALS={credentials}: there is no {seed.relative_to(credentials)}; run"
+            f"RAYBUS_NATS_CREDENTIALS={credentials}: there is no "
+            f"{seed.relative_to(credentials)}; run"
             f" `python -m nats_admin.provision credentials --subscribers {name}`"
         )
     user = msgspec.structs.replace(user, nats_seed_file=seed, nats_ca_file=credentials / "ca.crt")

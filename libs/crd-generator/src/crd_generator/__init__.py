@@ -1,1 +1,1 @@
-"""Generates the CustomResourceDefinitions from our API types."""
+"""Generates the CustomResourceDefinitions from raybus' API types."""

@@ -1,8 +1,9 @@
-"""The two CustomResourceDefinitions: versions, printer columns, names.
+"""The definitions of RayCluster and RayService: versions, printer columns, names.
 
-v1alpha1 lacks what came later. It states pod templates, Services and statuses by their shape alone: an object may not hold a field, or a depth, that KubeRay's
-schema does not have, and the rules on values are left to v1 and to the API of pods. So the file stays small enough for `kubectl apply`, which copies it
-into an annotation of at most 262,144 bytes.
+v1alpha1 lacks later fields. For pod templates, Services and statuses its schema has only names and
+types of fields: an object has no field and no nesting that KubeRay's schema does not have, but only
+v1 and the API of pods check values. So the file is small enough for `kubectl apply`, which copies
+it into an annotation of at most 262,144 bytes.
 
 Source: spec raycluster §1; spec rayservice §2.
 """
@@ -27,7 +28,8 @@ V1ALPHA1: Final = Version(
         f"{PREFIX}{struct}.{field}"
         for struct, fields in {
             "RayClusterSpec": (
-                "upgradeStrategy authOptions managedBy gcsFaultToleranceOptions historyServerOptions networkPolicy tlsOptions"
+                "upgradeStrategy authOptions managedBy gcsFaultToleranceOptions "
+                "historyServerOptions networkPolicy tlsOptions"
             ),
             "HeadGroupSpec": "ingressOptions resources labels",
             "WorkerGroupSpec": "suspend idleTimeoutSeconds priority resources labels numOfHosts",
@@ -35,7 +37,8 @@ V1ALPHA1: Final = Version(
             "RayClusterStatus": "conditions stateTransitionTimes",
             "HeadInfo": "podName serviceName",
             "RayServiceSpec": (
-                "rayClusterDeletionDelaySeconds upgradeStrategy managedBy excludeHeadPodFromServeSvc suspend"
+                "rayClusterDeletionDelaySeconds upgradeStrategy managedBy "
+                "excludeHeadPodFromServeSvc suspend"
             ),
             "RayServiceStatus": "conditions numServeEndpoints",
             "ClusterServiceStatus": "targetCapacity trafficRoutedPercent lastTrafficMigratedTime",
@@ -72,7 +75,7 @@ _Columns = tuple[tuple[str, str, str, int], ...]
 
 
 def all_definitions() -> dict[str, Schema]:
-    """Return each definition by its file's name."""
+    """Return each definition by its file name."""
     cluster = _definition(
         "RayCluster",
         _version("v1", go_types.CLUSTER_SPEC, go_types.CLUSTER_STATUS, _CLUSTER_COLUMNS),

@@ -1,11 +1,13 @@
-"""Reads Go API types into `common/api/go_schema.json`: field order, JSON names, omit rules and schema markers.
+"""Reads Go API types into `common/api/go_schema.json`.
 
-The order and the omit rules decide how a spec is hashed, the markers decide the CRD's schema; both are Kubernetes' facts, so they are read from its
-source and kept as data. Run it again when the Kubernetes version moves (`go mod download k8s.io/api@VERSION k8s.io/apimachinery@VERSION` first):
+The file has the order of fields, JSON names, omit rules and schema markers. The order and the omit
+rules determine the hash of a spec; the markers determine the schema of a CRD. All are read from the
+source of Kubernetes and kept as data. Run it again for a new Kubernetes version, after `go mod
+download k8s.io/api@VERSION k8s.io/apimachinery@VERSION`:
 
     python -m crd_generator.go_source --api DIR --machinery DIR --version VERSION
 
-The files are `gofmt`ed, so lines suffice: no Go parser is needed.
+No Go parser is needed: the files are formatted by `gofmt`, so they can be read line by line.
 """
 
 import argparse
@@ -52,12 +54,13 @@ _PACKAGE_OF: Final = {
 _FIELD: Final = re.compile(r"\t(?:(\w+)\s+)?([*\[\]\w.]+)\s+`(.*)`")
 _JSON_TAG: Final = re.compile(r'json:"([^"]*)"')
 _MARKER: Final = re.compile(
-    r"\+(optional|required|listType|listMapKey|mapType|structType|default|kubebuilder:[\w:]+)(?::?=(.*))?"
+    r"\+(optional|required|listType|listMapKey|mapType|structType|default|kubebuilder:[\w:]+)"
+    r"(?::?=(.*))?"
 )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the data file."""
+    """Write the data file; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m crd_generator.go_source", description=__doc__)
     parser.add_argument("--api", type=Path, required=True, help="folder of the module k8s.io/api")
     parser.add_argument(
@@ -87,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def render(schema: GoSchema) -> str:
-    """Write one line per field, so that a new Kubernetes version is a readable diff."""
+    """Return the data file's text, with one line per field for readable diffs."""
     lines = [f'{{"version": {json.dumps(schema.version)}, "types": {{']
     for position, (name, kind) in enumerate(schema.types.items()):
         end = "" if position == len(schema.types) - 1 else ","
@@ -100,7 +103,7 @@ def render(schema: GoSchema) -> str:
 
 
 def declarations(package: str, path: Path) -> Iterator[tuple[str, "GoType"]]:
-    """Yield every type of a file: structs with their fields, other types with what they stand for."""
+    """Yield all types in a file: structs with their fields, other types as aliases."""
     lines = iter(path.read_text(encoding="utf-8").splitlines())
     markers: list[tuple[str, str]] = []
     for line in lines:
@@ -148,7 +151,7 @@ def _field(package: str, match: re.Match[str], markers: list[tuple[str, str]]) -
 
 
 def _more_markers(markers: list[tuple[str, str]], line: str) -> list[tuple[str, str]]:
-    """Add the content of a comment line; any other line ends the comment."""
+    """Add the marker in a comment line. A line without a comment ends the list of markers."""
     text = line.strip()
     if not text.startswith("//"):
         return []
@@ -157,7 +160,7 @@ def _more_markers(markers: list[tuple[str, str]], line: str) -> list[tuple[str, 
 
 
 def _resolve(package: str, written: str) -> str:
-    """Turn a Go type as written in a package into a name that stands alone."""
+    """Return the full name of a Go type that a package mentions."""
     for prefix in ("*", "[]"):
         if written.startswith(prefix):
             return prefix + _resolve(package, written.removeprefix(prefix))
@@ -171,7 +174,7 @@ def _resolve(package: str, written: str) -> str:
 
 
 def _reachable(known: dict[str, "GoType"]) -> dict[str, "GoType"]:
-    """Keep what the roots mention, directly or not, with aliases replaced by what they stand for."""
+    """Return the types that the roots use, directly or indirectly, with aliases resolved."""
     wanted: list[str] = list(ROOTS)
     found: dict[str, GoType] = {}
     while wanted:

@@ -1,6 +1,7 @@
-"""Turns a Go type into a structural OpenAPI schema, as KubeRay's published CRDs state it (descriptions left out).
+"""Converts a Go type to a structural OpenAPI schema, like that of KubeRay's published CRDs.
 
-A field is required when Go always writes it and nothing marks it optional. A version may leave fields out, add some, or state some types by their shape alone.
+Descriptions are left out. A field is required if Go always writes it and no marker makes it
+optional. A version may omit fields, add fields, or reduce types to their shape.
 """
 
 import json
@@ -13,7 +14,10 @@ from common.api.go_types import GoField, GoType
 
 Schema: TypeAlias = dict[str, Any]
 
-_QUANTITY_PATTERN: Final = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+_QUANTITY_PATTERN: Final = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
 _INTEGER_OR_STRING: Final[Schema] = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "x-kubernetes-int-or-string": True,
@@ -42,7 +46,7 @@ _FIXED: Final[dict[str, Schema]] = {
 _SHAPE: Final = frozenset(
     {"type", "properties", "items", "additionalProperties", "x-kubernetes-int-or-string"}
 )
-"""Keywords that define which fields there are and how deep they go; all else of a schema is rules on their values."""
+"""Keywords that determine fields and nesting. All other keywords are rules for values."""
 _LIMITS: Final = {
     "Pattern": "pattern",
     "MaxLength": "maxLength",
@@ -53,15 +57,21 @@ _LIMITS: Final = {
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """How one version of the API differs from the types; keys are type names, or type and field joined by a dot."""
+    """Differences between a version of the API and the types.
+
+    Keys are type names, or `<type>.<field>`.
+    """
 
     bare: frozenset[str] = frozenset()
-    """Types that are stated by names and types of fields alone: as closed as in full, and a good deal shorter."""
+    """Types whose schema has only names and types of fields.
+
+    It is shorter, and admits no other fields.
+    """
     left_out: frozenset[str] = frozenset()
     required: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
     added: dict[str, dict[str, str]] = msgspec.field(default_factory=dict[str, dict[str, str]])
-    """By type: name and Go type of fields that only this version has."""
+    """Fields that only this version has: Go type by field name, by type."""
 
 
 def build(go_type: str, version: Version) -> Schema:
@@ -81,7 +91,7 @@ def build(go_type: str, version: Version) -> Schema:
 
 
 def _bare(full: Schema) -> Schema:
-    """Return the shape of a schema without the rules on values."""
+    """Return a schema without its rules for values."""
     shape = {key: value for key, value in full.items() if key in _SHAPE}
     if "properties" in shape:
         shape["properties"] = {name: _bare(field) for name, field in shape["properties"].items()}
@@ -116,7 +126,7 @@ def _is_required(path: str, field: GoField, version: Version) -> bool:
 
 
 def _fields(name: str, version: Version) -> list[tuple[str, GoField]]:
-    """Return the fields with the type that declares them; embedded structs give theirs."""
+    """Return the fields, including those of embedded structs, with the type that declares each."""
     known: GoType = go_types.known()[name]
     found: list[tuple[str, GoField]] = []
     for field in known.fields:
@@ -129,7 +139,7 @@ def _fields(name: str, version: Version) -> list[tuple[str, GoField]]:
 
 
 def _innermost(schema: Schema) -> Schema:
-    """Return the schema of a text, or of each text of a list or of the values of a map."""
+    """Return the schema of a text, or of the texts in a list or map."""
     inner = schema.get("items") or schema.get("additionalProperties")
     return schema if inner is None else _innermost(inner)
 

@@ -1,7 +1,8 @@
-"""The CustomResourceDefinition of raybus's own kind, from the limits of the type that reads it (`common.upgrade.policy`).
+"""The definition of UpgradePolicy, with the limits of the type that reads it.
 
-KubeRay's kinds are made from Go types; this one is written as a schema, because most of it is rules on values. Tests hold both
-against one table of legal and illegal specs.
+KubeRay's kinds are generated from Go types. This definition is written as a schema, because most of
+it is rules for values. Tests check it and `common.upgrade.policy` against the same table of legal
+and illegal specs.
 """
 
 from collections.abc import Iterable
@@ -24,11 +25,15 @@ _COLUMNS: Final = (
     ("Bake", "string", ".spec.bake", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )
-"""Of a list the API server shows the first match of a path, or the whole as JSON, which is for `-o wide`."""
+"""Printer columns: name, type, JSON path, priority.
+
+A column for a list shows its first match, or the whole list as JSON. Columns with a whole list are
+for `-o wide` only (priority 1).
+"""
 
 
 def definition() -> Schema:
-    """Return the definition."""
+    """Return the complete definition."""
     version: Schema = {
         "name": "v1alpha1",
         "served": True,
@@ -67,8 +72,10 @@ def definition() -> Schema:
 
 def _root() -> Schema:
     return _object(
-        "How the upgrades of RayServices go: steps, gates and what surrounds them. A RayService names its policy by "
-        "the annotation raybus.io/upgrade-policy; the annotation raybus.io/default makes one the default of its namespace.",
+        "How the upgrades of RayServices go: steps, gates and what surrounds them. A RayService "
+        "names its policy by "
+        "the annotation raybus.io/upgrade-policy; the annotation raybus.io/default makes one the "
+        "default of its namespace.",
         {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
@@ -90,7 +97,8 @@ def spec() -> Schema:
             "preview": _preview(),
             "steps": _steps(),
             "gates": _list(
-                "What must hold for the new cluster: limits on its requests and on queries of Prometheus, and answers of webhooks.",
+                "What must hold for the new cluster: limits on its requests and on queries of "
+                "Prometheus, and answers of webhooks.",
                 _gate(),
                 gate_types.MOST_GATES,
             ),
@@ -100,7 +108,8 @@ def spec() -> Schema:
                 default=policy.OnFailure.ROLLBACK,
             ),
             "bake": _duration(
-                "How long the replaced cluster keeps its capacity once all traffic has moved, ready for a rollback."
+                "How long the replaced cluster keeps its capacity once all traffic has moved, "
+                "ready for a rollback."
             ),
             "autoPromote": {
                 "description": "Whether the new cluster is promoted without its user.",
@@ -108,7 +117,8 @@ def spec() -> Schema:
                 "default": True,
             },
             "applyEdits": _choice(
-                "When an edit of this policy applies to an upgrade that began with this value: to the next one instead, or at once. "
+                "When an edit of this policy applies to an upgrade that began with this value: "
+                "to the next one instead, or at once. "
                 "No edit takes traffic back.",
                 policy.ApplyEdits,
                 default=policy.ApplyEdits.NEXT_UPGRADE,
@@ -137,7 +147,8 @@ def _steps() -> Schema:
         ),
         "x-kubernetes-validations": [
             _rule(
-                "self.map(s, s.weight).isSorted() && self.all(s, self.exists_one(o, o.weight == s.weight))",
+                "self.map(s, s.weight).isSorted() && self.all(s, self.exists_one(o, o.weight == "
+                "s.weight))",
                 "weights must increase from step to step",
             ),
             _rule("self[self.size() - 1].weight == 100", "the weight of the last step must be 100"),
@@ -156,13 +167,16 @@ def _gate() -> Schema:
             "enum": list(gate_types.SPELLINGS),
         },
         "quantile": {
-            "description": "Quantile of the durations: 0.95 is the time within which 95 % of the requests end.",
+            "description": (
+                "Quantile of the durations: 0.95 is the time within which 95 % of the requests end."
+            ),
             "type": "number",
             "minimum": gate_types.LOWEST_QUANTILE,
             "maximum": gate_types.HIGHEST_QUANTILE,
         },
         "max": _text(
-            "The limit: a percentage of the requests (1%), a duration (250ms), or of prometheus a number in quotes ('0.5').",
+            "The limit: a percentage of the requests (1%), a duration (250ms), or of prometheus "
+            "a number in quotes ('0.5').",
             f"{percent}|{duration}|{decimal}",
         ),
         "min": _text(
@@ -178,7 +192,8 @@ def _gate() -> Schema:
             ],
         },
         "minRequests": _integer(
-            f"Requests without which the gate does not pass; {gate_types.LEAST_REQUESTS} when absent.",
+            f"Requests without which the gate does not pass; {gate_types.LEAST_REQUESTS} when "
+            "absent.",
             1,
             gate_types.MOST_REQUESTS,
         ),
@@ -187,7 +202,8 @@ def _gate() -> Schema:
             "A server that decides before the first traffic and at each step.",
             {
                 "url": _url(
-                    "Its address. raybus asks only servers that its administrator lists in RAYBUS_GATE_TARGETS."
+                    "Its address. raybus asks only servers that its administrator lists in "
+                    "RAYBUS_GATE_TARGETS."
                 )
             },
             required=("url",),
@@ -195,7 +211,8 @@ def _gate() -> Schema:
     }
     rules = [
         _rule(
-            f"[{', '.join(f'has(self.{each})' for each in gate_types.Kind)}].exists_one(each, each)",
+            f"[{', '.join(f'has(self.{each})' for each in gate_types.Kind)}].exists_one(each, "
+            "each)",
             f"state exactly one of {', '.join(gate_types.Kind)}",
             at=".metric",
         ),
@@ -206,19 +223,23 @@ def _gate() -> Schema:
             at=".max",
         ),
         _rule(
-            f"!has(self.metric) || self.metric != 'errorRate' || !has(self.max) || (self.max.matches('{percent}') "
+            "!has(self.metric) || self.metric != 'errorRate' || !has(self.max) || "
+            f"(self.max.matches('{percent}') "
             "&& double(self.max.replace('%', '')) <= 100.0)",
             "of errorRate, must be a percentage such as 1%, at most 100%",
             at=".max",
         ),
         _rule(
-            f"!has(self.metric) || self.metric == 'errorRate' || !has(self.max) || (self.max.matches('{duration}') "
-            f"&& duration(self.max) > duration('0s') && duration(self.max) <= duration('{longest}'))",
+            "!has(self.metric) || self.metric == 'errorRate' || !has(self.max) || "
+            f"(self.max.matches('{duration}') "
+            "&& duration(self.max) > duration('0s') && duration(self.max) <= "
+            f"duration('{longest}'))",
             f"of a latency, must be a positive duration such as 250ms, at most {longest}",
             at=".max",
         ),
         _rule(
-            "!has(self.metric) || has(self.quantile) == (self.metric in ['latency', 'timeToFirstToken'])",
+            "!has(self.metric) || has(self.quantile) == (self.metric in ['latency', "
+            "'timeToFirstToken'])",
             "latency and timeToFirstToken need a quantile, the other metrics take none",
             at=".quantile",
         ),
@@ -230,7 +251,7 @@ def _gate() -> Schema:
 
 
 def _rules_of_kinds(decimal: str) -> list[Schema]:
-    """Return the rules that keep the fields of one kind of gate out of the others."""
+    """Return rules that restrict each field to its kind of gate."""
     return [
         _rule(
             "has(self.metric) || has(self.prometheus) || !has(self.max)",
@@ -265,7 +286,8 @@ def _rules_of_kinds(decimal: str) -> list[Schema]:
 
 def _prometheus() -> Schema:
     address = _url(
-        "Its address, without /api/v1/query. raybus asks only servers that its administrator lists in RAYBUS_GATE_TARGETS."
+        "Its address, without /api/v1/query. raybus asks only servers that its administrator "
+        "lists in RAYBUS_GATE_TARGETS."
     )
     address["x-kubernetes-validations"].append(
         _rule("!self.contains('?')", "must not have a query")
@@ -273,7 +295,8 @@ def _prometheus() -> Schema:
     names = ", ".join(f"${each}" for each in gate_types.PLACEHOLDERS)
     asked = {
         **_text(
-            f"The query of PromQL; its value is a scalar or a vector of one series. {names} are names of the upgrade, $$ is a dollar sign.",
+            f"The query of PromQL; its value is a scalar or a vector of one series. {names} are "
+            "names of the upgrade, $$ is a dollar sign.",
             _anchored(gate_types.QUERY.pattern),
             longest=gate_types.LONGEST_QUERY,
         ),
@@ -296,7 +319,8 @@ def _url(description: str) -> Schema:
         **_text(description, _anchored(gate_types.URL.pattern), longest=gate_types.LONGEST_URL),
         "x-kubernetes-validations": [
             _rule(
-                "isURL(self) && (url(self).getPort() == '' || (int(url(self).getPort()) > 0 && int(url(self).getPort()) <= 65535))",
+                "isURL(self) && (url(self).getPort() == '' || (int(url(self).getPort()) > 0 && "
+                "int(url(self).getPort()) <= 65535))",
                 "must have a port from 1 to 65535, or none",
             )
         ],
@@ -343,7 +367,8 @@ def _mirror() -> Schema:
         _rule("duration(self) > duration('0s')", "must be positive")
     )
     return _object(
-        "Copies of requests for the new cluster before its first traffic; their answers are discarded.",
+        "Copies of requests for the new cluster before its first traffic; their answers are "
+        "discarded.",
         {
             "percent": _integer("Percent of the requests.", 1, policy.WHOLE),
             "duration": duration,

@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CLOCK_SKEW: Final = timedelta(hours=1)
 LIFETIME: Final = timedelta(days=3650)
-"""Long, since the certificates are used between our own pods in one cluster only."""
+"""Ten years, since the certificates are used between our own pods in one cluster only."""
 RENEW_BEFORE: Final = timedelta(days=30)
 """A certificate of ours that ends within this time is replaced."""
 

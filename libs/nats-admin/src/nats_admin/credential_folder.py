@@ -23,7 +23,7 @@ from nats_admin.server_conf import Server
 
 
 def complete(folder: Path, server: Server, *, names: Sequence[str], now: datetime) -> list[str]:
-    """Create the missing files, and replace an unfit certificate of ours; return the names of both.
+    """Create the missing files and renew our unfit certificate; return the names written.
 
     The users come first and the server last, so that an interrupted run leaves no server with keys
     that no user has.

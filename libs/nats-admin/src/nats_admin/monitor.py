@@ -25,7 +25,10 @@ ANSWER_SECONDS: Final = 5.0
 LARGEST_ANSWER: Final = 4 * 1024 * 1024
 STREAMS: Final = "/jsz?accounts=1&streams=1"
 SILENT: Final = 30_000_000_000
-"""Nanoseconds without contact to the leader after which a replica counts as away (NATS: 10 s)."""
+"""Nanoseconds without contact to the leader after which a replica counts as away.
+
+NATS itself waits for 10 s.
+"""
 _STREAM: Final = ("account", "stream")
 
 UP: Final = Family(
@@ -244,7 +247,6 @@ class Monitor:
             registry.unregister(self)
 
     def collect(self) -> list[Metric]:
-        """Return the metrics of the last poll."""
         return families(self._found)
 
     async def _observe(self) -> None:

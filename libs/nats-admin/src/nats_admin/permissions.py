@@ -37,11 +37,11 @@ FOLLOW_STATE: Final = f"{API}.CONSUMER.CREATE.{STATE}.*"
 FLOW: Final = f"$JS.FC.{STATE}.>"
 READ_STATE: Final = (f"{FOLLOW_STATE}.{subjects.ALL_STATE}", FLOW)
 READ_SERVICES: Final = (f"{FOLLOW_STATE}.{subjects.partition_filter('*', Tree.SERVICE)}", FLOW)
-"""For trees of RayServices only."""
+"""Subjects to read only the trees of RayServices."""
 MAKE_STATE: Final = (f"{API}.STREAM.INFO.{STATE}", f"{API}.STREAM.CREATE.{STATE}")
 MAKE_EVENTS: Final = (f"{API}.STREAM.INFO.{EVENTS}", f"{API}.STREAM.CREATE.{EVENTS}")
 MAKE_CONSUMERS: Final = (f"{API}.CONSUMER.INFO.{EVENTS}.*", f"{API}.CONSUMER.CREATE.{EVENTS}.*")
-"""For the consumers of named subscribers."""
+"""Subjects to create the consumers of named subscribers."""
 PUBLISH_EVENTS: Final = (subjects.ALL_EVENTS,)
 
 

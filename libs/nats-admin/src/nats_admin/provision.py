@@ -164,14 +164,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _issue(options: argparse.Namespace) -> int:
-    """Run a command that writes files."""
     from nats_admin import issue  # noqa: PLC0415
 
     return issue.run(options) if options.command == "credentials" else issue.make_key(options)
 
 
 def _serve(options: argparse.Namespace) -> int:
-    """Run a command that connects to NATS."""
     import uvloop  # noqa: PLC0415
 
     from common.observability import logging  # noqa: PLC0415

@@ -23,7 +23,6 @@ TAKES_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 30.0
 """Seconds between two signals for the same rejected files."""
 READ: Final = ("nats-server.conf", "tls.crt", "tls.key", "ca.crt")
-"""Files that the server reads from its folder."""
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True):

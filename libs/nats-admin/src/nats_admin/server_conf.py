@@ -40,7 +40,6 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def users(self) -> tuple[User, ...]:
-        """All users that the server knows."""
         return permissions.with_subscribers(self.subscribers)
 
 

@@ -168,7 +168,7 @@ class Account(msgspec.Struct, frozen=True):
     wanted: list[streams.Config]
     consumers: list[streams.Config] = []
     keys: Keys | None = None
-    """The keys of the user; None for those of the settings."""
+    """The keys of the user; None: the keys that the settings name."""
 
 
 def accounts_of(settings: Settings, options: argparse.Namespace) -> list[Account]:

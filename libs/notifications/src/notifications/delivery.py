@@ -34,7 +34,7 @@ from notifications.settings import Destination, Notifications
 log = structlog.get_logger()
 
 EXTEND_SECONDS: Final = 10.0
-"""A third of the time after which NATS delivers an unacknowledged event again."""
+"""Seconds. A third of the time after which NATS delivers an unacknowledged event again."""
 RECONNECT_SECONDS: Final = 1.0
 MOST_REMEMBERED: Final = 10_000
 _IDENTITY: Final = re2.compile(r"[\x21-\x7e]{1,256}")

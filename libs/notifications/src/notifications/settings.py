@@ -187,7 +187,6 @@ def _check_url(name: str, url: str, choices: Choices) -> None:
 
 
 def _secret(paths: Paths, name: str) -> str | None:
-    """Return a secret; None if it does not exist."""
     try:
         return (paths.notifications_secrets / name).read_text().strip()
     except FileNotFoundError:

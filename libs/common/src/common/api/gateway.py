@@ -18,7 +18,10 @@ from common.errors import Problem
 
 
 class RoutingCode(StrEnum):
-    """Kinds of problems of Gateways and routes. Those after the blank line concern routes only."""
+    """Kinds of problems of Gateways and routes.
+
+    The codes after the blank line concern routes, and objects that raybus may not change.
+    """
 
     MISSING = "Missing"
     NOT_ACCEPTED = "NotAccepted"
@@ -162,7 +165,6 @@ class Route(ApiStruct, frozen=True, kw_only=True, dict=True):
         return msgspec.json.decode(self.spec_json, type=RouteSpec, strict=False)
 
     def backends(self, rule: RouteRule) -> tuple[Backend, ...]:
-        """Return the backends of a rule of this route."""
         return tuple(each.resolved(self.metadata.namespace) for each in rule.backend_refs)
 
 

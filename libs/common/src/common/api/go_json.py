@@ -27,14 +27,10 @@ _ESCAPED: Final = str.maketrans(
 
 
 class _Quantity(str):
-    """A quantity in canonical form."""
-
     __slots__ = ()
 
 
 class _Time(str):
-    """A time in Kubernetes' format."""
-
     __slots__ = ()
 
 
@@ -93,7 +89,7 @@ def misfit(obj: object) -> str | None:
 
 @cache
 def _shape(go_type: str) -> msgspec.json.Decoder[Any]:
-    # A runtime type.
+    # The type is known at runtime only.
     return msgspec.json.Decoder(Optional[_view(go_type, is_written=False)])  # noqa: UP045
 
 

@@ -31,7 +31,6 @@ class Reference(msgspec.Struct, frozen=True, order=True):
 
     @property
     def is_gateway(self) -> bool:
-        """Whether the object is a Gateway."""
         return (self.group, self.kind) == (GATEWAY_GROUP, "Gateway")
 
     @property

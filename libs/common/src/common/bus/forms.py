@@ -37,7 +37,7 @@ FIRST_KINDS: Final[tuple[str, ...]] = (
     "RayService",
     "Service",
 )
-"""Kinds that a watcher publishes whose sync marker lists no forms."""
+"""Kinds published by a watcher whose sync marker lists no forms."""
 FORMS: Final[dict[str, Form]] = dict.fromkeys(
     (*FIRST_KINDS, "Gone", "Quarantined", "Synced"), FIRST
 )
@@ -53,7 +53,7 @@ The fields added since are optional, and an absent field means "unknown".
 EARLIER: Final[dict[str, Form]] = dict.fromkeys(
     ("", "1", "1-f73851c4", "1-8b62c23b", "1-6a7bb5ba", "Quarantined"), FIRST
 )
-"""Texts for form 1.0 in messages of builds that did not number forms: checksums of the fields."""
+"""Form texts of builds without numbered forms (checksums of fields); they count as form 1.0."""
 
 
 def written(kind: str) -> str:

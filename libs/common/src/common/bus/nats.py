@@ -235,7 +235,11 @@ class Bus:
     def _examine(self, client: Client, found: Access) -> None:
         """Refuse a server without TLS if TLS is required; record when the certificates expire."""
         # nats-py does not expose the TLS side of a connection.
-        writer = getattr(client._transport, "_io_writer", None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        writer = getattr(
+            client._transport,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            "_io_writer",
+            None,
+        )
         peer = (
             None
             if writer is None

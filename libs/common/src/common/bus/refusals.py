@@ -1,7 +1,6 @@
 """Translate errors of JetStream to errors of `common.errors`, with a remedy.
 
-The numbers are JetStream's error codes. The remedies beside them spare a reader of the log from
-looking them up.
+The numbers are JetStream's error codes. With the remedy in the log, nobody has to look up a code.
 """
 
 from typing import Final

@@ -77,7 +77,7 @@ class Session:
             )
             async with asyncio.timeout(REQUEST_SECONDS):
                 message = await answer
-        except TimeoutError:  # a publish that is never answered: most often the disk
+        except TimeoutError:  # most often an unanswered publish to a server with a full disk
             hint = "" if subject.startswith("$") else FULL_DISK
             raise errors.Unavailable(
                 f"NATS did not answer {subject} within {REQUEST_SECONDS:g} s{hint}"
@@ -182,8 +182,8 @@ class Session:
     async def close(self, why: str) -> None:
         """Close the connection; `Bus` then opens a new one, to another server if there are several.
 
-        It is ended here, since a connection with a failed handshake never reports that it is
-        closed.
+        This method calls `end` itself, because a connection with a failed handshake never reports
+        that it is closed.
         """
         self.end(why)
         with contextlib.suppress(nats_errors.Error, OSError, TimeoutError):
@@ -197,8 +197,11 @@ class Session:
                 answer.set_exception(errors.Unavailable(why))
 
     async def _subscribe(self, subject: str, handler: Handler) -> Subscription:
-        # Its signature has an untyped Future.
-        subscribe = cast("Callable[..., Awaitable[Subscription]]", self.client.subscribe)  # pyright: ignore[reportUnknownMemberType]
+        # The signature of `subscribe` has an untyped Future.
+        subscribe = cast(
+            "Callable[..., Awaitable[Subscription]]",
+            self.client.subscribe,  # pyright: ignore[reportUnknownMemberType]
+        )
         return await subscribe(subject, cb=handler)
 
 

@@ -78,7 +78,7 @@ class StateFeed:
     async def check_forms(self) -> None:
         """Follow one sync marker until cancelled, to know whether this build can read the stream.
 
-        So a replica knows before it acquires a partition.
+        A replica waits for the result before it acquires a partition.
         """
         while True:
             source = Source(
@@ -128,8 +128,8 @@ class StateFeed:
     def complain(self, problem: str, why: str, **where: str) -> None:
         """Log a problem of a partition.
 
-        Problems of other partitions within `SILENCE_SECONDS` are not logged: all have the same
-        cause.
+        Further problems within `SILENCE_SECONDS` are not logged: partitions that fail at the same
+        moment usually fail for the same reason.
         """
         now = asyncio.get_running_loop().time()
         if now >= self._silent_until:

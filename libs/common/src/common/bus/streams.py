@@ -85,7 +85,7 @@ def unusable(found: Mapping[str, object]) -> list[str]:
 def differences(wanted: Mapping[str, object], found: Mapping[str, object]) -> list[str]:
     """Return, one text for each field, how a stream differs from the wanted configuration.
 
-    Fields that are not wanted explicitly keep the server's values.
+    Fields without a wanted value are not compared.
     """
     return [
         f"{field} is {found.get(field)!r}, must be {value!r}"

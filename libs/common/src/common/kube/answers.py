@@ -64,7 +64,6 @@ class Status(msgspec.Struct, frozen=True):
 
     @property
     def causes(self) -> frozenset[str]:
-        """The reasons of all causes."""
         causes = None if self.details is None else self.details.causes
         return frozenset(each.reason for each in causes or ())
 

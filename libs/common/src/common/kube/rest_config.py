@@ -234,7 +234,7 @@ async def _of_kubeconfig(chosen: _Chosen) -> RestConfig:
             identity = Identity(headers=tuple(headers), tls=tls(own.strip()))
         except ssl.SSLError as problem:
             if user.exec is None:
-                raise  # a file may be being replaced at this moment
+                raise  # the files may be in the middle of a replacement
             raise ValueError(
                 f"the exec plugin {user.exec.command} gave no certificate with its key: {problem}"
             ) from problem

@@ -126,7 +126,7 @@ _event = msgspec.json.Decoder(_Event)
 class Watch:
     """A watch of one collection; `run` does not end by itself."""
 
-    def __init__(  # noqa: PLR0913  (two report what a sink need not know)
+    def __init__(  # noqa: PLR0913  (two are callbacks)
         self,
         client: KubeClient,
         target: Target,

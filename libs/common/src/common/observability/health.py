@@ -81,8 +81,6 @@ def open_port(port: int) -> socket.socket:
 
 
 class _Scrape(list[Metric], Collector):
-    """The metrics of one scrape."""
-
     def collect(self) -> Iterable[Metric]:
         return self
 

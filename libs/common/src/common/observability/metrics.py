@@ -234,7 +234,6 @@ class RequestMeter:
         self._host = host
 
     def sent(self, verb: str, body: bytes | None) -> None:
-        """Record the size of a request."""
         _series_of(REQUEST_BYTES, verb, self._host).observe(len(body or b""))
 
     def answered(self, verb: str, code: str, seconds: float) -> None:
@@ -243,7 +242,6 @@ class RequestMeter:
         _series_of(REQUEST_SECONDS, verb, self._host).observe(seconds)
 
     def read(self, verb: str, body: bytes) -> None:
-        """Record the size of an answer."""
         _series_of(ANSWER_BYTES, verb, self._host).observe(len(body))
 
 

@@ -34,6 +34,6 @@ async def outlived(task: str) -> AsyncGenerator[None]:
     except asyncio.CancelledError:
         if not is_stray():
             raise
-        # Not an error of ours.
+        # `error` and not `exception`: a traceback would not show who cancelled the task.
         log.error("a task was cancelled that must run on; it continues", task=task)  # noqa: TRY400
         await asyncio.sleep(0)

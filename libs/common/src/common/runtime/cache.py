@@ -26,7 +26,7 @@ INDEXED: Final = (labels.CLUSTER, labels.ORIGIN_NAME, labels.SERVICE_NAME)
 REMEMBERED_DELETIONS: Final = 10_000
 """Maximum number of tombstones.
 
-Older states arrive within seconds of a deletion, so the newest suffice.
+An outdated message arrives within seconds of the deletion, so the newest tombstones suffice.
 """
 MOST_SHARED: Final = 2048
 """Maximum number of shared parts. When it is reached, all are dropped, which costs only memory."""
@@ -55,7 +55,7 @@ Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value")
 REMEMBERED: Final = 8192
 ROOM: Final = 64 * 2**20
-"""Maximum total size of the values, in the unit of `size` (bytes or characters)."""
+"""Maximum total size of the values in a `Remembered`, in bytes or characters."""
 
 
 class Remembered(MutableMapping[Name, Value]):
@@ -163,7 +163,6 @@ class Cache:
         return len(self._objects)
 
     def get(self, kind: type[Viewed], namespace: str, name: str) -> Viewed | None:
-        """Return an object; None if it is not in the cache."""
         found = self._objects.get((kind, namespace, name))
         return found if isinstance(found, kind) else None
 
@@ -183,7 +182,6 @@ class Cache:
         ]
 
     def all(self, kind: type[Viewed]) -> Iterable[Viewed]:
-        """Return all objects of a type."""
         return [
             each
             for key in self._index.get(kind, ())
@@ -191,7 +189,6 @@ class Cache:
         ]
 
     def count(self, kind: type[Object]) -> int:
-        """Return the number of objects of a type."""
         return len(self._index.get(kind, ()))
 
     def put(self, obj: Object, *, partition: int | None = None, is_reload: bool = False) -> bool:

@@ -53,7 +53,7 @@ Forget = Callable[[Objects], None]
 reconciles.
 """
 ReportQuarantine = Callable[[ObjectMeta, str], Awaitable[None]]
-"""Reports, on an object, that it waits for an object in quarantine, with the reason."""
+"""Writes an Event on an object that waits for an object in quarantine, with the reason."""
 
 
 class Controller:
@@ -86,7 +86,6 @@ class Controller:
         self._running: dict[Key, asyncio.Timeout] = {}
         """The running reconciles with their time limits."""
         self._ended = asyncio.Event()
-        """Set whenever a reconcile ends."""
 
     # --- partitions ---------------------------------------------------------------------------
 
@@ -226,7 +225,7 @@ class Controller:
     def _failed(self, key: Key, problem: BaseException) -> None:
         """Decide when to reconcile a key again after an error.
 
-        Of a group with several raybus errors, such as concurrent reads raise, the first one
+        Concurrent reads raise a group of errors; if all of them are raybus errors, the first one
         decides.
         """
         causes = list(errors.leaves(problem))

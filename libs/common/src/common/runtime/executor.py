@@ -80,7 +80,7 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool = False
     """Whether the plan exceeded `SLICE`, so that the next reconcile executes the rest."""
     requeue_at: datetime | None = None
-    """When to reconcile again because of the execution itself."""
+    """When to reconcile again for work that the execution left or created."""
 
     @property
     def error(self) -> errors.RaybusError | None:

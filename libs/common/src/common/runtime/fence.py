@@ -23,7 +23,6 @@ class Fence:
 
     @property
     def is_open(self) -> bool:
-        """Whether a write is allowed now."""
         return self.clock() < self.open_until
 
     def close(self) -> None:

@@ -119,7 +119,8 @@ class Informer:
     def silent_since(self, key: Key) -> float | None:
         """Return since when the bus has sent nothing about a followed key.
 
-        In seconds of the event loop. None while the bus delivers, and for a key in quarantine.
+        The time is in seconds of the event loop. It is None while the bus delivers, and for a key
+        in quarantine.
         """
         partition = self._followed(key)
         return (

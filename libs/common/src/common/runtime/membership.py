@@ -52,13 +52,11 @@ class PartitionFeeds:
         self._following: dict[int, asyncio.Task[None]] = {}
 
     def acquire(self, partitions: Set[int]) -> None:
-        """Start to follow some partitions."""
         for each in sorted(partitions):
             listener = self._controller.informer.hold(each)
             self._following[each] = self._group.create_task(self._feed.follow(each, listener))
 
     def sizes(self, partitions: Set[int]) -> Mapping[int, int]:
-        """Return the number of objects in each partition."""
         return {each: len(self._controller.informer.cache.objects_of(each)) for each in partitions}
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
@@ -131,7 +129,6 @@ class Membership:
         self._now = fence.clock
         self._is_able = is_able
         self._held: frozenset[int] = frozenset()
-        """The partitions that this replica reconciles."""
         self._mine: ReplicaLease | None = None
         """Our Lease as we last wrote it."""
         self._others: dict[str, LeaseObservation] = {}

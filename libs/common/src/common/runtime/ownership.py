@@ -35,7 +35,7 @@ DURATION_SECONDS: Final = 7
 A crash is handled within 10 s.
 """
 LONGEST_GAP: Final = 2 * RENEW_SECONDS
-"""Maximum seconds between two lists that count as age of a Lease."""
+"""Maximum seconds that the interval between two lists adds to the age of a Lease."""
 LOADED_PER_SECOND: Final = 4000.0
 """Objects per second that the next owner of a partition loads, measured on a busy machine."""
 PART_SECONDS: Final = 0.25
@@ -52,7 +52,10 @@ class ReplicaLease(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     identity: str
     session: str
-    """Id of the process that wrote the Lease. A restarted container has the same identity."""
+    """Id of the process that wrote the Lease.
+
+    The identity does not suffice, since a restarted container has the same one.
+    """
     partitions: frozenset[int] = frozenset()
     is_readable: bool
     """False if the Lease was edited by hand and cannot be parsed.
@@ -168,7 +171,8 @@ def parts(sizes: Mapping[int, int]) -> list[Part]:
     """Divide partitions into parts that are handed over one after the other.
 
     `sizes` are the numbers of objects of each partition. Nobody reconciles a partition while its
-    next owner loads it, so a part is no larger than a replica loads in `PART_SECONDS`.
+    next owner loads it. So a part is no larger than a replica loads in `PART_SECONDS`, unless there
+    would be more than `MOST_PARTS` parts.
     """
     enough = max(PART_SECONDS * LOADED_PER_SECOND, sum(sizes.values()) / MOST_PARTS)
     before = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))

@@ -48,7 +48,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     cache: Cache
     events: EventRecorder
     background: Background | None = None
-    """Its reads that no reconcile waits for."""
+    """Reads that no reconcile waits for, if the service has any."""
     tree: Tree | None = None
     """The kind of trees that it reads; None: all."""
     least_workers: int = 1

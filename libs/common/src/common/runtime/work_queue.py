@@ -104,10 +104,10 @@ class WorkQueue(Generic[K]):
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of all times in this queue.
+        """The event loop, whose clock all times here use.
 
-        The first added key determines it; a scrape of the metrics in another thread asks only
-        afterwards.
+        It is read when the first key is added, in the loop's own thread. A scrape of the metrics in
+        another thread uses it only afterwards.
         """
         return asyncio.get_running_loop()
 

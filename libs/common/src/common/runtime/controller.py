@@ -121,8 +121,8 @@ class Controller:
     ) -> None:
         """Reconcile keys until cancelled, with `workers` workers for each lane of the queue.
 
-        The lanes are: all keys, keys of namespaces without another key in work, and steady keys.
-        While the bus is silent, `guard` reconciles the keys that are due.
+        The lanes are: new and known keys, keys of namespaces without another key in work, and
+        steady keys. While the bus is silent, `guard` reconciles the keys that are due.
         """
         self._meter.workers.set(workers * len(self.queue.lanes))
         async with asyncio.TaskGroup() as group:

@@ -8,6 +8,7 @@ from common.api.opaque import Json
 from integration.crds.conftest import CRDS, Kubectl
 from support.builders.ray_cluster import a_group, a_head, a_template
 from support.builders.ray_service import a_strategy
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.integration]
 
@@ -58,6 +59,32 @@ def test_the_schemas_are_structural(kubectl: Kubectl, crd: str) -> None:
         "NamesAccepted": "True",
         "Established": "True",
     }
+
+
+async def test_a_stored_object_that_the_schema_refuses_by_now_loses_a_finalizer(
+    kubectl: Kubectl,
+) -> None:
+    too_long = a_cluster("old", rayVersion="2" * 200)
+    too_long["metadata"]["finalizers"] = ["raybus.io/test"]
+    crd = kubectl.stored("crd", "rayclusters.ray.io")
+    for version in crd["spec"]["versions"]:
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        del spec["properties"]["rayVersion"]["maxLength"]
+    kubectl.ok("replace", "-f", "-", obj=crd)
+
+    def stored() -> bool:
+        return kubectl.run("create", "-f", "-", obj=too_long).returncode == 0
+
+    def refused() -> bool:
+        return "Too long" in kubectl.run("create", "-f", "-", obj=too_long).stderr
+
+    await eventually(stored, within=30, what="the schema without a limit")
+    kubectl.ok("apply", "--server-side", "--force-conflicts", "-k", str(CRDS))
+    too_long["metadata"]["name"] = "new"
+    await eventually(refused, within=30, what="the schema with its limit")
+    kubectl.ok("delete", "raycluster", "old", "--wait=false")
+    kubectl.ok("patch", "raycluster", "old", "--type=merge", "-p", '{"metadata":{"finalizers":[]}}')
+    assert "NotFound" in kubectl.run("get", "raycluster", "old").stderr
 
 
 @pytest.mark.acceptance("raycluster", 1)

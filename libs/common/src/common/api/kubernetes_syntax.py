@@ -13,7 +13,10 @@ _VALUE: Final = f"({_KEY})?"
 
 _LONGEST: Final = 253
 """Characters of the longest name."""
-_KEY_CHARACTERS: Final = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+_KEY_CHARACTERS: Final = (
+    "must consist of alphanumeric characters, '-', '_' or '.', "
+    "and must start and end with an alphanumeric character"
+)
 
 
 def dns_1035_problems(name: str) -> list[str]:

@@ -138,7 +138,7 @@ class Informer:
         return self.cache.get(self.watched.root, key.namespace, key.name)
 
     def idle(self, key: Key) -> None:
-        """Forget a key without a pending request, if its object is gone and none keeps it waiting."""
+        """Forget a key without a pending request if its object is gone and nothing waits for it."""
         if self.root(key) is None and self.quarantine.of(key) is None:
             self.partition_of.pop(key, None)
             self.traces.forget(key)

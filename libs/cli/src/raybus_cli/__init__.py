@@ -1,1 +1,1 @@
-"""The raybus command line: what people touch."""
+"""The raybus command line."""

@@ -1,4 +1,7 @@
-"""The arguments that name objects, and the options that name a cluster and a namespace, with their completion; an error yields no candidates."""
+"""Typer arguments and options that name objects, clusters and namespaces, with shell completion.
+
+Completion reads the cluster; if that fails, it offers no candidates instead of an error.
+"""
 
 import asyncio
 import os
@@ -17,7 +20,7 @@ from raybus_cli.reading import kinds
 from raybus_cli.reading.kinds import KINDS, SERVICE, Target
 
 SECONDS: Final = 2.0
-"""The longest wait after a key press."""
+"""Timeout of a completion request, so that the shell does not hang after a key press."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -25,12 +28,16 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 def services(ctx: Any, incomplete: str) -> list[str]:
-    """Return the names of RayServices that begin so."""
+    """Complete the name of a RayService: return the names that start with `incomplete`."""
     return names_of(SERVICE.resource, ctx.params, incomplete)
 
 
 def arguments(ctx: Any, args: list[str], incomplete: str) -> list[str]:
-    """Return the kinds, or the names of the kind that is typed already, that begin so."""
+    """Complete `KIND NAME...` or `KIND/NAME`.
+
+    Kinds are offered first, then the names of the kind typed before. Names that are already on the
+    command line are left out.
+    """
     given = [*(ctx.params.get("arguments") or ()), *args]
     typed, slash, begun = incomplete.partition("/")
     first = given[0] if given else ""
@@ -52,7 +59,11 @@ def arguments(ctx: Any, args: list[str], incomplete: str) -> list[str]:
 
 
 def names_of(resource: Resource, given: Any, incomplete: str) -> list[str]:
-    """Return the names of all objects of a kind that begin so, by the options that are typed already."""
+    """Return the names of a kind that start with `incomplete`.
+
+    `given` are the options typed so far, which select the cluster and the namespace. The list is
+    empty if the cluster cannot be read within `SECONDS`.
+    """
     try:
         place = kubeconfigs.find(
             given.get("kubeconfig"), given.get("context"), given.get("namespace"), env=os.environ
@@ -110,7 +121,7 @@ NamesArgument = Annotated[
 
 
 def contexts(ctx: Any, incomplete: str) -> list[str]:
-    """Return the contexts of the kubeconfig that begin so."""
+    """Complete `--context`: return the contexts of the kubeconfig that start with `incomplete`."""
     try:
         found = kubeconfigs.contexts(ctx.params.get("kubeconfig"), env=os.environ)
     except errors.RaybusError:
@@ -119,7 +130,7 @@ def contexts(ctx: Any, incomplete: str) -> list[str]:
 
 
 def namespaces(ctx: Any, incomplete: str) -> list[str]:
-    """Return the namespaces of the cluster that begin so."""
+    """Complete `--namespace`: return the namespaces of the cluster that start with `incomplete`."""
     return names_of(NAMESPACE, ctx.params, incomplete)
 
 
@@ -152,7 +163,10 @@ RaybusNamespaceOption = Annotated[
 
 
 def parse(given: str) -> Target:
-    """Return the named object; a name alone is that of a RayService."""
+    """Parse `NAME`, `rayservice/NAME` or `raycluster/NAME`.
+
+    A name without a kind means a RayService.
+    """
     typed, slash, name = given.partition("/")
     if not slash:
         return Target(kinds.SERVICE, given)

@@ -1,8 +1,9 @@
-"""`raybus completion`: scripts for shells, and the answers that kubectl asks its plugins for.
+"""`raybus completion`: prints completion scripts, and answers kubectl's plugin completion.
 
-The scripts are typer's; they run `raybus` with the arguments typed so far in the environment, and only the part that is being typed
-is loaded. kubectl runs a program named `kubectl_complete-raybus` with those arguments and reads one candidate a
-line, then `:4` (no file names).
+The scripts are typer's. They run `raybus` and pass the arguments typed so far in environment
+variables; only the module of the subcommand that is being typed is imported. kubectl completes a
+plugin by running `kubectl_complete-raybus` with those arguments. That program prints one candidate
+per line, then `:4`, which tells kubectl not to complete file names.
 """
 
 import os
@@ -19,7 +20,9 @@ from typer.main import get_command
 
 PROGRAM: Final = "raybus"
 VARIABLE: Final = "_RAYBUS_COMPLETE"
-"""Set by the scripts; by its name typer knows that a shell asks."""
+"""The environment variable that the scripts set. Typer derives its name from the program's, and
+treats the run as a completion request if it is set.
+"""
 ZSH_ARGUMENTS: Final = "_TYPER_COMPLETE_ARGS"
 BASH_ARGUMENTS: Final = "COMP_WORDS"
 NO_FILES: Final = ":4"
@@ -27,7 +30,7 @@ Build = Callable[[str | None], typer.Typer]
 
 
 class Shell(StrEnum):
-    """The shells that there are scripts for."""
+    """Shells with a completion script."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -35,9 +38,10 @@ class Shell(StrEnum):
 
 
 def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")]) -> None:
-    """Print a script that lets a shell complete verbs, options and names of RayServices.
+    """Print a script that completes commands, options and names in a shell.
 
-    kubectl finds kubectl_complete-raybus, which comes with raybus, on the PATH.
+    For kubectl, the program kubectl_complete-raybus must be on the PATH; it is
+    installed with raybus.
 
     Examples:
     $ source <(raybus completion bash)
@@ -50,18 +54,22 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")
 
 
 def begin() -> None:
-    """Make typer's completion classes known."""
-    typers.completion_init()  # pyright: ignore[reportPrivateImportUsage]  (typer exports no other way)
+    """Register typer's completion classes with click."""
+    # typer has no other export of this function.
+    typers.completion_init()  # pyright: ignore[reportPrivateImportUsage]
 
 
 def verb(env: Mapping[str, str]) -> str | None:
-    """Return the verb that is being completed, if a shell asks."""
+    """Return the subcommand that is being completed; None outside a completion request.
+
+    The shell passes the command line in environment variables.
+    """
     arguments = (env.get(ZSH_ARGUMENTS) or env.get(BASH_ARGUMENTS) or "").split()[1:]
     return next((argument for argument in arguments if not argument.startswith("-")), None)
 
 
 def candidates(build: Build, arguments: Sequence[str]) -> list[str]:
-    """Return the candidates for the last argument."""
+    """Return the completion candidates for the last of `arguments`."""
     asked = next((argument for argument in arguments[:-1] if not argument.startswith("-")), None)
     begin()
     os.environ[BASH_ARGUMENTS] = " ".join([PROGRAM, *arguments])
@@ -72,5 +80,5 @@ def candidates(build: Build, arguments: Sequence[str]) -> list[str]:
 
 
 def for_kubectl(build: Build) -> None:
-    """Answer kubectl."""
+    """Print the candidates for the arguments of this process, as kubectl expects them."""
     typer.echo("\n".join([*candidates(build, sys.argv[1:]), NO_FILES]))

@@ -1,7 +1,7 @@
-"""Selects the kubeconfig, context and namespace by kubectl's rules: the option, then $KUBECONFIG, then ~/.kube/config.
+"""Selects kubeconfig, context and namespace by kubectl's rules.
 
-The option is one path; $KUBECONFIG is a list of paths, with colons between them. Without one, in a
-pod, the pod's own ServiceAccount is used.
+The first of these that is set wins: the option `--kubeconfig` (one path), $KUBECONFIG (paths joined
+by colons), ~/.kube/config. A pod without any of them uses its own ServiceAccount.
 """
 
 from collections.abc import Mapping
@@ -16,23 +16,25 @@ from common import errors
 MOUNTED: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_NAMESPACE: Final = "default"
 LOCAL_CLUSTER: Final = "export KUBECONFIG=$(raybus cluster kubeconfig)"
-"""The command that selects the cluster of `raybus cluster up`."""
+"""The shell command that selects the cluster of `raybus cluster up`."""
 
 
 class NoCluster(errors.Terminal):
-    """The kubeconfig, or the context in it, leads to no cluster."""
+    """No kubeconfig can be read, or the requested context is not in it."""
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster and the namespace that a command is about."""
+    """The cluster and the namespace that a command works on."""
 
     kubeconfig: Path | None
-    """One file, or several joined as in $KUBECONFIG; None for the pod's ServiceAccount."""
+    """One path, or several joined by colons as in $KUBECONFIG; None for the pod's
+    ServiceAccount.
+    """
     context: str | None = None
     namespace: str = DEFAULT_NAMESPACE
 
     def for_kubectl(self) -> tuple[list[str], dict[str, str]]:
-        """Return the options and the environment with which kubectl reaches the same cluster."""
+        """Return the options and environment variables that make kubectl use the same cluster."""
         options = [] if self.context is None else ["--context", self.context]
         if self.kubeconfig is None:
             return options, {}
@@ -49,7 +51,11 @@ def find(
     env: Mapping[str, str],
     mounted: Path = MOUNTED,
 ) -> Where:
-    """Return what holds; raise `NoCluster` when no kubeconfig can be read."""
+    """Select the cluster and the namespace.
+
+    Raises `NoCluster` if no kubeconfig can be read or the context is not in it. `mounted` is the
+    directory of the pod's ServiceAccount token.
+    """
     files, is_default = _files(kubeconfig, env)
     if is_default and not files[0].exists() and (mounted / "token").exists():
         own = (mounted / "namespace").read_text().strip()
@@ -79,13 +85,16 @@ def find(
 
 
 def contexts(kubeconfig: str | None, *, env: Mapping[str, str]) -> list[str]:
-    """Return the names of all contexts; none where no kubeconfig is. Raises `NoCluster` when one cannot be read."""
+    """Return the names of all contexts, sorted; empty if there is no kubeconfig.
+
+    Raises `NoCluster` if a kubeconfig exists and cannot be read.
+    """
     files, _ = _files(kubeconfig, env)
     return sorted(_contexts([_read(file) for file in files if file.exists()]))
 
 
 def _files(option: str | None, env: Mapping[str, str]) -> tuple[list[Path], bool]:
-    """Return the files to read, which may not exist, and whether they are the default."""
+    """Return the candidate files, which may not exist, and whether they are the default path."""
     if option:
         return [Path(option)], False
     if listed := [Path(part) for part in env.get("KUBECONFIG", "").split(":") if part]:
@@ -105,7 +114,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _contexts(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the contexts by name; of two files the first one wins."""
+    """Return the contexts by name; if two files define the same name, the first file wins."""
     found: dict[str, dict[str, Any]] = {}
     for document in documents:
         for each in cast("list[dict[str, Any]]", document.get("contexts") or []):

@@ -1,7 +1,8 @@
-"""`raybus`: loads the requested part of the command line.
+"""`raybus`: imports the module of the requested subcommand and runs it.
 
-Only that part is imported, so that a broken one disables no other and each starts quickly. Exit codes everywhere: 0 done,
-1 failed, 2 an invalid command, 3 the time limit of a wait. Standard output carries results only.
+Other modules are not imported, so that a broken one disables no other subcommand and each starts
+quickly. Exit codes of all subcommands: 0 success, 1 failure, 2 invalid command, 3 timeout of a
+wait. Standard output carries results only.
 """
 
 import os
@@ -19,7 +20,7 @@ from raybus_cli import completion
 
 
 class Panel(StrEnum):
-    """The groups of verbs in the help, in its order."""
+    """Groups of subcommands in the help text, in their order there."""
 
     OBSERVE = "Observe"
     UPGRADE = "Upgrade"
@@ -28,7 +29,10 @@ class Panel(StrEnum):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A command that lives elsewhere: a typer app with commands of its own, or one function."""
+    """A subcommand of `raybus` and the module that implements it.
+
+    `attribute` is a typer app with subcommands of its own, or the function of a single command.
+    """
 
     panel: Panel
     module: str
@@ -161,7 +165,10 @@ PARTS: Final = {
 
 
 def build(asked: str | None) -> typer.Typer:
-    """Return the command line with the requested part loaded; the others have their name and help."""
+    """Build the command line with only the subcommand `asked` imported.
+
+    The other subcommands are listed with name and help text, but do nothing.
+    """
     app = typer.Typer(
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -194,11 +201,11 @@ def _load(name: str, part: Part) -> Any:
 
 
 def _elsewhere() -> None:
-    """Stand for a part that was not requested."""
+    """Do nothing: this function stands for a subcommand whose module is not imported."""
 
 
 def as_ours(given: Sequence[str]) -> list[str]:
-    """Return arguments with the forms that users of kubectl type put into those of this program."""
+    """Translate kubectl's forms: `help COMMAND` to `COMMAND --help`, `--version` to `version`."""
     match list(given):
         case ["help", *rest]:
             return [*rest, "--help"]
@@ -209,7 +216,7 @@ def as_ours(given: Sequence[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line, or answer a shell that completes it."""
+    """Run the command line, or answer a shell's completion request."""
     if completion.VARIABLE in os.environ:
         completion.begin()
         build(completion.verb(os.environ))([], prog_name=completion.PROGRAM)
@@ -221,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 @contextmanager
 def _readers_may_leave() -> Generator[None]:
-    """End with 0 when the reader of a pipe has all that it wants, as in `raybus list | head -1`."""
+    """Exit with 0 when the reader of a pipe closes it, as in `raybus list | head -1`."""
     try:
         try:
             yield
@@ -236,12 +243,12 @@ def _readers_may_leave() -> Generator[None]:
         return
     os.dup2(
         os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-    )  # what is left in the buffer has no reader
+    )  # the rest of the buffer has no reader
     raise SystemExit(0)
 
 
 def complete_for_kubectl() -> None:
-    """Print the candidates of a completion for kubectl."""
+    """Print completion candidates for kubectl."""
     completion.for_kubectl(build)
 
 

@@ -1,4 +1,7 @@
-"""The manifests that a command is given, as kubectl takes them: YAML or JSON, read with the line of every field, for the positions of findings."""
+"""Reads the manifests that a command is given by `-f` or `-k`, in YAML or JSON.
+
+The line number of every field is kept, so that findings can point to it.
+"""
 
 import shutil
 import subprocess
@@ -15,47 +18,48 @@ from common.api.opaque import Json
 
 STDIN: Final = "-"
 Place = tuple[str | int, ...]
-"""Keys and positions from the document's top to a field."""
+"""Path of a field from the top of a document: keys and list indexes."""
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """One object of a file."""
+    """One Kubernetes object of a manifest file."""
 
     file: str
     body: Json
     lines: dict[Place, int]
     repeated: tuple[Place, ...] = ()
-    """Keys that occur twice in one mapping; YAML keeps the last without an error."""
+    """Keys that occur twice in one mapping. YAML keeps the last value and reports no error."""
 
     @property
     def kind(self) -> str:
-        """Return its kind."""
         return str(self.body.get("kind", ""))
 
     @property
     def name(self) -> str:
-        """Return its name."""
         return str(_meta(self.body).get("name", ""))
 
     @property
     def namespace(self) -> str | None:
-        """Return the namespace that it names itself."""
+        """`metadata.namespace` of the object, if the manifest sets it."""
         return cast("str | None", _meta(self.body).get("namespace"))
 
     def line(self, place: Place) -> int:
-        """Return the line of a field, or of what it would be in."""
+        """Return the line number of a field, or of its nearest parent that exists."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
 
 
 def read(file: str) -> list[Document]:
-    """Return the documents of a file, `-` for standard input; raise `InvalidSpec` that names file and line."""
+    """Read the documents of a file, or of standard input for `-`.
+
+    Raises `InvalidSpec`, which names the file and the line.
+    """
     return parse(_text(file), "standard input" if file == STDIN else file)
 
 
 def parse(text: str, file: str) -> list[Document]:
-    """Return the documents in a text."""
+    """Parse the documents in a text; `file` is the name used in errors. Raises `InvalidSpec`."""
     found: list[Document] = []
     try:
         loader = yaml.SafeLoader(text)
@@ -64,7 +68,8 @@ def parse(text: str, file: str) -> list[Document]:
     try:
         while loader.check_node():
             node: Any = loader.get_node()
-            body: object = loader.construct_document(node)  # pyright: ignore[reportUnknownMemberType]  (untyped library)
+            # PyYAML is untyped.
+            body: object = loader.construct_document(node)  # pyright: ignore[reportUnknownMemberType]
             if body is None:
                 continue
             if not isinstance(body, dict):
@@ -100,7 +105,7 @@ def _text(file: str) -> str:
 
 
 def _members(document: Document) -> list[Document]:
-    """Return a document, or the members of a List."""
+    """Return the members of a List, or the document itself if it is not a List."""
     items = document.body.get("items")
     if not document.kind.endswith("List") or not isinstance(items, list):
         return [document]
@@ -139,7 +144,7 @@ def _meta(body: Json) -> Json:
 
 
 def path(place: Place) -> str:
-    """Return a place as users write it: `spec.workerGroupSpecs[0].replicas`."""
+    """Format a field path as users write it: `spec.workerGroupSpecs[0].replicas`."""
     text = ""
     for part in place:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -147,7 +152,7 @@ def path(place: Place) -> str:
 
 
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
-"""Of the files that are read in a directory, as by kubectl."""
+"""Suffixes of the files that are read from a directory, as kubectl does."""
 KUSTOMIZE_SECONDS: Final = 60.0
 
 FilenameOption = Annotated[
@@ -172,7 +177,10 @@ KustomizeOption = Annotated[
 def read_all(
     files: list[str] | None, kustomize: Path | None, *, recursive: bool = False
 ) -> list[Document]:
-    """Return all documents; raise `InvalidSpec` when there are none, or when one of them cannot be read."""
+    """Return the documents of all files, or of a kustomization.
+
+    Raises `InvalidSpec` if neither or both are given, or if one of them cannot be read.
+    """
     if kustomize is not None:
         if files:
             raise errors.InvalidSpec(
@@ -192,7 +200,7 @@ def read_all(
 
 
 def _files(given: str, *, recursive: bool) -> list[str]:
-    """Return the files of a directory in the order of their paths; a file itself."""
+    """Return the manifest files of a directory, sorted by path, or the path of a file itself."""
     if given == STDIN or not Path(given).is_dir():
         return [given]
     inside = Path(given).rglob("*") if recursive else Path(given).iterdir()
@@ -206,7 +214,7 @@ def _files(given: str, *, recursive: bool) -> list[str]:
 
 
 def _built(directory: Path) -> str:
-    """Return what a kustomization builds, made by the user's own program."""
+    """Run the user's `kustomize build` or `kubectl kustomize` and return its output."""
     programs = (["kustomize", "build"], ["kubectl", "kustomize"])
     argv = next((each for each in programs if shutil.which(each[0])), None)
     if argv is None:

@@ -1,8 +1,9 @@
-"""Prints results on standard output: one form for each `-o`, colours on a terminal only, whole lines into a pipe, tables as kubectl prints them.
+"""Prints results on standard output in the format of `-o`.
 
-A tree's line loses its least important parts first, then the front of the name.
-
-A table that is wider than its terminal loses its least important columns first; then the widest cells are cut.
+Colours are used on a terminal only. A pipe gets untruncated lines. Tables look as kubectl's do: a
+table that is wider than the terminal first loses its columns with the highest rank, then its widest
+cells are cut. A line of a tree first takes a shorter form of its details, then its name is cut in
+front.
 """
 
 import difflib
@@ -22,11 +23,11 @@ from rich.text import Text
 from common import untrusted
 
 PIPE_WIDTH: Final = 10_000
-"""Columns of a line that goes into a file or a pipe, which has no width."""
+"""Line width, in columns, for output to a file or a pipe."""
 
 
 class Output(StrEnum):
-    """How a result is printed."""
+    """Values of the option `-o`."""
 
     TEXT = "text"
     WIDE = "wide"
@@ -59,16 +60,16 @@ def _option(accepted: Sequence[Output]) -> Any:
 
 OutputOption = Annotated[Output, _option(tuple(Output))]
 ReportOption = Annotated[Output, _option((Output.TEXT, Output.WIDE, Output.JSON, Output.YAML))]
-"""Of a verb that shows no objects, which have names, but findings about them."""
+"""`-o` of a command that reports findings; findings have no names, so `name` is not offered."""
 ResultOption = Annotated[Output, _option((Output.TEXT, Output.JSON, Output.YAML, Output.NAME))]
-"""Of a verb that acts on objects."""
+"""`-o` of a command that changes objects."""
 LinesOption = Annotated[Output, _option((Output.TEXT, Output.JSON))]
-"""Of a verb that prints line by line, or one report for a person or a program."""
+"""`-o` of a command that prints a stream of lines, or one report."""
 VersionOption = Annotated[Output, _option((Output.TEXT, Output.JSON, Output.YAML))]
 
 
 class PlainConsole(Console):
-    """A console that shows foreign texts as they are: no markup, no control character."""
+    """A rich console that prints texts literally, without markup and control characters."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -82,19 +83,19 @@ class PlainConsole(Console):
 
 
 def message(text: str, *, err: bool = False) -> None:
-    """Print a line for people; no part of it can move the cursor."""
+    """Print a line of text, with control characters removed."""
     typer.echo(untrusted.plain(text), err=err)
 
 
 def console(*, width: int | None = None) -> Console:
-    """Return standard output; a pipe gets plain text."""
+    """Create a console for standard output; output to a pipe has no colours."""
     is_terminal = sys.stdout.isatty()
     columns = width or (None if is_terminal else PIPE_WIDTH)
     return PlainConsole(width=columns, highlight=False, emoji=False, markup=False)
 
 
 def show(what: RenderableType) -> None:
-    """Print for people; a pipe gets no blanks at the ends of lines."""
+    """Print text, a table or a tree; output to a pipe has no trailing blanks."""
     printed = console()
     if printed.is_terminal:
         printed.print(what, crop=False)
@@ -105,17 +106,17 @@ def show(what: RenderableType) -> None:
 
 
 def command(text: str) -> RenderableType:
-    """Return a command to copy: a terminal wraps it, so that it has no line break."""
+    """Format a shell command for copying: a terminal wraps it, but it contains no line break."""
     return Text(text, no_wrap=True, overflow="ignore")
 
 
 def data(value: Any, output: Output) -> None:
-    """Print for programs."""
+    """Print a value as JSON or YAML."""
     typer.echo(text_of(value, output), nl=False)
 
 
 def text_of(value: Any, output: Output) -> str:
-    """Return data as JSON or YAML text, without a character that a terminal obeys."""
+    """Encode a value as JSON or YAML text; control characters are escaped."""
     if output is Output.YAML:
         text = yaml.dump(
             msgspec.to_builtins(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True
@@ -127,12 +128,12 @@ def text_of(value: Any, output: Output) -> str:
 
 
 def line_of(value: Any) -> str:
-    """Return data as JSON in one line, without a character that a terminal obeys."""
+    """Encode a value as one line of JSON; control characters are escaped."""
     return untrusted.escaped(msgspec.json.encode(value).decode())
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes the texts in which a character has to be escaped: only double quotes permit it."""
+    """Puts strings with invisible characters in double quotes, as only these permit escapes."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -147,7 +148,7 @@ _Dumper.add_representer(str, _text)
 
 
 def age(seconds: int | None) -> str:
-    """Return an age as kubectl prints it."""
+    """Format an age in seconds as kubectl does: `90s`, `5m30s`, `2d`."""
     if seconds is None:
         return "-"
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
@@ -161,11 +162,15 @@ def age(seconds: int | None) -> str:
 
 
 LEAST: Final = 8
-"""Columns that a cut name keeps."""
+"""Minimum width, in columns, of a cell or name that is cut."""
 
 
 class FittingLine(msgspec.Struct, frozen=True):
-    """A name and what follows it, in forms from the longest to the shortest."""
+    """A name followed by details.
+
+    The details are given in several forms, longest first; the first form that fits the line is
+    printed.
+    """
 
     name: Text
     forms: tuple[Text, ...] = (Text(),)
@@ -182,7 +187,7 @@ class FittingLine(msgspec.Struct, frozen=True):
 
 
 def _cut(name: Text, width: int) -> Text:
-    """Return a name that keeps its end, by which pods of one group differ."""
+    """Cut a name in front, because the names of one group's pods differ at the end."""
     plain = untrusted.plain(name.plain)
     if cell_len(plain) <= width:
         return name
@@ -194,22 +199,26 @@ GAP: Final = 3
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column; `rank` 0 is never dropped, and of the others the greatest is dropped first."""
+    """A table column. Rank 0 is never dropped; of the others, the highest rank is dropped first."""
 
     heading: str
     rank: int = 0
     keeps_end: bool = False
-    """Whether a cell is cut in front: the tag of an image matters most."""
+    """Whether a cell is cut in front; the tag at the end of an image name matters most."""
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Columns and their rows, for `printing.show`."""
+    """Columns and rows, printed by `printing.show`."""
 
     columns: tuple[Column, ...]
     rows: Sequence[Sequence[str]]
 
     def lines(self, room: int) -> list[str]:
-        """Return the headings and the rows, one line each, in so many columns of a terminal."""
+        """Return the headings and the rows as lines of at most `room` terminal columns.
+
+        Columns of rank 0 are never dropped and cells keep `LEAST` columns, so lines may exceed a
+        very narrow terminal.
+        """
         cells = [
             [each.heading.upper() for each in self.columns],
             *([_one_line(each) for each in row] for row in self.rows),

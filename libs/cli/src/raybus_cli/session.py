@@ -1,9 +1,13 @@
-"""Runs one command against the cluster of the caller: connects, silences logs, and turns an error into one line with its remedy, and an exit code.
+"""Runs one command against the user's cluster.
 
-A dashboard is asked with the token of the cluster's Secret, or one that Kubernetes issues.
+The command runs with logs silenced. An error ends it with one line on standard error, which says
+what to do, and with an exit code.
 
-The rights of the user get the token. The user's own is never sent: a dashboard is a tenant's, and could use it for all that the user may do
-(ADR 34). A token is read for each command, is not kept, and goes only to a Service that the RayCluster owns.
+Requests to a Ray dashboard carry the token of the RayCluster's Secret, or a token that Kubernetes
+issues for it; the user's rights decide whether the command gets one. The user's own token is never
+sent: the dashboard belongs to a tenant, who could use the token for everything that the user may do
+(ADR 34). A token is fetched for each command, never stored, and sent only to a Service that the
+RayCluster owns.
 """
 
 import asyncio
@@ -36,13 +40,13 @@ from raybus_cli import printing
 from raybus_cli.kubeconfig import NoCluster, Where
 
 NOT_SERVED: Final = "the server could not find the requested resource"
-"""The API server's message for a kind that it does not know."""
+"""The API server's message for a kind that it does not serve."""
 MISSING_NAMESPACE: Final = re2.compile('namespaces? "([a-z0-9-]+)" not found')
 INSTALL_CRDS: Final = "the cluster does not serve ray.io/v1: install the CRDs with 'kubectl apply --server-side -k deploy/crds'"
 
 
 class NoSuchObject(errors.NotFound):
-    """There is no object of this kind and name in this namespace."""
+    """No object of this kind and name exists in the namespace."""
 
     def __init__(self, resource: Resource, namespace: str, name: str) -> None:
         super().__init__(
@@ -53,11 +57,14 @@ class NoSuchObject(errors.NotFound):
 
 
 class Denied(errors.Forbidden):
-    """A user of the page does not have a right, which the text names."""
+    """The user of the dashboard page lacks a right; the message names it."""
 
 
 class InAnotherNamespace(errors.NotFound):
-    """The object is not in this namespace and one of its name is in another, which the text names."""
+    """The object is not in this namespace, but other namespaces have one of that name.
+
+    The message lists them.
+    """
 
 
 _REMEDIES: Final = (
@@ -74,12 +81,12 @@ _REMEDIES: Final = (
 
 
 def first(problem: BaseException) -> BaseException:
-    """Return the first problem of a group."""
+    """Return the first leaf error of an exception group."""
     return next(errors.leaves(problem))
 
 
 def line(problem: BaseException) -> str:
-    """Return a problem as one line."""
+    """Format an error as one line that ends with a remedy."""
     text = " ".join(str(problem).split())
     if is_not_served(problem):
         return INSTALL_CRDS
@@ -95,20 +102,20 @@ def line(problem: BaseException) -> str:
 
 
 def is_not_served(problem: BaseException) -> bool:
-    """Return whether the API server does not serve a kind at all."""
+    """Return whether the API server does not serve the requested kind, as without its CRD."""
     return isinstance(problem, errors.NotFound) and (
         NOT_SERVED in str(problem) or "page not found" in str(problem)
     )
 
 
 def exit_code(problem: BaseException) -> int:
-    """Return 2 for an invalid command, 1 for one that could not be done."""
+    """Return 2 if the command or manifest is invalid, else 1."""
     return 2 if isinstance(problem, errors.InvalidSpec) else 1
 
 
 T = TypeVar("T")
 SHOWN: Final = 5
-"""Namespaces that a message names."""
+"""Maximum number of namespaces listed in a message."""
 USER_AGENT: Final = f"raybus-cli/{VERSION}"
 INTERRUPTED: Final = 130
 
@@ -124,7 +131,10 @@ class _List(msgspec.Struct, frozen=True):
 def where(
     kubeconfig: str | None, context: str | None, namespace: str | None, *, code: int | None = None
 ) -> Where:
-    """Return the cluster of a command; end with an error line, and with `code` if it is given, without one."""
+    """Select the cluster and namespace of a command.
+
+    An error is printed as one line, and ends the process with `code` or the error's own exit code.
+    """
     try:
         return kubeconfigs.find(kubeconfig, context, namespace, env=os.environ)
     except errors.RaybusError as problem:
@@ -132,7 +142,11 @@ def where(
 
 
 def run(place: Where, work: Callable[[KubeClient], Awaitable[T]], *, code: int | None = None) -> T:
-    """Return the result of the work; end with one line, and with `code` if it is given, when it cannot be done."""
+    """Run `work` with a connected client and return its result.
+
+    An error is printed as one line and ends the process with `code`, or with the error's own exit
+    code. Ctrl-C exits with 130.
+    """
     try:
         return asyncio.run(connected(place, work))
     except KeyboardInterrupt:
@@ -149,24 +163,30 @@ def run(place: Where, work: Callable[[KubeClient], Awaitable[T]], *, code: int |
 
 
 def fail(problem: BaseException, *, code: int | None = None) -> NoReturn:
-    """End the command with one line on standard error, and with the exit code of the problem unless another is given."""
+    """Print an error as one line on standard error, and exit.
+
+    The exit code is `code`, or the error's own exit code.
+    """
     printing.message(f"error: {line(problem)}", err=True)
     raise SystemExit(exit_code(problem) if code is None else code)
 
 
 def is_interrupted() -> bool:
-    """Return whether the user has pressed Ctrl-C."""
+    """Return whether Ctrl-C has cancelled the present task."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def now() -> datetime:
-    """Return the time: this is the edge."""
+    """Return the current time.
+
+    Only the outermost layer calls this function; others take `now` as an argument.
+    """
     return SystemClock().now()
 
 
 async def connect(place: Where) -> KubeClient:
-    """Return a client for the cluster of a command; raise `NoCluster` when its kubeconfig is of no use."""
+    """Connect to the selected cluster; raise `NoCluster` if its kubeconfig is unusable."""
     try:
         return await KubeClient.connect(
             kubeconfig=place.kubeconfig, user_agent=USER_AGENT, context=place.context
@@ -176,15 +196,21 @@ async def connect(place: Where) -> KubeClient:
 
 
 async def connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) -> T:
-    """Return the result of the work; for an object that does not exist, name the namespaces that have one of its name."""
+    """Run `work` with a connected client and return its result.
+
+    If it raises `NoSuchObject`, the error is extended by the namespaces that have an object of that
+    name.
+    """
     kube = await connect(place)
 
     async def whole() -> T:
         return await work(kube)
 
     try:
-        # Python 3.11 counts the failure of a TaskGroup as a cancellation of the task that waits for it, so this one must not wait for one.
-        return await asyncio.create_task(whole())  # noqa: TID251  (a TaskGroup here would be miscounted, too)
+        # On Python 3.11 a TaskGroup that fails also counts as a cancellation of the task that
+        # awaits it, which would look like Ctrl-C; so `work` runs in a task of its own.
+        # A TaskGroup would be miscounted here as well.
+        return await asyncio.create_task(whole())  # noqa: TID251
     except (errors.RaybusError, BaseExceptionGroup) as problem:
         if is_interrupted():  # an error during the cancellation is not the user's
             raise asyncio.CancelledError from problem
@@ -196,11 +222,15 @@ async def connected(place: Where, work: Callable[[KubeClient], Awaitable[T]]) ->
 
 
 async def located(kube: KubeClient, problem: NoSuchObject) -> errors.NotFound:
-    """Return the problem, with the namespaces that have an object of the kind and the name."""
+    """Search all namespaces for an object of the same kind and name.
+
+    Returns `InAnotherNamespace` if there is one. Returns the error unchanged if there is none, or
+    if the user may not list all namespaces.
+    """
     query = {"fieldSelector": f"metadata.name={problem.name}"}
     try:
         body = await kube.request("GET", problem.resource.path(), query=query)
-    except errors.RaybusError:  # not everybody may read all namespaces
+    except errors.RaybusError:  # not every user may read all namespaces
         return problem
     found = sorted(each.metadata.namespace for each in msgspec.json.decode(body, type=_List).items)
     if not found:
@@ -209,7 +239,11 @@ async def located(kube: KubeClient, problem: NoSuchObject) -> errors.NotFound:
 
 
 async def reach(kube: KubeClient, cluster: RayCluster) -> Target:
-    """Return the dashboard of a cluster; `Unauthenticated` when the user gets no token for it, or the Service may lead elsewhere."""
+    """Return the address and the token of a cluster's dashboard.
+
+    Raises `Unauthenticated` if the user may not read a token, or if the Service is not owned by the
+    RayCluster and could lead elsewhere.
+    """
     namespace, name = cluster.metadata.namespace, dashboard_service(cluster)
     head = Target(namespace=namespace, name=name, port=ports.DASHBOARD)
     if not traits.has_token_auth(cluster):
@@ -237,7 +271,7 @@ def _needed_right(cluster: RayCluster) -> str:
 
 @contextlib.contextmanager
 def silenced() -> Generator[None]:
-    """Silence all logs for the length of a block."""
+    """Silence all logs within a `with` block."""
     before = structlog.get_config()["wrapper_class"]
     logging.disable()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

@@ -1,4 +1,4 @@
-"""Waits at the terminal: reads until nothing is pending or the time is over, and reports changes on standard error; or until a signal, SIGTERM or Ctrl-C."""
+"""Waits at the terminal: polls until nothing is pending, or until SIGTERM or Ctrl-C."""
 
 import asyncio
 import signal
@@ -12,11 +12,11 @@ from raybus_cli import printing, session
 
 
 class Stopped(Exception):
-    """A signal arrived."""
+    """SIGTERM or SIGINT arrived."""
 
 
 async def wait() -> NoReturn:
-    """Raise `Stopped` at the first SIGTERM or SIGINT; later ones change nothing."""
+    """Raise `Stopped` at the first SIGTERM or SIGINT; later signals are ignored."""
     loop = asyncio.get_running_loop()
     received = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -26,13 +26,16 @@ async def wait() -> NoReturn:
 
 
 POLL_SECONDS: Final = 1.0
-"""Seconds between reads."""
+"""Poll interval."""
 
 T = TypeVar("T")
 
 
 def seconds(given: str | int) -> float:
-    """Return the seconds of a duration option; its default may be a number."""
+    """Parse a duration option (`10m`, `90s`, `0`) to seconds.
+
+    The option's default may be a number.
+    """
     length = durations.parse_or_seconds(str(given))
     if length is None or length.total_seconds() < 0:
         raise typer.BadParameter(f"{given!r} is no duration; write for example 10m, 90s or 0")
@@ -42,7 +45,12 @@ def seconds(given: str | int) -> float:
 async def until(
     read: Callable[[], Awaitable[T]], pending: Callable[[T], str], *, limit: float
 ) -> T:
-    """Return the first read with nothing pending, or the last one before the limit in seconds."""
+    """Poll `read` until `pending` returns an empty text, and return that reading.
+
+    After `limit` seconds the last reading is returned, even if something is pending. Each change of
+    the pending text is printed on standard error. `Unavailable` and `Throttled` errors are retried
+    until the limit and then raised.
+    """
     loop = asyncio.get_running_loop()
     began, reported = loop.time(), ""
     while True:

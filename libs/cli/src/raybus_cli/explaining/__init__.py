@@ -1,1 +1,1 @@
-"""`explain`: the blocking issues of a RayService or of its upgrade."""
+"""`raybus explain`: the blocking issues of a RayService or of its upgrade."""

@@ -1,4 +1,4 @@
-"""`raybus explain`: the options, and the printed form."""
+"""`raybus explain`: options and printed output."""
 
 from datetime import UTC
 from typing import Final
@@ -23,7 +23,7 @@ from raybus_cli.show import gates
 from raybus_cli.show.phase import Phase
 
 EVIDENCE: Final = 3
-"""Lines of evidence that are printed without `-o wide`."""
+"""Number of evidence lines per finding that are printed without `-o wide`."""
 
 
 def explain(
@@ -33,9 +33,10 @@ def explain(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Show why a RayService is not ready or its upgrade is stalled: the causes, most likely first, each with its evidence and a remedy.
+    """Show why a RayService is not ready, or why its upgrade is stalled.
 
-    It reads pods, nodes, scheduler, images, quota, Serve and Gateway.
+    The causes are listed most likely first, each with evidence and a remedy.
+    They are found in pods, nodes, scheduler, images, quotas, Serve and Gateway.
 
     Examples:
     $ raybus explain demo
@@ -57,7 +58,10 @@ def explain(
 
 
 async def _policy(kube: KubeClient, snapshot: Snapshot) -> Stored | None:
-    """Return the policy of the upgrade in progress as it is now; None where it follows none, or that cannot be read."""
+    """Read the UpgradePolicy that the upgrade in progress follows, as stored now.
+
+    None if the upgrade follows no policy, or if the user cannot read it.
+    """
     held = findings.followed(snapshot)
     if held is None:
         return None
@@ -69,7 +73,7 @@ async def _policy(kube: KubeClient, snapshot: Snapshot) -> Stored | None:
 
 
 def draw(found: Explanation, *, wide: bool = False) -> RenderableType:
-    """Return the answer for people; `wide` adds the whole of a traceback."""
+    """Format the explanation as text; `wide` adds all evidence and whole tracebacks."""
     head = Text(f"RayService {found.namespace}/{found.name} is ")
     head.append(found.phase, style="bold green" if found.phase is Phase.READY else "bold yellow")
     lines: list[RenderableType] = [head]

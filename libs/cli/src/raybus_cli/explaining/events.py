@@ -1,4 +1,8 @@
-"""Warning Events as evidence of a cause, or as causes of their own; an Event that the present state contradicts is neither."""
+"""Matches Warning Events to causes.
+
+An Event that fits a cause becomes its evidence; any other Event becomes a cause of its own. Events
+that the present state contradicts are ignored.
+"""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -21,9 +25,9 @@ from raybus_cli.show.phase import Code, Phase
 from raybus_cli.show.tree import seconds_since
 
 FRESH: Final = timedelta(minutes=15)
-"""Older Events explain the past."""
+"""Maximum age of an Event; older Events describe the past."""
 MOST: Final = 5
-"""Events that are causes of their own."""
+"""Maximum number of Events that become causes of their own."""
 _CODES: Final = {
     "FailedScheduling": Code.INSUFFICIENT_CAPACITY,
     "NotTriggerScaleUp": Code.INSUFFICIENT_CAPACITY,
@@ -38,7 +42,7 @@ _BEFORE_START: Final = {"ContainerCreating", "PodInitializing"}
 
 
 def with_events(snapshot: Snapshot, causes: list[Cause], *, now: datetime) -> list[Cause]:
-    """Return the causes with the newest Warnings as their evidence, and what only Warnings report."""
+    """Add the newest Warnings to the causes as evidence, and append those that match no cause."""
     if phase.of(snapshot.service).phase is Phase.READY and not causes:
         return []
     found, more = list(causes), dict[tuple[str, str, str], Cause]()
@@ -65,7 +69,7 @@ def with_events(snapshot: Snapshot, causes: list[Cause], *, now: datetime) -> li
 
 
 def code_of(event: Event) -> Code:
-    """Return the reason that an Event belongs to."""
+    """Map an Event to the code of a blocking issue; `Code.WARNING` if none fits."""
     if event.reason in _STARTS:
         return Code.IMAGE_PULL_FAILED if _PULL.search(event.note) else Code.PODS_NOT_STARTING
     if event.reason == Code.PODS_NOT_STARTING:
@@ -80,7 +84,7 @@ def code_of(event: Event) -> Code:
 
 
 def is_contradicted(snapshot: Snapshot, event: Event) -> bool:
-    """Return whether the present state shows that an Event reports the past."""
+    """Return whether the present state shows that the problem of an Event is over."""
     pods = {pod.metadata.name: pod for pod in snapshot.pods}
     named, code = _POD.search(event.note), code_of(event)
     is_pods = event.regarding.kind == "Pod"
@@ -91,7 +95,10 @@ def is_contradicted(snapshot: Snapshot, event: Event) -> bool:
 
 
 def _is_past_for_serve(snapshot: Snapshot, code: Code) -> bool:
-    """Return whether the cluster that is to serve next has overcome a problem with Serve."""
+    """Return whether the cluster that serves next has overcome a Serve problem.
+
+    The pending cluster serves next, or the active one if none is pending.
+    """
     cluster = snapshot.cluster(snapshot.pending or snapshot.active)
     details = None if cluster is None else snapshot.serve.get(cluster.metadata.name)
     match code:
@@ -110,7 +117,11 @@ def _is_past_for_serve(snapshot: Snapshot, code: Code) -> bool:
 
 
 def _is_never_ready(snapshot: Snapshot, pod: Pod, code: Code) -> bool:
-    """Return whether a worker's probe fails only since its node has no proxy of Serve, as asked."""
+    """Return whether a worker's readiness probe is expected to fail.
+
+    Serve runs no proxy on worker nodes unless `proxy_location` is `EveryNode`, so the probe of such
+    a pod never succeeds.
+    """
     if code is not Code.UNHEALTHY or pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD:
         return False
     details = snapshot.serve.get(pod.metadata.labels.get(labels.CLUSTER, ""))
@@ -118,7 +129,7 @@ def _is_never_ready(snapshot: Snapshot, pod: Pod, code: Code) -> bool:
 
 
 def _is_past(pod: Pod, code: Code) -> bool:
-    """Return whether a pod has overcome a problem."""
+    """Return whether a pod has overcome the problem of `code`."""
     if pod.is_running_and_ready:
         return True
     statuses = [*pod.status.init_container_statuses, *pod.status.container_statuses]
@@ -136,7 +147,7 @@ def _is_past(pod: Pod, code: Code) -> bool:
 
 
 def _current(snapshot: Snapshot, *, now: datetime) -> Iterator[Event]:
-    """Yield the Warnings about the present state, newest first, a repeated one once."""
+    """Yield the Warnings about the present state, newest first; repeated ones only once."""
     stays = {
         pod.metadata.name
         for name in (snapshot.active, snapshot.pending)
@@ -183,7 +194,11 @@ def _note(snapshot: Snapshot, event: Event) -> str:
 
 
 def _began(snapshot: Snapshot) -> datetime | None:
-    """Return the begin of the present state: an upgrade begins with its cluster, the rest with the upgrade's end."""
+    """Return when the present state began.
+
+    During an upgrade, this is the creation of the pending cluster, else the end of the last
+    upgrade.
+    """
     pending = snapshot.cluster(snapshot.pending)
     if pending is not None:
         return pending.metadata.creation_timestamp

@@ -1,7 +1,8 @@
-"""The blocking issues of a RayService, most likely first, each with its evidence and its remedy.
+"""The blocking issues of a RayService, most likely first, each with evidence and a remedy.
 
-The causes are found by service-reconciler's own rules (`service_reconciler.problems`), applied to every pod instead of the first
-one; conditions and Warning Events are evidence of them, or causes that those rules do not detect.
+Causes are found by service-reconciler's own rules (`service_reconciler.problems`). The service
+applies them to the first pod; this module applies them to every pod. Conditions and Warning Events
+are evidence for those causes, or causes that the rules do not detect.
 """
 
 from collections.abc import Iterator, Set
@@ -31,9 +32,9 @@ from service_reconciler.problems import ServiceProblem
 from service_reconciler.reasons import EventReason, Reason
 
 UNSEEN_AFTER: Final = timedelta(seconds=20)
-"""A change may be unobserved for so long without a finding."""
+"""Time that an object may stay unreconciled before a finding reports it."""
 _BLOCKS_CLUSTER: Final = {Rank.QUOTA, Rank.IMAGE, Rank.CAPACITY, Rank.PODS, Rank.SERVE}
-"""The causes that keep a cluster from being ready."""
+"""Causes that keep a cluster from becoming ready."""
 _RANKS: Final = {
     Code.QUOTA_EXCEEDED: Rank.QUOTA,
     Code.IMAGE_PULL_FAILED: Rank.IMAGE,
@@ -64,11 +65,13 @@ _RANKS: Final = {
 }
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _EXCEPTION: Final = re2.compile(r"[A-Za-z_][\w.]*(: |$)")
-"""How a traceback names an exception: nothing before it, and no blank in its name."""
+"""Matches the line of a traceback that names the exception: a dotted name at the start of the line,
+then a colon or the end.
+"""
 _CONTROLS: Final = (Code.PAUSED, Code.ABORTED, Code.INVALID_ANNOTATIONS)
-"""Conditions that a request sets, by their types."""
+"""Conditions that a user's request sets, by condition type."""
 _OVER: Final = ("UpgradeAborted", "RollbackInProgress")
-"""Conditions of an upgrade that no edit of its policy reaches."""
+"""Conditions of an upgrade that no longer applies edits of its policy."""
 _SURE: Final = {
     Reason.QUOTA_EXCEEDED,
     Reason.IMAGE_PULL_FAILED,
@@ -76,11 +79,13 @@ _SURE: Final = {
     Reason.INSUFFICIENT_REPLICAS,
     Reason.GATE_INCONCLUSIVE,
 }
-"""Causes that are more specific than the reason of their Event."""
+"""Reasons that are more specific than the reason of their Event, so that they are used as the
+code.
+"""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The whole answer."""
+    """The output of `raybus explain`."""
 
     namespace: str
     name: str
@@ -88,9 +93,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     message: str
     findings: list[Finding]
     gates: Gates | None = None
-    """Those of its UpgradePolicy at the present weight of an upgrade."""
+    """The gates of the UpgradePolicy at the upgrade's present weight."""
     policy_edit: str | None = None
-    """That the policy was edited since the upgrade began to follow it, and when that applies."""
+    """States that the policy was edited after the upgrade began, and when the edit takes effect."""
     unseen: list[str] = []
 
 
@@ -101,7 +106,11 @@ def explain(
     offered: Set[str] | None = None,
     policy: Stored | None = None,
 ) -> Explanation:
-    """Return the blocking issues of a RayService; `offered` has the resources of the nodes, `policy` that of its upgrade as it is now, None where they were not read."""
+    """Return the blocking issues of a RayService.
+
+    `offered` are the names of the resources that the cluster's nodes have, `policy` is the stored
+    policy of the upgrade; both are None if they were not read.
+    """
     current, observed = phase.of(snapshot.service), observing.observe(snapshot)
     found = [*_of_the_spec(observed), *_of_requests(snapshot), *_of_unmanaged(snapshot, now=now)]
     if observed.violation is None:
@@ -128,7 +137,7 @@ def explain(
 
 
 def followed(snapshot: Snapshot) -> Recorded | None:
-    """Return the record of the policy that the upgrade in progress follows."""
+    """Return the record of the policy that the upgrade in progress follows; None without one."""
     pending = snapshot.cluster(snapshot.pending)
     is_on = snapshot.active != "" and upgrade_policy.upgraded_from(pending) == snapshot.active
     return upgrade_policy.record_of(pending) if is_on and pending is not None else None
@@ -158,7 +167,7 @@ def _edit(snapshot: Snapshot, stored: Stored) -> str | None:
 
 
 def of_new_cluster(snapshot: Snapshot, *, now: datetime) -> list[Finding]:
-    """Return what keeps the new cluster of an upgrade from being ready."""
+    """Return the findings that keep the pending cluster of an upgrade from becoming ready."""
     if not snapshot.pending:
         return []
     found = (each for each in explain(snapshot, now=now).findings if each.rank in _BLOCKS_CLUSTER)
@@ -166,7 +175,10 @@ def of_new_cluster(snapshot: Snapshot, *, now: datetime) -> list[Finding]:
 
 
 def lacks_resources(snapshot: Snapshot) -> bool:
-    """Return whether a pod waits for a resource, so that the nodes' resources matter."""
+    """Return whether a pod is unschedulable for lack of a resource.
+
+    Only then are the resources of the nodes needed.
+    """
     placed = (pod.condition("PodScheduled") for pod in snapshot.pods)
     return any(
         each is not None and each.status == "False" and "Insufficient " in each.message
@@ -183,7 +195,7 @@ def _of_the_spec(observed: Observed) -> Iterator[Cause]:
 
 
 def _of_requests(snapshot: Snapshot) -> Iterator[Cause]:
-    """Yield what a user, or a deadline, has requested."""
+    """Yield states that a user requested, such as a pause, or that a deadline caused."""
     name, current = snapshot.service.metadata.name, phase.of(snapshot.service)
     if (code := remedies.BY_PHASE.get(current.phase)) is not None:
         yield Cause(
@@ -227,7 +239,10 @@ def _of_unmanaged(snapshot: Snapshot, *, now: datetime) -> Iterator[Cause]:
 
 
 def _of_serve_config(snapshot: Snapshot) -> Iterator[Cause]:
-    """Yield the fields that Serve refuses, whether it has got the config yet or not."""
+    """Yield the fields of the Serve config that Ray's schema rejects.
+
+    The config need not have been sent yet.
+    """
     fields = serve_schema.shown_fields(snapshot.service.serve_config)
     if fields:
         code, name = Code.SERVE_CONFIG_REFUSED, snapshot.service.metadata.name
@@ -244,9 +259,10 @@ def _of_serve_config(snapshot: Snapshot) -> Iterator[Cause]:
 def _of_clusters(
     snapshot: Snapshot, observed: Observed, offered: Set[str] | None, *, now: datetime
 ) -> Iterator[Cause]:
-    """Yield the issues of the cluster that is to serve next, by each of its pods, and of the Gateway.
+    """Yield the issues of the cluster that serves next, of each of its pods, and of the Gateway.
 
-    Where the status names applications of it that fail, with all of their messages, the dashboard adds nothing about them.
+    If the RayService's status names failing applications of that cluster, the dashboard's report
+    about applications is skipped, because the status has the full messages.
     """
     view = (
         observed.active
@@ -283,7 +299,6 @@ def _cause(
     pod: Pod | None,
     offered: Set[str] | None,
 ) -> Cause:
-    """Return a problem of a cluster or of one of its pods as a cause."""
     code = Code(problem.code if problem.code in _SURE else problem.event)
     name, what, container, pulled = "", problem.message, "", ""
     if pod is not None and what.startswith(f"pod {pod.metadata.name}"):
@@ -312,7 +327,7 @@ def _cause(
 
 
 def _of_ends(pod: Pod) -> Iterator[Cause]:
-    """Yield the exits of containers of a pod that do not run again."""
+    """Yield the containers of a pod that exited and were not restarted."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         ended = status.state.terminated
         if ended is None or (ended.exit_code == 0 and not ended.reason):
@@ -333,7 +348,10 @@ def _of_ends(pod: Pod) -> Iterator[Cause]:
 
 
 def _of_applications(snapshot: Snapshot) -> Iterator[Cause]:
-    """Yield applications that do not run by the status; the dashboard may be out of reach."""
+    """Yield the applications that the RayService's status reports as not running.
+
+    The status is available even if the dashboard is not.
+    """
     code = Code.APPLICATION_NOT_RUNNING
     for cluster, name, app in _failing(snapshot):
         why = f": {_last_exception(app.message)}" if app.message else ""
@@ -349,7 +367,7 @@ def _of_applications(snapshot: Snapshot) -> Iterator[Cause]:
 
 
 def _failing(snapshot: Snapshot) -> Iterator[tuple[str, str, AppStatus]]:
-    """Yield the applications that do not run by the status, each after its cluster and its name."""
+    """Yield (cluster, application, status) of each application that is reported as not running."""
     status = snapshot.service.status
     for side in (status.active_service_status, status.pending_service_status):
         for name, app in sorted((side.applications or {}).items()):
@@ -358,7 +376,7 @@ def _failing(snapshot: Snapshot) -> Iterator[tuple[str, str, AppStatus]]:
 
 
 def _last_exception(message: str) -> str:
-    """Return a text as one line: of a traceback its last exception."""
+    """Format a message as one line; a traceback is reduced to its last exception."""
     lines = [line for line in untrusted.plain(message).splitlines() if line.strip()]
     if any(line.startswith(_TRACEBACK) for line in lines):
         lines = [line for line in lines if _EXCEPTION.match(line)][-1:] or lines[-1:]
@@ -366,7 +384,10 @@ def _last_exception(message: str) -> str:
 
 
 def _with_stall(snapshot: Snapshot, found: list[Cause]) -> list[Cause]:
-    """Return the causes with the stall that the service itself reports: evidence of its cause, else a cause of its own."""
+    """Add the condition UpgradeStalled to the causes.
+
+    The condition becomes evidence of the cause that it names, or a cause of its own.
+    """
     held = conditions.find(snapshot.service.status.conditions, "UpgradeStalled")
     if held is None or held.status != "True":
         return found

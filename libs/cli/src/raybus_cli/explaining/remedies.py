@@ -1,4 +1,8 @@
-"""A cause of a blocking issue, the finding that all objects with the same cause are merged into, and its remedy: one line and a command to copy, both fit to the situation."""
+"""Causes, findings and remedies of blocking issues.
+
+Causes that are equal on several objects are merged into one finding. Its remedy is one line of
+advice and one command to copy, both chosen for the situation.
+"""
 
 import shlex
 from collections.abc import Iterable, Set
@@ -13,14 +17,14 @@ from raybus_cli.show.phase import Code, Phase
 
 
 class Rank(IntEnum):
-    """The order in which causes are to be corrected."""
+    """The order in which causes should be corrected, first to last."""
 
     SPEC = 0
-    """Nothing progresses before that is corrected."""
+    """The spec is invalid; nothing progresses before it is corrected."""
     REQUESTED = 1
-    """A user has requested it."""
+    """A user requested this state."""
     UNMANAGED = 2
-    """No controller manages it."""
+    """No controller manages the object."""
     QUOTA = 3
     IMAGE = 4
     CAPACITY = 5
@@ -32,48 +36,50 @@ class Rank(IntEnum):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """A cause on one object."""
+    """One reason, found on one object, why the RayService is not ready."""
 
     rank: Rank
     code: Code
     what: str
-    """Without the pod."""
+    """The cause in words, without the name of the pod."""
     remedy: str
     image: str = ""
-    """The image that cannot be pulled: one cause, whichever container needs it and whatever the registry answers."""
+    """The image that cannot be pulled. Causes with the same image are merged, even if containers or
+    registry messages differ.
+    """
     pod: str = ""
-    """The name of the pod, where it is one's."""
+    """The name of the affected pod; empty if no single pod is affected."""
     cluster: str = ""
     container: str = ""
     origin: str = ""
-    """The text in which service-reconciler reports it."""
+    """The text in which service-reconciler reports the same cause."""
     evidence: tuple[str, ...] = ()
     detail: str = ""
 
     def is_named_in(self, text: str) -> bool:
-        """Return whether a message of a condition or of an Event contains this cause."""
+        """Return whether the message of a condition or Event contains the text of this cause."""
         return any(each and each in text for each in (self.what, self.origin))
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One cause, with all objects that have it."""
+    """A cause and all objects that have it."""
 
     rank: Rank
     code: Code
     message: str
     evidence: list[str] = []
-    """Further objects, Events and conditions, one line each."""
+    """Other affected objects, Events and conditions, one line each."""
     remedy: str
     command: str
-    """A command to copy."""
+    """A shell command to copy."""
     anchor: str
-    """The section of the documentation about the code."""
+    """Link to the documentation section about the code."""
     detail: str = ""
-    """All of a text of which `message` has the cause."""
+    """The full text, such as a traceback, that `message` is taken from."""
 
 
 def merged(causes: Iterable[Cause]) -> list[list[Cause]]:
-    """Return the causes by rank, those that are the same on several objects together, each object once."""
+    """Sort the causes by rank and group equal ones; each group lists an object once."""
     found: dict[tuple[Code, str], dict[tuple[str, str], Cause]] = {}
     for each in sorted(causes, key=lambda each: each.rank):
         same = found.setdefault((each.code, each.image or each.what), {})
@@ -84,7 +90,7 @@ def merged(causes: Iterable[Cause]) -> list[list[Cause]]:
 
 
 def finding(same: list[Cause], command: str) -> Finding:
-    """Return the finding about one cause on some objects."""
+    """Build the finding for one group of equal causes."""
     first, *others = same
     more = f" and {len(others)} more" if others else ""
     pods = [f"Pod {each.pod}" for each in others if each.pod]
@@ -173,7 +179,9 @@ _BY_REASON: Final = {
         "InvalidUpgradePolicy",
     ): "create or correct the named UpgradePolicy, or remove raybus.io/upgrade-policy",
 }
-"""Of conditions that something else than a request of the user set."""
+"""Remedies for conditions that were set by a deadline or a gate instead of a user's request, by
+code and reason.
+"""
 _EDIT: Final = "kubectl -n {namespace} edit rayservice {name}"
 _POD: Final = "kubectl -n {namespace} describe pod {pod}"
 _DESCRIBED: Final = "kubectl -n {namespace} describe rayservice {name}"
@@ -221,13 +229,17 @@ _PREVIOUS: Final = "kubectl -n {namespace} logs {pod} -c {container} --previous"
 
 
 def of(code: Code, name: str, *, reason: str = "") -> str:
-    """Return the remedy for a code; `reason` is that of its condition."""
+    """Return the remedy for a code; `reason` is the reason of its condition."""
     text = _BY_REASON.get((code, reason)) or _BY_CODE.get(code, _DESCRIBE)
     return text.format(name=name)
 
 
 def capacity(snapshot: Snapshot, message: str, offered: Set[str] | None) -> str:
-    """Return the remedy for a pod without a node; `offered` has the resources of all nodes, None where they are unknown."""
+    """Return the remedy for an unschedulable pod.
+
+    `offered` are the names of the resources that the cluster's nodes have; None if they are
+    unknown.
+    """
     missing = [
         each
         for each in dict.fromkeys(_INSUFFICIENT.findall(message))
@@ -240,7 +252,7 @@ def capacity(snapshot: Snapshot, message: str, offered: Set[str] | None) -> str:
 
 
 def event(snapshot: Snapshot, code: Code) -> str:
-    """Return the remedy for a Warning that is a cause of its own."""
+    """Return the remedy for a Warning Event that is a cause of its own."""
     return (
         capacity(snapshot, "", None)
         if code is Code.INSUFFICIENT_CAPACITY
@@ -249,7 +261,7 @@ def event(snapshot: Snapshot, code: Code) -> str:
 
 
 def command(snapshot: Snapshot, cause: Cause) -> str:
-    """Return the command for a cause; each name in it is quoted for a shell."""
+    """Return the shell command for a cause; names in it are quoted."""
     meta = snapshot.service.metadata
     template = _POD if cause.pod else _COMMANDS.get(cause.code, _DESCRIBED)
     if cause.pod and cause.code is Code.UNHEALTHY:

@@ -1,1 +1,1 @@
-"""`restart` and `set image`: changes of a cluster spec that make a new cluster, or new pods."""
+"""`raybus restart` and `raybus set image`: spec changes that create a new cluster or new pods."""

@@ -1,4 +1,4 @@
-"""`raybus restart` and `raybus set image`: the options, the plan, and the report."""
+"""`raybus restart` and `raybus set image`: options, plan and report."""
 
 from typing import Annotated, Final
 
@@ -43,11 +43,13 @@ def restart(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Replace the cluster by a new one of the same spec, as 'kubectl rollout restart' does for a Deployment.
+    """Replace a cluster by a new one of the same spec, like 'kubectl rollout restart'.
 
-    It sets the annotation raybus.io/restartedAt on all pod templates: a RayService upgrades to a new cluster by its
-    upgradeStrategy; a RayCluster with upgradeStrategy Recreate gets new pods, and serves nothing until they are ready.
-    The plan is shown first. A spec that is managed in Git must be changed there too.
+    The annotation raybus.io/restartedAt is set on all pod templates. A
+    RayService upgrades to a new cluster by its upgradeStrategy. A RayCluster
+    with upgradeStrategy Recreate gets new pods, and serves nothing until they
+    are ready. The plan is shown first. If the spec is managed in Git, change it
+    there as well.
 
     Examples:
     $ raybus restart demo --dry-run
@@ -87,9 +89,12 @@ def image(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Change images: a RayService upgrades to a new cluster, a RayCluster with upgradeStrategy Recreate gets new pods.
+    """Change images of a RayService or RayCluster.
 
-    The plan is shown first, as 'raybus plan' does. rayVersion stays as it is. A spec that is managed in Git must be changed there too.
+    A RayService upgrades to a new cluster. A RayCluster with upgradeStrategy
+    Recreate gets new pods. The plan is shown first, as by 'raybus plan'.
+    rayVersion is not changed. If the spec is managed in Git, change it there as
+    well.
 
     Examples:
     $ raybus set image demo head=rayproject/ray:2.53.0 --dry-run
@@ -137,7 +142,7 @@ def _run(order: Order, place: Where, output: Output, done: str, *, limit: float 
 
 
 def report(target: Target, done: str, *, is_dry_run: bool) -> str:
-    """Return the last line: what was done, and how to follow it."""
+    """Return the last line of output: the change, and the command that follows it."""
     if is_dry_run:
         return f"{target.full_name} {done} (dry run: nothing is changed)"
     return f"{target.full_name} {done} ('raybus get {target.kind.singular} {target.name} -w' follows it)"

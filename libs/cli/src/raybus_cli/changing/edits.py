@@ -1,9 +1,11 @@
-"""The fields that `restart` and `set image` change, and the JSON patch for them; the images as a user names them (`GROUP=IMAGE`, `GROUP/CONTAINER=IMAGE`).
+"""The spec edits of `restart` and `set image`, and the JSON patch that applies them.
 
-The grammar is that of the OCI distribution specification: `[HOST[:PORT]/]PATH[:TAG][@DIGEST]`.
+Users name containers as `GROUP=IMAGE` or `GROUP/CONTAINER=IMAGE`. Image references follow the OCI
+distribution specification: `[HOST[:PORT]/]PATH[:TAG][@DIGEST]`.
 
-The patch tests uid and generation and no text of the spec: the API server compares texts as it encodes them, with `<`, `>` and `&`
-escaped, so a test of a shell command would fail for ever. Generation changes with the spec alone, so writes of the status are no conflict.
+The patch tests uid and generation, and no text of the spec. The API server compares texts in their
+encoded form, where `<`, `>` and `&` are escaped, so a test of a shell command would never succeed.
+The generation changes only with the spec, so a status update causes no conflict.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ from common.api.opaque import Body, Json
 HEAD: Final = "head"
 ALL: Final = "*"
 LONGEST: Final = 255
-"""Characters of the name of an image."""
+"""Maximum length, in characters, of an image name without tag and digest."""
 _PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _LABEL: Final = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
 _HOST: Final = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
@@ -30,22 +32,22 @@ _DIGEST: Final = re2.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """An image for a container of a group."""
+    """A new image for one container of a group, as given by the user."""
 
     group: str
-    """`head`, the name of a worker group, or `*` for all."""
+    """`head`, the name of a worker group, or `*` for all groups."""
     container: str
-    """Empty for the Ray container."""
+    """Container name; empty for the Ray container."""
     image: str
 
     @property
     def target(self) -> str:
-        """Return what stands before the equals sign."""
+        """The part of the argument before the equals sign."""
         return f"{self.group}/{self.container}" if self.container else self.group
 
 
 def parse(given: str) -> Assignment:
-    """Read one argument; `InvalidSpec` names what is wrong with it."""
+    """Parse one `GROUP[/CONTAINER]=IMAGE` argument; raise `InvalidSpec` that says what is wrong."""
     target, equals, image = given.partition("=")
     group, slash, container = target.partition("/")
     if not equals or not group or (slash and not container):
@@ -59,7 +61,7 @@ def parse(given: str) -> Assignment:
 
 
 def problem(image: str) -> str | None:
-    """Return why a text is no image reference."""
+    """Return why a text is not an image reference; None if it is."""
     rest, at, digest = image.partition("@")
     if at and not _DIGEST.fullmatch(digest):
         return "a digest is sha256: and 64 hexadecimal digits"
@@ -78,12 +80,12 @@ def problem(image: str) -> str | None:
 
 
 SHOWN: Final = 8
-"""Names that a message contains."""
+"""Maximum number of names listed in a message."""
 Place: TypeAlias = tuple[str | int, ...]
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
-    """One field of a cluster spec, and its new value."""
+    """A new value for one field of a cluster spec."""
 
     place: Place
     value: str | dict[str, str] | dict[str, dict[str, str]]
@@ -100,7 +102,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def containers(self) -> dict[str, tuple[Place, Json]]:
-        """Return the containers by name, the Ray container first, then the init containers."""
+        """Containers by name, each with its path in the spec; the Ray container is the first.
+
+        Init containers come last.
+        """
         return {
             pod_json.text(each, "name"): ((*self.place, "spec", field, at), each)
             for field in ("containers", "initContainers")
@@ -123,7 +128,10 @@ def groups(config: Json) -> list[Group]:
 
 
 def restart(config: Json, *, now: datetime) -> list[Edit]:
-    """Return the annotation for every pod template: templates are part of the cluster spec hash, so a new cluster is needed."""
+    """Set the restart annotation on every pod template.
+
+    Templates are part of the cluster spec hash, so the edit makes a new cluster necessary.
+    """
     at = rfc3339(now)
     return [_annotation(each, at) for each in groups(config)]
 
@@ -141,7 +149,11 @@ def _annotation(group: Group, at: str) -> Edit:
 
 
 def set_images(config: Json, assignments: Sequence[Assignment]) -> list[Edit]:
-    """Return the images that change; raise `Rejected` for an unknown group or container, and when all have their image."""
+    """Return the edits that set the images.
+
+    Raises `Rejected` for an unknown group or container, for two images for one container, and if
+    every container has its image already.
+    """
     wanted: dict[Place, Edit] = {}
     given: dict[Place, str] = {}
     for each in assignments:
@@ -158,7 +170,7 @@ def set_images(config: Json, assignments: Sequence[Assignment]) -> list[Edit]:
 
 
 def _containers(known: list[Group], assignment: Assignment) -> list[tuple[Place, str]]:
-    """Return the place and the value of each image that an assignment is about."""
+    """Return the path and the present value of each image field that an assignment selects."""
     chosen = [each for each in known if assignment.group in {ALL, each.name}]
     if not chosen:
         raise errors.Rejected(
@@ -189,7 +201,11 @@ def _listed(found: list[str]) -> str:
 
 
 def operations(meta: ObjectMeta, root: Place, edits: Sequence[Edit]) -> list[Body]:
-    """Return a JSON patch, rejected once another object has the name or the spec is another."""
+    """Build the JSON patch.
+
+    The API server rejects it if the object was created again under the same name, or if its spec
+    changed.
+    """
     tests: list[Body] = [
         {"op": "test", "path": "/metadata/uid", "value": meta.uid},
         {"op": "test", "path": "/metadata/generation", "value": meta.generation},

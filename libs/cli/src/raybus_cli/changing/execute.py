@@ -1,6 +1,7 @@
-"""Reads an object, plans the change, and writes it by a JSON patch; a spec that changed in between is read and planned again.
+"""Reads an object, plans a change and applies it by a JSON patch.
 
-A RayCluster without a RayService has no plan of a service: its effects are found here.
+If the spec changed in between, the object is read and planned again. The effects on a RayCluster
+without a RayService are planned here, because `raybus plan` covers RayServices only.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ RECREATE: Final = "Recreate"
 
 
 def expect_recreated(cluster: RayCluster) -> None:
-    """Raise `Rejected` for a RayCluster that gets no new pods when its spec changes."""
+    """Raise `Rejected` for a RayCluster whose pods stay when its spec changes."""
     name, held = cluster.metadata.name, cluster.metadata.labels
     if cluster_traits.is_for_a_service(cluster):
         owner = held.get(labels.ORIGIN_NAME, "")
@@ -60,7 +61,7 @@ def expect_recreated(cluster: RayCluster) -> None:
 
 
 def of_cluster(cluster: RayCluster, edits: Sequence[Edit]) -> Plan:
-    """Return the effect of some edits on a RayCluster that is recreated."""
+    """Plan the effect of edits on a RayCluster with upgradeStrategy Recreate."""
     meta, is_suspended = cluster.metadata, cluster.raw_spec.get("suspend") is True
     return Plan(
         kind=KIND,
@@ -85,7 +86,7 @@ def of_cluster(cluster: RayCluster, edits: Sequence[Edit]) -> Plan:
 
 
 def check(plan: Plan, target: Target, *, must_restart: bool) -> None:
-    """Raise `Rejected` for a plan that is not to be executed: a spec that is refused, or a restart that restarts nothing."""
+    """Raise `Rejected` if the spec would be refused, or if a restart would create no new pods."""
     why = "; ".join(plan.notes)
     if plan.outcome is PlanOutcome.REFUSED:
         raise errors.Rejected("the spec would be rejected; nothing is changed")
@@ -100,11 +101,11 @@ def check(plan: Plan, target: Target, *, must_restart: bool) -> None:
 ATTEMPTS: Final = 5
 
 Decide = Callable[[Json], Sequence[Edit]]
-"""Returns the edits of a cluster spec."""
+"""Computes the edits from a cluster spec."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that a user wants."""
+    """A change that a user requested."""
 
     target: Target
     decide: Decide
@@ -124,7 +125,12 @@ class _Changed(msgspec.Struct, frozen=True):
 async def change(
     kube: KubeClient, namespace: str, order: Order, show: Callable[[Plan], None]
 ) -> Plan:
-    """Change the object unless that is a dry run; `show` gets the plan before, again only if it is another by then."""
+    """Apply the change, unless it is a dry run, and return its plan.
+
+    `show` is called with the plan before it is applied, and again if the plan changed after a
+    conflict. Raises `Rejected` for a change that cannot be made, `Conflict` after `ATTEMPTS`
+    concurrent changes.
+    """
     shown: Plan | None = None
     resource, name = order.target.resource, order.target.name
     for _ in range(ATTEMPTS):
@@ -183,6 +189,9 @@ def _patch(meta: ObjectMeta, root: Place, edits: Sequence[Edit]) -> Patch:
 async def _is_another(
     kube: KubeClient, resource: Resource, namespace: str, was: ObjectMeta
 ) -> bool:
-    """Return whether the object has another spec than was read, so that the refusal may be about that."""
+    """Return whether the spec changed since it was read.
+
+    In that case an error may concern the new spec instead of the spec that was read.
+    """
     now = msgspec.json.decode(await kube.get(resource, namespace, was.name), type=_Changed).metadata
     return (now.uid, now.generation) != (was.uid, was.generation)

@@ -1,1 +1,1 @@
-"""The objects of one RayService, read once; all that the verbs show is made from them."""
+"""Reads the objects of one RayService once; all commands show what this snapshot contains."""

@@ -1,4 +1,7 @@
-"""The kinds that the command line shows, under each name by which kubectl knows them; the CRDs define no short names."""
+"""The kinds that the command line accepts, under each of kubectl's names.
+
+The CRDs have no short names.
+"""
 
 from typing import Final
 
@@ -8,21 +11,24 @@ from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind as a user types it."""
+    """A kind that a user can name in an argument."""
 
     resource: Resource
 
     @property
     def singular(self) -> str:
-        """Return the short singular form, as in `rayservice/demo`."""
+        """The kind in lower case, as in `rayservice/demo`."""
         return self.resource.kind.lower()
 
     def full(self, name: str) -> str:
-        """Return how `-o name` prints an object."""
+        """Return an object's name as `-o name` prints it: `rayservice.ray.io/demo`."""
         return f"{self.singular}.{self.resource.group}/{name}"
 
     def is_named(self, text: str) -> bool:
-        """Return whether a text names this kind: in either number, with or without group and version."""
+        """Return whether a text names this kind.
+
+        A kind is named in singular or plural, with or without group and version.
+        """
         head, _, rest = text.casefold().partition(".")
         ends = {"", self.resource.group, f"{self.resource.version}.{self.resource.group}"}
         return head in {self.singular, self.resource.plural} and rest in ends
@@ -34,14 +40,13 @@ KINDS: Final = (SERVICE, CLUSTER)
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The object that a command is about."""
+    """An object that a command works on."""
 
     kind: Kind
     name: str
 
     @property
     def resource(self) -> Resource:
-        """Return how the API server addresses it."""
         return self.kind.resource
 
     def __str__(self) -> str:
@@ -49,15 +54,14 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def typed(self) -> str:
-        """Return the argument that names it, for the commands that a message recommends."""
+        """The argument that names this object, for commands in messages."""
         return self.name if self.kind is SERVICE else f"{self.kind.singular}/{self.name}"
 
     @property
     def full_name(self) -> str:
-        """Return its name as `-o name` prints it."""
         return self.kind.full(self.name)
 
 
 def find(text: str) -> Kind | None:
-    """Return the kind of a text."""
+    """Return the kind that a text names; None if there is none."""
     return next((each for each in KINDS if each.is_named(text)), None)

@@ -1,4 +1,7 @@
-"""Turns a snapshot into service-reconciler's observation, for its own decisions on the command line; and into the image that a pod cannot get."""
+"""Converts a snapshot into `Observed`, so that commands can run service-reconciler's decisions.
+
+It also finds image pulls that fail.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -23,13 +26,16 @@ from service_reconciler.resources import services
 from service_reconciler.settings import Config
 
 FRESH_NAME: Final = "new"
-"""Stands for the name that the service would generate."""
+"""Name suffix of the cluster that the service would create; the service generates a random one."""
 
 
 def observe(
     snapshot: Snapshot, gates: Gates = BETA, *, service: RayService | None = None
 ) -> Observed:
-    """Return what service-reconciler would observe; `service` replaces the present one, for a prediction."""
+    """Return what service-reconciler would observe.
+
+    `service` replaces the stored RayService for a prediction.
+    """
     goal = service or snapshot.service
     serve, head = (
         _named(snapshot, services.serve_name(goal)),
@@ -59,7 +65,7 @@ def observe(
 
 
 def violation(service: RayService, gates: Gates) -> str | None:
-    """Return why service-reconciler would reject a RayService."""
+    """Return why service-reconciler would reject a RayService; None if it would not."""
     return message_of(validation.violation(service, gates))
 
 
@@ -69,7 +75,7 @@ def records(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision]:
 
 
 def given(snapshot: Snapshot, cluster: RayCluster) -> revision.Given | None:
-    """Return the present Serve config of a cluster; None when it is unknown."""
+    """Return the present Serve config of a cluster; None if it is unknown."""
     return revision.current(records(snapshot, cluster), snapshot.serve.get(cluster.metadata.name))
 
 
@@ -91,27 +97,29 @@ def _named(snapshot: Snapshot, name: str) -> Service | None:
 
 
 FINAL: Final = {"InvalidImageName", "ErrImageNeverPull"}
-"""The image cannot be pulled however long the kubelet tries."""
+"""Waiting reasons of an image that no retry of the kubelet can pull."""
 REASONS: Final = {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", *FINAL}
 LASTING: Final = timedelta(minutes=3)
-"""A pod of this age has outlived the kubelet's first retries, and a restart of a registry."""
+"""Age of a pod after which a failed pull is reported as lasting. It exceeds the kubelet's first
+retries and a registry's restart.
+"""
 _IMAGE: Final = re2.compile(r'image "([^"]+)"')
 _WRAPPED: Final = re2.compile(
     r'^.*?desc = |(?:failed to [a-z ]+|Failed to pull image|Error response) "[^"]*": |ErrImagePull: '
 )
 _REPEATED: Final = re2.compile(r"^\S+[:@]\S+: (\S)")
-"""The image's name before the registry's answer."""
+"""Matches the image name that precedes the registry's message."""
 
 
 class ImagePull(msgspec.Struct, frozen=True, kw_only=True):
-    """A pull that fails."""
+    """An image pull that fails."""
 
     container: str
     is_init: bool
     image: str
-    """Empty when it is unknown."""
+    """Image name; empty if unknown."""
     answer: str
-    """Of the registry or of the kubelet; empty when it is unknown."""
+    """Message of the registry or of the kubelet; empty if unknown."""
     is_final: bool
 
     def __str__(self) -> str:
@@ -122,7 +130,11 @@ class ImagePull(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of(pod: Pod, events: Iterable[Event] = ()) -> ImagePull | None:
-    """Return the first pull of a pod that fails; its Events may have the answer where the pod no longer has it."""
+    """Return the first failing image pull of a pod; None without one.
+
+    The registry's message comes from the container's status, or from the pod's Events if the status
+    no longer has it.
+    """
     images = {each.name: each.image for each in pod.spec.containers}
     kinds = ((True, pod.status.init_container_statuses), (False, pod.status.container_statuses))
     for is_init, statuses in kinds:
@@ -144,7 +156,7 @@ def of(pod: Pod, events: Iterable[Event] = ()) -> ImagePull | None:
 
 
 def is_lasting(pod: Pod, found: ImagePull, *, now: datetime) -> bool:
-    """Return whether waiting cannot help."""
+    """Return whether the pull will not succeed without a change."""
     born = pod.metadata.creation_timestamp
     return found.is_final or (born is not None and now - born >= LASTING)
 
@@ -155,7 +167,10 @@ def is_failing(status: ContainerStatus) -> bool:
 
 
 def _answer(message: str) -> str:
-    """Return the registry's answer in a kubelet's message, without the layers that repeat the image."""
+    """Extract the registry's message from a kubelet's message.
+
+    Wrappers that repeat the image name are removed.
+    """
     text = " ".join(message.split())
     if text.startswith("Back-off"):
         _, _, text = text.partition('": ')
@@ -164,7 +179,7 @@ def _answer(message: str) -> str:
 
 
 def _reported(pod: Pod, image: str, events: Iterable[Event]) -> str:
-    """Return the answer that the newest Event of a pod has for an image."""
+    """Return the registry's message in the newest Event about a pod and an image."""
     notes = [
         each.note
         for each in events

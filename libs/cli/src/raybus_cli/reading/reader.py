@@ -1,4 +1,8 @@
-"""Reads a snapshot, and does dry runs at the API server. What the caller may not read, or what is not installed, is left out and noted."""
+"""Reads snapshots and makes dry-run requests at the API server.
+
+Objects that the user may not read, or whose API is not installed, are left out and listed in
+`unseen`.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -45,7 +49,7 @@ T = TypeVar("T")
 NODE: Final = Resource(kind="Node", plural="nodes")
 QUOTA: Final = Resource(kind="ResourceQuota", plural="resourcequotas")
 DASHBOARD_SECONDS: Final = 3.0
-"""The timeout of a dashboard's answer; a snapshot does not wait for one that hangs."""
+"""Timeout of a dashboard request, so that a hanging dashboard does not block the snapshot."""
 
 
 class _NodeStatus(msgspec.Struct, frozen=True):
@@ -57,12 +61,12 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 async def service(kube: KubeClient, namespace: str, name: str) -> RayService:
-    """Read the RayService itself; raise `NoSuchObject` when there is none."""
+    """Read a RayService; raise `NoSuchObject` if there is none."""
     return await _object(kube, RAY_SERVICE, RayService, namespace, name)
 
 
 async def cluster(kube: KubeClient, namespace: str, name: str) -> RayCluster:
-    """Read the RayCluster itself; raise `NoSuchObject` when there is none."""
+    """Read a RayCluster; raise `NoSuchObject` if there is none."""
     return await _object(kube, RAY_CLUSTER, RayCluster, namespace, name)
 
 
@@ -79,7 +83,10 @@ async def _object(
 
 
 async def read_cluster(kube: KubeClient, namespace: str, name: str) -> ClusterSnapshot:
-    """Read a RayCluster, its pods and its RayService; raise `NoSuchObject` when there is no such cluster."""
+    """Read a RayCluster, its pods and its RayService.
+
+    Raise `NoSuchObject` if there is no such cluster.
+    """
     found = await cluster(kube, namespace, name)
     reader, origin = _Reader(kube, namespace), snapshots.origin(found)
     parent = (
@@ -101,7 +108,10 @@ async def read_cluster(kube: KubeClient, namespace: str, name: str) -> ClusterSn
 async def listed(
     kube: KubeClient, resource: Resource, view: type[T], scope: str | None, selector: str
 ) -> list[T]:
-    """Read the objects of a kind in a namespace, or in all; raise `InvalidSpec` for a selector that the API server refuses."""
+    """List the objects of a kind in a namespace, or in all namespaces if `scope` is None.
+
+    Raises `InvalidSpec` for a selector that the API server rejects.
+    """
     try:
         body = await kube.list(resource, scope, label_selector=selector)
     except errors.Rejected as problem:
@@ -110,7 +120,10 @@ async def listed(
 
 
 def of_selector(selector: str, problem: errors.RaybusError) -> errors.RaybusError:
-    """Return the problem of a list; a refusal of the selector names the option and its form."""
+    """Return the error of a list request, converted for the user.
+
+    A rejected selector becomes `InvalidSpec`, which names the option.
+    """
     if not selector or not isinstance(problem, errors.Rejected):
         return problem
     return errors.InvalidSpec(
@@ -119,7 +132,11 @@ def of_selector(selector: str, problem: errors.RaybusError) -> errors.RaybusErro
 
 
 async def read(kube: KubeClient, namespace: str, name: str) -> Snapshot:
-    """Read a RayService and all that belongs to it; raise one problem of several."""
+    """Read a RayService and all objects that belong to it.
+
+    Requests run in parallel; if several fail, the first error is raised. Raises `NoSuchObject` if
+    there is no such RayService.
+    """
     try:
         return await _read(kube, namespace, name)
     except BaseExceptionGroup as met:
@@ -170,12 +187,15 @@ async def _read(kube: KubeClient, namespace: str, name: str) -> Snapshot:
 
 
 async def quotas(kube: KubeClient, namespace: str) -> tuple[Quota, ...]:
-    """Read the ResourceQuotas of a namespace; none where the caller may not see them."""
+    """Read the ResourceQuotas of a namespace; empty if the user may not read them."""
     return tuple(await _Reader(kube, namespace).all(QUOTA, Quota, {}))
 
 
 async def offered(kube: KubeClient) -> frozenset[str] | None:
-    """Read the names of the resources that any node has; None where the caller may not see nodes."""
+    """Return the names of the resources that the nodes offer.
+
+    The result is None if the user may not read nodes.
+    """
     try:
         nodes = msgspec.json.decode(await kube.list(NODE, None), type=Items[_Node]).items
     except errors.Forbidden:
@@ -186,7 +206,7 @@ async def offered(kube: KubeClient) -> frozenset[str] | None:
 
 
 class _Reader:
-    """Reads optional objects; notes what could not be read."""
+    """Reads optional objects, and collects in `unseen` what could not be read."""
 
     def __init__(self, kube: KubeClient, namespace: str) -> None:
         self._kube = kube
@@ -194,7 +214,7 @@ class _Reader:
         self.unseen: set[str] = set()
 
     async def all(self, resource: Resource, view: type[T], marks: dict[str, str]) -> list[T]:
-        """Read the objects of a kind that carry some labels."""
+        """List the objects of a kind that have all labels in `marks`."""
         selector = label_selector(marks)
 
         async def ask() -> list[T]:
@@ -206,7 +226,7 @@ class _Reader:
     async def of_clusters(
         self, resource: Resource, view: type[T], clusters: list[RayCluster]
     ) -> list[T]:
-        """Read the objects of a kind that belong to some clusters."""
+        """List the objects of a kind that belong to any of some clusters."""
         found: list[T] = []
         for each in clusters:
             name = each.metadata.name
@@ -219,7 +239,7 @@ class _Reader:
     async def one(
         self, resource: Resource, view: type[T], name: str, *, namespace: str | None = None
     ) -> T | None:
-        """Read one object; None when there is none."""
+        """Read one object; None if it does not exist or cannot be read."""
 
         async def ask() -> T | None:
             try:
@@ -235,7 +255,10 @@ class _Reader:
     async def route(
         self, service: RayService, resource: Resource, view: type[T], name: str
     ) -> T | None:
-        """Read a route of a RayService; without steps the Gateway API is not needed."""
+        """Read a route of a RayService; None if its traffic does not move in steps.
+
+        Without steps the Gateway API need not be installed.
+        """
         return (
             await self.one(resource, view, name)
             if serve_writer.is_incremental(service, BETA)
@@ -245,7 +268,10 @@ class _Reader:
     async def gateways(
         self, service: RayService, route: HttpRoute | None
     ) -> dict[weighted_route.Place, Gateway | None]:
-        """Read the Gateways that the traffic comes through, if it moves in steps."""
+        """Read the Gateways of a RayService that upgrades in steps.
+
+        The value of a Gateway that cannot be read is None.
+        """
         found: dict[weighted_route.Place, Gateway | None] = {}
         is_used = serve_writer.is_incremental(service, BETA)
         for place in weighted_route.parents_of(service, route) if is_used else ():
@@ -253,7 +279,7 @@ class _Reader:
         return found
 
     async def events(self, objects: set[tuple[str, str]]) -> tuple[Event, ...]:
-        """Read the Events about some objects, oldest first."""
+        """Read the Events about some objects (kind, name), oldest first."""
 
         async def ask() -> list[Event]:
             return msgspec.json.decode(
@@ -265,7 +291,10 @@ class _Reader:
         return tuple(sorted(about, key=lambda each: str(each.at or "")))
 
     async def serve(self, clusters: list[RayCluster]) -> dict[str, ServeDetails]:
-        """Read the Serve state of all clusters with a ready head, through the API server."""
+        """Read the Serve state of each cluster whose head is ready, by cluster name.
+
+        The dashboards are reached through the API server's proxy.
+        """
         through = ProxiedDashboard(self._kube, seconds=DASHBOARD_SECONDS)
         found: dict[str, ServeDetails] = {}
 
@@ -299,26 +328,26 @@ _DRY_RUN: Final = {"dryRun": "All"}
 
 
 async def create(kube: KubeClient, namespace: str, body: Body) -> RayService:
-    """Return a RayService as it would be created."""
+    """Return a RayService as the API server would create it (dry run)."""
     return ray_service.decode(
         await kube.request("POST", RAY_SERVICE.path(namespace), query=_DRY_RUN, body=body)
     )
 
 
 async def replace(kube: KubeClient, namespace: str, body: Body) -> RayService:
-    """Return a RayService as it would be replaced."""
+    """Return a RayService as the API server would store it after a replacement (dry run)."""
     path = RAY_SERVICE.path(namespace, str(body["metadata"]["name"]))
     return ray_service.decode(await kube.request("PUT", path, query=_DRY_RUN, body=body))
 
 
 async def patch(kube: KubeClient, namespace: str, name: str, change: Patch) -> RayService:
-    """Return a RayService as it would be after a patch."""
+    """Return a RayService as the API server would store it after a patch (dry run)."""
     return ray_service.decode(await send(kube, RAY_SERVICE, namespace, name, change))
 
 
 async def send(
     kube: KubeClient, resource: Resource, namespace: str, name: str, change: Patch
 ) -> bytes:
-    """Return an object as it would be after a patch."""
+    """Return the body of an object as the API server would store it after a patch (dry run)."""
     path, headers = resource.path(namespace, name), {"Content-Type": change.content_type}
     return await kube.request("PATCH", path, query=_DRY_RUN, body=change.body, headers=headers)

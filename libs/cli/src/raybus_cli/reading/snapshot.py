@@ -1,4 +1,4 @@
-"""A snapshot of a RayService: its objects at the API server. Pure data, so that tests can build what is shown."""
+"""A snapshot of the objects of a RayService. It is pure data, so that tests can build any state."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -20,7 +20,7 @@ from common.upgrade.weighted_route import Place
 
 
 class Regarding(ApiStruct, frozen=True, kw_only=True):
-    """The object of an Event."""
+    """The object that an Event is about."""
 
     kind: str = ""
     name: str = ""
@@ -28,14 +28,14 @@ class Regarding(ApiStruct, frozen=True, kw_only=True):
 
 
 class Series(ApiStruct, frozen=True, kw_only=True):
-    """The repetitions of an Event."""
+    """How often an Event was repeated."""
 
     count: int = 1
     last_observed_time: datetime | None = None
 
 
 class Event(ApiStruct, frozen=True, kw_only=True):
-    """An Event as kubelet, scheduler and controllers write them (events.k8s.io/v1)."""
+    """An Event of events.k8s.io/v1, as kubelet, scheduler and controllers write them."""
 
     metadata: ObjectMeta
     event_time: datetime | None = None
@@ -48,7 +48,7 @@ class Event(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def at(self) -> datetime | None:
-        """Return its last time."""
+        """The time of the last repetition."""
         last = self.series.last_observed_time if self.series is not None else None
         return (
             last
@@ -59,83 +59,80 @@ class Event(ApiStruct, frozen=True, kw_only=True):
 
 
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a ResourceQuota, and their use."""
+    """Limits and usage of a ResourceQuota."""
 
     hard: dict[str, str] = {}
     used: dict[str, str] = {}
 
 
 class Quota(ApiStruct, frozen=True, kw_only=True):
-    """A ResourceQuota."""
+    """A ResourceQuota with its limits and usage."""
 
     metadata: ObjectMeta
     status: QuotaStatus = QuotaStatus()
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All objects of a RayService that a command reads."""
+    """All objects of a RayService that commands read."""
 
     service: RayService
     clusters: tuple[RayCluster, ...] = ()
-    """All with its labels, oldest first."""
+    """All clusters that carry the RayService's labels, oldest first."""
     pods: tuple[Pod, ...] = ()
-    """Those of its clusters, by name."""
+    """The pods of the clusters, by name."""
     services: tuple[Service, ...] = ()
     events: tuple[Event, ...] = ()
-    """About the RayService, its clusters and pods; oldest first."""
+    """Events about the RayService, its clusters and its pods, oldest first."""
     revisions: tuple[Revision, ...] = ()
-    """The Serve config records of the clusters."""
+    """Serve config records of the clusters."""
     goals: tuple[GoalRevision, ...] = ()
-    """Its recorded specs, oldest first."""
+    """Recorded specs of the RayService, oldest first."""
     route: HttpRoute | None = None
     grpc_route: GrpcRoute | None = None
     gateways: Mapping[Place, Gateway | None] = {}
     quotas: tuple[Quota, ...] = ()
     serve: Mapping[str, ServeDetails] = {}
-    """The answer of each cluster's dashboard, by the cluster's name."""
+    """The Serve state that each cluster's dashboard reported, by cluster name."""
     unseen: tuple[str, ...] = ()
-    """The objects that could not be read, and why."""
+    """Objects that could not be read, each with the reason."""
 
     @property
     def active(self) -> str:
-        """Return the name of the cluster that serves."""
+        """Name of the active cluster; empty without one."""
         return self.service.status.active_service_status.ray_cluster_name
 
     @property
     def pending(self) -> str:
-        """Return the name of the pending cluster."""
+        """Name of the pending cluster; empty without one."""
         return self.service.status.pending_service_status.ray_cluster_name
 
     @property
     def record(self) -> Record:
-        """Return the traffic record."""
         return weighted_route.record_of(self.service, (self.route,))
 
     def cluster(self, name: str) -> RayCluster | None:
-        """Return a cluster by name."""
         return next((each for each in self.clusters if each.metadata.name == name), None)
 
     def pods_of(self, cluster: str) -> tuple[Pod, ...]:
-        """Return the pods of a cluster."""
         return tuple(pod for pod in self.pods if pod.metadata.labels.get(labels.CLUSTER) == cluster)
 
 
 class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All objects of a RayCluster that a command reads."""
+    """All objects of a RayCluster that commands read."""
 
     cluster: RayCluster
     service: RayService | None = None
-    """Its RayService, where it has one that the caller may read."""
+    """The RayService that the cluster belongs to, if there is one and the user may read it."""
     pods: tuple[Pod, ...] = ()
     """By name."""
     events: tuple[Event, ...] = ()
-    """About the RayCluster and its pods; oldest first."""
+    """Events about the RayCluster and its pods, oldest first."""
     unseen: tuple[str, ...] = ()
-    """The objects that could not be read, and why."""
+    """Objects that could not be read, each with the reason."""
 
 
 def origin(cluster: RayCluster) -> str:
-    """Return the name of the RayService that a cluster belongs to; empty when it belongs to none."""
+    """Return the name of the RayService that a cluster belongs to; empty if it belongs to none."""
     marks = cluster.metadata.labels
     return (
         marks.get(labels.ORIGIN_NAME, "") if marks.get(labels.ORIGIN_KIND) == "RayService" else ""

@@ -1,1 +1,1 @@
-"""`plan`: the effect of a changed manifest on the running service, by the services' own decisions."""
+"""`raybus plan`: predicts the effect of a manifest with the services' own decision functions."""

@@ -1,6 +1,7 @@
-"""Reads the UpgradePolicies of a namespace for a plan.
+"""`raybus plan`: plans the change from the stored RayService to a manifest.
 
-`raybus plan`: reads the object as it would be stored (a dry run), then the services' own decisions about it.
+The manifest is read as the API server would store it (a dry run). The UpgradePolicies of the
+namespace are read as well.
 """
 
 from typing import Annotated
@@ -32,7 +33,11 @@ from raybus_cli.reading.snapshot import Snapshot
 
 
 async def read(kube: KubeClient, service: RayService) -> PolicyPlan | None:
-    """Return what the policy of a RayService means; None where it follows none, or the caller may not read it."""
+    """Return what the UpgradePolicy of a RayService means for its upgrade.
+
+    None if the RayService follows no policy, or if it follows the default and the user may not read
+    policies.
+    """
     name = service.metadata.annotations.get(labels.UPGRADE_POLICY, "")
     if name and (why := illegal_name(UPGRADE_POLICY, name)) is not None:
         return PolicyPlan(
@@ -91,9 +96,11 @@ def plan(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Show the effect of a manifest on the running service: nothing, in place, or a new cluster; by which fields, at what cost.
+    """Show the effect of a manifest on the running service, without changing anything.
 
-    Nothing is changed. Exit code 1 when the manifest would be rejected, or with --surge when no surge fits.
+    The effect is nothing, a change in place, or a new cluster; with the fields
+    that cause it, and its cost. Exit code 1 if the manifest would be rejected,
+    or if --surge finds no surge that fits.
 
     Examples:
     $ raybus plan -f demo.yaml
@@ -141,7 +148,7 @@ def plan(
 
 
 def _is_impossible(plan: Plan) -> bool:
-    """Return whether a manifest would be rejected, or the surge that was asked for does not exist."""
+    """Return whether the manifest would be rejected, or `--surge` found no surge that fits."""
     has_no_surge = plan.surge is not None and plan.surge.percent is None
     return plan.outcome is PlanOutcome.REFUSED or has_no_surge
 
@@ -168,7 +175,10 @@ async def _plan(
 
 
 def _merged(stored: Body, document: Document) -> Body:
-    """Return the stored object with the spec of the manifest, and its labels and annotations added, as kubectl does."""
+    """Merge a manifest into the stored object as kubectl does: its spec replaces the stored spec.
+
+    Its labels and annotations are added.
+    """
     meta: Json = dict(stored["metadata"])
     for field in ("labels", "annotations"):
         given: Json = _meta(document, "").get(field) or {}

@@ -1,8 +1,9 @@
-"""The resources that clusters request: now, at the peak of an upgrade, and afterwards; and whether the ResourceQuotas of the namespace have room for it.
+"""The resources that clusters request before, during and after an upgrade, and the quotas.
 
-The amounts are those that the clusters' status shows (requests, or limits where there is no request). While traffic moves in
-steps a cluster's workers are taken to follow its capacity, as they do when Ray's autoscaler scales replicas down and nodes go
-when they are idle; `at_most` is the request without a node that is freed in time.
+Amounts are counted as in the RayCluster's status: requests, or limits where there is no request.
+During an upgrade in steps, the workers of a cluster are assumed to follow its capacity, as they do
+if Ray's autoscaler removes idle nodes in time. `at_most` is the request if no node is removed. The
+requests are compared with the ResourceQuotas of the namespace.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ Amounts = dict[str, str]
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The largest request of an upgrade."""
+    """The largest resource request during an upgrade."""
 
     expected: Amounts
     at_most: Amounts
@@ -35,32 +36,39 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def of(
     cluster: RayCluster, percent: int = WHOLE, *, sizes: Mapping[str, int] | None = None
 ) -> Amounts:
-    """Return the request of a cluster with this much capacity; `sizes` are replicas by group in place of those written."""
+    """Return the request of a cluster at `percent` of its capacity; `pods` is one of the amounts.
+
+    `sizes` maps group names to replicas, and replaces the replicas in the spec.
+    """
     count = _count(percent, sizes or {})
     pods = 1 + sum(traits.hosts(group) * count(group) for group in traits.active_groups(cluster))
     return {**desired_resources.totals(cluster, count), PODS: str(pods)}
 
 
 def cluster_of(config: Json) -> RayCluster:
-    """Return the cluster that a `rayClusterConfig` asks for."""
+    """Return a RayCluster with a `rayClusterConfig` as its spec."""
     return RayCluster(metadata=ObjectMeta(), spec_json=msgspec.Raw(msgspec.json.encode(config)))
 
 
 def sizes_of(cluster: RayCluster, goal: Json) -> dict[str, int]:
-    """Return the replicas that the goal's groups have now in the running cluster, where Ray's autoscaler decides on them."""
+    """Return the present replicas of each group, if the new config enables Ray's autoscaler.
+
+    The autoscaler decides on replicas, so the numbers in the manifest do not apply. Without it the
+    result is empty.
+    """
     if not goal.get("enableInTreeAutoscaling"):
         return {}
     return {group.group_name: group.replicas or 0 for group in traits.worker_groups(cluster)}
 
 
 def at_once(old: RayCluster, new: RayCluster) -> Peak:
-    """Return the peak of an upgrade that prepares a whole cluster beside the old one."""
+    """Return the peak of an upgrade that starts a complete new cluster beside the old one."""
     total = added(of(old), of(new))
     return Peak(expected=total, at_most=total)
 
 
 def in_steps(old: RayCluster, new: RayCluster, rollout: Rollout, sizes: Mapping[str, int]) -> Peak:
-    """Return the peak of an upgrade in steps."""
+    """Return the peak of an upgrade that moves traffic and capacity in steps."""
     moments = [
         added(of(old, each.active_capacity), of(new, each.pending_capacity, sizes=sizes))
         for each in rollout.moments
@@ -71,7 +79,7 @@ def in_steps(old: RayCluster, new: RayCluster, rollout: Rollout, sizes: Mapping[
 
 
 def added(first: Amounts, second: Amounts) -> Amounts:
-    """Return the sum of two amounts."""
+    """Return the sums of two sets of amounts, resource by resource."""
     return {
         name: str(quantity.parse(first.get(name, "0")).add(quantity.parse(second.get(name, "0"))))
         for name in sorted({*first, *second})
@@ -102,19 +110,23 @@ REQUESTS: Final = "requests."
 
 
 class QuotaCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One resource that a quota limits and an upgrade needs more of."""
+    """A resource that a ResourceQuota limits and that an upgrade needs more of."""
 
     quota: str
     resource: str
     hard: str
     used: str
     more: str
-    """What the upgrade needs beyond what is used now."""
+    """The increase beyond the present use."""
     is_enough: bool
 
 
 def judge(quotas: tuple[Quota, ...], now: Amounts, peak: Amounts) -> list[QuotaCheck]:
-    """Return a verdict for each resource that is limited and grows; limits of limits are not judged."""
+    """Compare the quotas with the increase from `now` to `peak`.
+
+    The list has an entry for each limited resource of which more is needed. Quotas on `limits.*`
+    are not checked.
+    """
     found: list[QuotaCheck] = []
     for quota in quotas:
         for resource, hard in sorted(quota.status.hard.items()):

@@ -1,7 +1,7 @@
-"""The fields that differ between the present spec and the wanted one, and the effect of each by itself.
+"""The fields that differ between the present spec and a new one, each with its effect.
 
-Each difference inside `rayClusterConfig` is put into the old spec alone and passed to the hash by which the service
-decides whether a new cluster is needed.
+To find the effect of a field inside `rayClusterConfig`, that change alone is made to the old spec.
+The result goes through the hash by which the service decides whether a new cluster is needed.
 """
 
 import copy
@@ -18,11 +18,11 @@ MISSING: Final = object()
 CONFIG: Final = "rayClusterConfig"
 GROUPS: Final = "workerGroupSpecs"
 SHOWN: Final = 60
-"""Characters of a value that are shown."""
+"""Maximum length, in characters, of a printed value."""
 
 
 class Effect(StrEnum):
-    """The effect of a changed field."""
+    """The effect of a changed field on the running service."""
 
     NEW_CLUSTER = "new cluster"
     NEW_PODS = "new pods"
@@ -31,7 +31,7 @@ class Effect(StrEnum):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One changed field."""
+    """A changed field of a spec."""
 
     field: str
     effect: Effect
@@ -54,7 +54,7 @@ _SETTINGS: Final = {
 
 
 def between(old: Json, new: Json) -> list[Difference]:
-    """Return what differs between two specs of a RayService, field by field."""
+    """Return the differences between two specs of a RayService, field by field."""
     found: list[Difference] = []
     for place, before, after in _leaves(old, new, ()):
         effect, note = _effect(old, place, after)
@@ -67,7 +67,7 @@ def between(old: Json, new: Json) -> list[Difference]:
 
 
 def _differing_lines(before: object, after: object) -> tuple[object, object]:
-    """Return two values; of two texts of many lines, the lines that differ."""
+    """Reduce two multi-line texts to the lines that differ; other values are returned unchanged."""
     if not isinstance(before, str) or not isinstance(after, str):
         return before, after
     old, new = before.splitlines(), after.splitlines()
@@ -118,7 +118,7 @@ def _leaves(old: object, new: object, place: Place) -> list[tuple[Place, object,
 
 
 def _with(config: Json, place: Place, value: object) -> Json:
-    """Copy a config with one field changed, added or taken away."""
+    """Return a copy of a config in which one field is changed, added, or removed (`MISSING`)."""
     if not place:
         return {} if value is MISSING else cast("Json", value)
     changed = copy.deepcopy(config)
@@ -136,12 +136,16 @@ def _with(config: Json, place: Place, value: object) -> Json:
 
 
 def _named(place: Place, old: Json, new: Json) -> Place:
-    """Return a place with the name of a worker group for its position, where both specs have it there."""
+    """Replace the index of a worker group in a path by its name.
+
+    The index is kept if the groups at that index have different names in both specs.
+    """
     if place[:2] != (CONFIG, GROUPS) or len(place) < len((CONFIG, GROUPS, 0)):
         return place
     at = cast("int", place[2])
     names = {_group_name(spec, at) for spec in (old, new)} - {None}
-    return (*place[:2], names.pop(), *place[3:]) if len(names) == 1 else place  # pyright: ignore[reportReturnType]  (None is out)
+    # None was removed from the names.
+    return (*place[:2], names.pop(), *place[3:]) if len(names) == 1 else place  # pyright: ignore[reportReturnType]
 
 
 def _group_name(spec: Json, at: int) -> str | None:

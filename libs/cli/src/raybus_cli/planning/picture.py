@@ -1,4 +1,4 @@
-"""Prints a plan for people."""
+"""Formats a plan as text."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ _EFFECT_WIDTH: Final = 13
 
 
 def draw(plan: Plan) -> RenderableType:
-    """Return a plan as text and tables."""
+    """Format a plan as text and tables."""
     head = Text(f"{plan.kind} {plan.namespace}/{plan.name}: ")
     head.append(plan.outcome, style=_STYLES.get(plan.outcome, "bold green"))
     lines: list[RenderableType] = [head, *(Text(f"  {each}") for each in plan.notes)]
@@ -39,7 +39,7 @@ def draw(plan: Plan) -> RenderableType:
 
 
 def _difference(found: Difference) -> list[Text]:
-    """Return a changed field on lines of its own: paths are too long for a column."""
+    """Format a changed field in separate lines, because field paths are too long for a column."""
     lines = [found.field, f"{found.old} → {found.new}", *([found.note] if found.note else [])]
     effect = Text(
         f"{found.effect:{_EFFECT_WIDTH}}",
@@ -49,7 +49,10 @@ def _difference(found: Difference) -> list[Text]:
 
 
 def _costs(plan: Plan) -> Table:
-    """Return one column for the present state and for each strategy, and a line for each amount."""
+    """Build the cost table, with a row for each resource.
+
+    The columns are the present state and each strategy.
+    """
     names = sorted({name for choice in plan.ways for name in choice.peak})
     is_now = bool(plan.now)
     rows = [
@@ -113,7 +116,7 @@ def _sentences(plan: Plan) -> list[str]:
 
 
 def _surge(surge: Surge) -> list[str]:
-    """Return the largest surge, and what limits it."""
+    """Format the largest surge that fits, and the quotas that limit it."""
     limits = [
         f"ResourceQuota {each.quota}: {each.used} of {each.hard} {each.resource} used, {each.more} more needed"
         for each in surge.limits
@@ -132,7 +135,7 @@ def _surge(surge: Surge) -> list[str]:
 
 
 def length(seconds: int) -> str:
-    """Return a length of time as text."""
+    """Format a number of seconds as `5 min 30 s`."""
     minutes, rest = divmod(seconds, 60)
     if not minutes:
         return f"{rest} s"

@@ -1,4 +1,4 @@
-"""The whole answer of `raybus plan`: the effect, the fields, the cost of each strategy, and whether a quota allows it."""
+"""The result of `raybus plan`: effect, changed fields, cost of each strategy, and quotas."""
 
 from datetime import datetime
 from typing import Final
@@ -26,15 +26,20 @@ AT_ONCE: Final = "NewCluster"
 
 
 class Sizing(msgspec.Struct, frozen=True, kw_only=True):
-    """Options to try in place of the manifest's; None leaves that one as it is."""
+    """Upgrade options that replace the manifest's for this plan.
+
+    None keeps the manifest's value.
+    """
 
     surge: int | None = None
     step: int | None = None
     interval: int | None = None
     unavailable: int | None = None
-    """Percent of capacity that may be missing (`raybus.io/max-unavailable-percent`)."""
+    """Percentage of capacity that may be unavailable (annotation
+    `raybus.io/max-unavailable-percent`).
+    """
     finds_surge: bool = False
-    """Whether to plan with the largest surge that the quotas have room for."""
+    """Whether to plan with the largest surge that fits into the ResourceQuotas."""
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -42,22 +47,24 @@ class Way(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     strategy: str
     is_chosen: bool
-    """Whether the manifest asks for it."""
+    """Whether the manifest selects this strategy."""
     traffic_seconds: int | None
-    """How long the traffic takes to move once the new cluster is ready; None when these options never end."""
+    """Seconds from a ready new cluster until it has all traffic; None if the options let no upgrade
+    end.
+    """
     moves: int
     peak_percent: int
-    """The most capacity that both clusters have together."""
+    """Maximum capacity of both clusters together, in percent of one cluster."""
     lowest_percent: int = WHOLE
-    """The least."""
+    """Minimum capacity of both clusters together, in percent of one cluster."""
     peak: Amounts
     at_most: Amounts
-    """The peak when no node is freed in time."""
+    """The peak if no node is removed during the upgrade."""
     quotas: list[QuotaCheck] = []
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The effect of a manifest on one RayService, or of a changed spec on a RayCluster."""
+    """The effect of a manifest on a RayService, or of a changed spec on a RayCluster."""
 
     kind: str = RAY_SERVICE
     namespace: str
@@ -68,11 +75,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     now: Amounts = {}
     ways: list[Way] = []
     surge: Surge | None = None
-    """The largest surge that fits, where that was asked for."""
+    """The largest surge that fits; None without `--surge`."""
     preparing_seconds: int | None = None
-    """How long the new cluster of the last upgrade took to be ready; None when that one was not promoted."""
+    """Seconds until the new cluster of the last upgrade was ready; None if that cluster was not
+    promoted.
+    """
     kept_seconds: int = DEFAULT_DELETION_DELAY
-    """How long the old cluster is kept afterwards."""
+    """Seconds that the old cluster is kept after the upgrade."""
     policy: PolicyPlan | None = None
     """The UpgradePolicy that the upgrade follows."""
 
@@ -80,7 +89,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def build(
     snapshot: Snapshot, goal: RayService, gates: Gates, sizing: Sizing, *, now: datetime
 ) -> Plan:
-    """Return the effect of the spec of `goal` on the RayService of a snapshot."""
+    """Plan the change from the RayService of a snapshot to the spec of `goal`."""
     found = predict.predict(snapshot, goal, gates, now=now)
     meta, active = snapshot.service.metadata, snapshot.cluster(snapshot.active)
     plan = Plan(
@@ -115,7 +124,7 @@ def build(
 
 
 def created(goal: RayService, gates: Gates, snapshot: Snapshot, *, now: datetime) -> Plan:
-    """Return the effect of a manifest without an existing RayService."""
+    """Plan the creation of a RayService that does not exist yet."""
     found = predict.predict(snapshot, goal, gates, now=now)
     meta = goal.metadata
     outcome = PlanOutcome.CREATED if found.outcome is not PlanOutcome.REFUSED else found.outcome
@@ -177,7 +186,7 @@ def _ways(
 
 
 def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
-    """Return the options of an upgrade in steps: those to try, else those of the manifest."""
+    """Return the options of an upgrade in steps: those of `sizing`, else those of the manifest."""
     tried = {
         "maxSurgePercent": sizing.surge,
         "stepSizePercent": sizing.step,
@@ -191,14 +200,14 @@ def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
 
 
 def _unavailable(goal: RayService, sizing: Sizing) -> int:
-    """Return the percentage of capacity that may be missing."""
+    """Return the percentage of capacity that may be unavailable."""
     return (
         upgrade_controls.of(goal).unavailable if sizing.unavailable is None else sizing.unavailable
     )
 
 
 def _with_surge(sizing: Sizing, goal: RayService, percent: int | None) -> Sizing:
-    """Return options with a surge, and with a step that is not larger than it."""
+    """Return the sizing with a surge, and with a step that does not exceed the surge."""
     if percent is None:
         return sizing
     step = goal.raw_upgrade_options.get("stepSizePercent") if sizing.step is None else sizing.step

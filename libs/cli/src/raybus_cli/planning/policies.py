@@ -1,4 +1,7 @@
-"""The UpgradePolicy that an upgrade would follow: what the RayService names, else the default of its namespace. Pure."""
+"""The UpgradePolicy that an upgrade would follow. Pure.
+
+A RayService follows the policy that it names, or the default of its namespace.
+"""
 
 from datetime import timedelta
 from typing import Final
@@ -15,31 +18,34 @@ NO_REQUESTS: Final = "no request reaches the new cluster before; add warmUp or p
 
 
 class StepPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A step of the traffic."""
+    """A step of an upgrade: a traffic weight in percent, and how long it is held."""
 
     weight: int
     hold_seconds: int
     is_pause: bool
-    """Whether the upgrade waits here for its user."""
+    """Whether the upgrade pauses at this step until the user resumes it."""
 
 
 class PolicyPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a policy means for the upgrade."""
+    """What an UpgradePolicy means for an upgrade."""
 
     name: str
     steps: list[StepPlan] = []
     gates: list[str] = []
     shortest_seconds: int = 0
-    """The shortest time from a ready new cluster until its promotion, without pauses."""
+    """Minimum seconds from a ready new cluster to its promotion, without pauses."""
     summary: str = ""
     problem: str | None = None
-    """Why the upgrade does not begin with it."""
+    """Why the upgrade cannot start with this policy; None if it can."""
     unused: list[str] = []
-    """What of it does not apply, because all traffic moves at once."""
+    """Parts of the policy that do not apply, because all traffic moves at once."""
 
 
 def chosen(name: str, policies: list[Stored], *, in_steps: bool = True) -> PolicyPlan | None:
-    """Return what the policy of a name means, or without one the default of these, for traffic that moves in steps or at once."""
+    """Describe the policy called `name`, or the default policy if `name` is empty.
+
+    Returns None without either. `in_steps` says whether the traffic moves in steps or at once.
+    """
     if name:
         found = [each for each in policies if each.metadata.name == name]
         if not found:
@@ -55,7 +61,10 @@ def chosen(name: str, policies: list[Stored], *, in_steps: bool = True) -> Polic
 
 
 def of(stored: Stored, *, in_steps: bool = True) -> PolicyPlan:
-    """Return what a policy means for traffic that moves in steps, or at once."""
+    """Describe a stored policy, for traffic that moves in steps or at once.
+
+    An invalid one has a `problem`.
+    """
     try:
         found = upgrade_policy.read(stored.metadata.name, stored.spec)
     except PolicyError as problem:
@@ -78,7 +87,7 @@ def of(stored: Stored, *, in_steps: bool = True) -> PolicyPlan:
 
 
 def gate(each: AnyGate, policy: UpgradePolicy) -> str:
-    """Return a gate as a sentence."""
+    """Format a gate as a sentence."""
     if isinstance(each, WebhookGate):
         return f"{each.title}: {each.host} answers Pass, before the first traffic and at each step; else {policy.on_failure.lower()}"
     if isinstance(each, PrometheusGate):
@@ -94,7 +103,10 @@ def gate(each: AnyGate, policy: UpgradePolicy) -> str:
 
 
 def unused(found: UpgradePolicy) -> dict[str, str]:
-    """Return what of a policy does not apply where all traffic moves at once, field by field: there are no weights, and not always requests before."""
+    """Return the parts of a policy that do not apply if all traffic moves at once, by field.
+
+    Such an upgrade has no weights, and the new cluster may get no requests before it is promoted.
+    """
     measured = {
         f"spec.gates[{position}]": f"gate {each.title} ({NO_REQUESTS})"
         for position, each in enumerate(found.gates)
@@ -113,7 +125,7 @@ def unused(found: UpgradePolicy) -> dict[str, str]:
 
 
 def lines(plan: PolicyPlan) -> list[str]:
-    """Return the policy as text."""
+    """Format the policy as lines of text."""
     if plan.problem is not None:
         return [f"UpgradePolicy {plan.name}: the upgrade waits: {plan.problem}"]
     unused = (
@@ -129,7 +141,7 @@ def lines(plan: PolicyPlan) -> list[str]:
 
 
 def summary(found: UpgradePolicy) -> str:
-    """Return the steps, the gates and the shortest duration of a policy in one line."""
+    """Format steps, gates and minimum duration of a policy as one line."""
     pauses = sum(each.pauses for each in found.steps)
     if not found.auto_promote and not (found.steps and found.steps[-1].pauses):
         pauses += 1  # before the promotion
@@ -142,7 +154,10 @@ def summary(found: UpgradePolicy) -> str:
 
 
 def power(found: UpgradePolicy) -> list[str]:
-    """Return which errors the gates with a limit on them find, in `minRequests` requests and in ten times as many."""
+    """State the smallest error rate that each gate on it detects with 90 % probability.
+
+    The rate is given for `minRequests` requests and for ten times as many.
+    """
     lines = list[str]()
     for each in found.gates:
         counts = (each.min_requests, 10 * each.min_requests) if isinstance(each, Gate) else ()
@@ -163,24 +178,24 @@ def power(found: UpgradePolicy) -> list[str]:
 
 
 def steps(found: UpgradePolicy) -> str:
-    """Return the weights of a policy."""
+    """Format the steps of a policy as part of a sentence."""
     weights = ", ".join(str(each.weight) for each in found.steps)
     return f"steps of {weights} %" if weights else "steps of clusterUpgradeOptions"
 
 
 def gates(found: UpgradePolicy) -> str:
-    """Return the gates of a policy."""
+    """Format the gates of a policy as part of a sentence."""
     return f"gates {', '.join(each.title for each in found.gates)}" if found.gates else "no gates"
 
 
 def shortest(found: UpgradePolicy) -> timedelta:
-    """Return the shortest time from a ready new cluster until its promotion, without pauses."""
+    """Return the minimum time from a ready new cluster to its promotion, without pauses."""
     mirrored = found.mirror.duration if found.mirror is not None else timedelta(0)
     return sum((each.hold for each in found.steps), mirrored)
 
 
 def duration(length: timedelta) -> str:
-    """Return a duration as a part of a sentence."""
+    """Format a duration for use in a sentence."""
     seconds = round(length.total_seconds())
     minutes, rest = divmod(seconds, 60)
     return (

@@ -1,4 +1,7 @@
-"""What service-reconciler would do with another spec: its own plan for the existing objects, and what that plan changes."""
+"""Predicts what service-reconciler does with a changed spec.
+
+The service's own planner runs on the existing objects.
+"""
 
 from datetime import datetime
 from enum import StrEnum
@@ -30,29 +33,29 @@ TIMED_OUT: Final = (
 
 
 class PlanOutcome(StrEnum):
-    """The effect on the running service."""
+    """The effect of a change on the running service."""
 
     CREATED = "created"
     NOTHING = "nothing"
     IN_PLACE = "in place"
     NEW_CLUSTER = "new cluster"
     ROLLED_BACK = "rolled back"
-    """The service rolls back to its active cluster."""
+    """The service returns to its active cluster."""
     RECREATED = "recreated"
-    """All pods of a RayCluster are deleted, and created again."""
+    """All pods of a RayCluster are deleted and created again."""
     SUSPENDED = "suspended"
     REFUSED = "refused"
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect, and its reasons."""
+    """The predicted outcome and its reasons."""
 
     outcome: PlanOutcome
     notes: tuple[str, ...]
 
 
 def predict(snapshot: Snapshot, goal: RayService, gates: Gates, *, now: datetime) -> Prediction:
-    """Return the effect of the spec of `goal` on the RayService of a snapshot."""
+    """Predict the effect of the spec of `goal` on the RayService of a snapshot."""
     return _predict(observing.observe(snapshot, gates, service=goal), snapshot.service, now=now)
 
 
@@ -70,7 +73,7 @@ def _predict(observed: Observed, present: RayService, *, now: datetime) -> Predi
 
 
 def _of_suspension(old: list[Condition], new: list[Condition]) -> Prediction | None:
-    """Return the effect of a plan that suspends or resumes the service."""
+    """Return the effect of a plan that suspends or resumes the service; None for any other plan."""
     if is_true(old, ConditionType.SUSPENDING):
         return _prediction(PlanOutcome.SUSPENDED, "the service is being suspended, with any spec")
     if is_true(new, ConditionType.SUSPENDING):
@@ -89,7 +92,7 @@ def _of_clusters(
     *,
     now: datetime,
 ) -> Prediction:
-    """Return the effect of a plan that neither suspends nor rejects."""
+    """Return the effect of a plan that neither suspends the service nor rejects its spec."""
     old, why = observed.names, rollback.decide(observed, control.decide(observed, now=now)).note
     new = Names.of(status)
     if new.pending not in {"", old.pending}:
@@ -121,13 +124,13 @@ def _prediction(outcome: PlanOutcome, *notes: str) -> Prediction:
 
 
 def _status(observed: Observed, plan: Plan[Action]) -> RayServiceStatus:
-    """Return the status once the plan is executed."""
+    """Return the status that the plan writes, or the present one."""
     written = (each.status for each in plan.actions if isinstance(each, UpdateServiceStatus))
     return next(written, observed.service.status)
 
 
 def _promoted(observed: Observed, status: RayServiceStatus) -> Observed:
-    """Return what the next reconcile observes after a promotion."""
+    """Return what the service observes in the reconcile after a promotion."""
     service = msgspec.structs.replace(observed.service, status=status)
     names = Names(active=observed.names.pending)
     return msgspec.structs.replace(
@@ -149,7 +152,11 @@ def _growth(plan: Plan[Action]) -> list[str]:
 def _sent(
     observed: Observed, present: RayService, plan: Plan[Action], view: ClusterView | None
 ) -> list[str]:
-    """Return that a cluster gets another Serve config: now, or later if its dashboard does not answer or traffic-manager sends it."""
+    """Return a note if the plan changes the Serve config of a cluster.
+
+    The config is sent now, or later if the dashboard does not answer yet or if traffic-manager
+    sends it.
+    """
     if view is None:
         return []
     service, was = observed.service, present.serve_config if view.given is None else view.given

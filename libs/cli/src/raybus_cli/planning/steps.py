@@ -1,8 +1,7 @@
-"""The upgrade strategy of a RayService as written, so that an invalid one can be shown too, and the course of an upgrade in steps without blocking reasons.
+"""Simulates an upgrade in steps with traffic-manager's own decisions, without any delay.
 
-The course is that of traffic-manager's own decisions, simulated without delays.
-
-Delays beyond that (pods that start, images that are pulled, a Gateway) are not included.
+Real upgrades take longer: pods start, images are pulled, a Gateway applies routes. The upgrade
+strategy is read as written, so that an invalid one can be shown too.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -23,12 +22,15 @@ DEFAULT: Final = "NewCluster"
 
 
 def strategy(service: RayService) -> str:
-    """Return the type of the upgrade strategy."""
+    """Return `spec.upgradeStrategy.type` as written, or the default `NewCluster`."""
     return str(service.raw_upgrade_strategy.get("type") or DEFAULT)
 
 
 def policy(service: RayService, gates: Gates = BETA) -> Policy | None:
-    """Return the traffic policy; None where the traffic moves at once, or where the options are invalid."""
+    """Return the traffic policy.
+
+    The result is None if all traffic moves at once, or if the options are invalid.
+    """
     if not serve_writer.is_incremental(service, gates):
         return None
     unavailable = upgrade_controls.of(service).unavailable
@@ -38,55 +40,58 @@ def policy(service: RayService, gates: Gates = BETA) -> Policy | None:
 
 _START: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MOST: Final = 1000
-"""More changes than any upgrade has: 100 moves of traffic, and as many of capacity for each cluster."""
+"""Limit of simulated changes. No upgrade has more: 100 moves of traffic, and 100 changes of
+capacity for each cluster.
+"""
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """Capacities and weights in percent, so many seconds after the new cluster was ready."""
+    """Capacities and weights in percent, at a time after the new cluster was ready."""
 
     seconds: float
     active_capacity: int
     pending_capacity: int
     weight: int
-    """Of the new cluster."""
+    """Weight of the new cluster."""
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
-    """All changes of an upgrade."""
+    """All changes of a simulated upgrade."""
 
     moments: tuple[Moment, ...]
     is_finished: bool
-    """Whether these options let the upgrade end at all."""
+    """Whether the upgrade ends with these options."""
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """Return what the new cluster gets of the traffic, move by move."""
+        """Weights of the new cluster in percent, one for each move of traffic."""
         return tuple(dict.fromkeys(each.weight for each in self.moments if each.weight))
 
     @property
     def length(self) -> timedelta:
-        """Return how long the traffic takes to move."""
+        """Duration from a ready new cluster until it has all traffic."""
         return timedelta(seconds=self.moments[-1].seconds if self.moments else 0)
 
     @property
     def most(self) -> int:
-        """Return the most capacity that both have together, in percent."""
+        """Maximum capacity of both clusters together, in percent."""
         return max(
             (each.active_capacity + each.pending_capacity for each in self.moments), default=WHOLE
         )
 
     @property
     def least(self) -> int:
-        """Return the least capacity that both have together, in percent."""
+        """Minimum capacity of both clusters together, in percent."""
         return min(
             (each.active_capacity + each.pending_capacity for each in self.moments), default=WHOLE
         )
 
 
 def simulate(policy: Policy) -> Rollout:
-    """Return the course of an upgrade with these options, whose new cluster is ready as soon as it is in the route.
+    """Simulate an upgrade whose new cluster is ready as soon as the route contains it.
 
-    The first interval counts from then, as in KubeRay, so a cluster that starts slowly has waited it, or a part of it, before it is ready.
+    The first interval counts from that moment, as in KubeRay. For a cluster that starts slowly,
+    part or all of that interval has passed before the cluster is ready.
     """
     now, moments = _START, [Moment(seconds=0, active_capacity=WHOLE, pending_capacity=0, weight=0)]
     held = _migration(WHOLE, 0, 0, _START, None)

@@ -1,7 +1,7 @@
-"""The largest `maxSurgePercent` of an upgrade in steps that the ResourceQuotas of the namespace have room for: pure.
+"""Finds the largest `maxSurgePercent` that fits into the ResourceQuotas of the namespace. Pure.
 
-The pods of the clusters are what the services make of the manifests, so a percentage counts as the whole pods that it is rounded
-up to. Whether the nodes have room is not known here.
+Percentages are rounded up to whole pods, as the services do. Free room on the nodes is not
+considered.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ class Surge(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The largest surge that fits."""
 
     percent: int | None
-    """The largest `maxSurgePercent`; None when no surge of 1 percent or more fits."""
+    """The largest `maxSurgePercent`; None if not even 1 percent fits."""
     limits: list[QuotaCheck] = []
-    """The quotas that one percent more would exceed; none where no quota limits the surge."""
+    """The quotas that one percent more would exceed; empty if no quota limits the surge."""
 
 
 def find_surge(
@@ -34,14 +34,15 @@ def find_surge(
     sizes: Mapping[str, int],
     unavailable: int,
 ) -> Surge:
-    """Return the largest surge with a peak that every quota admits beside what is used now.
+    """Return the largest surge whose peak fits into every quota.
 
-    `sizes` are the replicas by group where Ray's autoscaler decides on them, `unavailable` is the percentage of capacity that may
-    be missing.
+    `sizes` are the replicas by group if Ray's autoscaler decides on them; `unavailable` is the
+    percentage of capacity that may be missing.
     """
     now, limits = demand.of(old), list[QuotaCheck]()
     for percent in range(WHOLE, 0, -1):
-        # The capacities of a round follow the surge, so the largest steps have the same peak.
+        # Steps as large as the surge have the same peak as smaller steps, because the surge limits
+        # the capacities of a round.
         policy = Policy(
             surge=percent, step=percent, interval=timedelta(seconds=1), unavailable=unavailable
         )

@@ -1,1 +1,1 @@
-"""`raybus policy`: checks UpgradePolicies, and tries their gates with the requests that a RayService answers."""
+"""`raybus policy`: checks UpgradePolicies, and evaluates their gates on a running RayService."""

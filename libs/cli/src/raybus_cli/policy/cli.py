@@ -1,4 +1,4 @@
-"""`raybus policy lint` and `raybus policy try`: the options, the exit codes."""
+"""`raybus policy lint` and `raybus policy try`: options and exit codes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -46,9 +46,11 @@ def lint(
     ],
     output: ReportOption = Output.TEXT,
 ) -> None:
-    """Check UpgradePolicies without a cluster, by the rules of the API server, with file and field.
+    """Check UpgradePolicies without a cluster, by the rules of the API server.
 
-    Of a RayService in the files that moves all traffic at once, it names what of its policy does not apply. Exit code 1 when a policy would be refused.
+    Each finding names file and field. If the files have a RayService that
+    follows a policy and moves all traffic at once, the parts of the policy that
+    do not apply are listed. Exit code 1 if a policy would be refused.
 
     Examples:
     $ raybus policy lint careful.yaml
@@ -95,10 +97,13 @@ def try_(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Evaluate the gates with the requests that a RayService has answered since its nodes began; nothing is changed.
+    """Evaluate gates on the requests of a RayService, without changing anything.
 
-    During an upgrade the new cluster is compared with the active one, else the active one with itself. The metrics are read
-    through the API server (the right to get pods/proxy); a query is put to Prometheus once, from this machine. Exit code 1 when a gate fails.
+    All requests since its nodes started count. During an upgrade the new
+    cluster is compared with the active one, otherwise the active one with
+    itself. Metrics are read through the API server, which needs the right to
+    get pods/proxy. Each Prometheus query is sent once, from this machine. Exit
+    code 1 if a gate fails.
 
     Examples:
     $ raybus policy try careful --service demo

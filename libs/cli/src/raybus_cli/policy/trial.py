@@ -1,6 +1,8 @@
-"""Checks an UpgradePolicy by the rules of its reader, and evaluates its gates with the answers of the clusters and of Prometheus.
+"""Checks an UpgradePolicy, and evaluates its gates on metrics of the clusters and of Prometheus.
 
-The request metrics of pods are read through the API server's proxy, with the rights of the caller; each query is put once, from this machine, which may not reach the server.
+Request metrics of pods are read through the API server's proxy, with the rights of the user. Each
+Prometheus query is sent once from this machine, which may not reach the server although raybus
+does.
 """
 
 import asyncio
@@ -39,28 +41,30 @@ from raybus_cli.planning import policies
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The outcome of one gate."""
+    """The outcome of a gate."""
 
     gate: str
     outcome: Outcome
     requests: int
     value: float | None
-    """A fraction of the requests, seconds, or what Prometheus answered."""
+    """A fraction of requests, seconds, or the result of a Prometheus query, depending on the
+    gate.
+    """
     limit: float | None
     route: str
-    """Empty for all requests."""
+    """Route prefix; empty for all requests."""
     text: str
 
 
 class Unread(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod without metrics that can be read."""
+    """A pod whose metrics cannot be read."""
 
     pod: str
     problem: str
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pods of a cluster have answered."""
+    """Request metrics of all pods of a cluster."""
 
     cluster: str
     sample: Sample
@@ -68,21 +72,20 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The outcome of each gate."""
+    """The outcome of all gates of a policy."""
 
     namespace: str
     service: str
     policy: str
     active: str
-    """The cluster to compare with."""
+    """The cluster that is the baseline."""
     pending: str
-    """The cluster that is judged; the active one where there is no upgrade."""
+    """The cluster that is evaluated; equal to `active` if there is no upgrade."""
     gates: list[GateResult]
     unread: list[Unread]
 
     @property
     def has_failed(self) -> bool:
-        """Return whether a gate fails."""
         return any(each.outcome is Outcome.FAIL for each in self.gates)
 
 
@@ -94,7 +97,7 @@ def evaluate(
     pending: Measured,
     answers: Mapping[PrometheusGate, Result],
 ) -> Trial:
-    """Return the outcome of each gate; `answers` are those of Prometheus."""
+    """Evaluate the gates of a policy; `answers` are the results of its Prometheus gates."""
     found = [_evaluated(each, active, pending, answers) for each in policy.gates]
     return Trial(
         namespace=namespace,
@@ -130,7 +133,7 @@ def _evaluated(
 
 
 def lines(trial: Trial) -> list[str]:
-    """Return a trial as text, a line for each gate."""
+    """Format a trial as text, one line for each gate."""
     compared = (
         f"RayCluster {trial.active} with itself: there is no upgrade"
         if trial.active == trial.pending
@@ -145,7 +148,7 @@ def lines(trial: Trial) -> list[str]:
 
 
 async def results(policy: UpgradePolicy, step: Step) -> Mapping[PrometheusGate, Result]:
-    """Return the outcome of each query."""
+    """Run the Prometheus queries of a policy."""
     return {
         each: await _result(each, step) for each in policy.gates if isinstance(each, PrometheusGate)
     }
@@ -168,18 +171,22 @@ async def _result(gate: PrometheusGate, step: Step) -> Result:
 
 AT_ONCE: Final = 16
 SECONDS: Final = 10.0
-"""For the metrics of one pod."""
+"""Timeout of reading the metrics of one pod."""
 
 
 async def measure(kube: KubeClient, namespace: str, cluster: str) -> Measured:
-    """Return what the pods of a cluster report; raise `Rejected` where none of them does."""
+    """Read and sum the request metrics of a cluster's pods.
+
+    Raise `Rejected` if no pod reports any.
+    """
     body = await kube.list(POD, namespace, label_selector=label_selector({labels.CLUSTER: cluster}))
     pods = sorted(
         msgspec.json.decode(body, type=Items[Pod]).items, key=lambda each: each.metadata.name
     )
     of: RayCluster | None = None
     if any(len(pod.spec.containers) > 1 for pod in pods):
-        with suppress(errors.RaybusError):  # without the right to read it
+        # Without the right to read the RayCluster, the default ports are used.
+        with suppress(errors.RaybusError):
             answer = await kube.get(RAY_CLUSTER, namespace, cluster)
             of = msgspec.json.decode(answer, type=RayCluster)
     gate, found, unread = asyncio.Semaphore(AT_ONCE), list[Sample](), list[Unread]()
@@ -219,7 +226,7 @@ _PART: Final = re2.compile(r"[A-Za-z]+|\d+")
 
 
 def findings(document: Document) -> list[Finding]:
-    """Return what the API server would refuse."""
+    """Return the errors for which the API server would reject the policy."""
     found: list[tuple[str, str]] = []
     version = document.body.get("apiVersion")
     if version != UPGRADE_POLICY.api_version:
@@ -244,7 +251,10 @@ def findings(document: Document) -> list[Finding]:
 
 
 def advice(document: Document, services: Iterable[Document]) -> list[Finding]:
-    """Return what of a valid policy does not apply to the RayServices of these that follow it: all their traffic moves at once."""
+    """Return advice for a valid policy about parts that do not apply to some of `services`.
+
+    These are RayServices that follow the policy and move all their traffic at once.
+    """
     followers = [
         each.name for each in services if _follows(each, document) and not _moves_in_steps(each)
     ]
@@ -264,7 +274,10 @@ def advice(document: Document, services: Iterable[Document]) -> list[Finding]:
 
 
 def _follows(service: Document, document: Document) -> bool:
-    """Return whether a RayService follows a policy: it names it, or names none and the policy is the default."""
+    """Return whether a RayService follows a policy.
+
+    The service names the policy, or names none and the policy is the default of the namespace.
+    """
     name = _section(service, "metadata", "annotations").get(labels.UPGRADE_POLICY)
     is_default = _section(document, "metadata", "annotations").get(labels.DEFAULT_POLICY) == "true"
     places = (_section(each, "metadata").get("namespace") for each in (service, document))
@@ -276,7 +289,7 @@ def _moves_in_steps(service: Document) -> bool:
 
 
 def _section(document: Document, *path: str) -> Json:
-    """Return a section of a manifest, empty where there is none."""
+    """Return a section of a manifest; empty if there is none."""
     held: Json = document.body
     for name in path:
         found = held.get(name)
@@ -285,7 +298,7 @@ def _section(document: Document, *path: str) -> Json:
 
 
 def policy(document: Document) -> UpgradePolicy:
-    """Return the policy of a manifest; `PolicyError` for one that cannot be meant."""
+    """Parse the policy of a manifest; raise `PolicyError` if it is invalid."""
     return upgrade_policy.read(document.name, cast("Json", document.body.get("spec")))
 
 

@@ -1,1 +1,1 @@
-"""`lint`: errors in a manifest, and advice, before it is applied."""
+"""`raybus lint`: reports errors in a manifest, and advice, before it is applied."""

@@ -1,4 +1,7 @@
-"""`raybus lint`: reads files, prints `file:line: level: field: text`, exit code 1 when a manifest would be rejected."""
+"""`raybus lint`: reads files and prints findings as `file:line: level: field: text`.
+
+The exit code is 1 if a manifest would be rejected.
+"""
 
 from typing import Annotated
 
@@ -22,9 +25,10 @@ def lint(
     no_advice: Annotated[bool, typer.Option("--no-advice", help="Errors only.")] = False,
     output: ReportOption = Output.TEXT,
 ) -> None:
-    """Check manifests without a cluster: schema, the rules of raybus with file and field, and advice.
+    """Check manifests without a cluster: schema, rules of raybus, and advice.
 
-    Exit code 1 when a manifest would be rejected.
+    Each finding names file, line and field. Exit code 1 if a manifest would be
+    rejected.
 
     Examples:
     $ raybus lint -f demo.yaml
@@ -60,5 +64,5 @@ def lint(
 
 
 def line(found: Finding) -> str:
-    """Return a finding as compilers write it, so that editors find the place."""
+    """Format a finding as compilers do, so that editors can jump to the line."""
     return f"{found.file}:{found.line}: {found.level}: {found.field}: {found.text}"

@@ -1,9 +1,9 @@
-"""All findings about a document: its schema, then the rules of the services and of Serve, then advice. It sends no request to a cluster.
+"""All findings about a document; no request is sent to a cluster.
 
-Advice is for valid manifests: settings that cost availability, money or time.
-
-The schema is that of our generated CRDs. The API server would drop an unknown field and its value silently; so an unknown field is an error,
-with the most similar known name.
+Checked are the schema of the generated CRDs, then the rules of the services and of Serve. The API
+server would silently drop an unknown field, so an unknown field is an error, which suggests the
+most similar known name. Valid manifests get advice about settings that cost availability, money or
+time.
 """
 
 import difflib
@@ -57,7 +57,7 @@ Problem = tuple[Place, str]
 
 
 def schema_problems(kind: str, body: Json) -> list[Problem]:
-    """Return what is wrong with the shape of a spec, field by field."""
+    """Return the schema violations in the spec, field by field."""
     return list(_check(body.get("spec"), _schema(kind), ("spec",)))
 
 
@@ -137,11 +137,14 @@ def _shown(value: object) -> str:
 
 _PATH: Final = re2.compile(r"[Ss]pec(?:\.[A-Za-z][A-Za-z0-9]*)+")
 _FIELD: Final = re2.compile(r"\b[a-z]+(?:[A-Z][A-Za-z0-9]*)+\b")
-"""The form of the names of most fields: two parts or more."""
+"""Matches a camelCase field name of at least two parts."""
 
 
 def rule_problems(document: Document, gates: Gates) -> list[Problem]:
-    """Return the rules that a manifest violates; the services stop at the first one, and so does each list of rules here."""
+    """Return the rules of raybus that a manifest violates.
+
+    The services stop at the first violation, so each group of rules reports at most one.
+    """
     body: Json = {**document.body, "spec": document.body.get("spec") or {}}
     found = (
         _service_problems(body, gates)
@@ -152,7 +155,10 @@ def rule_problems(document: Document, gates: Gates) -> list[Problem]:
 
 
 def route_problems(document: Document, beside: Sequence[Document]) -> Iterator[Problem]:
-    """Yield why the route that a RayService names would be refused."""
+    """Yield why the HTTPRoute that a RayService names would be refused.
+
+    The route is checked only if it is among the documents `beside`.
+    """
     if document.kind != ray_service.KIND:
         return
     service = ray_service.decode({**document.body, "spec": document.body.get("spec") or {}})
@@ -197,7 +203,11 @@ def _cluster_problems(body: Json, gates: Gates) -> Iterator[str]:
 
 
 def _place(document: Document, text: str) -> Place:
-    """Return the field that a text names: an annotation, a path from the spec on, or the first name of a field in it."""
+    """Find the field that a message is about.
+
+    Candidates are an annotation that the message names, a path that starts with `spec`, and the
+    first field name in the message; else `spec` is returned.
+    """
     annotations: Json = cast("Json", document.body.get("metadata") or {}).get("annotations") or {}
     for name in annotations:
         if name in text:
@@ -218,7 +228,7 @@ def _place(document: Document, text: str) -> Place:
 
 
 def _is_in_named_group(document: Document, place: Place, text: str) -> bool:
-    """Return whether a field is in a worker group that a text names."""
+    """Return whether a field belongs to a worker group that a message names."""
     value: object = document.body
     for part in place:
         value = cast("Any", value)[part]
@@ -233,7 +243,7 @@ LONG: Final = timedelta(hours=2)
 
 
 def advice(document: Document) -> list[Problem]:
-    """Return the advice for a document."""
+    """Return advice about a valid manifest."""
     spec: Json = document.body.get("spec") or {}
     if document.kind != ray_service.KIND:
         return list(_cluster_advice(spec, ("spec",)))
@@ -268,7 +278,7 @@ def _service_advice(spec: Json, config: Json) -> Iterator[Problem]:
 
 
 def _proxy_advice(spec: Json, config: Json) -> Iterator[Problem]:
-    """Yield what keeps requests from the pods, by the proxies that the Serve config asks for."""
+    """Yield why requests may not reach the pods, given the proxies of the Serve config."""
     text, place = str(spec.get("serveConfigV2") or ""), ("spec", "serveConfigV2", "proxy_location")
     if serve_config.is_empty(text) or serve_config.read(text).problem is not None:
         return
@@ -383,7 +393,10 @@ API_VERSION: Final = "ray.io/v1"
 
 
 def lint(document: Document, gates: Gates, *, beside: Sequence[Document] = ()) -> list[Finding]:
-    """Return the findings about a document, among others; none for other kinds."""
+    """Return the findings about a document, sorted by line; empty for other kinds than `KINDS`.
+
+    `beside` are the other documents, among which the HTTPRoute of a RayService is looked up.
+    """
     if document.kind not in KINDS:
         return []
     errors = [(place, "occurs twice; only the last value counts") for place in document.repeated]

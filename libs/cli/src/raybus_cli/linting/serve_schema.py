@@ -1,7 +1,7 @@
-"""Checks a Serve config field by field, as Ray Serve does when it gets one (`ServeDeploySchema`), with the form of a finding.
+"""Checks a Serve config field by field, as Ray Serve's `ServeDeploySchema` does.
 
-Serve converts a text to a number and back, and ignores a field that it does not know. Its versions differ: what both Ray 2.52 and 2.60
-refuse is an error, and what one of them accepts is advice.
+Serve converts texts to numbers and back, and ignores unknown fields. Versions of Serve differ: what
+both Ray 2.52 and Ray 2.60 refuse is an error; what only one of them refuses is advice.
 """
 
 import difflib
@@ -21,16 +21,16 @@ from raybus_cli.manifests import Place, path
 
 
 class Level(StrEnum):
-    """The severity."""
+    """The severity of a finding."""
 
     ERROR = "error"
-    """It would be rejected, or would not have its apparent effect."""
+    """The manifest would be rejected, or the field would not have its apparent effect."""
     ADVICE = "advice"
-    """It works; another value would be better."""
+    """The manifest works, but another value would be better."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One finding about one field."""
+    """A finding about one field."""
 
     file: str
     line: int
@@ -40,12 +40,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 Verdict = tuple[Level, Place, str]
-"""A finding about a field below `serveConfigV2`."""
+"""Severity, path below `serveConfigV2`, and text of a finding."""
 REQUIRED: Final = "Required value"
 
 
 class Kind(StrEnum):
-    """The type of a field, as messages name it."""
+    """The type of a field, in the words of messages."""
 
     TEXT = "a text"
     WHOLE = "a whole number"
@@ -56,7 +56,7 @@ class Kind(StrEnum):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """The type of a field, and the range of its number."""
+    """The type of a field and, for a number, its range."""
 
     kind: Kind = Kind.ANY
     least: float | None = None
@@ -151,7 +151,7 @@ _NO_LIMIT: Final = -1
 
 
 def problems(text: str) -> Iterator[Verdict]:
-    """Yield the findings in a text; none where it is empty or cannot be read at all."""
+    """Yield the findings in a Serve config; none if it is empty or not valid YAML."""
     if serve_config.is_empty(text):
         return
     try:
@@ -171,26 +171,28 @@ def problems(text: str) -> Iterator[Verdict]:
 
 
 MAX_SHOWN_CONFIG: Final = 64 * 2**10
-"""Characters of a config that is searched for each view: the costliest takes half a second."""
+"""Characters. Longer configs are not checked for each view, because the costliest config of this
+length takes half a second.
+"""
 MAX_FIELDS: Final = 20
 MAX_FIELD_LENGTH: Final = 500
-"""Characters of a field with its reason, which may repeat a long value."""
+"""Characters of a refused field with its reason; the reason may repeat a long value."""
 
 
 def shown_fields(text: str) -> tuple[str, ...]:
-    """Return the first fields that Serve refuses, as `refused_fields`, for a view of many objects.
+    """Return the result of `refused_fields`, for a view of many objects.
 
-    The result is empty for a config of more than `MAX_SHOWN_CONFIG` characters, which takes seconds
-    of a processor: Ray's own answer to it is shown instead.
+    The result is empty for a config of more than `MAX_SHOWN_CONFIG` characters, which would take
+    seconds to check. Ray's own error message is shown instead.
     """
     return refused_fields(text) if len(text) <= MAX_SHOWN_CONFIG else ()
 
 
 @lru_cache(maxsize=64)
 def refused_fields(text: str) -> tuple[str, ...]:
-    """Return the first fields that Serve refuses, each with the reason.
+    """Return the first `MAX_FIELDS` fields that Serve refuses, each with its reason.
 
-    A field reads `applications[0].import_path: Required value`.
+    An entry reads `applications[0].import_path: Required value`.
     """
     refused = (
         untrusted.clipped(f"{path(place)}: {why}", MAX_FIELD_LENGTH)
@@ -232,7 +234,7 @@ def _application(application: Json, place: Place) -> Iterator[Verdict]:
         yield Level.ERROR, (*place, "import_path"), f"Invalid value: {imported!r}: {why}"
     if isinstance(prefix, str) and (
         why := _route_prefix(prefix)
-    ):  # the config is accepted, and the application fails
+    ):  # Serve accepts the config, and the application fails
         yield Level.ADVICE, (*place, "route_prefix"), f"Invalid value: {prefix!r}: {why}"
     for at, each in enumerate(_items(application.get("deployments"))):
         below = (*place, "deployments", at)
@@ -300,7 +302,7 @@ def _fields(held: Json, known: dict[str, Field], place: Place) -> Iterator[Verdi
 
 
 def _wrong(value: object, field: Field) -> tuple[Level, str] | None:
-    """Return what is wrong with the type or the range of a value."""
+    """Return the severity and the reason if a value has the wrong type or is out of range."""
     if field.kind in {Kind.WHOLE, Kind.NUMBER}:
         return _wrong_number(value, field)
     kind = _TYPES.get(field.kind, object)
@@ -326,7 +328,7 @@ def _wrong_number(value: object, field: Field) -> tuple[Level, str] | None:
 
 
 def _number(value: object) -> float | None:
-    """Return the number that Serve makes of a value."""
+    """Convert a value to a number as Serve does; None if it cannot."""
     if not isinstance(value, int | float | str):
         return None
     try:
@@ -336,7 +338,7 @@ def _number(value: object) -> float | None:
 
 
 def _import_path(value: str) -> str:
-    """Return what is wrong with an import path; empty when nothing is."""
+    """Return what is wrong with an import path; empty if nothing is."""
     parts = value.split(":") if ":" in value else value.split(".")
     if len(parts) == 1 or (":" in value and len(parts) > 2):
         return "must have the form module:name or module.name"
@@ -344,7 +346,7 @@ def _import_path(value: str) -> str:
 
 
 def _route_prefix(value: str) -> str:
-    """Return what is wrong with a route prefix; empty when nothing is."""
+    """Return what is wrong with a route prefix; empty if nothing is."""
     if not value.startswith("/"):
         return "must start with /"
     if value != "/" and value.endswith("/"):
@@ -353,7 +355,10 @@ def _route_prefix(value: str) -> str:
 
 
 def _duplicates(applications: list[tuple[int, Json]], key: str, default: str) -> Iterator[Verdict]:
-    """Yield the applications with a value that an earlier one has; null is none, an absent value is the default."""
+    """Yield the applications whose value for `key` is also that of an earlier application.
+
+    An absent key has the default value; null is ignored.
+    """
     seen: set[str] = set()
     for at, application in applications:
         value = application.get(key, default)

@@ -1,1 +1,1 @@
-"""`raybus up`: all of raybus as processes of this machine, against the cluster of a kubeconfig."""
+"""`raybus up`: runs all of raybus as processes on this machine, for the cluster of a kubeconfig."""

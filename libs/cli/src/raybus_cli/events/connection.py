@@ -1,11 +1,13 @@
-"""The connection of external consumers to NATS: its address and their credentials, checked before the first request; from outside a cluster by `kubectl port-forward`.
+"""Connects external consumers to NATS; credentials are checked before the first request.
 
-    --nats URL --nats-credentials DIR      a server with users
-    --nats-credentials DIR                 the server with its configuration in DIR (`raybus up --data-dir DIR`)
-    --nats URL                             a server without users
+--nats URL --nats-credentials DIR      a server with users
+--nats-credentials DIR                 the server configured in DIR (`raybus up --data-dir DIR`)
+--nats URL                             a server without users
 
-DIR holds `users/subscriber.seed` and `ca.crt` as `python -m nats_admin.provision credentials --out DIR` writes them, or
-`seed` and `ca.crt` of a key that was registered in the ConfigMap `nats-keys-subscriber` (docs/nats.md).
+DIR holds `users/subscriber.seed` and `ca.crt`, as written by `python -m nats_admin.provision
+credentials --out DIR`, or `seed` and `ca.crt` of a key that is registered in the ConfigMap
+`nats-keys-subscriber` (docs/nats.md). Without any of these options, the NATS of a cluster is
+reached by `kubectl port-forward` with a key that is registered for the duration of the command.
 """
 
 import asyncio
@@ -56,7 +58,10 @@ NatsCredentialsOption = Annotated[
 
 
 def settings(nats: str | None, folder: Path | None) -> Settings:
-    """Return the settings of the connection; raise `InvalidSpec` naming the invalid option."""
+    """Build the connection settings from the options.
+
+    Raise `InvalidSpec` that names the invalid option.
+    """
     seed, authority = (None, None) if folder is None else _credentials(folder)
     return Settings(
         service=USER,
@@ -98,7 +103,7 @@ def _credentials(folder: Path) -> tuple[Path, Path]:
 
 
 def _configured(folder: Path | None) -> str:
-    """Return the address that the configuration beside the credentials listens on."""
+    """Return the address in the NATS configuration beside the credentials."""
     path = (folder or Path()) / CONFIGURATION
     found = LISTEN.search(path.read_text()) if path.is_file() else None
     if found is None:
@@ -112,12 +117,14 @@ def _configured(folder: Path | None) -> str:
 NATS_PORT: Final = 4222
 AGAIN_SECONDS: Final = 1.0
 ENTRY: Final = "raybus-"
-"""What the names of our entries begin with; the time of the start follows."""
+"""Prefix of the ConfigMap entries that this command makes; its start time in Unix seconds
+follows.
+"""
 LEFT_BEHIND_SECONDS: Final = 86_400
 
 
 class Forwarding:
-    """A port of this machine that leads to NATS as long as `keep` runs."""
+    """A local port that `kubectl port-forward` connects to NATS while `keep` runs."""
 
     def __init__(self, place: Where, namespace: str, kubectl: Path | None = None) -> None:
         program = kubectl or shutil.which("kubectl")
@@ -141,7 +148,10 @@ class Forwarding:
         self._environment = {**os.environ, **environment}
 
     async def keep(self) -> NoReturn:
-        """Run kubectl, and again when it ends, as it does when the pod behind the Service is deleted."""
+        """Run kubectl, and restart it when it exits.
+
+        kubectl exits when the pod behind the Service is deleted.
+        """
         null, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
         while True:
             process = await asyncio.create_subprocess_exec(
@@ -159,9 +169,10 @@ class Forwarding:
 async def key(
     place: Where, namespace: str, forwarding: Forwarding
 ) -> AsyncGenerator[tuple[Settings, Keys]]:
-    """Yield how to connect through the forwarded port: with a key that is registered as long as the block lasts.
+    """Register a new key with NATS, and yield the settings to connect through the forwarded port.
 
-    The caller's own rights decide: to read and change the ConfigMap `nats-keys-subscriber`.
+    The key is withdrawn when the block ends; entries that killed commands left behind are removed
+    first. The user needs the rights to get and update the ConfigMap `nats-keys-subscriber`.
     """
     now = int(SystemClock().now().timestamp())
     settings = Settings(
@@ -189,6 +200,9 @@ async def key(
 
 
 def _is_left_behind(entry: str, now: int) -> bool:
-    """Return whether an entry is that of a killed command; one that still runs registers its key again."""
+    """Return whether an entry belongs to a command that started over a day ago.
+
+    Such a command was probably killed. If it still runs, it registers its key again.
+    """
     began = entry.removeprefix(ENTRY).partition("-")[0]
     return entry.startswith(ENTRY) and began.isdecimal() and now - int(began) > LEFT_BEHIND_SECONDS

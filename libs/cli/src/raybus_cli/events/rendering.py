@@ -1,4 +1,4 @@
-"""An event in one line for people: time, RayService, description; pure."""
+"""Formats an upgrade event as one line: time, RayService, description. Pure."""
 
 from datetime import UTC
 from functools import singledispatch
@@ -30,7 +30,10 @@ from common.upgrade.gates import Outcome
 
 
 def line(subject: str, payload: bytes) -> str:
-    """Return the line of an event; one of an unknown kind, or a foreign one, is described as such."""
+    """Format a stored message as one line.
+
+    A message that is not an upgrade event is described as such.
+    """
     try:
         event = upgrade_events.decode(payload)
     except msgspec.DecodeError as problem:
@@ -50,7 +53,7 @@ def describe(event: CloudEvent[Data]) -> str:
 
 @singledispatch
 def sentence(data: Data) -> str:
-    """Return the description of an event's data."""
+    """Return the description of an event's data; each kind of data registers its own function."""
     return _both(data)
 
 
@@ -155,7 +158,10 @@ def _way(direction: Direction) -> str:
 
 
 def service(source: str) -> str:
-    """Return NAMESPACE/RAYSERVICE of a source; the source itself when it is none of ours."""
+    """Return NAMESPACE/NAME of an event's source.
+
+    A source that is not a RayService is returned unchanged.
+    """
     match source.split("/"):
         case ["", "apis", "ray.io", "v1", "namespaces", namespace, "rayservices", name]:
             return f"{namespace}/{name}"
@@ -164,5 +170,5 @@ def service(source: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text that does nothing to a terminal: messages may quote what an application wrote."""
+    """Replace unprintable characters, because messages may quote text that an application wrote."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -1,7 +1,7 @@
-"""The steps of `raybus events`: connect to NATS, read the stream in order (its content, then new events), report missing events.
+"""The steps of `raybus events`: connect to NATS, read the stream, then wait for new events.
 
-A broken read is repeated behind the last consumed event. A stream that was created anew counts from 1
-again, so it is read from its start; events that come twice are skipped by their id.
+A read that breaks is repeated after the last consumed event. A stream that was created anew counts
+its sequences from 1, so it is read from its start; the receiver skips repeated events by their id.
 """
 
 import asyncio
@@ -28,23 +28,26 @@ Report = Callable[[str], None]
 
 
 class Taker(Protocol):
-    """Consumes the events one after the other; each method returns whether more are wanted."""
+    """Receives events one after the other.
+
+    Each method returns whether the reader should continue.
+    """
 
     def take(self, event: Stored) -> bool:
-        """Take the next event."""
+        """Process the next event."""
         ...
 
     def caught_up(self) -> bool:
-        """Note that there are no more for now; called once after each begin."""
+        """Note that all stored events were read; called once in each pass."""
         ...
 
 
 _Items = asyncio.Queue[Stored | str | None]
-"""An event; None for "no more for now"; or the reason of a broken read."""
+"""An event, None when all stored events were read, or the reason why a read broke."""
 
 
 class Reader:
-    """One pass over the events of a filter."""
+    """Reads the events that a subject filter selects."""
 
     def __init__(self, bus: Bus, subject: str, begin: Begin) -> None:
         self._bus = bus
@@ -55,7 +58,11 @@ class Reader:
         self._count = 0
 
     async def run(self, taker: Taker, *, is_patient: bool, report: Report) -> None:
-        """Hand events on until no more are wanted; a patient reader waits for NATS and the stream to come back."""
+        """Pass events to `taker` until it wants no more.
+
+        If `is_patient`, `Unavailable` and `NotFound` after a first success are reported and
+        retried; otherwise they are raised.
+        """
         while True:
             try:
                 why = await self._read(taker)
@@ -69,7 +76,10 @@ class Reader:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _read(self, taker: Taker) -> str | None:
-        """Read until no more are wanted (None), or until the reading breaks (the reason)."""
+        """Read until the taker wants no more, or until the read breaks.
+
+        Returns None in the first case, the reason in the second.
+        """
         info = await self._bus.stream(EVENTS_STREAM)
         if self._created not in {None, info.created}:
             self._begin = self._first
@@ -109,29 +119,32 @@ async def _put_when_broken(reading: Reading, items: _Items) -> None:
 
 
 CONNECT_SECONDS: Final = 5.0
-"""How long a server may take that is reachable and not overloaded."""
+"""Connect timeout. Enough for a server that is reachable and not overloaded."""
 FORWARD_SECONDS: Final = 15.0
-"""The same with kubectl and an API server in between."""
+"""Connect timeout through kubectl and an API server."""
 
 Write = Callable[[str], None]
 
 
 class Way(msgspec.Struct, frozen=True):
-    """How to reach NATS."""
+    """Settings and credentials of a connection to NATS."""
 
     settings: Settings
     within: float = CONNECT_SECONDS
-    """How many seconds a connection may take."""
+    """Connect timeout in seconds."""
     keys: Keys | None = None
-    """The credentials for the server, where the settings do not name them."""
+    """Credentials of the connection, if the settings name no seed file."""
 
 
 Read = Callable[[Way], Awaitable[None]]
-"""Reads what is wanted."""
+"""A task that uses the connection."""
 
 
 async def through(place: Where, namespace: str, read: Read) -> None:
-    """Read from the NATS of a cluster."""
+    """Run `read` with a connection to the NATS of a cluster, through `kubectl port-forward`.
+
+    Raises `Unavailable`, extended by kubectl's error output.
+    """
     forwarding = Forwarding(place, namespace)
     async with (
         connection.key(place, namespace, forwarding) as (settings, keys),
@@ -148,7 +161,10 @@ async def through(place: Where, namespace: str, read: Read) -> None:
 
 
 async def show(way: Way, options: Options, write: Write, report: Report) -> int:
-    """Show what is wanted, and return how many events; raise `NotFound` when there is no stream, or not the event to begin with."""
+    """Print the selected events and return their number.
+
+    Raises `NotFound` if there is no stream, or if the event of `--replay` is not stored.
+    """
     shown = Show(options, write)
     async with reached(way) as reach:
         await reach.read(
@@ -163,7 +179,7 @@ async def show(way: Way, options: Options, write: Write, report: Report) -> int:
 
 
 class Reach:
-    """A NATS that has answered."""
+    """A connection to a NATS server that has answered."""
 
     def __init__(self, bus: Bus, settings: Settings) -> None:
         self._bus = bus
@@ -172,7 +188,7 @@ class Reach:
     async def read(
         self, subject: str, begin: Begin, taker: Taker, *, is_patient: bool, report: Report
     ) -> None:
-        """Hand events on until no more are wanted; raise `NotFound` when there is no stream."""
+        """Pass events to `taker` until it wants no more; raise `NotFound` if there is no stream."""
         try:
             await Reader(self._bus, subject, begin).run(taker, is_patient=is_patient, report=report)
         except errors.NotFound:
@@ -184,7 +200,11 @@ class Reach:
 
 @contextlib.asynccontextmanager
 async def reached(way: Way) -> AsyncGenerator[Reach]:
-    """Stay connected for the length of a block; raise `Unavailable`, or `Forbidden`, when that takes too many seconds."""
+    """Connect to NATS for a `with` block.
+
+    Raises `Unavailable` if NATS does not answer within `way.within` seconds, `Forbidden` if it
+    rejects the user.
+    """
     async with connect(way.settings, way.keys) as bus:
         await _connected(bus, way)
         yield Reach(bus, way.settings)

@@ -1,4 +1,4 @@
-"""The options of `raybus events`, checked before the first request, and by them which events are shown, and in which form."""
+"""The options of `raybus events`, and the output of the events that they select."""
 
 from collections import deque
 from collections.abc import Callable
@@ -18,42 +18,45 @@ DAYS: Final = re2.compile(r"([0-9]+)d")
 
 
 class Service(msgspec.Struct, frozen=True):
-    """The RayService of the events."""
+    """The RayService whose events are selected."""
 
     namespace: str
     name: str
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The selection of events, and their form."""
+    """The validated options."""
 
     service: Service | None = None
-    """None means every RayService."""
+    """None selects every RayService."""
     namespace: str = ""
-    """Of all RayServices, where none is named; empty means all namespaces."""
+    """Namespace of the events if no RayService is given; empty selects all namespaces."""
     since: datetime | None = None
     replay: str | None = None
-    """The id of the first event to show."""
+    """Id of the first event to print."""
     limit: int | None = None
-    """The first so many after `since` or `replay`; the last so many without either."""
+    """Maximum number of events: the first ones with `since` or `replay`, else the last ones."""
     follow: bool = False
     as_json: bool = False
 
     @property
     def subject(self) -> str:
-        """Return the filter of what is wanted."""
+        """NATS subject filter for the selected events."""
         if self.service is None:
             return subjects.events_of(self.namespace) if self.namespace else subjects.ALL_EVENTS
         return subjects.upgrade_event(self.service.namespace, self.service.name, "*")
 
     @property
     def has_start(self) -> bool:
-        """Return whether a first event is named, so that a limit counts from there."""
+        """Whether the options set a first event, so that a limit counts from there."""
         return self.since is not None or self.replay is not None
 
 
 def check_service(text: str | None, own: str = "") -> Service | None:
-    """Read NAMESPACE/RAYSERVICE, or a name alone where the caller's own namespace is known."""
+    """Parse NAMESPACE/NAME, or a name alone in the namespace `own`.
+
+    Raise `InvalidSpec` for other text.
+    """
     if text is None:
         return None
     namespace, slash, name = text.partition("/")
@@ -67,14 +70,17 @@ def check_service(text: str | None, own: str = "") -> Service | None:
 
 
 def check_namespace(text: str | None) -> str:
-    """Return the namespace that was given, empty when none was."""
+    """Validate a namespace; empty if none is given."""
     if text is not None and not NAME.fullmatch(text):
         raise errors.InvalidSpec(f"--namespace {text!r} is no name of a namespace")
     return text or ""
 
 
 def check_since(text: str | None, *, now: datetime) -> datetime | None:
-    """Read how long ago, or when: `90s`, `10m`, `1h30m`, `2d`, `2026-01-31T10:00:00Z`."""
+    """Parse an age (`90s`, `10m`, `1h30m`, `2d`) or a time (`2026-01-31T10:00:00Z`).
+
+    Raises `InvalidSpec` for any other text and for a time in the future.
+    """
     if text is None:
         return None
     moment = _moment(text, now=now)
@@ -102,7 +108,7 @@ def _moment(text: str, *, now: datetime) -> datetime | None:
 
 
 def check_replay(text: str | None) -> str | None:
-    """Return the id of an event."""
+    """Validate the id of `--replay`; raise `InvalidSpec` if it is blank."""
     if text is not None and not text.strip():
         raise errors.InvalidSpec(
             "--replay '': expected the id of an event; 'raybus events -o json' shows them"
@@ -111,25 +117,25 @@ def check_replay(text: str | None) -> str | None:
 
 
 def check_limit(limit: int | None) -> int | None:
-    """Return how many events are wanted at most."""
+    """Validate `--limit`; raise `InvalidSpec` if it is less than 1."""
     if limit is not None and limit < 1:
         raise errors.InvalidSpec(f"--limit {limit}: expected a whole number of 1 or more")
     return limit
 
 
 REMEMBERED: Final = 10_000
-"""Ids by which a repeated event is known; a repetition follows its first within minutes."""
+"""Ids kept to recognise repeated events; a repetition comes within minutes."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The identity of an event."""
+    """Id and source of a CloudEvent; together they are unique."""
 
     id: str = ""
     source: str = ""
 
 
 class Show:
-    """Writes one line per event; an event that comes twice is written once."""
+    """Prints one line per event; a repeated event is printed once."""
 
     def __init__(self, options: Options, write: Callable[[str], None]) -> None:
         self._options = options
@@ -139,15 +145,15 @@ class Show:
         self._is_held_back = options.limit is not None and not options.has_start
         self._waits_for = options.replay
         self.count = 0
-        """Events written."""
+        """Number of events printed."""
 
     @property
     def is_start_missing(self) -> bool:
-        """Return whether the event to begin with was not among those that were read."""
+        """Whether the event of `--replay` was not found."""
         return self._waits_for is not None
 
     def take(self, event: Stored) -> bool:
-        """Show an event, if it is wanted; return whether more are."""
+        """Print an event if it is selected; return whether to continue."""
         identity = _identity(event)
         if identity in self._known:
             return True
@@ -168,7 +174,7 @@ class Show:
         return not self._options.has_start or self.count != self._options.limit
 
     def caught_up(self) -> bool:
-        """Show the withheld lines; return whether to wait for more."""
+        """Print the lines that a limit held back; return whether to wait for new events."""
         self._is_held_back = False
         while self._last:
             self._show(self._last.popleft())
@@ -193,7 +199,7 @@ def _identity(event: Stored) -> Identity:
 
 
 def _one_line(payload: bytes) -> str:
-    """Return the event as it is stored, in one line, with escapes for what a terminal obeys."""
+    """Return the stored event as one line, with control characters escaped."""
     if b"\n" in payload:
         try:
             payload = msgspec.json.format(payload, indent=-1)

@@ -1,1 +1,1 @@
-"""`raybus migrate`: the effects of taking a cluster over from KubeRay's operator."""
+"""`raybus migrate`: predicts the effects of taking a cluster over from KubeRay's operator."""

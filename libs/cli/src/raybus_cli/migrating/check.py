@@ -1,4 +1,8 @@
-"""Reads a cluster and makes the report: the settings of KubeRay's operator, the other objects that matter for a take-over, and what raybus would change."""
+"""`raybus migrate check`: reports what would change if raybus replaced KubeRay's operator.
+
+The report covers the settings of the operator, the Ray objects, and other objects that affect the
+take-over.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -60,7 +64,10 @@ def operators(found: Installation, *, now: datetime) -> Iterator[Finding]:
 def _both(
     kuberay: Operator, watcher: Operator, leases: Iterable[Lease], *, now: datetime
 ) -> Finding:
-    """Return the finding that both run: only a note where no namespace is common, or they share the Lease."""
+    """Return the finding for the case that both operators run.
+
+    It is only a note if they watch different namespaces, or share the leader-election Lease.
+    """
     if kuberay.namespaces and watcher.namespaces and not kuberay.namespaces & watcher.namespaces:
         return findings.note(
             f"KubeRay and raybus both run, in namespaces of their own: KubeRay in {', '.join(sorted(kuberay.namespaces))}, "
@@ -94,7 +101,7 @@ def _is_held(lease: Lease, namespace: str, *, now: datetime) -> bool:
 
 
 def gateways(services: Iterable[RayService], around: Surroundings) -> Iterator[Finding]:
-    """Yield the missing requirements of upgrades in steps."""
+    """Yield a finding if upgrades in steps are requested and the Gateway API is not installed."""
     asking = [each.metadata for each in services if serve_writer.asks_for_steps(each)]
     if asking and not around.has_gateway_api:
         name = f"{asking[0].namespace}/{asking[0].name}"
@@ -103,7 +110,10 @@ def gateways(services: Iterable[RayService], around: Surroundings) -> Iterator[F
 
 
 def webhooks(around: Surroundings) -> Iterator[Finding]:
-    """Yield the webhooks that would reject every change once KubeRay's operator, which answers them, is gone."""
+    """Yield the webhooks that KubeRay's operator answers.
+
+    They would reject every change once the operator is gone.
+    """
     if around.webhooks is None:
         yield findings.unread(
             "webhook configurations may not be listed",
@@ -123,7 +133,10 @@ def webhooks(around: Surroundings) -> Iterator[Finding]:
 
 
 def _is_kuberays(hook: Hook) -> bool:
-    """Return whether a webhook gets requests about objects that raybus takes over, through a Service of the cluster."""
+    """Return whether a webhook concerns objects that raybus takes over.
+
+    Only webhooks that are answered by a Service in the cluster count.
+    """
     if not hook.client_config.get("service"):
         return False
     return any(
@@ -134,7 +147,7 @@ def _is_kuberays(hook: Hook) -> bool:
 
 
 def jobs(around: Surroundings) -> Iterator[Subject]:
-    """Yield the RayJobs and RayCronJobs; raybus runs neither."""
+    """Yield the RayJobs and RayCronJobs, because raybus runs neither."""
     for each in around.jobs or []:
         yield _job("RayJob", each, is_over=each.status.job_deployment_status in _OVER)
     for each in around.cron_jobs or []:
@@ -161,13 +174,13 @@ def _job(kind: str, job: Job, *, is_over: bool) -> Subject:
 
 
 AT_ONCE: Final = 16
-"""Objects that are checked side by side."""
+"""Maximum number of objects that are checked concurrently."""
 DASHBOARD_SECONDS: Final = 5.0
 T = TypeVar("T", RayCluster, RayService)
 
 
 def read_only() -> None:
-    """Reject a write: a check changes nothing."""
+    """Raise `Invariant`: installed as the client's write check, because a check must not write."""
     raise errors.Invariant("a check must not write")
 
 
@@ -180,7 +193,11 @@ async def check(
     clock: Clock | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Return what taking over would change; `namespace` narrows that to one; `progress` receives the slow steps."""
+    """Return the report on a take-over.
+
+    `namespace` restricts the check to one namespace; None checks all namespaces that the
+    configuration watches. `progress` is called with a line of text before slow steps.
+    """
     kube.may_write = read_only
     clock = clock or SystemClock()
     survey = Survey(kube)
@@ -220,7 +237,11 @@ async def check(
 async def _configured(
     kube: KubeClient, installed: Installation
 ) -> tuple[Configuration, dict[str, str], list[Finding]]:
-    """Return the configuration of raybus here: as it is installed, else that of KubeRay."""
+    """Return the configuration that raybus would have, its environment variables, and the findings.
+
+    An installed raybus has its own configuration, and differences from KubeRay's are findings.
+    Otherwise KubeRay's configuration is translated.
+    """
     served = await settings.served(kube)
 
     def adapted(environment: dict[str, str], file: str | None) -> Configuration:
@@ -272,7 +293,7 @@ async def _clusters(
 
 
 async def _each(objects: Iterable[T], judge: Callable[[T], Awaitable[Subject]]) -> list[Subject]:
-    """Judge objects side by side, by namespace and name."""
+    """Judge objects concurrently; results are ordered by namespace and name."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(each: T) -> Subject:

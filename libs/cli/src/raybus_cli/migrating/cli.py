@@ -1,4 +1,4 @@
-"""`raybus migrate check`: the options, the exit code."""
+"""`raybus migrate check`: options and exit code."""
 
 import sys
 from typing import Annotated
@@ -42,9 +42,11 @@ def check(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Show what taking over from KubeRay would change, object by object: it must be nothing. Reads only.
+    """Show what would change, object by object, if raybus replaced KubeRay's operator.
 
-    Exit code 0 when it is nothing, 1 when something would change or is not supported, 2 when it could not be read.
+    Nothing should change before you migrate. The command only reads. Exit code
+    0 if nothing would change, 1 if something would change or is not supported,
+    2 if a fact could not be read.
 
     Examples:
     $ raybus migrate check
@@ -69,9 +71,8 @@ def check(
 
 
 def _print_progress(line: str) -> None:
-    """Print progress for a user at a terminal."""
     printing.message(line, err=True)
 
 
 def _ignore_progress(_line: str) -> None:
-    """Drop progress."""
+    """Ignore the progress of a command that is not run at a terminal."""

@@ -1,4 +1,7 @@
-"""What cluster-reconciler would do with a RayCluster of KubeRay: its own observation, its own plan, its own status."""
+"""Predicts what cluster-reconciler would do with a RayCluster of KubeRay.
+
+The service's own observation, plan and status are used.
+"""
 
 from datetime import datetime
 from typing import Final
@@ -25,7 +28,7 @@ UNRECONCILED: Final = "KubeRay has not finished with it: wait until it is ready,
 
 
 async def judge(cluster: RayCluster, reads: Observer, *, now: datetime) -> Subject:
-    """Return what taking over a RayCluster would change."""
+    """Return what would change on a RayCluster."""
     meta = cluster.metadata
     return findings.subject(
         ray_cluster.KIND, meta.namespace, meta.name, await _findings(cluster, reads, now=now)
@@ -62,7 +65,7 @@ def _refused(note: str) -> list[Finding]:
 
 
 def _status(observed: Observed, plan: ClusterPlan) -> list[Finding]:
-    """Return the changes of the status."""
+    """Return the findings about the fields of the status that would change."""
     outcome = execute.outcome_of(plan, Executed())
     if not plan.writes_status or compute.head_violation(observed, outcome) is not None:
         return []
@@ -87,7 +90,7 @@ def _fields(old: RayClusterStatus, new: RayClusterStatus) -> list[str]:
 
 
 def _is_reconciled(observed: Observed) -> bool:
-    """Return whether KubeRay has reported the reconciliation of the present spec."""
+    """Return whether KubeRay has reconciled the present spec and all workers are available."""
     status, meta = observed.cluster.status, observed.cluster.metadata
     is_whole = status.available_worker_replicas == status.desired_worker_replicas
     return status.observed_generation == meta.generation and is_whole

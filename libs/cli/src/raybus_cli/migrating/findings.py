@@ -1,9 +1,11 @@
-"""Findings of a take-over: what they are, and how they follow from the services' plans for an object: which actions change it, and how. Pure.
+"""Findings about a take-over, derived from the services' plans for an object. Pure.
 
-A write of annotations that only operators read is a note: no pod, no Service, no spec and no traffic is touched by it. Where an
-upgrade is in progress, its next step is a note too: KubeRay would take it as well.
+A write to annotations that only operators read is a note, because it touches no pod, Service, spec
+or traffic. During an upgrade its next step is also a note, because KubeRay would take the same
+step.
 
-Serve reports the config of each application with its defaults filled in, so a config is the same when all wanted fields are there.
+Serve reports each application's config with defaults filled in. Two configs are therefore equal if
+all fields of the wanted config are in the reported one.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -34,23 +36,23 @@ from traffic_manager.actions import MoveCapacity
 
 
 class Level(StrEnum):
-    """The consequence of a finding for the take-over."""
+    """The severity of a finding."""
 
     NOTE = "note"
-    """Worth knowing; no pod, no Service, no spec and no traffic is touched."""
+    """For information; no pod, Service, spec or traffic is touched."""
     UNREAD = "unread"
-    """It could not be read."""
+    """A fact could not be read."""
     UNSUPPORTED = "unsupported"
     """Something is used that raybus does not support."""
     CHANGE = "change"
-    """Taking over would change something."""
+    """The take-over would change something."""
 
 
 _WORST: Final = (Level.CHANGE, Level.UNSUPPORTED, Level.UNREAD)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding, with its remedy."""
+    """A finding and its remedy."""
 
     level: Level
     text: str
@@ -58,18 +60,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """One object, and what taking it over would change."""
+    """An object, and what the take-over would change on it."""
 
     kind: str
     namespace: str
     name: str
     verdict: str
-    """`nothing`, or the worst level among its findings."""
+    """`nothing`, or the worst level among the findings."""
     findings: list[Finding] = []
 
 
 def subject(kind: str, namespace: str, name: str, findings: Iterable[Finding]) -> Subject:
-    """Return an object's part of the report."""
+    """Build the entry of an object in the report; its verdict is that of the worst finding."""
     found = list(findings)
     level = worst(found)
     verdict = "nothing" if level is None else level.value
@@ -77,18 +79,18 @@ def subject(kind: str, namespace: str, name: str, findings: Iterable[Finding]) -
 
 
 def worst(findings: Iterable[Finding]) -> Level | None:
-    """Return the worst level that is more than a note."""
+    """Return the worst level among the findings; None if all are notes."""
     levels = {each.level for each in findings}
     return next((level for level in _WORST if level in levels), None)
 
 
 def note(text: str, remedy: str = "") -> Finding:
-    """Return a finding that changes nothing."""
+    """Return a finding that does not affect the verdict."""
     return Finding(level=Level.NOTE, text=text, remedy=remedy)
 
 
 def change(text: str, remedy: str = "") -> Finding:
-    """Return a finding about something that would change."""
+    """Return a finding about something that the take-over would change."""
     return Finding(level=Level.CHANGE, text=text, remedy=remedy)
 
 
@@ -98,40 +100,40 @@ def unsupported(text: str, remedy: str = "") -> Finding:
 
 
 def unread(text: str, remedy: str = "") -> Finding:
-    """Return a finding about something that could not be read."""
+    """Return a finding about a fact that could not be read."""
     return Finding(level=Level.UNREAD, text=text, remedy=remedy)
 
 
 _STEPS: Final = frozenset({SERVICE, HTTP_ROUTE, GRPC_ROUTE, GATEWAY})
-"""Kinds that an upgrade in progress may change next."""
+"""Kinds that the next step of an upgrade may change."""
 _WARNING: Final = "Warning"
 
 
 def of_cluster(plan: ClusterPlan, remedy: str) -> list[Finding]:
-    """Return the findings of cluster-reconciler's plan; `remedy` is that of each change."""
+    """Return the findings about cluster-reconciler's plan; `remedy` is added to each change."""
     found: list[Finding] = []
     for step in plan.actions:
         found += [each for action in step.actions for each in _of_cluster_action(action, remedy)]
         if any(isinstance(action, Refuse) for action in step.actions):
-            return found  # nothing that follows is done
+            return found  # a rejected cluster gets no further actions
     if plan.fault:
         found.append(change(f"raybus would wait: {plan.fault}", remedy))
     return found
 
 
 class ActionContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a RayService, as far as its next writes depend on it."""
+    """The state of a RayService that decides how an action is judged."""
 
     moves: bool
     """Whether an upgrade is in progress."""
     remedy: str
-    """The remedy of each change."""
+    """Remedy that is added to each change."""
     is_held: Callable[[Submit], bool]
-    """Returns whether a cluster's Serve has the config already that would be sent."""
+    """Returns whether a cluster's Serve already has the config that an action would send."""
 
 
 def of_service(actions: Iterable[Action], context: ActionContext) -> list[Finding]:
-    """Return the findings of the plans for a RayService."""
+    """Return the findings about the actions planned for a RayService, without duplicates."""
     found = [each for action in actions for each in _of_service_action(action, context)]
     return list(dict.fromkeys(found))
 
@@ -157,7 +159,7 @@ def _of_service_action(action: Action, context: ActionContext) -> Iterator[Findi
         case EmitEvent(event=event):
             yield from _warning_note(event)
         case UpdateStatus():
-            return  # judged field by field
+            return  # the status is compared field by field elsewhere
         case Annotate(name=name):
             yield note(f"the RayService gets the annotation {name}")
         case SetFinalizers(finalizers=finalizers, spec=None):
@@ -200,7 +202,10 @@ def _warning_note(event: Event) -> Iterator[Finding]:
 
 
 def _fields(patch: Json) -> Iterator[str]:
-    """Yield the fields that a patch writes, two levels down; its precondition is none."""
+    """Yield the fields that a patch writes, two levels deep, without `resourceVersion`.
+
+    `resourceVersion` is the precondition of the patch.
+    """
     for outer, inner in patch.items():
         if not isinstance(inner, dict):
             yield outer
@@ -215,7 +220,10 @@ def _fields(patch: Json) -> Iterator[str]:
 
 
 def differing(old: msgspec.Struct, new: msgspec.Struct) -> list[str]:
-    """Return the fields in which two statuses differ, as they are called in manifests, down to the innermost struct."""
+    """Return the fields that differ between two statuses, at most two levels deep.
+
+    Fields are called as in manifests.
+    """
     found: list[str] = []
     before, after = (cast("Json", msgspec.to_builtins(each)) for each in (old, new))
     for name in sorted({*before, *after}):
@@ -239,7 +247,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def has(details: ServeDetails | None, action: Submit) -> bool:
-    """Return whether Serve runs with the config, and the capacity, that an action would send."""
+    """Return whether Serve already has the config and capacity that an action would send."""
     if details is None:
         return False
     if action.capacity is not None and serve_status.capacity(details) != action.capacity:
@@ -259,7 +267,7 @@ def has(details: ServeDetails | None, action: Submit) -> bool:
 
 
 def _within(wanted: Any, held: Any) -> bool:
-    """Return whether all wanted fields are there; the others are defaults."""
+    """Return whether a config contains all wanted fields; additional fields are defaults."""
     match wanted:
         case dict():
             fields = cast("Json", wanted)

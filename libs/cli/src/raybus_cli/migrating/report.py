@@ -1,4 +1,4 @@
-"""The whole answer of `raybus migrate check`, its verdict, and its print for people."""
+"""The report of `raybus migrate check`: its verdict and its printed form."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -20,18 +20,18 @@ UNREAD_CODE: Final = 2
 
 
 class Verdict(StrEnum):
-    """The verdict of the check."""
+    """The overall result of the check."""
 
     READY = "ready"
-    """Taking over would change nothing."""
+    """The take-over would change nothing."""
     NOT_READY = "not ready"
-    """Something would change, or is not supported."""
+    """Something would change or is not supported."""
     UNREAD = "unread"
     """A necessary fact could not be read."""
 
 
 class OperatorSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An operator that was found."""
+    """An installed operator or service."""
 
     namespace: str
     name: str
@@ -47,16 +47,16 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     kuberay: list[OperatorSummary]
     raybus: list[OperatorSummary]
     settings: list[Setting]
-    """The settings of KubeRay's operator, with their names here."""
+    """Settings of KubeRay's operator, with their raybus equivalents."""
     environment: dict[str, str]
-    """The variables that give raybus the same configuration."""
+    """Environment variables that give raybus the same configuration."""
     findings: list[Finding]
-    """About the installation."""
+    """Findings about the installation as a whole."""
     objects: list[Subject]
 
 
 def verdict(found: list[Finding], objects: list[Subject]) -> Verdict:
-    """Return the verdict of all findings."""
+    """Return the verdict for the worst finding."""
     match findings.worst([*found, *(each for held in objects for each in held.findings)]):
         case None | Level.NOTE:
             return Verdict.READY
@@ -89,7 +89,7 @@ _DONE = "done: KubeRay is not installed, raybus is"
 
 
 def draw(report: Report, *, wide: bool) -> RenderableType:
-    """Return a report as text and tables; notes about single objects only when `wide`."""
+    """Format the report as text and tables; notes about single objects are included if `wide`."""
     lines: list[RenderableType] = [
         Text(f"KubeRay: {_operators(report.kuberay)}"),
         Text(f"raybus: {_operators(report.raybus)}"),
@@ -120,7 +120,7 @@ def _operators(found: list[OperatorSummary]) -> str:
 
 
 class _Objects(msgspec.Struct, frozen=True):
-    """The table of objects, with the findings about each below its line."""
+    """A table of objects, with the findings about an object below its row."""
 
     report: Report
     is_wide: bool

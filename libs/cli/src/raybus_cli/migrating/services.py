@@ -1,4 +1,7 @@
-"""What service-reconciler and traffic-manager would do with a RayService: their own observations, plans and status."""
+"""Predicts what service-reconciler and traffic-manager would do with a RayService of KubeRay.
+
+Their own observations, plans and status are used.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -44,17 +47,17 @@ class Observers(msgspec.Struct, frozen=True):
 def observers(
     kube: Kube, dashboard: Dashboard, cache: Cache, config: Config, clock: Clock
 ) -> Observers:
-    """Return both, over what was read."""
+    """Build the observers on top of the objects read by the survey."""
     silent, unasked = (
         Background(idle=True),
         NoOutbound(permits=True),
-    )  # no request of a warm-up, and no metrics
+    )  # no warm-up requests, and no metrics
     sources = Sources(kube, dashboard, cache, clock, background=silent, outbound=unasked)
     return Observers(service=ServiceObserver(sources, config), traffic=TrafficObserver(sources))
 
 
 async def judge(service: RayService, observers: Observers, *, now: datetime) -> Subject:
-    """Return what taking over a RayService would change."""
+    """Return what would change on a RayService."""
     meta = service.metadata
     if service.manager != labels.MANAGED_BY_US:
         found = [findings.note("belongs to neither operator: spec.managedBy names another one")]
@@ -84,7 +87,7 @@ async def judge(service: RayService, observers: Observers, *, now: datetime) -> 
 
 
 def _details(seen: Observed, cluster: str) -> ServeDetails | None:
-    """Return the state that a cluster's Serve reports."""
+    """Return the Serve state that a cluster's dashboard reported."""
     views = (
         each for each in (seen.active, seen.pending) if each is not None and each.name == cluster
     )
@@ -92,7 +95,7 @@ def _details(seen: Observed, cluster: str) -> ServeDetails | None:
 
 
 def _upgrade_note(seen: Observed) -> list[Finding]:
-    """Report an upgrade in progress, and its step."""
+    """Return a note about an upgrade in progress and its present step."""
     active, pending = seen.names.active, seen.names.pending
     if not active or not pending:
         return []
@@ -122,7 +125,10 @@ def _silent(*views: ClusterView | None) -> list[Finding]:
 
 
 def _spec(seen: Observed) -> list[Finding]:
-    """Report that a cluster's hash was written by another algorithm; its content decides then."""
+    """Return a note if a cluster's spec hash was written by another algorithm.
+
+    Its spec is compared instead.
+    """
     view = seen.pending or seen.active
     if view is None or not seen.names.active:
         return []

@@ -1,4 +1,7 @@
-"""Reads all facts of a cluster that is to be taken over; reads only. A fact that the caller may not read is None, and noted."""
+"""Reads all facts about a cluster that is to be taken over, and writes nothing.
+
+A fact that the user may not read is None, and is listed in `Survey.unread`.
+"""
 
 from collections.abc import Awaitable
 from typing import Any, Final, TypeVar, cast
@@ -51,20 +54,20 @@ MUTATING: Final = Resource(
 
 
 class JobStatus(ApiStruct, frozen=True, kw_only=True):
-    """The state of a RayJob."""
+    """The status of a RayJob."""
 
     job_deployment_status: str = ""
 
 
 class JobSpec(ApiStruct, frozen=True, kw_only=True):
-    """The relevant fields of a RayJob or RayCronJob."""
+    """The spec of a RayJob or RayCronJob."""
 
     suspend: bool = False
     managed_by: str | None = None
 
 
 class Job(ApiStruct, frozen=True, kw_only=True):
-    """A RayJob or a RayCronJob."""
+    """The fields of a RayJob or a RayCronJob that matter for the check."""
 
     metadata: ObjectMeta
     spec: JobSpec = JobSpec()
@@ -72,7 +75,7 @@ class Job(ApiStruct, frozen=True, kw_only=True):
 
 
 class Hook(ApiStruct, frozen=True, kw_only=True):
-    """One webhook of a configuration."""
+    """A webhook of a configuration."""
 
     name: str = ""
     failure_policy: str = "Fail"
@@ -88,25 +91,25 @@ class WebhookConfiguration(ApiStruct, frozen=True, kw_only=True):
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
-    """Both operators, as they are installed."""
+    """The installed operators: KubeRay and raybus."""
 
     kuberay: list[Operator] | None
     kuberay_file: str | None = None
-    """The configuration file of the first of KubeRay's operators, if it has one."""
+    """Text of the configuration file of the first KubeRay operator, if it has one."""
     raybus: dict[str, Operator] = {}
     """The services of raybus, by name."""
     raybus_file: str | None = None
     leases: list[Lease] | None = None
-    """The Leases of their leader elections."""
+    """The Leases of both operators' leader elections."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """The other objects that matter."""
+    """Other objects that affect the take-over."""
 
     jobs: list[Job] | None = None
     cron_jobs: list[Job] | None = None
     webhooks: list[tuple[str, WebhookConfiguration]] | None = None
-    """Kind and configuration."""
+    """Pairs of kind and configuration."""
     has_gateway_api: bool = False
 
 
@@ -126,20 +129,20 @@ _NEEDED: Final[tuple[tuple[Resource, type[Object], str], ...]] = (
     (HTTP_ROUTE, HttpRoute, ""),
     (GRPC_ROUTE, GrpcRoute, ""),
 )
-"""The objects of the services, with the labels of their lists."""
+"""Kinds that the services read, each with the label selector of its list."""
 _HOME: Final = 0
-"""The partition of all objects: there is no bus here."""
+"""The partition of all objects; without a bus there is only this one."""
 
 
 class Survey:
-    """Reads; remembers what it could not read."""
+    """Reads facts, and records in `unread` those that the user may not read."""
 
     def __init__(self, kube: KubeClient) -> None:
         self._kube = kube
         self.unread: list[str] = []
 
     async def installation(self, raybus_namespace: str) -> Installation:
-        """Read the installation of both operators."""
+        """Read how both operators are installed."""
         deployments = await self._all(DEPLOYMENT, Workload)
         kuberay = (
             None
@@ -164,7 +167,10 @@ class Survey:
         )
 
     async def state(self, scope: Scope) -> Cache:
-        """Read the objects of the services; raise `NotFound` where RayClusters are not served."""
+        """Read the objects that the services observe.
+
+        Raise `NotFound` if the API server does not serve RayClusters.
+        """
         cache = Cache()
         for resource, view, selector in _NEEDED:
             for each in await self._all(resource, view, scope, selector) or []:
@@ -172,7 +178,7 @@ class Survey:
         return cache
 
     async def surroundings(self, scope: Scope) -> Surroundings:
-        """Read the other objects."""
+        """Read the other objects that affect the take-over."""
         webhooks: list[tuple[str, WebhookConfiguration]] | None = []
         for resource in (VALIDATING, MUTATING):
             found = await self._all(resource, WebhookConfiguration)
@@ -205,7 +211,7 @@ class Survey:
         return text
 
     async def _data(self, namespace: str, name: str) -> dict[str, str]:
-        """Return what a ConfigMap holds, nothing where there is none."""
+        """Return the data of a ConfigMap; empty if it does not exist."""
         try:
             body = await self._unless_hidden(
                 f"ConfigMap {namespace}/{name}", self._kube.get(CONFIG_MAP, namespace, name)
@@ -218,7 +224,10 @@ class Survey:
     async def _all(
         self, resource: Resource, view: type[T], scope: Scope = (None,), selector: str = ""
     ) -> list[T] | None:
-        """Return the objects of a kind, none where the kind is not served; None where the caller may not read them."""
+        """List the objects of a kind.
+
+        Empty if the API server does not serve the kind, None if the user may not read it.
+        """
         found: list[T] = []
         for namespace in scope:
             where = resource.plural if namespace is None else f"{resource.plural} in {namespace}"

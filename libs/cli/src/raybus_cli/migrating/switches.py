@@ -1,6 +1,6 @@
-"""KubeRay's flags, gates and variables, their names here, and the resulting configuration.
+"""Translates KubeRay's flags, feature gates and environment variables into raybus's configuration.
 
-The configuration is made by the services' own readers, so that nothing here can mean something else than there.
+The configuration is parsed by the services' own readers, so that both agree on its meaning.
 """
 
 from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ FLAGS: Final[dict[str, str]] = {
     "zap-stacktrace-level": NOTHING,
     "zap-time-encoder": NOTHING,
 }
-"""Flags of KubeRay's operator, and their counterparts."""
+"""Flags of KubeRay's operator, and their equivalents in raybus."""
 VARIABLES: Final[dict[str, str]] = {
     "CLUSTER_DOMAIN": DOMAIN,
     "ENABLE_DETERMINISTIC_HEAD_POD_NAME": SAME,
@@ -74,7 +74,7 @@ VARIABLES: Final[dict[str, str]] = {
     "RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS": JOBS,
     "ENABLE_WEBHOOKS": ADMISSION,
 }
-"""Variables of KubeRay's operator, and their counterparts."""
+"""Environment variables of KubeRay's operator, and their equivalents in raybus."""
 _NOT_YET: Final = frozenset({Gate.CRON_JOB})
 
 
@@ -84,11 +84,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     clusters: ClusterConfig
     services: ServiceConfig
     namespaces: tuple[str, ...] = ()
-    """The watched namespaces; empty means all."""
+    """Watched namespaces; empty means all."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting of KubeRay's operator, and its name here."""
+    """A setting of KubeRay's operator, and its equivalent in raybus."""
 
     kuberay: str
     value: str
@@ -96,7 +96,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Noting(Mapping[str, str]):
-    """An environment that notes the variables that are read."""
+    """An empty environment that records which variables are looked up."""
 
     def __init__(self) -> None:
         self.asked: set[str] = set()
@@ -113,14 +113,19 @@ class _Noting(Mapping[str, str]):
 
 
 def variables_read() -> frozenset[str]:
-    """Return the variables that the services read."""
+    """Return the names of the environment variables that the services read."""
     noting = _Noting()
     _read(noting)
     return frozenset(noting.asked)
 
 
 def translated(operator: Operator, file_text: str | None) -> tuple[dict[str, str], list[Finding]]:
-    """Return the environment that gives raybus the same configuration, and the settings without a counterpart."""
+    """Translate the settings of KubeRay's operator.
+
+    Returns the environment variables that give raybus the same configuration, and findings for
+    settings without an equivalent. `file_text` is the operator's configuration file; with a file,
+    the operator ignores the flags for which the file has fields.
+    """
     known, found = variables_read(), list[Finding]()
     given = {name: value for name, value in operator.environment.items() if value}
     wanted = {name: value for name, value in given.items() if VARIABLES.get(name, SAME) == SAME}
@@ -166,7 +171,7 @@ def translated(operator: Operator, file_text: str | None) -> tuple[dict[str, str
 
 
 def settings_of(operator: Operator) -> list[Setting]:
-    """Return what is set at an operator, and its name here."""
+    """Return all flags and variables of an operator, with their equivalents in raybus."""
     known = variables_read()
     flags = [
         Setting(kuberay=f"--{name}", value=value, here=FLAGS.get(name, "unknown here"))
@@ -184,7 +189,10 @@ def settings_of(operator: Operator) -> list[Setting]:
 
 
 def configuration(environment: Mapping[str, str], file_text: str | None) -> Configuration:
-    """Return how raybus decides in an environment; raise `InvalidSpec` for what it would refuse at its start."""
+    """Return the configuration that raybus would have with an environment.
+
+    Raise `InvalidSpec` for invalid values.
+    """
     found = _read({name: value for name, value in environment.items() if name != OPERATOR_FILE})
     if file_text is None:
         return found
@@ -193,7 +201,10 @@ def configuration(environment: Mapping[str, str], file_text: str | None) -> Conf
 
 
 def differences(wanted: Configuration, held: Configuration) -> list[str]:
-    """Return in what an installed raybus decides otherwise, as `field: KubeRay …, raybus …`."""
+    """Return how an installed raybus is configured differently from KubeRay.
+
+    An entry reads `field: KubeRay …, raybus …`.
+    """
     found: list[str] = []
     for theirs, ours in ((wanted.clusters, held.clusters), (wanted.services, held.services)):
         for field in theirs.__struct_fields__:
@@ -206,7 +217,8 @@ def differences(wanted: Configuration, held: Configuration) -> list[str]:
 
 def _shown(value: object) -> str:
     if isinstance(value, frozenset):
-        return ",".join(sorted(map(str, value))) or "none"  # pyright: ignore[reportUnknownArgumentType]  (gates)
+        # The set has Gates.
+        return ",".join(sorted(map(str, value))) or "none"  # pyright: ignore[reportUnknownArgumentType]
     return "none" if value == "" else str(value)
 
 
@@ -220,7 +232,10 @@ def _read(environment: Mapping[str, str]) -> Configuration:
 
 
 def _known_places(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Return an environment without the files of a pod, which are not on this machine."""
+    """Return an environment without the variables that name files in a pod.
+
+    Those files do not exist on this machine.
+    """
     if isinstance(environment, _Noting):
         return environment
     return {
@@ -231,7 +246,7 @@ def _known_places(environment: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _gates(text: str) -> tuple[dict[str, bool], list[Finding]]:
-    """Read gates one by one, so that an unknown one hides no other."""
+    """Parse feature gates one by one, so that an unknown gate does not hide the others."""
     named, found = dict[str, bool](), list[Finding]()
     for part in filter(None, (each.strip() for each in text.split(","))):
         try:

@@ -1,1 +1,1 @@
-"""`logs`: the logs of a cluster's pods, and of the replicas of Serve applications."""
+"""`raybus logs`: logs of a cluster's pods, and of the replicas of Serve applications."""

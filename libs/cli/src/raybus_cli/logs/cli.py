@@ -1,4 +1,4 @@
-"""`raybus logs`: the options, the exit code, and the logs of an archive, selected by the options that select them on a cluster."""
+"""`raybus logs`: options and exit code, and logs read from an archive of `raybus bundle`."""
 
 import sys
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from raybus_cli.reading.kinds import Target
 
 
 def check(choice: Choice, extent: Extent) -> None:
-    """Raise `InvalidSpec` for options that need a cluster."""
+    """Raise `InvalidSpec` for options that an archive cannot serve."""
     needing = {
         "-f": extent.follow,
         "--since": extent.since is not None,
@@ -42,7 +42,7 @@ def check(choice: Choice, extent: Extent) -> None:
 
 
 def select(archive: Archive, target: Target, choice: Choice) -> list[KeptLog]:
-    """Return the wanted logs; raise `Rejected` where the archive has none of them."""
+    """Return the selected logs of an archive; raise `Rejected` if it has none of them."""
     index = archive.index
     cluster = target.name
     known = list(dict.fromkeys(each.cluster for each in index.logs))
@@ -67,7 +67,10 @@ def select(archive: Archive, target: Target, choice: Choice) -> list[KeptLog]:
 def rendered(
     archive: Archive, found: list[KeptLog], form: Form, tail: int | None
 ) -> Iterator[bytes]:
-    """Yield the lines of some logs, as they are printed; a log that is named and missing has none."""
+    """Yield the output lines of logs.
+
+    A log that is listed and missing in the archive has no lines.
+    """
     for each in found:
         splitter = Splitter()
         whole = splitter.feed(archive.texts.get(each.file, b"")) + splitter.end()
@@ -153,10 +156,12 @@ def logs(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Print logs of a RayService's or RayCluster's pods, by default of the head; of several, each line begins with its pod.
+    """Print logs of the pods of a RayService or RayCluster, by default of the head.
 
-    --app and --deployment print the logs of Serve's replicas, read by Ray's dashboard. -o json prints a document a line:
-    pod, container, line. Exit code 1 when a log could not be read.
+    With several logs, each line begins with its pod. --app and --deployment
+    print the logs of Serve replicas, read by Ray's dashboard. -o json prints a
+    document per line: pod, container, line. Exit code 1 if a log could not be
+    read.
 
     Examples:
     $ raybus logs demo --workers -f --tail 20

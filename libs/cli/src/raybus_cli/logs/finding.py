@@ -1,4 +1,7 @@
-"""Finds the logs that are wanted: reads the objects that name the cluster, its pods, or the replicas of Serve; a cluster that is gone has none."""
+"""Finds the logs that the options select: of a cluster's pods, or of Serve replicas.
+
+A cluster that is gone has no logs.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -29,7 +32,10 @@ ELSEWHERE = "its logs went with its pods; --bundle FILE reads those that 'raybus
 def gone_problem(
     cluster: str, services: Iterable[RayService], instead: str = ""
 ) -> errors.Rejected | None:
-    """Return the problem of a cluster that an upgrade left behind; None where no receipt names it."""
+    """Return the error for a cluster that an upgrade replaced or gave up.
+
+    The result is None if no receipt names it.
+    """
     for each in services:
         if (receipt := receipt_of(each)) is not None and (why := _why_gone(cluster, receipt)):
             since = f"RayCluster {cluster} is gone since {rfc3339(receipt.finished)}: {why}"
@@ -47,15 +53,15 @@ def _why_gone(cluster: str, receipt: Receipt) -> str:
 
 DECLARATIVE: Final = {"api_type": "declarative"}
 Report = Callable[[str], None]
-"""Receives what the user should know about the choice."""
+"""Receives a message for the user about the selection."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The wanted logs, at least one."""
+    """The selected logs; at least one."""
 
     logs: list[Log]
     headers: dict[str, str] = {}
-    """Those with which Ray's dashboard reads its logs; they hold its token."""
+    """HTTP headers of requests to Ray's dashboard; they contain its token."""
 
 
 async def find(
@@ -67,7 +73,7 @@ async def find(
     *,
     report: Report,
 ) -> Found:
-    """Return the wanted logs; raise `Rejected` when there is none, or when there are too many."""
+    """Return the selected logs; raise `Rejected` if there are none or too many."""
     name = target.name
     if target.resource is RAY_SERVICE:
         name = await _cluster_of(kube, namespace, target, choice, report)
@@ -79,7 +85,8 @@ async def find(
     pods = selection.pods(msgspec.json.decode(body, type=Items[Pod]).items, choice, name, target)
     of = None
     if choice.container is None and any(len(pod.spec.containers) > 1 for pod in pods):
-        with contextlib.suppress(errors.RaybusError):  # without the right to read it
+        # Without the right to read the RayCluster, the first container counts as Ray's.
+        with contextlib.suppress(errors.RaybusError):
             of = await reader.cluster(kube, namespace, name)
     return Found(selection.logs(namespace, pods, choice, extent, of))
 
@@ -107,7 +114,10 @@ async def _cluster_of(
 
 
 async def _there(kube: KubeClient, namespace: str, name: str) -> RayCluster:
-    """Read a RayCluster; of one that is gone, raise since when, where a RayService knows it."""
+    """Read a RayCluster.
+
+    For a deleted cluster the error says since when it is gone, if a RayService's receipt has that.
+    """
     try:
         return await reader.cluster(kube, namespace, name)
     except session.NoSuchObject as problem:

@@ -1,6 +1,7 @@
-"""Reads logs and passes them on line by line: one after another, all at once while they are followed, or the end of one alone.
+"""Reads logs and copies them line by line, concurrently while they are followed.
 
-Lines go through a queue to one writer. A write inside the block of a stream would turn a closed pipe into an error of the API server.
+Lines pass through a queue to a single writer. If a reader wrote inside the block of its stream, a
+closed output pipe would look like an error of the API server.
 """
 
 import asyncio
@@ -20,11 +21,11 @@ from raybus_cli.logs.replicas import FAILED
 from raybus_cli.logs.selection import Form, Log, Splitter
 
 QUEUED: Final = 256
-"""Chunks that wait to be written; a slow reader of the output slows down the reading of the logs."""
+"""Chunks of output that wait to be written; a full queue slows down the readers."""
 LARGEST_REFUSAL: Final = 64 * 2**10
 LONGEST_REASON: Final = 500
 NOT_STARTED: Final = "is waiting to start"
-"""The text of the API server for a container that has not started."""
+"""Part of the API server's message for a container that has not started."""
 NO_PREVIOUS: Final = "previous terminated container"
 Queue = asyncio.Queue[bytes | None]
 
@@ -42,7 +43,7 @@ class Reader:
         report: Callable[[str], None],
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Use a connection; the headers are those of requests for the logs that Ray's dashboard reads."""
+        """`headers` are sent with requests for logs that Ray's dashboard serves."""
         self._headers = headers
         self._kube = kube
         self._namespace = namespace
@@ -52,7 +53,10 @@ class Reader:
         self._queue: Queue = asyncio.Queue(QUEUED)
 
     async def copy(self, found: Sequence[Log], write: Callable[[bytes], None]) -> int:
-        """Copy all logs; return how many could not be read, which are reported. The failure of a single log is raised."""
+        """Copy all logs, and return how many could not be read.
+
+        Failed logs are reported. If there is only one log, its error is raised.
+        """
         failed, met = 0, None
         async with asyncio.TaskGroup() as group:
             group.create_task(_write(self._queue, write))
@@ -61,7 +65,7 @@ class Reader:
             except (
                 errors.RaybusError,
                 ExceptionGroup,
-            ) as problem:  # the lines before it are still written
+            ) as problem:  # the lines before the error are still written
                 met = problem
             await self._queue.put(None)
         if met is not None:
@@ -105,7 +109,10 @@ class Reader:
         await self._pass_on(log, self._without_token(splitter.end()))
 
     def _without_token(self, found: list[bytes]) -> list[bytes]:
-        """Return lines without what a dashboard repeats of the headers."""
+        """Remove the dashboard's token from lines.
+
+        The dashboard may repeat the request headers in its response.
+        """
         for value in (self._headers or {}).values():
             found = [untrusted.without(each, value.rpartition(" ")[2]) for each in found]
         return found
@@ -124,12 +131,12 @@ class Reader:
             )
 
     async def _report_end(self, log: Log) -> None:
-        """Report why a followed log has ended: its pod is gone, or its container."""
+        """Report why a followed log ended: its pod was deleted, or its container ended."""
         try:
             await self._kube.get(POD, self._namespace, log.source.pod)
         except errors.NotFound:
             self._report(f"{log.source}: the pod is gone; its log ends here")
-        except errors.RaybusError:  # the log was read; why it ended is an extra
+        except errors.RaybusError:  # the log was read; the reason for its end is optional
             return
         else:
             self._report(f"{log.source}: the container ended; after a restart -p reads this log")
@@ -141,7 +148,7 @@ async def _write(queue: Queue, write: Callable[[bytes], None]) -> None:
 
 
 def refined(problem: errors.RaybusError, log: Log) -> errors.RaybusError:
-    """Return the problem of one log with its remedy."""
+    """Return the error of a log with a remedy."""
     text = str(problem)
     if log.is_of_ray:
         return problem
@@ -160,9 +167,9 @@ def refined(problem: errors.RaybusError, log: Log) -> errors.RaybusError:
 
 
 MOST: Final = 256 * 2**10
-"""Bytes of a log that are kept."""
+"""Maximum bytes kept of a log."""
 LINES: Final = 5000
-"""Lines at the end of a log that the API server is asked for."""
+"""Lines requested from the end of a log."""
 SECONDS: Final = 10.0
 
 
@@ -173,13 +180,16 @@ class Tail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     container: str
     text: str
     is_cut: bool
-    """Whether the log began before."""
+    """Whether earlier text is missing."""
     is_late: bool
-    """Whether the time limit ended the read, so that its newest lines may be missing."""
+    """Whether a timeout ended the read, so that the newest lines may be missing."""
 
 
 async def read(kube: KubeClient, log: Log, *, seconds: float = SECONDS) -> Tail:
-    """Return the end of a log, without escapes for a terminal; raise the problem of a log that cannot be read."""
+    """Read the end of a log, without terminal escapes.
+
+    Raise `Rejected` or another error if it cannot be read.
+    """
     if not log.is_placed:
         raise errors.Rejected(f"pod {log.source.pod} has no node yet, and so no log")
     chunks: deque[bytes] = deque()

@@ -1,7 +1,8 @@
-"""The logs of Serve's replicas: their files are named in Serve's status, and Ray's dashboard reads them (its state API).
+"""Logs of Serve replicas, read through Ray's dashboard (its state API).
 
-The answer to `/api/v0/logs/file` is always 200, so an error is found in its text. What a status contains is untrusted: a file is read only if
-its name is that of a replica's log.
+Serve's status names the log files. The dashboard answers `/api/v0/logs/file` with 200 even for an
+error, so errors are recognised by their text. A status is untrusted: a file is read only if its
+name has the form of a replica's log.
 """
 
 from collections.abc import Iterator
@@ -20,41 +21,41 @@ STREAM: Final = "/api/v0/logs/stream"
 PORT: Final = "dashboard"
 WHOLE: Final = "-1"
 FAILED: Final = b"[get_logs] Fetch log error"
-"""How Ray begins the text of an error."""
+"""Start of the text that Ray returns for an error."""
 SECONDS_OF_RAY: Final = "0.5"
-"""How often Ray reads a file that is followed."""
+"""Seconds between Ray's reads of a followed file."""
 _FILE: Final = re2.compile(r"/?(serve/(replica_[\w.#:-]+\.log))")
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica, and the file of its log."""
+    """A replica and its log file."""
 
     node_id: str | None = None
     node_instance_id: str | None = None
-    """In a Ray cluster of Kubernetes the name of the pod."""
+    """On Kubernetes, the name of the pod."""
     log_file_path: str | None = None
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
-    """A deployment of an application."""
+    """A Serve deployment."""
 
     replicas: list[Replica] | None = None
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
-    """A Serve application."""
+    """A Serve application, with its deployments by name."""
 
     deployments: dict[str, Deployment] = {}
 
 
 class Details(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read of `GET /api/serve/applications/`."""
+    """The fields that are read from `GET /api/serve/applications/`."""
 
     applications: dict[str, Application] = {}
 
 
 def decode(body: bytes) -> Details:
-    """Read Serve's status; `Unavailable` for what is none."""
+    """Decode Serve's status; raise `Unavailable` for any other body."""
     try:
         return msgspec.json.decode(body, type=Details)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -66,7 +67,7 @@ def decode(body: bytes) -> Details:
 def logs(
     details: Details, namespace: str, service: str, choice: Choice, extent: Extent
 ) -> list[Log]:
-    """Return the logs of the wanted replicas; raise `Rejected` when there is none."""
+    """Return the logs of the selected replicas; raise `Rejected` if there are none."""
     known = {name or DEFAULT_APP: each for name, each in details.applications.items()}
     if choice.app is not None and choice.app not in known:
         raise errors.Rejected(

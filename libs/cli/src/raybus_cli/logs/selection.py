@@ -1,4 +1,7 @@
-"""Which logs a command is about (the cluster, the pods, the containers), and the form of their lines; pure."""
+"""Selects clusters, pods and containers by the options of `raybus logs`, and formats log lines.
+
+Pure.
+"""
 
 import math
 from collections.abc import Sequence
@@ -16,32 +19,32 @@ from common.ray import cluster_traits as traits
 from raybus_cli.reading.kinds import Target
 
 LONGEST: Final = 2**20
-"""Bytes of a line; a longer one is divided, so that no log can fill the memory."""
+"""Maximum bytes of a line. Longer lines are split, so that no log can fill the memory."""
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The origin of a line."""
+    """The pod and container that a line comes from."""
 
     pod: str
     container: str
-    """Of a Serve replica the name of its log file."""
+    """Container name; for a Serve replica, the name of its log file."""
 
     def __str__(self) -> str:
         return f"pod/{self.pod}/{self.container}"
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """How lines are printed."""
+    """The output format of lines."""
 
     is_prefixed: bool = False
-    """Whether a line begins with its origin, as that of `kubectl logs --prefix`."""
+    """Whether each line starts with its source, as with `kubectl logs --prefix`."""
     is_raw: bool = False
-    """Whether escapes for a terminal stay."""
+    """Whether terminal escapes are kept."""
     is_json: bool = False
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A line for programs."""
+    """A line as JSON."""
 
     pod: str
     container: str
@@ -49,7 +52,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Splitter:
-    """Collects the chunks of a stream and returns whole lines, without their ends."""
+    """Splits the chunks of a stream into lines, without line ends."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -66,7 +69,7 @@ class Splitter:
         return lines
 
     def end(self) -> list[bytes]:
-        """Return the last line, if it has no end."""
+        """Return the last line, if the stream does not end with a line end."""
         rest, self._rest = bytes(self._rest), bytearray()
         return [rest] if rest else []
 
@@ -76,7 +79,7 @@ def _divided(line: bytes) -> list[bytes]:
 
 
 def render(source: Source, line: bytes, form: Form) -> bytes:
-    """Return the output of a line, with its end."""
+    """Format a line for output, with a line end."""
     if form.is_json:
         text = line.decode(errors="replace")
         found = Document(
@@ -94,9 +97,9 @@ def _plain(text: str) -> str:
 
 
 MOST: Final = 20
-"""Logs that one command reads; each takes a connection and a buffer."""
+"""Maximum number of logs per command; each takes a connection and a buffer."""
 SHOWN: Final = 8
-"""Names that a message contains."""
+"""Maximum number of names in a message."""
 ACTIVE: Final = "active"
 PENDING: Final = "pending"
 
@@ -116,12 +119,12 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_serve(self) -> bool:
-        """Return whether the logs of replicas are wanted."""
+        """Whether logs of Serve replicas are selected."""
         return self.app is not None or self.deployment is not None
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of each log is wanted."""
+    """The options that limit each log."""
 
     follow: bool = False
     since: timedelta | None = None
@@ -130,19 +133,19 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
-    """A log, and the request that reads it."""
+    """A log and the request that reads it."""
 
     source: Source
     path: str
     query: dict[str, str]
     is_placed: bool = True
-    """Whether its pod has a node; of one without, the API server answers with an empty log."""
+    """Whether the pod has a node; without one the API server returns an empty log."""
     is_of_ray: bool = False
-    """Whether Ray's dashboard answers, and not the API server."""
+    """Whether Ray's dashboard serves the log instead of the API server."""
 
 
 def check(choice: Choice, extent: Extent, target: Target) -> None:
-    """Raise `InvalidSpec` for options that exclude one another."""
+    """Raise `InvalidSpec` for options that exclude each other."""
     given = {
         "--head": choice.head,
         "--workers": choice.workers,
@@ -173,7 +176,7 @@ def check(choice: Choice, extent: Extent, target: Target) -> None:
 
 
 def check_raw(raw: bool, *, is_terminal: bool) -> None:
-    """Raise `InvalidSpec` for raw lines on a terminal, which they could control."""
+    """Raise `InvalidSpec` for `--raw` on a terminal, because escapes in a log could control it."""
     if raw and is_terminal:
         raise errors.InvalidSpec(
             "--raw would pass the escapes of a log to this terminal: write it to a file or a pipe"
@@ -181,7 +184,7 @@ def check_raw(raw: bool, *, is_terminal: bool) -> None:
 
 
 def since(text: str | None) -> timedelta | None:
-    """Read `--since`; `InvalidSpec` for what is no duration."""
+    """Parse `--since`; raise `InvalidSpec` if it is not a positive duration."""
     if text is None:
         return None
     length = durations.parse_or_seconds(text)
@@ -193,7 +196,10 @@ def since(text: str | None) -> timedelta | None:
 
 
 def cluster(service: RayService, asked: str | None, known: Sequence[str] = ()) -> str:
-    """Return the name of the wanted cluster; `known` are those of the RayService, needed for a name."""
+    """Return the name of the selected cluster; raise `Rejected` if there is none.
+
+    `known` are the RayService's clusters; they are needed only if `asked` is a name.
+    """
     name, status = service.metadata.name, service.status
     active, pending = (
         status.active_service_status.ray_cluster_name,
@@ -219,7 +225,7 @@ def cluster(service: RayService, asked: str | None, known: Sequence[str] = ()) -
 
 
 def pods(found: Sequence[Pod], choice: Choice, of: str, target: Target) -> list[Pod]:
-    """Return the wanted pods of a RayCluster; raise `Rejected` when there is none, or too many."""
+    """Return the selected pods of a RayCluster; raise `Rejected` if there are none or too many."""
     there = sorted(found, key=lambda each: (_kind(each) != labels.HEAD, each.metadata.name))
     if choice.pod is not None:
         chosen = [each for each in there if each.metadata.name == choice.pod]
@@ -245,7 +251,7 @@ def pods(found: Sequence[Pod], choice: Choice, of: str, target: Target) -> list[
 
 
 def gone(pod: str, of: str, target: Target) -> errors.Rejected:
-    """Return the refusal for a pod that does not exist, or not any more."""
+    """Return the error for a pod that does not exist."""
     return errors.Rejected(
         f"RayCluster {of} has no pod {pod}: if it is gone, so is its log; {_remedy(target)}"
     )
@@ -267,9 +273,9 @@ def logs(
     extent: Extent,
     of: RayCluster | None = None,
 ) -> list[Log]:
-    """Return the log of one container of each pod: the wanted one, else the Ray container.
+    """Return one log for each pod: of the selected container, else of the Ray container.
 
-    `of` is the RayCluster of the pods; without it the Ray container counts as the first one.
+    `of` is the RayCluster of the pods; without it the first container counts as the Ray container.
     """
     query = {
         "follow": "true" if extent.follow else "",
@@ -298,7 +304,7 @@ def logs(
 
 
 def bounded(found: list[Log]) -> list[Log]:
-    """Return the logs of replicas; raise `Rejected` when they are too many."""
+    """Return the logs unchanged; raise `Rejected` if there are more than `MOST`."""
     _bound(len(found), "replicas", "--deployment or --pod")
     return found
 
@@ -319,7 +325,7 @@ def _container(pod: Pod, choice: Choice, of: RayCluster | None) -> str | None:
 
 
 def _containers(pod: Pod) -> list[str]:
-    """Return the containers of a pod; init containers once they have a status."""
+    """Return the names of a pod's containers, including init containers that have a status."""
     return [
         *(each.name for each in pod.spec.containers),
         *(each.name for each in pod.status.init_container_statuses),

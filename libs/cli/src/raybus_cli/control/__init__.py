@@ -1,1 +1,4 @@
-"""`pause`, `resume`, `promote`, `abort`, `retry`, `undo`, `history`: the control of an upgrade."""
+"""The commands that control upgrades.
+
+They are `raybus pause`, `resume`, `promote`, `abort`, `retry`, `undo` and `history`.
+"""

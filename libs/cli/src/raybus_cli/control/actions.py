@@ -1,6 +1,7 @@
-"""The annotations that each verb sets or removes (docs/upgrade-controls.md), and the states without anything to act on.
+"""The annotations that each command writes (docs/upgrade-controls.md).
 
-Abort and promote name the present generation, so that they do not affect the next change of the spec.
+A command is refused in a state in which it has no effect. Abort and promote name the present
+generation, so that they do not affect a later change of the spec.
 """
 
 from collections.abc import Callable
@@ -21,20 +22,25 @@ PAUSED: Final = "UpgradePaused"
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """What a verb writes, and how its effect shows."""
+    """The annotations that a command writes, and how its effect is recognised."""
 
     annotations: dict[str, str | None]
-    """None removes one."""
+    """Annotations to set; None removes an annotation."""
     effect: str
-    """What the object is then, as kubectl prints it: `paused`."""
+    """The word for the result, as kubectl prints it: `paused`."""
     note: str = ""
     is_dry_run: bool = False
     is_done: Callable[[RayService], bool]
-    """Whether the services have taken it up, by the object as it is later."""
+    """Returns whether the services have acted on the annotations, given the RayService as read
+    later.
+    """
 
 
 def expect_ours(service: RayService) -> None:
-    """Raise `Rejected` for a RayService of another controller: nothing reads what is written there."""
+    """Raise `Rejected` for a RayService of another controller.
+
+    That controller ignores raybus's annotations.
+    """
     owner = service.manager
     if owner != labels.MANAGED_BY_US:
         raise errors.Rejected(
@@ -44,7 +50,7 @@ def expect_ours(service: RayService) -> None:
 
 
 def pause(service: RayService) -> Action:
-    """Pause the upgrade; without an upgrade this holds for the next one."""
+    """Pause the upgrade; without one, the next upgrade is paused."""
     return Action(
         annotations={labels.PAUSE: "true"},
         effect="paused",
@@ -56,7 +62,10 @@ def pause(service: RayService) -> Action:
 
 
 def resume(service: RayService) -> Action:
-    """Resume the upgrade."""
+    """Resume the upgrade.
+
+    Raises `Rejected` if it is not paused, or if a deadline or a failed gate paused it.
+    """
     name, held = service.metadata.name, conditions.find(service.status.conditions, PAUSED)
     is_asked = labels.PAUSE in service.metadata.annotations
     if not is_asked and held is not None and held.status == "True" and held.reason == DEADLINE:
@@ -86,13 +95,16 @@ def resume(service: RayService) -> Action:
 
 
 def _is_paused_on_request(service: RayService) -> bool:
-    """Return whether the annotation pauses the upgrade; what paused it besides is not for a resume to end."""
+    """Return whether the pause annotation is in effect.
+
+    Resume does not end a pause of another reason.
+    """
     held = conditions.find(service.status.conditions, PAUSED)
     return held is not None and (held.status, held.reason) == ("True", REQUESTED)
 
 
 def _approval(service: RayService) -> Action:
-    """End the pause of an UpgradePolicy; later pauses of the same upgrade still hold."""
+    """End a pause of an UpgradePolicy; later pauses of the same upgrade remain."""
     pending = service.status.pending_service_status
     weight = WHOLE if pending.traffic_routed_percent is None else pending.traffic_routed_percent
     return Action(
@@ -106,7 +118,11 @@ def _approval(service: RayService) -> Action:
 
 
 def promote(service: RayService) -> Action:
-    """Skip the remaining steps of this generation, and end a pause, which would hold for the next upgrade."""
+    """Skip the remaining steps of this generation.
+
+    A pause by annotation is removed as well, because it would otherwise hold for the next upgrade.
+    Raises `Rejected` without an upgrade, or if a user aborted it.
+    """
     name = service.metadata.name
     aborted = _aborted(service)
     if aborted not in {None, DEADLINE, GATE}:
@@ -132,7 +148,10 @@ def promote(service: RayService) -> Action:
 
 
 def abort(service: RayService) -> Action:
-    """Abort this generation; the service rolls back to its active cluster."""
+    """Abort the upgrade of this generation, so that the service rolls back.
+
+    Raise `Rejected` without an upgrade.
+    """
     name = service.metadata.name
     if not _is_upgrading(service):
         raise errors.Rejected(
@@ -149,7 +168,10 @@ def abort(service: RayService) -> Action:
 
 
 def retry(service: RayService) -> Action:
-    """Withdraw an abort and retry the same spec."""
+    """Withdraw an abort, so that the same spec is tried again.
+
+    Raise `Rejected` without an abort by a user.
+    """
     name = service.metadata.name
     if labels.ABORT in service.metadata.annotations:
         return Action(
@@ -182,7 +204,7 @@ def _is_upgrading(service: RayService) -> bool:
 
 
 def _aborted(service: RayService) -> str | None:
-    """Return why an upgrade is aborted now."""
+    """Return the reason why an upgrade is aborted; None if none is."""
     found = conditions.find(service.status.conditions, "UpgradeAborted")
     return found.reason if found is not None and found.status == "True" else None
 

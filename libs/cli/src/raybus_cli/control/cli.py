@@ -1,4 +1,4 @@
-"""The verbs that change an upgrade: read the RayService, decide what to write, write it, report the effect."""
+"""The commands that control upgrades: options, and a table of revisions."""
 
 from collections.abc import Callable
 from typing import Annotated, Final
@@ -45,7 +45,7 @@ SHORT_HASH: Final = 10
 
 
 def _verb(write: Write, text: str) -> Callable[..., None]:
-    """Return the command that does one write to each named RayService; `text` is its help."""
+    """Build a command that performs one write on each named RayService; `text` is its help text."""
 
     def command(
         names: NamesArgument,
@@ -68,7 +68,7 @@ def _verb(write: Write, text: str) -> Callable[..., None]:
 
 
 async def _promote(kube: KubeClient, namespace: str, name: str) -> Action:
-    """Promote, and warn where the new cluster cannot become ready."""
+    """Promote, with a warning if the new cluster cannot become ready."""
     snapshot = await reader.read(kube, namespace, name)
     action = await performing.by_annotations(actions.promote)(kube, namespace, name)
     for each in findings.of_new_cluster(snapshot, now=session.now()):
@@ -145,10 +145,11 @@ def undo(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Roll back to a previous revision: its cluster spec and its Serve config; replicas stay as they are.
+    """Roll back to a previous revision: its cluster spec and its Serve config.
 
-    The plan is shown first, as 'raybus plan' does: during an upgrade it is a rollback, afterwards a new upgrade.
-    A spec that is managed in Git must be changed there too.
+    Replica counts are not changed. The plan is shown first, as by 'raybus
+    plan': during an upgrade the service rolls back, otherwise a new upgrade
+    starts. If the spec is managed in Git, change it there as well.
 
     Examples:
     $ raybus undo demo --dry-run
@@ -179,7 +180,10 @@ def history(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Show the revisions of a RayService, oldest first, the receipt of the last upgrade, and the upgrade in progress.
+    """Show the revisions of a RayService, oldest first, and its last upgrade.
+
+    The receipt of the last upgrade and the upgrade in progress are shown below
+    the table.
 
     Examples:
     $ raybus history demo
@@ -205,7 +209,7 @@ def history(
 
 
 def table(entries: list[histories.Entry], *, wide: bool = False) -> Table:
-    """Return the entries as a table."""
+    """Format the revisions as a table."""
     image = Column("images" if wide else "image", keeps_end=not wide)
     rows = [
         (
@@ -225,7 +229,7 @@ def table(entries: list[histories.Entry], *, wide: bool = False) -> Table:
 
 
 def _images(entry: histories.Entry) -> str:
-    """Return the images of all groups; once where it is the same one."""
+    """Return the images of all groups; only one if they are equal."""
     if len(set(entry.images.values())) == 1:
         return entry.image
     return ", ".join(f"{group}={image}" for group, image in entry.images.items())
@@ -238,7 +242,7 @@ def _more(entry: histories.Entry) -> tuple[str, ...]:
 
 
 def _report_hidden(snapshot: Snapshot) -> None:
-    """Report that there may be more, where the caller may not read the records."""
+    """Report that revisions may be missing, if the user may not read the records."""
     for each in snapshot.unseen:
         if each.startswith(CONTROLLER_REVISION.plural):
             printing.message(f"Not readable: {each}", err=True)

@@ -1,10 +1,11 @@
-"""The earlier specs of a RayService, as far as they are stored, and which of them `raybus undo` restores by which patch.
+"""The stored specs of a RayService, and the patch by which `raybus undo` restores one.
 
-service-reconciler records one in a ControllerRevision before it makes a cluster for it. Later changes in place, and specs of
-another operator, are read from the existing clusters and their Serve configs.
+service-reconciler records a spec in a ControllerRevision before it creates a cluster for it. Later
+in-place changes, and specs of another operator, are read from the existing clusters and their Serve
+configs.
 
-The number of replicas is not restored: the RayService's scale of a group of the same name stays, and what
-an autoscaler wrote on the cluster is removed.
+Replica counts are not restored: a group keeps the scale of the RayService's group of the same name,
+and fields that an autoscaler wrote on the cluster are removed.
 """
 
 from datetime import datetime
@@ -29,40 +30,42 @@ from raybus_cli.show.tree import seconds_since
 
 IN_PROGRESS: Final = "InProgress"
 _RANKS: Final = ("active", "pending", "leaving", "gone")
-"""The order in which a cluster is named where several run the same spec."""
+"""Order of preference of the clusters that run the same spec."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A spec that a cluster of this RayService has or had."""
+    """A spec that a cluster of the RayService has or had."""
 
     number: int
-    """Newest is greatest."""
+    """Revision number; the newest is the largest."""
     cluster: str
-    """The cluster that runs it; empty when it is gone."""
+    """The cluster that runs the spec; empty if it is gone."""
     role: str
     replaces: int | None
-    """The entry that served before it, where that is recorded."""
+    """Number of the revision that served before, if recorded."""
     outcome: str = ""
-    """What became of it, where that is recorded: `Promoted`, `Aborted`, `RolledBack`, `Cancelled` or `InProgress`."""
+    """Result of the upgrade to the spec, if recorded: `Promoted`, `Aborted`, `RolledBack`,
+    `Cancelled` or `InProgress`.
+    """
     created: datetime | None
     image: str
-    """That of the head."""
+    """Image of the head."""
     images: dict[str, str]
-    """The image of each group."""
+    """Image of each group."""
     ray_version: str
     worker_groups: int
     applications: list[str]
     spec_hash: str
     is_current: bool
-    """Whether it is the spec of the RayService."""
+    """Whether the spec is the RayService's present one."""
     age_seconds: int | None
     cluster_config: Json
     serve_config: str | None
-    """None when it is not recorded."""
+    """None if the Serve config is not recorded."""
 
 
 def build(snapshot: Snapshot, *, now: datetime) -> list[Entry]:
-    """Return what is kept, oldest first."""
+    """Return the stored revisions, oldest first."""
     held = [
         _Held(cluster=cluster, given=given)
         for cluster in snapshot.clusters
@@ -78,7 +81,7 @@ def build(snapshot: Snapshot, *, now: datetime) -> list[Entry]:
 
 
 class _Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster with something that it was given."""
+    """A cluster and one of its Serve config records."""
 
     cluster: RayCluster
     given: revision.Revision | None
@@ -88,7 +91,7 @@ class _Held(msgspec.Struct, frozen=True, kw_only=True):
         return self.cluster.metadata.name
 
     def runs(self, goal: Goal) -> bool:
-        """Return whether this is the content of a recorded spec."""
+        """Return whether the cluster spec and the Serve config are those of a recorded spec."""
         stamped = self.cluster.metadata.annotations.get(labels.SPEC_HASH)
         is_same_cluster = goal.spec_hash in {
             stamped,
@@ -100,7 +103,11 @@ class _Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _given(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision | None]:
-    """Return what a cluster was given, oldest first; of one that does not run the goal, only what it has now."""
+    """Return the Serve config records of a cluster, oldest first, without refused ones.
+
+    A cluster that does not run the RayService's spec has only its newest record; a cluster without
+    records has None.
+    """
     records = [
         each
         for each in revision.of(cluster, list(snapshot.revisions))
@@ -146,7 +153,7 @@ def _entry(snapshot: Snapshot, held: _Held, number: int, *, now: datetime) -> En
 
 
 def _content(snapshot: Snapshot, goal: Goal) -> Json:
-    """Return the fields of an entry that come from its spec."""
+    """Return the fields of an entry that are derived from its spec."""
     asked, config = goal_revision.asked_of(snapshot.service), goal.ray_cluster_config
     digest, used = goal.spec_hash, tree.images_of(config)
     return {
@@ -171,7 +178,10 @@ def _role(snapshot: Snapshot, name: str) -> str:
 
 
 def _outcome(snapshot: Snapshot, entry: Entry, entries: list[Entry]) -> str:
-    """Return what became of a spec, as far as it follows from the status, the receipt of the last upgrade and the records."""
+    """Return the result of the upgrade to a spec.
+
+    It is empty if status, receipt and records do not show a result.
+    """
     if entry.role == "pending" and snapshot.active:
         return IN_PROGRESS
     if entry.role == "active" or _was_replaced(entry, entries):
@@ -186,14 +196,15 @@ def _outcome(snapshot: Snapshot, entry: Entry, entries: list[Entry]) -> str:
 
 
 def _was_replaced(entry: Entry, entries: list[Entry]) -> bool:
-    """Return whether a record states that a spec served before its own."""
+    """Return whether a later record says that it replaced this spec."""
     return any(each.replaces == entry.number for each in entries)
 
 
 def _last_cluster(snapshot: Snapshot, receipt: Receipt, entries: list[Entry], entry: Entry) -> str:
-    """Return the cluster that an entry without one had, if the last upgrade made it and failed.
+    """Return the cluster that the last upgrade created for an entry, if that upgrade failed.
 
-    A failed upgrade leaves the old cluster active; its spec is the newest one without a cluster that was to replace the active one.
+    Otherwise the result is empty. A failed upgrade leaves the old cluster active. Its spec is the
+    newest one without a cluster that was to replace the active spec.
     """
     if receipt.outcome is Outcome.PROMOTED or receipt.old != snapshot.active:
         return ""
@@ -218,7 +229,7 @@ def _applications(text: str | None) -> frozenset[str]:
 
 
 def upgrades(snapshot: Snapshot) -> list[str]:
-    """Return a sentence about the last upgrade that ended, where its receipt can be read, and one about the upgrade in progress."""
+    """Describe the last upgrade, if its receipt can be read, and the upgrade in progress."""
     held = receipt_of(snapshot.service)
     ended = (
         []
@@ -241,16 +252,21 @@ _SCALE = ("replicas", "minReplicas", "maxReplicas")
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written."""
+    """A patch that restores a spec."""
 
     operations: list[Body]
-    """A JSON patch, rejected when another object has the name by now."""
+    """JSON patch operations; the patch is rejected if the RayService was created again under the
+    same name.
+    """
     fields: tuple[str, ...]
-    """The fields that it restores."""
+    """The fields that the patch restores."""
 
 
 def choose(entries: list[Entry], number: int | None, name: str) -> Entry:
-    """Return the entry to restore: the given number, else the spec that served before this one."""
+    """Return the revision to restore, by default the spec that served before the present one.
+
+    Raises `Rejected` if there is no such revision.
+    """
     if number is not None:
         found = next((each for each in entries if each.number == number), None)
         if found is None:
@@ -274,7 +290,11 @@ def choose(entries: list[Entry], number: int | None, name: str) -> Entry:
 
 
 def change(service: RayService, entry: Entry) -> Change:
-    """Return the patch that restores an earlier spec of a RayService."""
+    """Build the patch that restores an earlier spec.
+
+    Raises `Rejected` if the RayService has that spec already, `Invariant` if the stored spec would
+    not result in the recorded hash.
+    """
     config = _restored(entry.cluster_config, service.raw_cluster_config)
     if spec_hash.service_goal_hash(config) != entry.spec_hash:
         raise errors.Invariant(
@@ -300,7 +320,7 @@ def change(service: RayService, entry: Entry) -> Change:
 
 
 def message(change: Change, entry: Entry, outcome: PlanOutcome, *, is_done: bool) -> str:
-    """Return the result of a change, with the effect that its plan has."""
+    """Describe the restored fields and the planned effect."""
     verb = ("is" if len(change.fields) == 1 else "are") if is_done else "would be"
     effect = _EFFECTS.get(outcome, "")
     if outcome is PlanOutcome.ROLLED_BACK and entry.cluster:
@@ -311,7 +331,7 @@ def message(change: Change, entry: Entry, outcome: PlanOutcome, *, is_done: bool
 
 
 def action(note: str, generation: int, *, is_dry_run: bool) -> Action:
-    """Return what a restored spec shows as; it is taken up when raybus has observed its generation."""
+    """Return the action of an undo; it is done when raybus has observed the new generation."""
     return Action(
         annotations={},
         effect="rolled back",
@@ -334,7 +354,10 @@ def _restored(config: Json, goal: Json) -> Json:
 
 
 def _rescaled(group: Json, wanted: Json | None) -> Json:
-    """Return a group without what an autoscaler wrote, with the scale that the RayService gives to it."""
+    """Return a group of an earlier spec with the scale of the RayService's present group.
+
+    Fields that an autoscaler wrote are removed.
+    """
     held: Json = group.get("scaleStrategy") or {}
     strategy = {key: value for key, value in held.items() if key != "workersToDelete"}
     kept = {key: value for key, value in group.items() if key != "scaleStrategy"}

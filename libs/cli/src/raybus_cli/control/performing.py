@@ -1,4 +1,4 @@
-"""Performs a verb on RayServices, one after the other: writes, prints the result, waits until raybus has taken it up."""
+"""Performs a command on several RayServices in turn, and waits for the effect."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
@@ -29,7 +29,7 @@ from raybus_cli.show import phase
 
 TIMEOUT: Final = 600
 TIMED_OUT: Final = 3
-"""The exit code after the time limit of a wait."""
+"""Exit code if `--wait` reached its timeout."""
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until raybus has taken it up.")]
 TimeoutOption = Annotated[
     float,
@@ -42,11 +42,11 @@ TimeoutOption = Annotated[
     ),
 ]
 Write = Callable[[KubeClient, str, str], Awaitable[Action]]
-"""Performs a verb on the RayService of a namespace and a name."""
+"""Performs a command on the RayService of a namespace and a name."""
 
 
 class ActionState(StrEnum):
-    """How far an action is."""
+    """Progress of an action."""
 
     REQUESTED = "requested"
     DONE = "done"
@@ -55,7 +55,7 @@ class ActionState(StrEnum):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a verb for programs."""
+    """The result of a command as JSON or YAML."""
 
     namespace: str
     name: str
@@ -65,16 +65,19 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reporting(msgspec.Struct, frozen=True):
-    """The options that the verbs have in common."""
+    """Options that all these commands have."""
 
     output: Output
     wait: bool
     limit: float
-    """Seconds."""
+    """Timeout of `--wait` in seconds."""
 
 
 def by_annotations(decide: Callable[[RayService], Action]) -> Write:
-    """Return a verb that writes the annotations of an action for the current RayService."""
+    """Build a command that patches the annotations of an action.
+
+    `decide` returns the action for the present RayService.
+    """
 
     async def write(kube: KubeClient, namespace: str, name: str) -> Action:
         service = await reader.service(kube, namespace, name)
@@ -90,7 +93,10 @@ def by_annotations(decide: Callable[[RayService], Action]) -> Write:
 def restoring(
     number: int | None, *, is_dry_run: bool = False, show: Callable[[Snapshot, Plan], None]
 ) -> Write:
-    """Return the verb that restores a revision, by default the spec that served before; `show` gets the plan before it is written."""
+    """Build the command that restores a revision; by default the spec that served before.
+
+    `show` is called with the plan before it is applied.
+    """
 
     async def write(kube: KubeClient, namespace: str, name: str) -> Action:
         snapshot = await reader.read(kube, namespace, name)
@@ -114,7 +120,11 @@ def restoring(
 
 
 def perform(write: Write, names: Sequence[str], place: Where, how: Reporting) -> None:
-    """Perform a verb on each RayService; end with 1 when one of them failed, with 3 when one was not taken up in time."""
+    """Perform a command on each RayService.
+
+    An error on one RayService is printed and does not stop the others. Exits with 1 if one failed,
+    and with 3 if one did not show the effect within the timeout.
+    """
     code, done = 0, dict[str, Action]()
     for name in dict.fromkeys(names):
         try:
@@ -122,7 +132,7 @@ def perform(write: Write, names: Sequence[str], place: Where, how: Reporting) ->
         except SystemExit as ended:
             if len(names) == 1 or ended.code == session.INTERRUPTED:
                 raise
-            code = 1  # the error is printed; the other objects do not depend on it
+            code = 1  # the error is printed already; other objects do not depend on this one
             continue
         if how.output is Output.TEXT:
             printing.message(_line(name, done[name]))
@@ -150,7 +160,10 @@ async def _write(write: Write, namespace: str, name: str, kube: KubeClient) -> A
 async def _wait(
     namespace: str, done: Mapping[str, Action], limit: float, kube: KubeClient
 ) -> dict[str, str]:
-    """Return what is pending at the end, by name."""
+    """Wait for the effects.
+
+    Return the messages of the RayServices that do not show them in time, by name.
+    """
 
     async def read() -> dict[str, str]:
         services = [

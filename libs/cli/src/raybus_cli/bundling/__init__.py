@@ -1,1 +1,1 @@
-"""`bundle`: what a bug report needs, without secrets."""
+"""`raybus bundle`: collects what a bug report needs, without secrets."""

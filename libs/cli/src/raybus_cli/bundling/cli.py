@@ -1,6 +1,7 @@
-"""`raybus bundle`: an archive of what a bug report needs, the RayService and all that belongs to it and raybus itself, both with their logs.
+"""`raybus bundle`: writes an archive with a RayService, raybus's own objects, and logs.
 
-Secrets are never asked for. What the caller may not see is noted in `unseen.txt`.
+Secrets are never requested from the API server. Objects and logs that the user may not read are
+listed in `unseen.txt`.
 """
 
 import io
@@ -52,16 +53,16 @@ from raybus_cli.reading import reader
 from raybus_cli.reading.reader import QUOTA
 
 LOG_LINES: Final = 2000
-"""Last lines of each container's log."""
+"""Number of lines kept from the end of each container's log."""
 PART_OF: Final = "app.kubernetes.io/part-of=raybus"
 Files = dict[str, str]
-"""Path in the archive to text."""
+"""Texts by path in the archive."""
 
 
 async def collect(
     kube: KubeClient, namespace: str, name: str, raybus: str, *, now: datetime
 ) -> Files:
-    """Return the files of the archive; raise `NotFound` when there is no such RayService."""
+    """Collect the files of the archive; raise `NotFound` if there is no such RayService."""
     service = await reader.service(kube, namespace, name)
     found = _Collector(kube)
     await found.one(RAY_SERVICE, namespace, name, "rayservice.yaml")
@@ -95,7 +96,7 @@ async def collect(
 
 
 def archive(files: Files, folder: str, *, now: datetime) -> bytes:
-    """Return a tar.gz with these files in one folder; the same files give the same archive."""
+    """Pack the files into one folder of a tar.gz."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for path, text in sorted(files.items()):
@@ -109,7 +110,7 @@ def archive(files: Files, folder: str, *, now: datetime) -> bytes:
 async def _of_ray(
     found: "_Collector", service: RayService, pods: list[Json], *, now: datetime
 ) -> None:
-    """Keep the logs of Ray's pods, heads first, and their index."""
+    """Keep the logs of Ray's pods, heads first, and an index for `raybus logs --bundle`."""
     meta, status = service.metadata, service.status
     heads_first = sorted(pods, key=lambda pod: _mark(pod, labels.NODE_TYPE) != labels.HEAD)
     found.unseen += [
@@ -143,7 +144,10 @@ async def _of_ray(
 
 
 def _with_ray_first(pod: Json, cluster: Json) -> Json:
-    """Return a pod with Ray's container first: `raybus logs` reads the first that is kept."""
+    """Move Ray's container to the front.
+
+    `raybus logs` reads the first kept container by default.
+    """
     name = traits.ray_container_name(ray_cluster.decode(cluster), msgspec.convert(pod, Pod))
     ordered = sorted(pod["spec"]["containers"], key=lambda each: each["name"] != name)
     return {**pod, "spec": {**pod["spec"], "containers": ordered}}
@@ -161,7 +165,7 @@ async def _of_raybus(found: "_Collector", namespace: str) -> None:
 
 
 class _Collector:
-    """Reads objects and logs into files; notes what it may not see."""
+    """Reads objects and logs into files, and lists in `unseen` what the user may not read."""
 
     def __init__(self, kube: KubeClient) -> None:
         self._kube = kube
@@ -169,7 +173,7 @@ class _Collector:
         self.unseen: list[str] = []
 
     async def one(self, resource: Resource, namespace: str, name: str, path: str) -> None:
-        """Read an object, if it is there."""
+        """Read an object into a file; skip an object that does not exist."""
         try:
             body: Body = msgspec.json.decode(await self._kube.get(resource, namespace, name))
         except errors.NotFound:
@@ -182,7 +186,7 @@ class _Collector:
     async def all(
         self, resource: Resource, namespace: str, path: str, *, selector: str = ""
     ) -> list[Json]:
-        """Read the objects of a kind; return them."""
+        """Read the objects of a kind into a file, and return them."""
         try:
             body: Body = msgspec.json.decode(
                 await self._kube.list(resource, namespace, label_selector=selector)
@@ -202,7 +206,7 @@ class _Collector:
     async def logs(
         self, namespace: str, pod: Json, folder: str, *, timestamps: bool
     ) -> dict[str, str]:
-        """Read the end of the log of each container of a pod; return the path of each, by container."""
+        """Read the end of each container's log into a file; return the paths by container."""
         name, containers = (
             str(pod["metadata"]["name"]),
             [str(each["name"]) for each in pod["spec"]["containers"]],
@@ -244,10 +248,13 @@ def bundle(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Write a tar.gz for a bug report: the RayService, what belongs to it, and the logs of its pods and of raybus.
+    """Write a tar.gz for a bug report about a RayService.
 
-    It holds no Secret, no value of an environment variable or of a header, and of annotations those of raybus alone.
-    Logs and messages lose passwords, tokens and URLs of known forms only. Check it before you send it. 'raybus logs NAME --bundle FILE' reads the logs of its pods.
+    The archive has the RayService, its objects, and logs of its pods and of
+    raybus. It has no Secrets and no values of environment variables or headers.
+    Only annotations of raybus are kept. From logs and messages, passwords,
+    tokens and URLs are removed if they have a known form, so check the archive
+    before you send it. 'raybus logs NAME --bundle FILE' reads the logs in it.
 
     Examples:
     $ raybus bundle demo

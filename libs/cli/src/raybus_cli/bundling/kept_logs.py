@@ -1,6 +1,7 @@
-"""The logs of Ray's pods in an archive of `raybus bundle`, and their index: `raybus logs --bundle` reads them when the pods are gone.
+"""The logs of Ray's pods in an archive of `raybus bundle`, and their index.
 
-An archive may come from anyone: its size is bounded, nothing is unpacked to the disk, and a link in it is no file.
+`raybus logs --bundle` finds logs by the index. An archive may come from anyone. Therefore its size
+is limited, nothing is unpacked to the disk, and links in it are ignored.
 """
 
 import gzip
@@ -18,19 +19,21 @@ from common import errors
 FOLDER: Final = "logs"
 INDEX: Final = f"{FOLDER}/index.json"
 MOST_PODS: Final = 40
-"""Pods with kept logs; each takes some requests."""
+"""Maximum number of pods whose logs are kept; each pod takes several requests."""
 LARGEST_LOG: Final = 2 * 2**20
-"""Bytes of one log."""
+"""Maximum bytes of one log."""
 LARGEST: Final = 512 * 2**20
-"""Bytes of an archive when it is unpacked."""
+"""Maximum bytes of the files in an archive, unpacked."""
 MOST_FILES: Final = 10_000
 CHUNK: Final = 2**16
-"""Bytes behind the last file: tar writes blocks of 10 KiB."""
+"""Bytes read after the last file, so that gzip verifies its checksum. tar pads an archive to blocks
+of 10 KiB.
+"""
 REMEDY: Final = "name an archive that 'raybus bundle' made"
 
 
 class KeptLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The log of one container."""
+    """The kept log of one container."""
 
     cluster: str
     pod: str
@@ -39,11 +42,11 @@ class KeptLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     group: str
     container: str
     file: str
-    """Its path in the archive, below the folder of the archive."""
+    """Path relative to the folder of the archive."""
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is needed to select logs as on a cluster."""
+    """The facts by which logs are selected as on a cluster."""
 
     made: datetime
     namespace: str
@@ -51,19 +54,22 @@ class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     active: str
     pending: str
     lines: int
-    """The most lines that were read of each log."""
+    """Maximum number of lines that were read of each log."""
     logs: list[KeptLog]
 
 
 class Archive(msgspec.Struct, frozen=True):
-    """The index of an archive, and its logs by path."""
+    """The index of an archive, and the logs by path."""
 
     index: Index
     texts: dict[str, bytes]
 
 
 def read(path: Path) -> Archive:
-    """Read the logs of an archive; raise `InvalidSpec` for a file that is none."""
+    """Read the logs of an archive.
+
+    Raise `InvalidSpec` for a file that is not an archive of `raybus bundle`.
+    """
     try:
         with path.open("rb") as file:
             texts = _texts(file, path)
@@ -85,7 +91,7 @@ def read(path: Path) -> Archive:
 
 
 def _texts(file: IO[bytes], path: Path) -> dict[str, bytes]:
-    """Return the files below the folder of logs, without the folder of the archive."""
+    """Return the files in the folder of logs, by path without the archive's own folder."""
     found: dict[str, bytes] = {}
     with gzip.open(file) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as tar:
         for member in _bounded(tar, path):
@@ -97,7 +103,7 @@ def _texts(file: IO[bytes], path: Path) -> dict[str, bytes]:
             )
             if content is not None:
                 found[name] = content.read()
-        unpacked.read(CHUNK)  # raises for an archive without its end, which has no checksum
+        unpacked.read(CHUNK)  # raises for a truncated archive, whose checksum is missing
     return found
 
 

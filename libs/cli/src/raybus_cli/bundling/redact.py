@@ -1,9 +1,11 @@
 """Removes confidential values from objects and logs: environments, Secrets, passwords, tokens.
 
-Names and structure stay, because a bug hides in them. What a user may fill with anything
-(annotations, environments, headers, URLs) is removed unless a list here permits it. Everything else
-is judged by its name (`password`) and by its form (`ghp_…`). The time is linear in the length of a
-text, whatever a tenant wrote: patterns are those of RE2, and each search begins after the last value.
+Names and structure stay, because they are needed to find a bug. Values that a user may fill with
+anything (annotations, environments, headers, URLs) are removed unless a list here permits them.
+Other values are judged by their name (`password`) and by their form (`ghp_…`).
+
+Texts may come from a hostile tenant, so the time is linear in their length: patterns are compiled
+by RE2, and each search starts after the last value.
 """
 
 from typing import Any, Final, cast
@@ -35,11 +37,11 @@ ANNOTATIONS: Final = frozenset(
         "kubectl.kubernetes.io/restartedAt",
     }
 )
-"""Annotations with values that a bundle keeps: those that raybus decides by, and no user's."""
+"""Annotations whose values are kept: raybus decides by them, and users do not write to them."""
 HEADERS: Final = frozenset(
     {"accept", "accept-encoding", "content-length", "content-type", "host", "user-agent"}
 )
-"""Headers with values that a bundle keeps, in lower case."""
+"""Headers whose values are kept, in lower case."""
 HOSTS: Final = (
     ".svc",
     ".svc.cluster.local",
@@ -49,7 +51,9 @@ HOSTS: Final = (
     "localhost",
     "pypi.org",
 )
-"""Hosts, or ends of their names, whose paths a bundle keeps. A path elsewhere may be a token."""
+"""Host names, or suffixes of them, whose URL paths are kept. On other hosts, a path may contain a
+token.
+"""
 
 _FLAGS: Final = rb"(?i)"
 _SECRET: Final = (
@@ -63,7 +67,7 @@ _HARMLESS: Final = re2.compile(
     rb"[\w.-]*tokens?(?:_per_\w+)?|enable[\w]*|[\w.-]*(?:partition|sort|primary|group|foreign)[_-]?keys?"
     rb"|monkey|turkey|passed|passing|tokens_per_\w+"
 )
-"""Names that mean no secret, although they contain the name of one."""
+"""Matches names that contain a secret's name and yet mean no secret, such as `max_tokens`."""
 _REFERENCES: Final = frozenset(
     {
         "automountServiceAccountToken",
@@ -81,7 +85,7 @@ _REFERENCES: Final = frozenset(
         "matchLabelKeys",
     }
 )
-"""Names of objects and switches, which hold no secret."""
+"""Fields that name objects or are switches, and therefore hold no secret."""
 _DATA: Final = frozenset({"data", "stringData", "binaryData"})
 _ENVIRONMENTS: Final = frozenset({"env", "env_vars", "environment", "containerEnv"})
 
@@ -98,7 +102,7 @@ _FORMS: Final = re2.compile(
     rb"[\w.+=-]{8,}"
     rb"|\b(?:AKIA|ASIA|AIza)[\w-]{12,}|\bS[UAONCX][A-Z2-7]{56}\b"
 )
-"""Forms of tokens that show what they are."""
+"""Matches tokens that are recognised by their form."""
 _VARIABLE: Final = re2.compile(rb"""((?:^|\s|["'])(?:-e|--env)(?:[ \t]+|=)[A-Za-z_]\w*=)[^\s"']+""")
 _HEADER: Final = re2.compile(
     rb"""(?i)((?:^|\s)(?:-H|--header)(?:[ \t]+|=)["']?[\w-]+:)[^"'\n]*|((?:^|\s)(?:-u|--user)[ \t=]+["']?[^\s:"']*:)[^\s"']+"""
@@ -106,15 +110,17 @@ _HEADER: Final = re2.compile(
 _USER_INFO: Final = re2.compile(rb"""(\b[\w.-]+:)([^\s:@/"',]+)@([\w.(-]+)""")
 _URL: Final = re2.compile(rb"""(\w[\w+.-]*)://([^\s"'<>`\\]*)""")
 _MAX_MARKS: Final = 10_000
-"""Brackets and quotes of one value; of a longer one the rest of the line goes."""
+"""Maximum number of brackets and quotes in one value. If a value has more, the rest of the line is
+removed.
+"""
 _SHORTEST: Final = 5
-"""Characters of a line that may have a secret: a name, a separator and a value, such as `key=x`."""
+"""Minimum length of a line with a secret: a name, a separator and a value, such as `key=x`."""
 _RANDOM: Final = re2.compile(rb"[A-Za-z0-9_]{16,}")
 _PEM_BEGIN, _PEM_END = "-----BEGIN ", "-----END "
 
 
 def obj(body: Json) -> Json:
-    """Return an object without secrets."""
+    """Return a Kubernetes object without confidential values and without `managedFields`."""
     kept = cast("Json", value(body))
     if body.get("kind") in {"Secret", "ConfigMap"}:
         kept |= {key: dict.fromkeys(body[key] or {}, REMOVED) for key in _DATA if key in body}
@@ -125,9 +131,10 @@ def obj(body: Json) -> Json:
 
 
 def text(lines: str) -> str:
-    """Return lines of a log, of a command or of a message without secrets.
+    """Return lines of a log, command or message without confidential values.
 
-    A private key, and a value that begins on the line after its name, end where their block does.
+    A value may span lines, such as a private key or a YAML block below its name. Such lines are
+    removed up to the end of the block.
     """
     kept: list[str] = []
     block: _Block | None = None
@@ -142,7 +149,7 @@ def text(lines: str) -> str:
 
 
 def value(content: object, key: str = "") -> object:
-    """Return a value of JSON without secrets; `key` is its name."""
+    """Return a JSON value without confidential parts; `key` is the name of its field."""
     if isinstance(content, dict):
         return _mapping(cast("dict[str, Any]", content), key)
     if isinstance(content, list):
@@ -153,7 +160,7 @@ def value(content: object, key: str = "") -> object:
 
 
 class _Block(msgspec.Struct):
-    """Lines that belong to a value whose name, or whose first line, came before."""
+    """A secret value that continues on the lines after its name or first line."""
 
     indent: int
     is_pem: bool = False
@@ -161,7 +168,7 @@ class _Block(msgspec.Struct):
 
     @classmethod
     def after(cls, line: str) -> "_Block | None":
-        """Return the block that begins with a line; None where it ends with the line."""
+        """Return the block that starts after a line; None if the line starts no block."""
         if _PEM_BEGIN in line and "PRIVATE KEY" in line and _PEM_END not in line:
             return cls(0, is_pem=True)
         bare = line.rstrip().rstrip("|>[{-+ ").rstrip()
@@ -223,13 +230,19 @@ def _without_pairs(line: bytes) -> bytes:
 
 
 def _name_begin(line: bytes, start: int, limit: int) -> int:
-    """Return where the name around a word begins, at most 100 characters before and not before `limit`."""
+    """Return the start of the name around a word.
+
+    The start is at most 100 characters before the word, and not before `limit`.
+    """
     before = line[max(limit, start - 100) : start]
     return start - (len(before) - len(before.rstrip(_NAME_BYTES)))
 
 
 def _value_begin(line: bytes, begin: int, end: int) -> int | None:
-    """Return where the value of a name begins; None for a word of prose."""
+    """Return the start of the value after a name.
+
+    The result is None if the name is a word of prose without a value.
+    """
     separator = _SEPARATOR.match(line, end)
     if separator is not None:
         is_list = separator.group(2) == b","
@@ -257,7 +270,10 @@ def _value_end(line: bytes, start: int, *, is_header: bool) -> int:
 
 
 def _closing(line: bytes, quote: bytes, start: int) -> int:
-    """Return the position of a closing quote, with as many backslashes as the opening one."""
+    """Return the position of the closing quote.
+
+    The closing quote has as many backslashes as the opening one.
+    """
     position = start
     while (at := _QUOTE.search(line, position)) is not None:
         if at.group() == quote:
@@ -295,7 +311,7 @@ def _is_header(name: bytes) -> bool:
 
 
 def _url(found: Any) -> bytes:
-    """Return a URL without user, query and fragment, and without a path that may be a token."""
+    """Return a URL without user, query, fragment, and a path that may contain a token."""
     scheme, rest = found.group(1), found.group(2)
     rest = rest.rpartition(b"@")[2] if b"@" in rest else rest
     rest = rest.partition(b"#")[0]
@@ -313,21 +329,27 @@ def _is_open(host: bytes) -> bool:
 
 
 def _random(found: Any) -> bytes:
-    """Return a part of a path; a long one with digits and letters may be a token."""
+    """Remove a long path segment that mixes letters and digits, because it may be a token."""
     part: bytes = found.group()
     is_mixed = not part.isdigit() and not part.replace(b"_", b"").isalpha()
     return _GONE if is_mixed else part
 
 
 def _user_info(found: Any) -> bytes:
-    """Return `user:password@host` without the password; an image's digest also follows an @."""
+    """Remove the password from `user:password@host`.
+
+    An image digest, which also follows an @, is kept.
+    """
     if found.group(3).startswith(b"sha256"):
         return cast("bytes", found.group())
     return cast("bytes", found.group(1) + _GONE + b"@" + found.group(3))
 
 
 def _items(values: list[object], key: str) -> list[object]:
-    """Return a list; in a command a flag that means a secret may stand before its value."""
+    """Return a list without confidential items.
+
+    In a command, the item after a flag such as `--token` is removed.
+    """
     if key in _ENVIRONMENTS:
         return [_variable(each) for each in values]
     kept: list[object] = []
@@ -344,7 +366,7 @@ def _takes_secret(flag: str) -> bool:
 
 
 def _variable(variable: object) -> object:
-    """Return a variable of an environment without its value; where it comes from stays."""
+    """Remove the value of an environment variable; `valueFrom` is kept."""
     if isinstance(variable, str):
         return f"{variable.partition('=')[0]}={REMOVED}"
     if not isinstance(variable, dict):
@@ -376,7 +398,7 @@ def _mapping(fields: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _is_closed_header(name: str, fields: dict[str, Any]) -> bool:
-    """Return whether a field is the value of a header that no list permits."""
+    """Return whether a field holds the value of a header that is not in `HEADERS`."""
     if "name" in fields:
         return name == "value" and str(fields["name"]).lower() not in HEADERS
     return name.lower() not in HEADERS
@@ -397,13 +419,13 @@ def _field(name: str, content: object) -> object:
 
 
 def _keys_below(fields: dict[str, Any]) -> list[str]:
-    """Return the names in a mapping and in its direct children."""
+    """Return the names of the fields in a mapping and in its direct children."""
     children = (cast("dict[str, Any]", each) for each in fields.values() if isinstance(each, dict))
     return [*fields, *(name for child in children for name in child)]
 
 
 def _reference(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return where a secret comes from, without a value beside it."""
+    """Keep the reference to a secret, and remove values beside it."""
     return {
         name: each if name in _REFERENCES or name == "valueFrom" else REMOVED
         for name, each in fields.items()
@@ -411,7 +433,7 @@ def _reference(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _origin(url: str) -> str:
-    """Return a URL without all that may be a token: only scheme, host and port stay."""
+    """Reduce a URL to scheme, host and port, because its other parts may contain a token."""
     scheme, mark, rest = url.partition("://")
     host = rest.partition("?")[0].partition("#")[0]
     host, slash, _ = host.rpartition("@")[2].partition("/")

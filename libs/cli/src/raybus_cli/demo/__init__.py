@@ -1,1 +1,4 @@
-"""The demo: a real upgrade under load on a real cluster, watched live, with a receipt at the end."""
+"""`raybus demo`: a real upgrade under load on a real cluster, shown live.
+
+A report at the end counts the failed requests.
+"""

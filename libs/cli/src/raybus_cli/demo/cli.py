@@ -1,4 +1,7 @@
-"""`raybus demo`: a real upgrade under load. Exit code 0 when no request failed, 1 when one did or the run did not end well."""
+"""`raybus demo`: runs a real upgrade under load.
+
+The exit code is 0 if no request failed, and 1 if a request failed or the run did not complete.
+"""
 
 import asyncio
 import shlex
@@ -109,7 +112,7 @@ def demo(
 def next_steps(
     name: str | None, kubeconfig: Path | None, *, is_kept: bool, has_gateway: bool = False
 ) -> str:
-    """Return the commands that a user types next."""
+    """Return the commands that a user is likely to run next."""
     if not is_kept:
         return "Next: 'raybus demo --keep' leaves the cluster running, for 'raybus get' and 'raybus dashboard'."
     which = f" --name {shlex.quote(name)}" if name else ""
@@ -142,7 +145,8 @@ def _run(
     keep: bool,
     began: float,
 ) -> Receipt:
-    # The first answer needs no gateway: a node that is built here gets it while that answer is on its way.
+    # A gateway is not needed for the first answer, so a node built here installs it while that
+    # answer is on its way.
     archives = [] if driver == "kubeconfig" else asyncio.run(demo_cluster.prepare(driver))
     cluster = demo_cluster.start_cluster(driver, name, kubeconfig, gateway=gateway, images=archives)
     try:
@@ -192,7 +196,10 @@ async def _perform(
 
 
 async def _completed(scenario: Scenario, late: LateGateway) -> None:
-    """Wait for a gateway that only the user's next upgrades need; without it the demo is complete, too."""
+    """Wait for a gateway that only the user's later upgrades need.
+
+    If it fails, print a message and go on.
+    """
     try:
         await scenario.wait_for_gateway(late)
     except errors.RaybusError as problem:
@@ -210,7 +217,7 @@ def _manifests() -> Path:
 
 
 def _has_gateway(name: str | None) -> bool:
-    """Return whether the local cluster has a GatewayClass."""
+    """Return whether the local cluster has a gateway, according to its record."""
     from localcluster import driver  # noqa: PLC0415  (only a local cluster has a record)
     from localcluster.settings import Settings  # noqa: PLC0415  (as above)
 

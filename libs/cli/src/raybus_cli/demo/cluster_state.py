@@ -1,4 +1,4 @@
-"""The state of the cluster for the demo (the RayService's clusters, their pods, raybus' own pods), and its observation by kubectl."""
+"""The state of the cluster during the demo: the RayService, its clusters, and all pods."""
 
 import asyncio
 import contextlib
@@ -19,13 +19,13 @@ from raybus_cli.demo.tally import Answer
 
 
 class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
-    """kubectl against one cluster."""
+    """kubectl with the kubeconfig of one cluster."""
 
     binary: Path
     kubeconfig: Path
 
     async def run(self, *args: str, stdin: str | None = None) -> str:
-        """Run one command and return what it printed; raise with its complaint."""
+        """Run a command and return its output; raise `Rejected` with its error output."""
         done = await processes.run(
             self._argv(*args), stdin=None if stdin is None else stdin.encode()
         )
@@ -35,7 +35,10 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def follow(self, *args: str) -> AsyncGenerator[AsyncIterator[str]]:
-        """Run a command that goes on, such as `logs -f`, and read its lines; it ends with the block."""
+        """Run a command that does not end by itself, such as `logs -f`, and yield its lines.
+
+        Kill it at the end of the block.
+        """
         pipe = asyncio.subprocess.PIPE
         null = asyncio.subprocess.DEVNULL
         process = await asyncio.create_subprocess_exec(
@@ -54,7 +57,10 @@ class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServeStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """One side of an upgrade; capacity and share of the traffic in percent, None where no route divides it."""
+    """Status of the active or pending cluster.
+
+    Capacity and traffic share are in percent, None without weighted routes.
+    """
 
     ray_cluster_name: str = ""
     target_capacity: int | None = None
@@ -62,7 +68,7 @@ class ServeStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """One condition of a RayService."""
+    """A condition of a RayService."""
 
     type: str
     status: str
@@ -71,7 +77,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """What the demo reads of a RayService's status."""
+    """The fields of a RayService's status that the demo reads."""
 
     service_status: str = ""
     active_service_status: ServeStatus = ServeStatus()
@@ -86,18 +92,17 @@ class Service(msgspec.Struct, frozen=True):
     status: Status = Status()
 
     def condition(self, kind: str) -> Condition | None:
-        """Return the condition of a type."""
         return next((each for each in self.status.conditions if each.type == kind), None)
 
     @property
     def is_ready(self) -> bool:
-        """Return whether requests are served."""
+        """Whether the condition Ready is true."""
         ready = self.condition("Ready")
         return ready is not None and ready.status == "True"
 
     @property
     def is_upgrading(self) -> bool:
-        """Return whether there is a pending cluster."""
+        """Whether there is a pending cluster."""
         return bool(self.status.pending_service_status.ray_cluster_name)
 
 
@@ -108,13 +113,13 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 class ClusterList(msgspec.Struct, frozen=True):
-    """The answer to a list of RayClusters."""
+    """A list response with RayClusters."""
 
     items: list[Cluster]
 
 
 class PodList(msgspec.Struct, frozen=True):
-    """The answer to a list of pods."""
+    """A list response with pods."""
 
     items: list[Pod]
 
@@ -130,23 +135,23 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def active(self) -> str:
-        """Return the name of the cluster that serves."""
+        """Name of the active cluster; empty without one."""
         return self.service.status.active_service_status.ray_cluster_name if self.service else ""
 
     @property
     def pending(self) -> str:
-        """Return the name of the cluster that will serve."""
+        """Name of the pending cluster; empty without one."""
         return self.service.status.pending_service_status.ray_cluster_name if self.service else ""
 
     def role(self, cluster: str) -> str:
-        """Return the role of a cluster."""
+        """Return `active`, `pending` or `old`."""
         if cluster == self.active:
             return "active"
         return "pending" if cluster == self.pending else "old"
 
 
 def pod_state(pod: Pod) -> str:
-    """Return the state of a pod, as `kubectl get pods` does."""
+    """Return the state of a pod as `kubectl get pods` shows it; `Ready` for a ready pod."""
     if pod.metadata.deletion_timestamp is not None:
         return "Terminating"
     for status in pod.status.container_statuses:
@@ -160,11 +165,11 @@ SERVICE = "greeter"
 RAYBUS_NAMESPACE = "raybus"
 LOAD_POD = "load"
 POLL_SECONDS = 0.5
-"""Seconds between two observations."""
+"""Interval of observations."""
 
 
 async def observe(kube: KubeClient) -> ClusterState:
-    """Read the state for the live view; it is empty before the kinds are served."""
+    """Read the state of the cluster; objects of kinds that are not served yet are missing."""
     try:
         service = msgspec.json.decode(await kube.get(RAY_SERVICE, NAMESPACE, SERVICE), type=Service)
     except errors.NotFound:
@@ -187,7 +192,7 @@ async def observe(kube: KubeClient) -> ClusterState:
 
 
 class Watcher:
-    """The last state and every answer so far; `wait` returns when the state satisfies a condition."""
+    """Keeps the last observed state and all answers of the load so far."""
 
     def __init__(self, kube: KubeClient, *, on_update: Callable[["Watcher"], None]) -> None:
         self._kube = kube
@@ -198,7 +203,10 @@ class Watcher:
     async def wait(
         self, what: str, holds: Callable[[ClusterState], bool], *, timeout: float
     ) -> None:
-        """Observe until a condition holds; the error names what did not happen within `timeout` seconds."""
+        """Observe until a condition holds.
+
+        Raise `Unavailable` that names `what` after `timeout` seconds.
+        """
         try:
             async with asyncio.timeout(timeout):
                 while True:
@@ -212,20 +220,20 @@ class Watcher:
             ) from None
 
     async def update(self) -> None:
-        """Observe once; an API server that does not answer leaves the last state."""
+        """Observe once; if the API server does not answer, keep the last state."""
         with contextlib.suppress(errors.Retryable):
             self.state = await observe(self._kube)
         self._on_update(self)
 
     async def rest(self, seconds: float) -> None:
-        """Go on observing for a while."""
+        """Keep observing for some seconds."""
         until = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < until:
             await self.update()
             await asyncio.sleep(POLL_SECONDS)
 
     async def read_load(self, kubectl: Kubectl) -> None:
-        """Take in the load's output until it ends."""
+        """Read the log of the load's pod until it ends, and collect the answers."""
         command = ("logs", "-n", NAMESPACE, "-f", f"pod/{LOAD_POD}")
         async with kubectl.follow(*command) as lines:
             async for line in lines:

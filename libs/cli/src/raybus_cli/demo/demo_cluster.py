@@ -1,6 +1,7 @@
-"""What the demo runs on, by the commands that a user would type: the cluster with its images, Envoy Gateway, and the pod that sends the load.
+"""What the demo needs on the cluster: images, Envoy Gateway, and a pod that sends the load.
 
-It is the command that a user would type, at the lowest priority: it gets only the processor time that the demo leaves.
+Everything is set up by running commands that a user could type. The command that adds the gateway
+runs at the lowest priority, so that it only uses processor time that the demo leaves.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ IMAGES = (*RAYBUS_IMAGES, "ray")
 
 
 class Cluster(msgspec.Struct, frozen=True, rename="camel"):
-    """The result of `raybus cluster up -o json`."""
+    """The output of `raybus cluster up -o json`."""
 
     name: str
     driver: str
@@ -39,18 +40,20 @@ class Cluster(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Gateway(StrEnum):
-    """The gateway of a cluster that the demo starts; the value is the option of `raybus cluster up`."""
+    """When the demo's cluster gets a gateway; the value is the option of `raybus cluster up`."""
 
     NONE = "--no-gateway"
     NOW = "--gateway"
     LATER = "--gateway-api"
-    """Only the CRDs, for a gateway that is added to the running cluster."""
+    """Install only the CRDs; the gateway is added to the running cluster later."""
 
 
 def gateway_for(*, in_steps: bool, is_kept: bool, wanted: bool) -> Gateway:
-    """Return when a demo's cluster gets a gateway: one that is kept has it too, for upgrades in steps that the user tries next.
+    """Decide when the demo's cluster gets a gateway.
 
-    The first answer never waits for it. Raises `InvalidSpec` for an upgrade in steps without one.
+    A cluster that is kept also gets one, for upgrades in steps that the user tries next. The first
+    answer never waits for the gateway. Raises `InvalidSpec` for an upgrade in steps without a
+    gateway.
     """
     if in_steps and not wanted:
         raise errors.InvalidSpec(
@@ -67,7 +70,7 @@ def start_cluster(
     gateway: Gateway = Gateway.NONE,
     images: Sequence[Path] = (),
 ) -> Cluster:
-    """Create the cluster, or use the running one; a new node loads the images while it starts."""
+    """Start the cluster, or use the running one; a new node loads the images while it starts."""
     options = [gateway, *([Gateway.NONE] if gateway is Gateway.LATER else ())]
     loads = [option for image in images for option in ("--load", str(image))]
     command = ["cluster", "up", "--driver", driver, *options, *loads, *_named(name), "-o", "json"]
@@ -79,9 +82,10 @@ def start_cluster(
 async def prepare(
     driver: str, *, gateway: bool = False, more_images: Sequence[str] = ()
 ) -> list[Path]:
-    """Build, at the same time, the node's programs and the images that are not in the cache; return the images.
+    """Build the node's programs and the images that are not in the cache; return the images.
 
-    Programs keep the processors busy, images mostly the network and the disk.
+    Both run concurrently: programs keep the processors busy, images mostly the network and the
+    disk. Raises `Rejected` if a build fails.
     """
     progress = Progress.to_stderr()
     programs = [*binaries.NODE, *(binaries.GATEWAY if gateway else ())]
@@ -108,12 +112,12 @@ async def _builds_programs(driver: str) -> bool:
 
 
 def load_images(archives: Sequence[Path], name: str | None) -> None:
-    """Make the images known to the cluster's node."""
+    """Load image archives into the cluster's node."""
     _raybus(["cluster", "load", *_named(name), *map(str, archives)])
 
 
 def remove_cluster(name: str | None) -> None:
-    """Remove the cluster."""
+    """Remove the cluster with its node."""
     _raybus(["cluster", "down", *_named(name)])
 
 
@@ -122,7 +126,7 @@ def _named(name: str | None) -> list[str]:
 
 
 def _raybus(command: Sequence[str]) -> bytes:
-    """Run one of our own commands; its progress goes to the user, its result is returned."""
+    """Run a raybus command and return its standard output; its progress goes to standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "raybus_cli.main", *command], stdout=subprocess.PIPE, check=False
     )
@@ -138,9 +142,9 @@ def _path(kind: type[Path], value: str) -> Path:
 
 
 END_SECONDS: Final = 20.0
-"""The longest wait for the orderly end of an interrupted build."""
+"""Seconds that an interrupted build may take to exit."""
 _TAIL: Final = 2000
-"""Bytes of the output that are read."""
+"""Bytes read from the end of the output."""
 _MARKS: Final = " …✓✗"
 
 
@@ -153,7 +157,7 @@ class LateGateway:
 
     @property
     def activity(self) -> str:
-        """The last line of its progress."""
+        """The last line of the command's progress."""
         end = self._output.seek(0, 2)
         self._output.seek(max(0, end - _TAIL))
         lines = self._output.read().decode(errors="replace").split("\n")
@@ -163,16 +167,19 @@ class LateGateway:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the gateway is there, or cannot be."""
+        """Whether the command has ended, with or without success."""
         return self._process.returncode is not None
 
     def expect_success(self) -> None:
-        """Raise with the end of its output if it failed."""
+        """Raise `Rejected` with the last line of output if the command failed."""
         if self._process.returncode:
             raise errors.Rejected(f"adding Envoy Gateway to the cluster failed: {self.activity}")
 
     async def end(self, *, within: float = END_SECONDS) -> None:
-        """Interrupt it if it still runs, and kill it if it goes on; what it has built stays in the cache."""
+        """Interrupt the command if it still runs, and kill it after `within` seconds.
+
+        Finished builds stay in the cache.
+        """
         processes.signal_child(self._process, signal.SIGINT)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within):
@@ -182,7 +189,7 @@ class LateGateway:
 
 @asynccontextmanager
 async def adding_gateway(command: Sequence[str]) -> AsyncGenerator[LateGateway]:
-    """Run the command while the block runs, at the lowest priority."""
+    """Run a command at the lowest priority for the duration of a block."""
     with tempfile.TemporaryFile() as output:
         process = await asyncio.create_subprocess_exec(
             *("nice", "-n", "19", *command),
@@ -198,29 +205,29 @@ async def adding_gateway(command: Sequence[str]) -> AsyncGenerator[LateGateway]:
 
 
 def gateway_command(driver: str, name: str) -> list[str]:
-    """Return what a user types to add a gateway to a running cluster."""
+    """Return the command that adds a gateway to a running cluster."""
     raybus = [sys.executable, "-m", "raybus_cli.main"]
     return [*raybus, "cluster", "up", "--gateway", "--driver", driver, "--name", name]
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pod of `deploy/demo/load` is asked to send."""
+    """The load that the pod of `deploy/demo/load` sends."""
 
     url: str = "http://greeter-serve-svc:8000/"
     rate: float = 40.0
-    """Short requests a second."""
+    """Short requests per second."""
     think: str = "8"
     """Seconds that a slow request takes: `8`, or a range such as `5-20`."""
     think_every: float = 2.0
     """Seconds between slow requests."""
     retry: str = "standard"
-    """`none`: nothing is ever sent a second time."""
+    """`standard`, or `none` to send no request a second time."""
     seconds: float = 600.0
-    """The longest run."""
+    """Maximum duration."""
 
 
 def manifest(text: str, load: Load) -> str:
-    """Return the manifest, as `kubectl kustomize` printed it, with the pod's arguments set."""
+    """Set the pod's arguments in a manifest that `kubectl kustomize` printed."""
     documents: list[dict[str, Any]] = [each for each in yaml.safe_load_all(text) if each]
     for document in documents:
         if document["kind"] == "Pod":

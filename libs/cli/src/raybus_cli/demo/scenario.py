@@ -1,4 +1,7 @@
-"""The demo's steps, in order; each can be repeated, so a second run is quick."""
+"""The steps of the demo, in order.
+
+Each step can be repeated, so a second run on the same cluster is quick.
+"""
 
 import asyncio
 import time
@@ -26,45 +29,45 @@ from raybus_cli.demo.view import Frame, View
 
 GATEWAY_CLASS = "eg"
 ANSWER_ATTEMPTS = 30
-"""Requests to a service that is ready, one a second, before the demo fails."""
+"""Number of requests to a ready service, one per second, before the demo fails."""
 SHARE_OVER = 3.0
-"""Seconds of answers that the live view's share is computed from."""
+"""Time window, in seconds, of the answers from which the live view computes traffic shares."""
 
 
 class Strategy(StrEnum):
-    """How the traffic moves to the new cluster."""
+    """How traffic moves to the new cluster."""
 
     BLUE_GREEN = "blue-green"
-    """At once, by the selector of the Serve service."""
+    """At once, by the selector of the Serve Service."""
     INCREMENTAL = "incremental"
-    """Step by step, by the weights of a route."""
+    """Step by step, by the weights of an HTTPRoute."""
 
 
 FOLDERS = {
     Strategy.BLUE_GREEN: ("demo/v1", "demo/v2"),
     Strategy.INCREMENTAL: ("demo/incremental-v1", "demo/incremental-v2"),
 }
-"""Versions 1 and 2."""
+"""Folders with versions 1 and 2 of the manifests."""
 
 
 class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a run."""
+    """The options of a run."""
 
     manifests: Path
-    """The checkout's `deploy` folder."""
+    """The `deploy` folder of the checkout."""
     overlay: Path | None = None
-    """How raybus is installed; without it, by the overlay `local`."""
+    """Kustomize overlay that installs raybus; by default the overlay `local`."""
     least_requests: int = 3000
     load: Load = Load()
     before_seconds: float = 8.0
     after_seconds: float = 5.0
     strategy: Strategy = Strategy.BLUE_GREEN
     timeout: float = 300.0
-    """Seconds that a cluster may take to be ready, or an old one to be deleted."""
+    """Seconds that a cluster may take to become ready, and an old cluster to be deleted."""
 
 
 class Scenario:
-    """One run of the demo on a cluster that is up."""
+    """One run of the demo on a running cluster."""
 
     def __init__(self, plan: DemoOptions, kubectl: Kubectl, kube: KubeClient, view: View) -> None:
         self._plan = plan
@@ -77,7 +80,7 @@ class Scenario:
         self._watch = Watcher(kube, on_update=self._draw)
 
     async def install(self) -> None:
-        """Put raybus on the cluster and wait until each of its pods is ready."""
+        """Install raybus and wait until all its pods are ready."""
         with self._stepping("install raybus"):
             overlay = self._plan.overlay or self._plan.manifests / "overlays/local"
             await self._kubectl.run(
@@ -89,7 +92,7 @@ class Scenario:
             )
 
     async def serve(self) -> None:
-        """Start version 1, without anything of an earlier run."""
+        """Remove an earlier run and start version 1."""
         with self._stepping("remove an earlier run"):
             if await self._has_namespace():
                 what = ("rayservice,pod", "-n", NAMESPACE, SERVICE, LOAD_POD)
@@ -102,8 +105,11 @@ class Scenario:
             await self._watch.wait("version 1 getting ready", _serves, timeout=self._plan.timeout)
 
     async def first_answer(self) -> str:
-        """Send a request through the API server to the service until it is answered; return the answer."""
-        # Where a Gateway will take the requests there is no Service for all clusters, but one for each.
+        """Send a request to the service through the API server until it succeeds.
+
+        Return the response.
+        """
+        # With a Gateway there is no Service for all clusters, but one for each cluster.
         selected = (
             SERVICE if self._plan.strategy is Strategy.BLUE_GREEN else self._watch.state.active
         )
@@ -121,7 +127,7 @@ class Scenario:
         raise errors.Unavailable(f"{NAMESPACE}/{SERVICE} is ready but does not answer: {problem}")
 
     async def wait_for_gateway(self, late: LateGateway | None) -> None:
-        """Wait for a gateway that is being added, then check that the cluster has its class."""
+        """Wait for a gateway that is being added, then check that its GatewayClass exists."""
         if late is not None:
             with self._stepping("Envoy Gateway gets ready"):
                 while not late.has_ended:
@@ -131,7 +137,11 @@ class Scenario:
         await self._expect_a_gateway()
 
     async def upgrade(self) -> Receipt:
-        """Upgrade to version 2 under load until the old cluster is gone."""
+        """Upgrade to version 2 under load, and return the figures.
+
+        The upgrade ends when the old cluster is gone. An error becomes the `problem` of the
+        receipt.
+        """
         await self._start_load()
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(self._watch.read_load(self._kubectl))
@@ -163,7 +173,8 @@ class Scenario:
             )
             await self._watch.rest(self._plan.before_seconds)
         with self._stepping("version 2 gets ready, traffic moves"):
-            self._window = Window(began=time.time())  # noqa: TID251  (compared with the load's own wall clock)
+            # The load's pod reports wall-clock times.
+            self._window = Window(began=time.time())  # noqa: TID251
             await self._kubectl.run("apply", "-k", str(self._version(2)))
             await self._watch.wait(
                 "version 2 taking over", lambda w: _has_moved(w, old), timeout=self._plan.timeout
@@ -172,7 +183,8 @@ class Scenario:
             await self._watch.wait(
                 "the old cluster going", lambda w: _is_gone(w, old), timeout=self._plan.timeout
             )
-            self._window = msgspec.structs.replace(self._window, ended=time.time())  # noqa: TID251  (as above)
+            # As above.
+            self._window = msgspec.structs.replace(self._window, ended=time.time())  # noqa: TID251
         with self._stepping("load on version 2"):
             await self._watch.rest(self._plan.after_seconds)
             missing = self._plan.least_requests - len(self._watch.answers)
@@ -198,7 +210,7 @@ class Scenario:
             ) from problem
 
     async def _load(self) -> Load:
-        """Return the load; through a Gateway nothing is sent a second time."""
+        """Return the options of the load; through a Gateway, requests are not retried."""
         if self._plan.strategy is Strategy.BLUE_GREEN:
             return self._plan.load
         where = ("gateway", f"{SERVICE}-gateway", "-n", NAMESPACE)

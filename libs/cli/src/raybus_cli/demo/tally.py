@@ -1,6 +1,7 @@
-"""The outcome of each request (counts by version and status, latencies by phase), and the result of a run, as data (`-o json`) and as tables.
+"""Counts the demo's requests by version, status and phase, and formats the result.
 
-A request belongs to the phase in which it started. It failed when it had no answer in time or another status than 200.
+A request belongs to the phase in which it started. A request failed if it was not answered in time,
+or with another status than 200.
 """
 
 from collections import Counter
@@ -16,7 +17,7 @@ PHASES: Final = ("before", "during", "after")
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the load's output; times in seconds, `at` since the epoch."""
+    """A line of the load's output. `at` is in seconds since the epoch, durations are in seconds."""
 
     at: float
     seconds: float
@@ -28,25 +29,28 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Return whether the request failed for its client."""
+        """Whether the request failed for its client."""
         return self.status != 200
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """When the upgrade began and ended, in seconds since the epoch; None when it has not."""
+    """Start and end of the upgrade in seconds since the epoch; None before they occur."""
 
     began: float | None = None
     ended: float | None = None
 
     def phase(self, at: float) -> str:
-        """Return the phase in which a moment lies."""
+        """Return the phase of a moment: `before`, `during` or `after` the upgrade."""
         if self.began is None or at < self.began:
             return "before"
         return "during" if self.ended is None or at < self.ended else "after"
 
 
 class PhaseFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests of one phase; p50 and p99 in milliseconds, over short requests that were answered."""
+    """The requests of one phase.
+
+    p50 and p99 are in milliseconds, over short requests that succeeded.
+    """
 
     phase: str
     requests: int
@@ -57,20 +61,20 @@ class PhaseFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """All requests."""
+    """The counts of all requests."""
 
     requests: int
     failed: int
     retried: int
     by_answer: dict[str, int]
-    """`version 1, status 200` or the kind of failure, to how many."""
+    """Number of requests by outcome: `version 1, status 200`, or the kind of failure."""
     phases: list[PhaseFigures]
     failures: list[str]
-    """The first few failures, as text."""
+    """Descriptions of the first failures."""
 
 
 def read(lines: Iterable[str]) -> list[Answer]:
-    """Decode the load's output; skip a line that is cut off at the end."""
+    """Decode the load's output; a line that is cut off is skipped."""
     answers: list[Answer] = []
     for line in lines:
         try:
@@ -81,7 +85,7 @@ def read(lines: Iterable[str]) -> list[Answer]:
 
 
 def count(answers: Sequence[Answer], window: Window) -> Figures:
-    """Return the figures of a run."""
+    """Count the requests of a run, in total and for each phase."""
     failures = [answer for answer in answers if answer.failed]
     return Figures(
         requests=len(answers),
@@ -97,7 +101,10 @@ def count(answers: Sequence[Answer], window: Window) -> Figures:
 
 
 def share(answers: Sequence[Answer], *, since: float) -> dict[str, float]:
-    """Return the share of each version among the answers to requests that started since a moment, 0 … 1."""
+    """Return each version's share (0 to 1) of the answers.
+
+    Only requests that started after `since` count.
+    """
     recent = Counter(
         each.version for each in answers if each.at >= since and each.version is not None
     )
@@ -106,7 +113,7 @@ def share(answers: Sequence[Answer], *, since: float) -> dict[str, float]:
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return the smallest value that `percent` of all values do not exceed."""
+    """Return the percentile by the nearest-rank method; None without values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -137,29 +144,29 @@ def _describe(answer: Answer) -> str:
 
 
 class StepDuration(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the run and how long it took."""
+    """A step of the run and its duration."""
 
     name: str
     seconds: float
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole run."""
+    """The result of a run."""
 
     ok: bool
     problem: str | None
-    """Why the run did not count, other than failed requests."""
+    """Why the run is not a success, apart from failed requests."""
     service: str
     old_cluster: str
     new_cluster: str
     traffic: Figures
     steps: list[StepDuration]
     first_answer_seconds: float | None = None
-    """From the start of the command, builds included, to the first answer of the model."""
+    """Seconds from the start of the command, builds included, to the first answer of the model."""
 
 
 def render(receipt: Receipt) -> RenderableType:
-    """Return the tables that a person reads."""
+    """Format the result as tables."""
     return Group(_steps(receipt), _answers(receipt), _phases(receipt), _verdict(receipt))
 
 

@@ -1,4 +1,7 @@
-"""The live view: clusters, pods, share of answers by version, failed requests; plain lines where there is no terminal."""
+"""The live view of the demo: clusters, pods, traffic share by version, failed requests.
+
+Without a terminal it prints plain lines.
+"""
 
 import sys
 from collections.abc import Generator
@@ -17,11 +20,11 @@ from raybus_cli.demo.tally import Figures
 
 BAR: Final = 30
 PLAIN_EVERY: Final = 4.0
-"""Seconds between plain lines, so that the output never pauses for five."""
+"""Seconds between plain lines, so that the output is never silent for five seconds."""
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one picture shows."""
+    """The data of one picture."""
 
     step: str
     elapsed: float
@@ -31,7 +34,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class View:
-    """Draws frames on standard error, so that standard output stays for the receipt."""
+    """Draws frames on standard error; standard output is reserved for the result."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
@@ -40,7 +43,7 @@ class View:
 
     @contextmanager
     def drawing(self) -> Generator[None]:
-        """Keep the picture on the screen while the block runs."""
+        """Show the live picture during a block."""
         if not self._console.is_terminal:
             yield
             return
@@ -52,7 +55,7 @@ class View:
                 self._live = None
 
     def draw(self, frame: Frame) -> None:
-        """Show a frame."""
+        """Show a frame; without a terminal, at most one line in `PLAIN_EVERY` seconds."""
         if self._live is not None:
             self._live.update(picture(frame))
         elif frame.elapsed - self._last_line >= PLAIN_EVERY:
@@ -61,7 +64,7 @@ class View:
 
 
 def line(frame: Frame) -> str:
-    """Return a frame as one plain line."""
+    """Format a frame as one plain line."""
     share = (
         ", ".join(f"version {version} {100 * part:.0f} %" for version, part in frame.share.items())
         or "no answers yet"
@@ -77,7 +80,7 @@ def line(frame: Frame) -> str:
 
 
 def picture(frame: Frame) -> RenderableType:
-    """Return a frame as a picture for a terminal."""
+    """Format a frame as a picture for a terminal."""
     head = Text(f"{frame.step}  {frame.elapsed:.0f} s", style="bold")
     failed = Text(
         f"{frame.figures.requests} requests, {frame.figures.failed} failed, {frame.figures.retried} retried",

@@ -1,1 +1,1 @@
-"""`get`, `list` and `status`: the state of RayServices and RayClusters."""
+"""`raybus get`, `list` and `status`: the state of RayServices and RayClusters."""

@@ -1,4 +1,7 @@
-"""Watches collections of the API server for a view of them: an idle cluster costs no request, and a change is there at once."""
+"""Watches collections of the API server for a live view.
+
+A watch shows changes immediately, and sends no requests while nothing changes.
+"""
 
 import asyncio
 import random
@@ -15,7 +18,7 @@ from raybus_cli import printing, session
 from raybus_cli.reading.snapshot import Regarding
 
 STARTUP_SECONDS: Final = 60.0
-"""Seconds for which a restarted API server may serve neither kinds nor rights."""
+"""Time after an outage in which a restarted API server may not yet serve all kinds and rights."""
 T = TypeVar("T")
 
 
@@ -25,7 +28,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class Store(Generic[T]):
-    """The objects of one watched kind; implements `common.kube.watch.Sink`."""
+    """The objects of a watched kind; implements `common.kube.watch.Sink`."""
 
     def __init__(self, view: type[T], changed: asyncio.Event) -> None:
         self.is_listed = False
@@ -35,10 +38,10 @@ class Store(Generic[T]):
 
     @property
     def objects(self) -> Iterable[T]:
-        """Return all of them."""
         return self._objects.values()
 
-    def present(self, raw: bytes, why: str = "") -> None:  # noqa: ARG002  (what is left of an object is shown)
+    # An object that cannot be read completely is shown as far as it can be.
+    def present(self, raw: bytes, why: str = "") -> None:  # noqa: ARG002
         self._objects[_key(raw)] = msgspec.json.decode(raw, type=self._view)
         self._changed.set()
 
@@ -46,14 +49,18 @@ class Store(Generic[T]):
         self._objects.pop(_key(raw), None)
         self._changed.set()
 
-    def listed(self, keys: set[Key], version: str) -> None:  # noqa: ARG002  (the watch resumes by it)
+    # The watch itself resumes at the version.
+    def listed(self, keys: set[Key], version: str) -> None:  # noqa: ARG002
         self._objects = {key: each for key, each in self._objects.items() if key in keys}
         self.is_listed = True
         self._changed.set()
 
 
 class Signal:
-    """Notes that a watched collection changed, and keeps none of it; implements `common.kube.watch.Sink`."""
+    """Signals changes of a watched collection without storing its objects.
+
+    Implements `common.kube.watch.Sink`.
+    """
 
     def __init__(self, changed: asyncio.Event) -> None:
         self._changed = changed
@@ -70,36 +77,40 @@ class Signal:
         self._versions.pop(_key(raw), None)
         self._changed.set()
 
-    def listed(self, keys: set[Key], version: str) -> None:  # noqa: ARG002  (the watch resumes by it)
+    # The watch itself resumes at the version.
+    def listed(self, keys: set[Key], version: str) -> None:  # noqa: ARG002
         if gone := self._versions.keys() - keys:
             self._versions = {key: each for key, each in self._versions.items() if key not in gone}
             self._changed.set()
 
 
 class EventSignal:
-    """Notes new Events about some objects, of all of a namespace; implements `common.kube.watch.Sink`."""
+    """Signals new Events about some objects, among all Events of a namespace.
+
+    Implements `common.kube.watch.Sink`.
+    """
 
     def __init__(self, changed: asyncio.Event) -> None:
         self.objects: frozenset[tuple[str, str]] = frozenset()
-        """Kind and name of the objects."""
+        """Pairs of kind and name."""
         self._changed = changed
 
     def present(self, raw: bytes, why: str = "") -> None:
-        if why:  # an Event that is not shown either
+        if why:  # such an Event is not shown
             return
         about = msgspec.json.decode(raw, type=_Head).regarding
         if (about.kind, about.name) in self.objects:
             self._changed.set()
 
     def gone(self, raw: bytes) -> None:
-        """Ignore the expiry of an Event."""
+        """Ignore an Event that expires."""
 
     def listed(self, keys: set[Key], version: str) -> None:
-        """Ignore which Events there are: each read lists them."""
+        """Ignore the list of Events, because each refresh lists them."""
 
 
 class Changes:
-    """The watches of a view; they run in a group of tasks, which ends when one of them fails for good."""
+    """The watches of a view. They run in a task group, which ends if a watch fails permanently."""
 
     def __init__(
         self,
@@ -107,7 +118,11 @@ class Changes:
         group: asyncio.TaskGroup,
         meaning: Callable[[errors.RaybusError], errors.RaybusError],
     ) -> None:
-        """`meaning` turns the problem of a request into one that the user can remove."""
+        """Start with no watches.
+
+        `meaning` converts the error of a request into an error that names what the user can
+        correct.
+        """
         self.happened = asyncio.Event()
         """Set by each change; the view clears it before it reads."""
         self._kube = kube
@@ -119,7 +134,7 @@ class Changes:
         self._away_until = 0.0
 
     def watch(self, sinks: Mapping[Target, Sink]) -> None:
-        """Watch these collections, and no others any more."""
+        """Watch exactly these collections: start missing watches and stop all others."""
         for target in self._watches.keys() - sinks.keys():
             self._watches.pop(target)[1].cancel()
         for target in sinks.keys() - self._watches.keys():
@@ -134,7 +149,10 @@ class Changes:
             self._watches[target] = watch, self._group.create_task(watch.run())
 
     def failed(self, problem: errors.RaybusError) -> None:
-        """Report an API server that does not answer, once until it does again; raise what waiting cannot remove."""
+        """Report that the API server does not answer, once per outage.
+
+        Raise an error that waiting cannot remove.
+        """
         now = asyncio.get_running_loop().time()
         if isinstance(problem, (errors.Unavailable, errors.Throttled)):
             self._away_until = now + STARTUP_SECONDS
@@ -147,7 +165,7 @@ class Changes:
             raise self._meaning(problem) from problem
 
     def answered(self) -> None:
-        """Note that the API server answers."""
+        """Record that the API server answers."""
         self._is_away = False
 
     def _watch_failed(self, target: Target, problem: errors.RaybusError) -> None:

@@ -1,4 +1,7 @@
-"""`raybus get`, `raybus list`, `raybus status`: the options, the targets as for `kubectl get`, the waiting, and the exit codes."""
+"""`raybus get`, `raybus list`, `raybus status`: options, targets and exit codes.
+
+Targets are written as for `kubectl get`.
+"""
 
 import difflib
 from collections.abc import Sequence
@@ -28,18 +31,21 @@ from raybus_cli.show.rollout_status import RolloutState
 from raybus_cli.show.sources import Tables, Trees
 
 ALL: Final = "all"
-"""The category that both CRDs are in."""
+"""kubectl's category `all`, to which both CRDs belong."""
 
 
 class Targets(msgspec.Struct, frozen=True, kw_only=True):
-    """Tables of some kinds, or objects."""
+    """What `raybus get` shows: tables of kinds, or single objects."""
 
     tables: tuple[Kind, ...] = ()
     objects: tuple[Target, ...] = ()
 
 
 def parse(arguments: Sequence[str], *, all_namespaces: bool = False, selector: str = "") -> Targets:
-    """Return what the arguments ask for; raise `InvalidSpec` with the remedy for what kubectl refuses as well."""
+    """Parse the arguments of `raybus get`.
+
+    Raise `InvalidSpec` for combinations that kubectl refuses as well.
+    """
     objects = _slashed(arguments) if "/" in arguments[0] else _named(arguments)
     if not objects:
         return Targets(tables=_kinds(arguments[0]))
@@ -74,7 +80,7 @@ def _named(arguments: Sequence[str]) -> list[Target]:
 
 
 def _kinds(text: str) -> tuple[Kind, ...]:
-    """Return the kinds of a list such as `rayservices,rayclusters`."""
+    """Parse a list of kinds such as `rayservices,rayclusters`."""
     return tuple(
         dict.fromkeys(
             kind
@@ -119,7 +125,8 @@ def get(
 ) -> None:
     """Show RayServices or RayClusters: with names as trees, without names as a table.
 
-    The forms are those of kubectl: rayservices, rayservice NAME NAME, rayservice/NAME raycluster/NAME.
+    Targets are written as for kubectl: rayservices, rayservice NAME NAME,
+    rayservice/NAME raycluster/NAME.
 
     Examples:
     $ raybus get rayservice demo
@@ -178,9 +185,11 @@ def status(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Wait until the present spec is served; exit code 0 when it is, 1 when it failed, is stalled or aborted, 3 after the timeout.
+    """Wait until the present spec of a RayService is served.
 
-    A cause that waiting cannot remove ends it at once.
+    The wait ends early for a cause that does not go away with time. Exit code 0
+    if the spec is served, 1 if the rollout failed, is stalled or aborted, 3
+    after the timeout.
 
     Examples:
     $ raybus status demo --timeout 0
@@ -218,7 +227,7 @@ def _show_tables(tables: Tables, place: Where, output: Output, *, watch: bool) -
 
 
 def _show_trees(place: Where, objects: Sequence[Target], output: Output) -> None:
-    """Show the objects that there are, then report the others."""
+    """Print the objects that exist, then report the others."""
 
     async def work(kube: KubeClient) -> tuple[Frame, list[errors.NotFound]]:
         found: list[Snapshot | ClusterSnapshot] = []

@@ -1,4 +1,7 @@
-"""What one read shows, in each form: a picture for a terminal, a line and a document for each object; `raybus list` has one row for each."""
+"""The output of one read in each format.
+
+A read has a picture for a terminal, and a line and a document for each object.
+"""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -54,14 +57,14 @@ _CLUSTER_WIDE: Final = (Column("head pod ip", 9), Column("reason", 8))
 class ServiceRow(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", tag="RayService"
 ):
-    """A RayService."""
+    """A row of the RayService table."""
 
     namespace: str
     name: str
     phase: str
     endpoints: int
     traffic: str
-    """The active cluster's share and the pending one's, as `80/20`."""
+    """Traffic shares of the active and the pending cluster in percent, as `80/20`."""
     age_seconds: int | None
     strategy: str
     capacity: str
@@ -73,7 +76,7 @@ class ServiceRow(
 class ClusterRow(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind", tag="RayCluster"
 ):
-    """A RayCluster; the columns are those of `kubectl get`."""
+    """A row of the RayCluster table, with the columns of `kubectl get`."""
 
     namespace: str
     name: str
@@ -84,14 +87,14 @@ class ClusterRow(
     memory: str
     gpus: str
     service: str
-    """The RayService that it belongs to."""
+    """The RayService that the cluster belongs to."""
     age_seconds: int | None
     head_pod_ip: str
     reason: str
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All of them."""
+    """All rows of `raybus list`."""
 
     services: list[ServiceRow] = []
     clusters: list[ClusterRow] = []
@@ -100,7 +103,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def build(
     services: Iterable[RayService], clusters: Iterable[RayCluster], *, now: datetime
 ) -> Listing:
-    """Return the rows by namespace and name, RayServices that need an action first."""
+    """Build the rows, ordered by namespace and name; RayServices that need an action come first."""
     return Listing(
         services=[_service(each, now=now) for each in sorted(services, key=phase.order)],
         clusters=[
@@ -111,7 +114,7 @@ def build(
 
 
 def service_table(rows: Sequence[ServiceRow], *, wide: bool, all_namespaces: bool) -> Table:
-    """Return RayServices as a table."""
+    """Build the table of RayServices; `all_namespaces` adds the column of the namespace."""
     lines = [
         (
             *([each.namespace] if all_namespaces else []),
@@ -130,7 +133,7 @@ def service_table(rows: Sequence[ServiceRow], *, wide: bool, all_namespaces: boo
 
 
 def cluster_table(rows: Sequence[ClusterRow], *, wide: bool, all_namespaces: bool) -> Table:
-    """Return RayClusters as a table."""
+    """Build the table of RayClusters; `all_namespaces` adds the column of the namespace."""
     lines = [
         (
             *([each.namespace] if all_namespaces else []),
@@ -203,7 +206,7 @@ def _place(meta: ObjectMeta) -> tuple[str, str]:
 
 DELETED: Final = "Deleted"
 _NO_CLOCK: Final = datetime.max.replace(tzinfo=UTC)
-"""At one fixed moment two reads differ only where the objects do."""
+"""A fixed time for `Item.state`, so that two reads differ only if the objects do."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,28 +217,31 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     line: str
     heading: str = ""
-    """The line above the first one of its kind."""
+    """Table heading, printed above the first line of its kind."""
     document: Any
     state: Any
-    """Equal while the object is unchanged, whatever the time is."""
+    """Equal in two reads if the object did not change, whatever time has passed."""
 
     @property
     def full_name(self) -> str:
-        """Return how `-o name` prints it."""
+        """The name as `-o name` prints it."""
         return self.kind.full(self.name)
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a read."""
+    """The output of one read."""
 
     picture: RenderableType | None
-    """None when there is nothing to show."""
+    """None if there is nothing to show."""
     document: Any
     items: list[Item]
 
 
 def of_trees(found: Sequence[Snapshot | ClusterSnapshot], *, now: datetime, wide: bool) -> Frame:
-    """Return the trees of some objects; the document of a single one is its own, as with kubectl."""
+    """Build the trees of some objects.
+
+    A single object is its own document, several are a list, as in kubectl.
+    """
     items: list[Item] = []
     pictures: list[RenderableType] = []
     for each in found:
@@ -266,7 +272,10 @@ def of_trees(found: Sequence[Snapshot | ClusterSnapshot], *, now: datetime, wide
 def of_listing(
     found: Listing, *, wide: bool, all_namespaces: bool, before: Sequence[Item] = ()
 ) -> Frame:
-    """Return tables of all objects; one that was there `before` and is gone is an item once more, as deleted."""
+    """Build the tables of all objects.
+
+    An object of `before` that no longer exists is included once more, as deleted.
+    """
     services = service_table(found.services, wide=wide, all_namespaces=all_namespaces)
     clusters = cluster_table(found.clusters, wide=wide, all_namespaces=all_namespaces)
     items = [

@@ -1,4 +1,7 @@
-"""The gates of an upgrade at the present weight, with their figures, as commands and the page show them. Pure."""
+"""The gates of an upgrade at its present weight, as commands and the dashboard page show them.
+
+Pure.
+"""
 
 from datetime import datetime
 from typing import Final
@@ -14,18 +17,20 @@ _STYLES: Final = {Outcome.PASS: "green", Outcome.FAIL: "bold red"}
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One gate, with its newest figures."""
+    """A gate and its newest figures."""
 
     gate: str
     outcome: str
     since: datetime
-    """When it became the outcome."""
+    """Time of the last change of the outcome."""
     waits: bool
-    """Whether the step waits for it."""
+    """Whether the step waits for this gate."""
     requests: int
-    """Of the new cluster at this weight."""
+    """Requests of the new cluster at this weight."""
     value: float | None
-    """A fraction of the requests, seconds, or the value of a query; None where there is none."""
+    """A fraction of requests, seconds, or the value of a query, depending on the gate; None without
+    a value.
+    """
     limit: float | None
     text: str
 
@@ -35,14 +40,17 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     weight: int
     since: datetime
-    """When the new cluster got it."""
+    """Time at which the new cluster got the weight."""
     seen_at: datetime
-    """When the figures were written."""
+    """Time at which the figures were written."""
     gates: list[Gate]
 
 
 def of(snapshot: Snapshot) -> Gates | None:
-    """Return the gates of the upgrade in progress; None where none is evaluated, or the route cannot be read."""
+    """Return the gates of the upgrade in progress.
+
+    None if there is no upgrade, no gate is evaluated, or the route cannot be read.
+    """
     if not (snapshot.active and snapshot.pending):
         return None
     upgrade = traffic_record.upgrade_of(snapshot.record, snapshot.active, snapshot.pending)
@@ -70,18 +78,18 @@ def of(snapshot: Snapshot) -> Gates | None:
 
 
 def drawn(gates: Gates) -> Text:
-    """Return a line for each gate."""
+    """Format the gates, one line each."""
     lines = [Text.assemble((f"{outcome(each)}: ", _style(each)), each.text) for each in gates.gates]
     return Text("\n").join(lines)
 
 
 def line(gates: Gates) -> str:
-    """Return all gates as one plain line."""
+    """Format all gates as one plain line."""
     return f"gates at {gates.weight} %: {'; '.join(f'{outcome(each)}: {each.text}' for each in gates.gates)}"
 
 
 def outcome(gate: Gate) -> str:
-    """Return the outcome of a gate; that a step waits for it is part of it."""
+    """Return the outcome of a gate, and whether the step waits for it."""
     return f"{gate.outcome}, the step waits" if gate.waits else gate.outcome
 
 

@@ -1,10 +1,11 @@
-"""The phase of a RayService, from its conditions; a higher row of the table takes precedence. With it, the reasons of blocking issues.
+"""Derives the phase of a RayService, and the reason of a blocking issue, from its conditions.
 
-Each reason has one section in docs/troubleshooting.md, with its name as the heading. A condition has the cause in its message only;
-the texts are those of service-reconciler (`serve.problems`, `serve.gateway_problems`).
+If several conditions are true, the first one in `_BY_CONDITION` decides. Each reason has a section
+of that name in docs/troubleshooting.md.
 
-service-reconciler adds a blocking cause, once it is known, to the message of `Ready` or of `UpgradeInProgress`. With one, a first
-start is `Degraded`, and the cause is the reason and the message of the phase.
+service-reconciler adds a known cause to the message of `Ready` or `UpgradeInProgress`; its texts
+are in `serve.problems` and `serve.gateway_problems`. The cause then becomes the reason and the
+message of the phase, and a first start becomes `Degraded`.
 """
 
 from enum import StrEnum
@@ -23,7 +24,10 @@ PAGE: Final = "docs/troubleshooting.md"
 
 
 class Code(StrEnum):
-    """Why a RayService does not serve its spec; a reason of a condition or an Event where one reports it."""
+    """Why a RayService does not serve its spec.
+
+    If a condition or an Event reports the same, its reason has the same value.
+    """
 
     INVALID_SPEC = "InvalidRayServiceSpec"
     TIMED_OUT = "InitializingTimeout"
@@ -62,7 +66,7 @@ class Code(StrEnum):
 
     @property
     def anchor(self) -> str:
-        """Return where the reason is described."""
+        """The section of the documentation about this reason."""
         return f"{PAGE}#{self.lower()}"
 
 
@@ -104,18 +108,23 @@ _LOCATIONS: Final = (
     re2.compile(r"(?m)^(\w+(?: -> \w+)+)\n\s+(?P<why>.+?) \(type=(?P<kind>[\w.]+)"),
     re2.compile(r"(?m)^(\w+(?:\.\w+)+)\n\s+(?P<why>.+?) \[type=(?P<kind>\w+)"),
 )
-"""The forms in which the versions of pydantic write the fields that they refuse."""
+"""The formats in which versions of pydantic report the fields that they refuse."""
 _LONGEST_ANSWER: Final = 32 * 2**10
-"""Characters of Ray's answer in which fields are searched: what a condition's message may have."""
+"""Characters of Ray's response that are searched for fields; a condition's message has at most 32
+KiB.
+"""
 
 
 def of_text(text: str) -> Code | None:
-    """Return the reason of a cause as service-reconciler writes it."""
+    """Return the reason of a cause, given service-reconciler's text; None if it is unknown."""
     return next((code for pattern, code in _BY_TEXT if pattern.search(text)), None)
 
 
 def by_field(message: str, config: str) -> str:
-    """Return a message in which the fields of a Serve config replace Ray's answer to it, where they can be named."""
+    """Replace Ray's response to a Serve config by the fields that it refuses.
+
+    The message is unchanged if the fields cannot be found.
+    """
     found = _REFUSAL.search(message)
     if found is None:
         return message
@@ -126,7 +135,7 @@ def by_field(message: str, config: str) -> str:
 
 
 def _located(answer: str) -> list[str]:
-    """Return the fields in an answer of Ray, each with the reason."""
+    """Return the fields that Ray's response names, each with its reason."""
     return [
         _field(location=match[1], why=match["why"], kind=match["kind"])
         for pattern in _LOCATIONS
@@ -142,7 +151,7 @@ def _field(*, location: str, why: str, kind: str) -> str:
 
 
 class Phase(StrEnum):
-    """The state that matters most to a user."""
+    """The most important state of a RayService for its user."""
 
     DELETING = "Deleting"
     INVALID = "Invalid"
@@ -170,7 +179,7 @@ class Tone(StrEnum):
 
 
 class CurrentPhase(msgspec.Struct, frozen=True, kw_only=True):
-    """The phase of a RayService, with its reason."""
+    """The phase of a RayService, with its reason and message."""
 
     phase: Phase
     reason: str = ""
@@ -195,14 +204,16 @@ _BY_CONDITION: Final = (
     ("UpgradeInProgress", Phase.UPGRADING),
     ("Ready", Phase.READY),
 )
-"""True conditions, in the order of precedence."""
+"""The first true condition decides the phase."""
 _NOT_READY: Final = {
     "ValidationFailed": Phase.INVALID,
     "InitializingTimeout": Phase.TIMED_OUT,
     "Initializing": Phase.STARTING,
 }
 _EARLIER_GATE: Final = "EarlierGateFailed"
-"""A version is taken back, and the spec as it is now gets its upgrade after that: nothing has ended."""
+"""Reason of UpgradeAborted while a version that failed a gate is rolled back. The upgrade to the
+present spec follows, so it has not ended.
+"""
 _NEVER_SERVES: Final = {"ValidationFailed", "InitializingTimeout"}
 _CAUSED: Final = (
     "RayService is initializing after resuming from suspend: ",
@@ -211,11 +222,11 @@ _CAUSED: Final = (
     "Number of serve endpoints dropped to 0: ",
     "Both active and pending Ray clusters exist: ",
 )
-"""The messages to which service-reconciler adds a cause."""
+"""Prefixes of messages to which service-reconciler appends a cause."""
 
 
 def is_aborted(service: RayService) -> bool:
-    """Return whether the spec as it is now was aborted."""
+    """Return whether the upgrade to the present spec was aborted."""
     found = conditions.find(service.status.conditions, "UpgradeAborted")
     return found is not None and found.status == "True" and found.reason != _EARLIER_GATE
 
@@ -223,7 +234,8 @@ def is_aborted(service: RayService) -> bool:
 def of(service: RayService, *, is_brief: bool = False) -> CurrentPhase:
     """Return the phase of a RayService.
 
-    A brief one has Ray's answer to a Serve config as it is, so that the config is not parsed.
+    If `is_brief`, Ray's response to a Serve config is shown unchanged, so that the config need not
+    be parsed.
     """
     config = "" if is_brief else service.serve_config
     held = service.status.conditions
@@ -249,7 +261,10 @@ def of(service: RayService, *, is_brief: bool = False) -> CurrentPhase:
 
 
 def _caused(config: str, held: Condition, phase: Phase) -> CurrentPhase:
-    """Return a phase with the cause that its condition names, else with the condition's own reason."""
+    """Return the phase with the cause in the condition's message.
+
+    Without a known cause, the phase has the condition's own reason.
+    """
     message = by_field(held.message, config)
     cause = next((message.removeprefix(each) for each in _CAUSED if message.startswith(each)), None)
     if cause is None:
@@ -261,7 +276,7 @@ def _caused(config: str, held: Condition, phase: Phase) -> CurrentPhase:
 
 
 def order(service: RayService) -> tuple[bool, str, str]:
-    """Return the place of a RayService in a list: first those that need an action, then by namespace and name."""
+    """Return a sort key: RayServices that need an action first, then by namespace and name."""
     meta = service.metadata
     return tone(of(service).phase) is not Tone.BAD, meta.namespace, meta.name
 

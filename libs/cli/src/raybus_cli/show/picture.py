@@ -1,4 +1,7 @@
-"""Draws the tree of a RayService or of a RayCluster: labelled lines, weights as bars, target beside ready capacity, pods below their cluster or group."""
+"""Formats the tree of a RayService or RayCluster for a terminal.
+
+The tree has labelled lines, weights as bars, and pods below their cluster or group.
+"""
 
 from collections.abc import Iterable
 from typing import Final
@@ -29,7 +32,10 @@ _BLOCKING: Final = frozenset(Code)
 
 
 def draw(tree: Tree, *, wide: bool = False) -> RenderableType:
-    """Return the picture; a wide one has every pod's restarts and what could not be read."""
+    """Format the tree of a RayService.
+
+    `wide` adds restarts of all pods and objects that could not be read.
+    """
     tone = phase.tone(tree.phase)
     status = Text(tree.phase, style=_STYLES[tone])
     if tone is Tone.GOOD and tree.reason in _BLOCKING:
@@ -57,7 +63,10 @@ def draw(tree: Tree, *, wide: bool = False) -> RenderableType:
 
 
 def labelled(lines: Iterable[tuple[str, Text]]) -> RenderableType:
-    """Return labelled lines, with a blank one below; an empty text is left out, and a long one continues below itself."""
+    """Format labelled lines with a blank line below.
+
+    Empty texts are left out; long texts wrap in their column.
+    """
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -68,7 +77,7 @@ def labelled(lines: Iterable[tuple[str, Text]]) -> RenderableType:
 
 
 def images(used: Iterable[tuple[str, str]]) -> Text:
-    """Return images, one a line, each with those that use it, in parentheses."""
+    """Format images, one per line, each with its users in parentheses."""
     users: dict[str, list[str]] = {}
     for image, user in used:
         if image and user not in users.setdefault(image, []):
@@ -77,7 +86,7 @@ def images(used: Iterable[tuple[str, str]]) -> Text:
 
 
 def end(event: LastEvent | None, unseen: Iterable[str], *, wide: bool) -> list[RenderableType]:
-    """Return what is shown below a tree."""
+    """Format the lines below a tree: the last Event, and what could not be read."""
     lines: list[RenderableType] = []
     if event is not None:
         text = (
@@ -88,7 +97,7 @@ def end(event: LastEvent | None, unseen: Iterable[str], *, wide: bool) -> list[R
 
 
 def line(tree: Tree) -> str:
-    """Return the tree as one plain line, for `-w` where there is no terminal."""
+    """Format the tree of a RayService as one plain line, for `-w` without a terminal."""
     parts = [f"{tree.namespace}/{tree.name} {tree.phase}"]
     if tree.upgrade is not None:
         parts.append(f"{_course(tree.upgrade)}: {progress(tree.upgrade, with_time=False)}")
@@ -101,7 +110,7 @@ def line(tree: Tree) -> str:
 
 
 def progress(upgrade: UpgradeProgress, *, with_time: bool = True) -> str:
-    """Return the progress of an upgrade."""
+    """Format the progress of an upgrade."""
     if upgrade.step is None or upgrade.steps is None:
         return "all traffic moves at once"
     text = f"step {upgrade.step} of {upgrade.steps}"
@@ -119,7 +128,7 @@ def _course(upgrade: UpgradeProgress) -> str:
 
 
 def pod_row(line: PodLine, *, wide: bool, with_group: bool = True) -> FittingLine:
-    """Return the line of a pod; a narrow one has no group."""
+    """Format the line of a pod; the group is dropped if the line is too narrow."""
     state = Text("  ").append(line.state, style="green" if line.state == "Ready" else "yellow")
     state.append(f"  {age(line.age_seconds)}")
     if wide or line.restarts:
@@ -129,7 +138,7 @@ def pod_row(line: PodLine, *, wide: bool, with_group: bool = True) -> FittingLin
 
 
 def bar(percent: int) -> str:
-    """Return a share as a bar."""
+    """Format a percentage as a bar."""
     filled = round(BAR * percent / 100)
     return "█" * filled + "░" * (BAR - filled)
 
@@ -176,7 +185,10 @@ def _percent(amount: int | None) -> str:
 
 
 def draw_cluster(tree: ClusterTree, *, wide: bool = False) -> RenderableType:
-    """Return the picture; a wide one has every group's image, every pod's restarts, and what could not be read."""
+    """Format the tree of a RayCluster.
+
+    `wide` adds the images of groups, restarts of all pods, and objects that could not be read.
+    """
     role = f" ({tree.role})" if tree.role else ""
     head = [
         ("Name", Text(tree.name, style="bold")),
@@ -205,7 +217,7 @@ def draw_cluster(tree: ClusterTree, *, wide: bool = False) -> RenderableType:
 
 
 def cluster_line(tree: ClusterTree) -> str:
-    """Return the tree as one plain line, for `-w` where there is no terminal."""
+    """Format the tree of a RayCluster as one plain line, for `-w` without a terminal."""
     groups = [f"{each.name} {_count(each)}" for each in tree.groups]
     return "; ".join(
         [

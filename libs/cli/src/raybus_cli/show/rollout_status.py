@@ -1,8 +1,8 @@
-"""The result of `raybus status`: whether a rollout is done, has failed, or is in progress, and why.
+"""The result of `raybus status`: whether a rollout is done, has failed or is in progress, and why.
 
-A pause and a stall without a deadline do not end by themselves: a pause is waited for, a stall is a failure. An upgrade that
-was aborted has failed, however well the old cluster serves. So has one with a known cause that no time removes: an image that
-cannot be pulled, a Serve config that Serve refuses, an application in DEPLOY_FAILED.
+A paused upgrade counts as in progress, a stalled one as failed. An aborted upgrade has failed even
+if the old cluster serves well. An upgrade has also failed if its cause does not go away with time:
+an image that cannot be pulled, a Serve config that Serve refuses, an application in DEPLOY_FAILED.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of(snapshot: Snapshot, *, now: datetime) -> RolloutStatus:
-    """Return the verdict on a snapshot."""
+    """Return the state of the rollout of a snapshot."""
     service, current = snapshot.service, phase.of(snapshot.service)
     where = f"RayService {service.metadata.namespace}/{service.metadata.name}"
     if (why := _failure(snapshot, current, now=now)) is not None:
@@ -64,7 +64,10 @@ def of(snapshot: Snapshot, *, now: datetime) -> RolloutStatus:
 
 
 def _failure(snapshot: Snapshot, current: CurrentPhase, *, now: datetime) -> str | None:
-    """Return why waiting cannot help; a spec that is not reconciled yet, or is held, has no verdict."""
+    """Return why waiting cannot help.
+
+    The result is None for a spec that is not reconciled yet, and for a suspended or paused service.
+    """
     if current.phase in _FAILED:
         return current.message
     is_held = snapshot.service.raw_spec.get("suspend") or current.phase is Phase.PAUSED
@@ -74,7 +77,7 @@ def _failure(snapshot: Snapshot, current: CurrentPhase, *, now: datetime) -> str
 
 
 def _lasting(snapshot: Snapshot, *, now: datetime) -> Iterator[str]:
-    """Yield the causes that waiting cannot remove, on the cluster that is to serve the spec."""
+    """Yield the causes that waiting cannot remove, on the cluster that serves next."""
     refused = serve_schema.refused_fields(snapshot.service.serve_config)
     if refused:
         yield f"Ray Serve refuses spec.serveConfigV2: {'; '.join(refused)}"
@@ -101,7 +104,10 @@ def _behind(service: RayService) -> str | None:
 
 
 def _has_goal(snapshot: Snapshot, cluster: RayCluster) -> bool:
-    """Return whether a cluster has the Serve config of the spec; one without a record is not checked."""
+    """Return whether a cluster has the Serve config of the spec.
+
+    A cluster without any recorded config counts as having it.
+    """
     given = observing.given(snapshot, cluster)
     is_recorded = bool(observing.records(snapshot, cluster))
     return not is_recorded or (
@@ -111,7 +117,7 @@ def _has_goal(snapshot: Snapshot, cluster: RayCluster) -> bool:
 
 
 def _unserved(snapshot: Snapshot) -> str | None:
-    """Return why the active cluster does not serve all that the spec asks for."""
+    """Return why the active cluster does not fully serve the spec; None if it does."""
     status = snapshot.service.status.active_service_status
     cluster = snapshot.cluster(snapshot.active)
     if cluster is not None and not _has_goal(snapshot, cluster):

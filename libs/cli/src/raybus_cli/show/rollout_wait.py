@@ -1,4 +1,4 @@
-"""Waits until a spec is served: of a RayService by its rollout, of a RayCluster by its own status."""
+"""Waits until a spec is served: for a RayService by its rollout, for a RayCluster by its status."""
 
 import asyncio
 from typing import Final
@@ -15,17 +15,22 @@ from raybus_cli.show.changes import STARTUP_SECONDS
 from raybus_cli.show.rollout_status import RolloutState, RolloutStatus
 
 POLL_SECONDS: Final = 1.0
-"""Seconds between two reads."""
+"""Poll interval."""
 REMIND_EVERY: Final = 10.0
-"""Seconds after which it repeats why it waits."""
+"""Seconds after which an unchanged reason for waiting is printed again."""
 EXIT_CODES: Final = {RolloutState.DONE: 0, RolloutState.TIMED_OUT: 3}
-"""Of the end of a rollout; any other is 1."""
+"""Exit codes by the state of the rollout; 1 for all others."""
 
 
 async def until_over(
     kube: KubeClient, namespace: str, name: str, *, seconds: float
 ) -> RolloutStatus:
-    """Read until a rollout is over or time is up; print each change, and a reminder now and then."""
+    """Poll until a rollout is done or failed, or `seconds` have passed.
+
+    Print each change on standard error.
+
+    While an API server is starting again, `Forbidden` and `NotFound` are retried.
+    """
     loop = asyncio.get_running_loop()
     began, reported, reported_at = loop.time(), "", 0.0
     away_until = 0.0
@@ -57,7 +62,10 @@ async def until_over(
 async def until_served(
     kube: KubeClient, namespace: str, target: Target, *, seconds: float
 ) -> RolloutStatus:
-    """Return the end of the rollout, or what is pending after some seconds."""
+    """Poll until the target serves its spec.
+
+    After `seconds`, return `TIMED_OUT` with what is pending.
+    """
     if target.resource is RAY_SERVICE:
         return await until_over(kube, namespace, target.name, seconds=seconds)
     found = await waiting.until(
@@ -71,7 +79,7 @@ async def until_served(
 
 
 def pending(cluster: RayCluster) -> str:
-    """Return what a RayCluster lacks of its present spec; empty when it is ready."""
+    """Return why a RayCluster does not run its present spec; empty if it is ready."""
     status, wanted = cluster.status, cluster.metadata.generation
     if status.observed_generation < wanted:
         return f"raybus has not observed generation {wanted} yet (last observed: {status.observed_generation})"

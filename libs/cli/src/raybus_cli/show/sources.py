@@ -1,4 +1,7 @@
-"""What `get` and `list` show: tables of all objects, or trees of some; each is read once, or kept current by watches."""
+"""The contents of `raybus get` and `raybus list`: tables of all objects, or trees of some.
+
+A source is read once, or kept up to date by watches.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,35 +36,38 @@ from raybus_cli.show.frame import Frame
 RESYNC_SECONDS: Final = 30.0
 """Seconds between reads of Serve's dashboards, which cannot be watched."""
 UPGRADE_SECONDS: Final = 2.0
-"""The same during an upgrade."""
+"""Seconds between reads of Serve's dashboards during an upgrade."""
 
 
 class Source(Protocol):
-    """Objects that can be watched."""
+    """Objects that can be shown and watched."""
 
     @property
     def resync(self) -> float:
-        """Return the seconds after which they are read without a change."""
+        """Seconds after which the source is refreshed even without a change."""
         ...
 
     async def refresh(self, kube: KubeClient) -> None:
-        """Read what the watches do not keep."""
+        """Read what the watches do not provide."""
 
     def sinks(self, changed: asyncio.Event) -> Mapping[Target, Sink]:
-        """Return the collections to watch; the sink of one that is watched already is not used."""
+        """Return the collections to watch; a collection that is watched already keeps its sink."""
         ...
 
     def frame(self, now: datetime) -> Frame | None:
-        """Return what is shown; None while it is unknown."""
+        """Return the present output; None until it is known."""
         ...
 
     def problem(self, problem: errors.RaybusError) -> errors.RaybusError:
-        """Return the problem of a request, with the option that the user can correct."""
+        """Convert the error of a request into an error that names the option to correct."""
         ...
 
 
 class Tables:
-    """Tables of whole kinds; remembers the last frame, to report what is gone by the next one."""
+    """Tables of whole kinds.
+
+    The last frame is kept, so that the next frame can report deleted objects.
+    """
 
     resync = float("inf")
 
@@ -91,10 +97,10 @@ class Tables:
         return self._of(services, clusters, now=now)
 
     async def refresh(self, kube: KubeClient) -> None:
-        """Read nothing: the watches keep all that is shown."""
+        """Do nothing, because the watches provide all objects."""
 
     def sinks(self, changed: asyncio.Event) -> Mapping[Target, Sink]:
-        """Keep the objects of each kind."""
+        """Return a store for each shown kind."""
         found: dict[Target, Sink] = {}
         if kinds.SERVICE in self._shown:
             self._services = self._services or Store(RayService, changed)
@@ -105,7 +111,7 @@ class Tables:
         return found
 
     def frame(self, now: datetime) -> Frame | None:
-        """Return the tables, once every kind is listed."""
+        """Return the tables; None until every kind has been listed."""
         if not all(each.is_listed for each in (self._services, self._clusters) if each is not None):
             return None
         services = self._services.objects if self._services else ()
@@ -113,7 +119,7 @@ class Tables:
 
     @property
     def nothing(self) -> str:
-        """Return what is printed when there is no object."""
+        """The message for the case that no object exists."""
         what = " and ".join(f"no {each.resource.kind}" for each in self._shown)
         labelled = f" with labels {self._selector}" if self._selector else ""
         where = (
@@ -124,7 +130,7 @@ class Tables:
         return f"N{what[1:]}{labelled} {where}."
 
     def problem(self, problem: errors.RaybusError) -> errors.RaybusError:
-        """Return the problem of a request as the user can remove it."""
+        """Convert the error of a request; a rejected selector names its option."""
         return reader.of_selector(self._selector, problem)
 
     def _target(self, resource: Resource) -> Target:
@@ -142,7 +148,7 @@ class Tables:
 
 
 class Trees:
-    """Trees of some objects; a change of what a tree shows leads to a read of all of them."""
+    """Trees of some objects. A change in any object of a tree causes a read of all trees."""
 
     def __init__(self, namespace: str, objects: Sequence[Shown], *, wide: bool) -> None:
         self._namespace = namespace
@@ -154,16 +160,16 @@ class Trees:
 
     @property
     def resync(self) -> float:
-        """Return how soon the dashboards are read again."""
+        """Seconds until the dashboards are read again."""
         is_upgrading = any(isinstance(each, Snapshot) and each.pending for each in self._found)
         return UPGRADE_SECONDS if is_upgrading else RESYNC_SECONDS
 
     async def refresh(self, kube: KubeClient) -> None:
-        """Read every object and what belongs to it."""
+        """Read every object with what belongs to it."""
         self._found = [await one(kube, self._namespace, each) for each in self._objects]
 
     def sinks(self, changed: asyncio.Event) -> Mapping[Target, Sink]:
-        """Note changes of the objects, and of what belongs to them."""
+        """Return signals for the objects and for all objects that belong to them."""
         wanted = {target for each in self._found for target in targets(each)}
         signals = {target: self._sinks.get(target) or Signal(changed) for target in wanted}
         self._events = self._events or EventSignal(changed)
@@ -175,22 +181,23 @@ class Trees:
         return self._sinks
 
     def frame(self, now: datetime) -> Frame | None:
-        """Return the trees."""
         return frame.of_trees(self._found, now=now, wide=self._wide)
 
     def problem(self, problem: errors.RaybusError) -> errors.RaybusError:
-        """Return the problem of a request as it is."""
         return problem
 
 
 async def one(kube: KubeClient, namespace: str, shown: Shown) -> Snapshot | ClusterSnapshot:
-    """Read an object and what belongs to it."""
+    """Read a RayService or RayCluster with what belongs to it."""
     read = reader.read if shown.kind == kinds.SERVICE else reader.read_cluster
     return await read(kube, namespace, shown.name)
 
 
 def targets(found: Snapshot | ClusterSnapshot) -> list[Target]:
-    """Return the collections that a tree is made from; only the object itself must be readable."""
+    """Return the collections that a tree depends on.
+
+    Only that of the object itself is required to be readable.
+    """
     itself = found.service if isinstance(found, Snapshot) else found.cluster
     resource = RAY_SERVICE if isinstance(found, Snapshot) else RAY_CLUSTER
     namespace, name = itself.metadata.namespace, itself.metadata.name
@@ -215,7 +222,7 @@ def targets(found: Snapshot | ClusterSnapshot) -> list[Target]:
 
 
 def _shown(found: Snapshot | ClusterSnapshot) -> Iterable[tuple[str, str]]:
-    """Return kind and name of each object with Events in a tree."""
+    """Yield kind and name of each object in a tree whose Events are shown."""
     clusters = found.clusters if isinstance(found, Snapshot) else (found.cluster,)
     if isinstance(found, Snapshot):
         yield RAY_SERVICE.kind, found.service.metadata.name

@@ -1,4 +1,8 @@
-"""The content of `raybus get NAME`, as data: the clusters of a RayService and the progress of its upgrade, or the groups of a RayCluster; with their pods."""
+"""The content of `raybus get NAME`, as data.
+
+A RayService has its clusters and the progress of its upgrade; a RayCluster has its groups. Both
+include their pods.
+"""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +30,10 @@ from raybus_cli.show.phase import Phase
 
 
 def images_of(config: Json) -> dict[str, str]:
-    """Return the image of Ray's container by the name of its group, of groups with one name that of the first; `head` is the head's."""
+    """Return the image of Ray's container for each group; the head's key is `head`.
+
+    If several groups have the same name, the first one counts.
+    """
     groups = [(labels.HEAD, _object(config.get("headGroupSpec")))]
     groups += [
         (str(each.get("groupName", "")), each) for each in _objects(config.get("workerGroupSpecs"))
@@ -53,7 +60,7 @@ def _objects(value: object) -> list[Json]:
 
 
 class PodLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One pod."""
+    """A pod as a line of a tree."""
 
     name: str
     group: str
@@ -64,39 +71,41 @@ class PodLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One cluster; percentages are None where they are unknown."""
+    """A RayCluster of a RayService; percentages are None if unknown."""
 
     name: str
     role: str
-    """`active`, `pending`, or "leaving": kept until no request is in flight."""
+    """`active`, `pending`, or `leaving` for an old cluster that is kept until no request is in
+    flight.
+    """
     weight: int | None = None
     target_capacity: int | None = None
     ready_capacity: int | None = None
-    """The share of all replicas that runs."""
+    """Running replicas in percent of all replicas, times the cluster's target capacity."""
     ready_pods: int = 0
     pods: list[PodLine] = []
     applications: dict[str, str] = {}
     images: dict[str, str] = {}
-    """The image of each group."""
+    """Image of each group."""
     note: str = ""
 
 
 class UpgradeProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The progress of an upgrade; `step` and `steps` are None where the traffic moves at once."""
+    """The progress of an upgrade; `step` and `steps` are None if all traffic moves at once."""
 
     direction: str
     """`forward` or `back`."""
     step: int | None = None
     steps: int | None = None
     next_step_seconds: int | None = None
-    """Until the next move of traffic at the earliest."""
+    """Minimum seconds until the next move of traffic."""
     next_step_at: datetime | None = None
     gates: Gates | None = None
-    """Those of its UpgradePolicy at the present weight."""
+    """The gates of the UpgradePolicy at the present weight."""
 
 
 class LastEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The last Event."""
+    """The newest Event about an object of a tree."""
 
     about: str
     type: str
@@ -119,12 +128,12 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     clusters: list[Branch] = []
     last_event: LastEvent | None = None
     receipt: str | None = None
-    """The result of the last upgrade, as JSON text."""
+    """Receipt of the last upgrade, as JSON text."""
     unseen: list[str] = []
 
 
 def build(snapshot: Snapshot, *, now: datetime, is_brief: bool = False) -> Tree:
-    """Return the tree of a snapshot; a brief one does without a parsed Serve config."""
+    """Build the tree of a RayService; if `is_brief`, its Serve config is not parsed."""
     service, current = snapshot.service, phase.of(snapshot.service, is_brief=is_brief)
     return Tree(
         namespace=service.metadata.namespace,
@@ -143,7 +152,7 @@ def build(snapshot: Snapshot, *, now: datetime, is_brief: bool = False) -> Tree:
 
 
 def pod_state(pod: Pod) -> str:
-    """Return the state of a pod, as kubectl does."""
+    """Return the state of a pod as kubectl shows it; `Ready` for a ready pod."""
     if pod.metadata.deletion_timestamp is not None:
         return "Terminating"
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
@@ -163,7 +172,7 @@ def pod_state(pod: Pod) -> str:
 
 
 def weight(snapshot: Snapshot, name: str) -> int | None:
-    """Return a cluster's share of the traffic; None where it is unknown."""
+    """Return a cluster's share of the traffic in percent; None if it is unknown."""
     status = _status_of(snapshot, name)
     if status is not None and status.traffic_routed_percent is not None:
         return status.traffic_routed_percent
@@ -175,7 +184,7 @@ def weight(snapshot: Snapshot, name: str) -> int | None:
 
 
 def role(service: RayService, cluster: str) -> str:
-    """Return what a cluster is to its RayService."""
+    """Return the role of a cluster: `active`, `pending` or `leaving`."""
     if cluster == service.status.active_service_status.ray_cluster_name:
         return "active"
     return (
@@ -186,7 +195,7 @@ def role(service: RayService, cluster: str) -> str:
 
 
 def pod_line(pod: Pod, *, now: datetime) -> PodLine:
-    """Return what is shown of a pod."""
+    """Return the line of a pod in a tree."""
     marks = pod.metadata.labels
     is_head = marks.get(labels.NODE_TYPE) == labels.HEAD
     return PodLine(
@@ -199,7 +208,7 @@ def pod_line(pod: Pod, *, now: datetime) -> PodLine:
 
 
 def last_event(events: Sequence[Event], *, now: datetime) -> LastEvent | None:
-    """Return the last of some Events."""
+    """Return the newest Event; None without Events. `events` are sorted oldest first."""
     if not events:
         return None
     event = events[-1]
@@ -213,7 +222,7 @@ def last_event(events: Sequence[Event], *, now: datetime) -> LastEvent | None:
 
 
 def seconds_since(moment: datetime | None, now: datetime) -> int | None:
-    """Return an age in whole seconds."""
+    """Return an age in whole seconds, at least 0; None for None."""
     return None if moment is None else max(0, math.floor((now - moment).total_seconds()))
 
 
@@ -245,7 +254,11 @@ def _upgrade(snapshot: Snapshot, *, now: datetime) -> UpgradeProgress | None:
 def _steps(
     snapshot: Snapshot, options: Policy, weight: int, *, is_back: bool
 ) -> tuple[tuple[int, ...], timedelta]:
-    """Return the weights of an upgrade and how long the present one lasts: by its UpgradePolicy, else by the options of the RayService."""
+    """Return the weights of an upgrade, and how long the present weight is held.
+
+    They come from the UpgradePolicy, or from the options of the RayService if the policy has no
+    steps.
+    """
     held = upgrade_policy.of_upgrade(snapshot.active, snapshot.cluster(snapshot.pending))
     if is_back or held is None or not held.steps:
         return steps.simulate(options).weights, options.interval
@@ -306,11 +319,13 @@ _WANTED: Final = (
     ("HeadPodReady", True),
     ("RayClusterProvisioned", True),
 )
-"""The conditions that have a message for the user while they differ from this, most important first."""
+"""Conditions and their healthy values, most important first. The message of the first one that
+differs is shown.
+"""
 
 
 class GroupBranch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The pods of a group; `desired` is None for a group that the spec does not have."""
+    """The pods of a group; `desired` is None if the spec has no such group."""
 
     name: str
     image: str = ""
@@ -327,9 +342,9 @@ class ClusterTree(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     status: str
     message: str = ""
     service: str = ""
-    """The RayService that it belongs to."""
+    """The RayService that the cluster belongs to."""
     role: str = ""
-    """What it is to that; empty where the RayService cannot be read."""
+    """Role of the cluster in its RayService; empty if the RayService cannot be read."""
     ray_version: str = ""
     age_seconds: int | None = None
     groups: list[GroupBranch] = []
@@ -338,7 +353,7 @@ class ClusterTree(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def build_cluster(snapshot: ClusterSnapshot, *, now: datetime) -> ClusterTree:
-    """Return the tree of a snapshot."""
+    """Build the tree of a RayCluster."""
     cluster = snapshot.cluster
     meta, service = cluster.metadata, snapshot.service
     return ClusterTree(

@@ -1,4 +1,4 @@
-"""`raybus version`: what runs here."""
+"""`raybus version`: the version of raybus, Python and the platform."""
 
 import platform
 import sys
@@ -13,7 +13,7 @@ from raybus_cli.printing import Output, VersionOption
 
 
 class Version(msgspec.Struct, frozen=True):
-    """The version of raybus, and of what it runs on."""
+    """The versions of raybus and Python, and the platform."""
 
     version: str
     python: str

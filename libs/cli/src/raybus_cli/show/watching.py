@@ -1,4 +1,7 @@
-"""`-w`: watches objects, and shows a live picture on a terminal, else one line or document for each change."""
+"""`-w`: watches objects and shows their changes.
+
+A terminal shows a live picture; other output gets a line or document for each change.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -17,18 +20,23 @@ from raybus_cli.show.frame import Frame, Item
 from raybus_cli.show.sources import Source
 
 LULL_SECONDS: Final = 0.1
-"""Least seconds between two frames; a frame that takes longer to make is followed by a pause of that length."""
+"""Minimum seconds between two frames. If a frame takes longer to make, the pause is as long as
+that.
+"""
 RETRY_SECONDS: Final = 1.0
-"""Seconds between reads of an API server that does not answer."""
+"""Seconds between reads while the API server does not answer."""
 REDRAW_SECONDS: Final = 1.0
-"""Seconds after which a terminal shows new ages; that needs no request."""
+"""Interval at which a terminal shows new ages; this needs no request."""
 _FOR_PEOPLE: Final = frozenset({Output.TEXT, Output.WIDE})
 _NOTHING: Final = object()
-"""The state of an object that was not there; that of a deleted one is None."""
+"""State of an object that was not in the frame before; a deleted object's state is None."""
 
 
 async def follow(kube: KubeClient, source: Source, output: Output) -> None:
-    """Show each change until the user interrupts; raise one problem of several."""
+    """Show each change until the user presses Ctrl-C.
+
+    If several tasks fail, raise the first error.
+    """
     try:
         with session.silenced():
             async with asyncio.TaskGroup() as group:
@@ -53,7 +61,7 @@ async def _show(kube: KubeClient, source: Source, output: Output, changes: Chang
 
 
 class _Lines:
-    """Prints a line or a document for each object that has changed since the frame before."""
+    """Prints a line or document for each object that changed since the last frame."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -61,7 +69,7 @@ class _Lines:
         self._heading = ""
 
     def show(self, frame: Frame) -> None:
-        """Print what has changed; a line for people that would be the same again is left out."""
+        """Print what changed; a text line that would be equal to the last one is left out."""
         before, self._known = self._known, {}
         for item in frame.items:
             text, (state, last) = _text(item, self._output), before.get(_key(item), (_NOTHING, ""))
@@ -79,7 +87,7 @@ class _Lines:
 async def _frames(
     kube: KubeClient, source: Source, changes: Changes, *, redraw: float
 ) -> AsyncGenerator[Frame]:
-    """Yield a frame after each change, after `redraw` seconds, and after a read that no change led to."""
+    """Yield a frame after each change, every `redraw` seconds, and after each periodic refresh."""
     loop = asyncio.get_running_loop()
     due = loop.time()
     while True:
@@ -101,7 +109,7 @@ async def _frames(
 
 
 async def _refreshed(kube: KubeClient, source: Source, changes: Changes) -> bool:
-    """Read what is not watched, and watch what was found; return whether the API server answered."""
+    """Refresh the source and update the watches; return whether the API server answered."""
     try:
         await source.refresh(kube)
     except errors.RaybusError as problem:

@@ -1,1 +1,1 @@
-"""`raybus dashboard`: a page on this machine that shows RayServices, their upgrades and the outcomes, live."""
+"""`raybus dashboard`: a live web page with RayServices, their upgrades and the outcomes."""

@@ -1,13 +1,12 @@
-"""The state that the pages show, the waits for its changes, and the events that one page receives: at first all, then the changes.
+"""The state that all pages show, and the Server-Sent Events that one page receives.
 
-The poller and the listener write the board, pages read it.
+The poller and the event listener write the board. A page receives the whole state first, then
+changes:
 
-Events:
-
-    sources   the age of the shown state, and the errors of its sources
-    rows      the changed rows, and the names of the removed ones; `all` with the first
-    detail    the selected RayService
-    beat      nothing has changed
+sources   the age of the shown state, and the errors of its sources
+rows      the changed rows and the names of removed ones; `all` is true in the first event
+detail    the selected RayService
+beat      a heartbeat while nothing changes
 """
 
 import asyncio
@@ -24,13 +23,13 @@ from raybus_cli.dashboard.model import Detail, Row
 
 
 class EventFeed(StrEnum):
-    """Whether upgrade events arrive."""
+    """State of the connection to the upgrade events."""
 
     CONNECTING = "connecting"
     LIVE = "live"
     AWAY = "away"
     OFF = "off"
-    """This dashboard is not connected to NATS at all."""
+    """The dashboard has no connection to NATS."""
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -38,30 +37,30 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     context: str = ""
     namespace: str | None = None
-    """None means all."""
+    """The shown namespace; None shows all."""
     problem: str = ""
-    """Why the API server could not be read just now."""
+    """Why the last read of the API server failed; empty if it succeeded."""
     seen_at: datetime | None = None
-    """When it answered last."""
+    """Time of the last successful read."""
     event_feed: EventFeed = EventFeed.CONNECTING
     feed_problem: str = ""
     """Why no events arrive."""
     has_controls: bool = False
-    """Whether the page may act."""
+    """Whether the page may pause, promote, undo etc."""
     has_logs: bool = False
     """Whether the page may show logs."""
     user: str = ""
-    """The user that signed in, at a server for many users; the rights of this user decide."""
+    """The authenticated user, whose rights apply; empty on a server for a single user."""
 
 
 class Board:
-    """The state that all pages share."""
+    """The state that pages share."""
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
         self.rows: Mapping[str, Row] = {}
         self.is_listed = False
-        """Whether the list was read at all."""
+        """Whether the list was read at least once."""
         self.details: dict[str, Detail] = {}
         self._wanted: Counter[str] = Counter()
         self._pages = 0
@@ -71,22 +70,22 @@ class Board:
 
     @property
     def pages(self) -> int:
-        """Return how many pages are open."""
+        """Number of open pages."""
         return self._pages
 
     @property
     def wanted(self) -> list[str]:
-        """Return the RayServices that pages have selected."""
+        """The RayServices that pages have selected, as NAMESPACE/NAME."""
         return list(self._wanted)
 
     @property
     def has_all_events(self) -> bool:
-        """Return whether all events have arrived."""
+        """Whether all events have been received."""
         return self.sources.event_feed is EventFeed.LIVE
 
     @contextlib.contextmanager
     def page(self, chosen: str | None) -> Generator[None]:
-        """Count a page and its selected RayService for the length of a block."""
+        """Count an open page and its selected RayService for the duration of a block."""
         self._pages += 1
         if chosen is not None:
             self._wanted[chosen] += 1
@@ -102,45 +101,50 @@ class Board:
                 del self.details[each]
 
     def list(self, rows: Mapping[str, Row]) -> None:
-        """Replace the list."""
+        """Replace the list of RayServices, and notify pages if it changed."""
         is_first, self.is_listed = not self.is_listed, True
         if is_first or rows != self.rows:
             self.rows = rows
             self._notify()
 
     def show(self, detail: Detail) -> None:
-        """Show another detail of a RayService, if a page still has it selected."""
+        """Replace the detail of a RayService, if a page has it selected."""
         if detail.key in self._wanted and self.details.get(detail.key) != detail:
             self.details[detail.key] = detail
             self._notify()
 
     def set_sources(self, sources: Sources) -> None:
-        """Replace the state of the sources."""
         if sources != self.sources:
             self.sources = sources
             self._notify()
 
     def set_feed(self, event_feed: EventFeed, problem: str = "") -> None:
-        """Show whether events arrive, and read anew what they announce."""
+        """Set whether events arrive, and request a read, because events may have been missed."""
         self.set_sources(
             msgspec.structs.replace(self.sources, event_feed=event_feed, feed_problem=problem)
         )
         self.request_read()
 
     async def changed_since(self, since: int) -> int:
-        """Wait until the state is newer than a version; return its version."""
+        """Wait until the state is newer than version `since`; return its version."""
         while self._version <= since:
             await self._changed.wait()
         return self._version
 
     def request_read(self, key: str | None = None) -> None:
-        """Request a read at once: of the list, and of the selected RayServices unless the key is none of them."""
+        """Request an immediate read of the list, and of the details.
+
+        Details are read only if `key` is None or selected on a page.
+        """
         self._requested["list"].set()
         if key is None or key in self._wanted:
             self._requested["details"].set()
 
     async def wait(self, what: str, seconds: float) -> None:
-        """Wait some seconds between two reads of the list or of the details, or until one is requested."""
+        """Wait some seconds before the next read, or until a read is requested.
+
+        `what` is `list` or `details`.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._requested[what].wait()
@@ -153,11 +157,11 @@ class Board:
 
 
 BEAT: Final = b"event: beat\ndata: {}\n\n"
-"""The heartbeat of the connection."""
+"""The heartbeat event, which keeps the connection open."""
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed in the list."""
+    """Changes of the list: changed rows, and the keys of removed rows."""
 
     all: bool
     rows: list[Row]
@@ -165,7 +169,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Feed:
-    """The events that a page has received."""
+    """What one page has received, and the events that it receives next."""
 
     def __init__(self, board: Board, chosen: str | None) -> None:
         self._board = board
@@ -175,7 +179,10 @@ class Feed:
         self._detail: Detail | None = None
 
     def changes(self, *, has_detail: bool = True) -> bytes:
-        """Return what the page has not received yet, as Server-Sent Events; empty without a change."""
+        """Return the changes that the page has not received, as Server-Sent Events.
+
+        The result is empty without changes.
+        """
         return self._of_sources() + self._of_rows() + (self._of_detail() if has_detail else b"")
 
     def _of_sources(self) -> bytes:
@@ -202,5 +209,8 @@ class Feed:
 
 
 def event(name: str, data: msgspec.Struct) -> bytes:
-    """Write an event; JSON has no line breaks outside of its strings, and escapes them inside."""
+    """Encode a Server-Sent Event.
+
+    The data fits one line, because JSON escapes line breaks in strings.
+    """
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))

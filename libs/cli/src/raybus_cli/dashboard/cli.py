@@ -1,4 +1,4 @@
-"""`raybus dashboard`: the options, and the life of the page's server."""
+"""`raybus dashboard`: options, and the run of the page's server on the user's machine."""
 
 import asyncio
 import os
@@ -32,7 +32,9 @@ from raybus_cli.kubeconfig import Where
 
 PORT: Final = 3100
 DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
-"""Without one of them a Unix machine would open a browser in the terminal, over the output of this command."""
+"""On a Unix machine without a screen, a browser would open in the terminal, over the output of this
+command.
+"""
 
 app = typer.Typer(invoke_without_command=True, pretty_exceptions_enable=False, add_completion=False)
 app.command()(serve)
@@ -70,11 +72,12 @@ def dashboard(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Show RayServices and their upgrades on a page of this machine, live, until Ctrl-C.
+    """Show RayServices and their upgrades on a live page of this machine, until Ctrl-C.
 
-    It works with your kubeconfig and your rights, and changes nothing without --controls. Upgrade events come over NATS as with 'raybus
-    events'; without NATS the page shows what the API server shows, and reports the error. Only this machine can
-    open the page. Exit code 0 after Ctrl-C.
+    The page uses your kubeconfig and your rights, and changes nothing without
+    --controls. Upgrade events come over NATS, as for 'raybus events'. Without
+    NATS the page shows the state at the API server and reports the error. Only
+    this machine can open the page. Exit code 0 after Ctrl-C.
 
     Examples:
     $ raybus dashboard -A
@@ -100,7 +103,7 @@ def dashboard(
 
 
 class _Run:
-    """One run."""
+    """One run of the dashboard."""
 
     def __init__(
         self,
@@ -129,7 +132,10 @@ class _Run:
         self._is_opened = is_opened
 
     async def run_until_stopped(self, listening: socket) -> None:
-        """Show the page until a signal or an error; raise an exception group with `Stopped` or the error."""
+        """Show the page until a signal or an error.
+
+        Raise an exception group with `Stopped` or the error.
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(waiting.wait())
@@ -141,7 +147,10 @@ class _Run:
                 await self._actor.close()
 
     async def _show(self, listening: socket) -> None:
-        """Read the list once, so that an error is reported here and not on a page; then serve."""
+        """Read the list once, so that an error is reported at the terminal instead of on the page.
+
+        Then serve the page.
+        """
         await self._poller.read_list()
         serving = server.serving(listening, self._board, self._actor, self._reads_logs)
         async with serving as address, asyncio.TaskGroup() as group:
@@ -157,7 +166,7 @@ class _Run:
 def _through(
     place: Where, raybus_namespace: str, nats: str | None, credentials: Path | None
 ) -> Through:
-    """Return the way to NATS; raise `InvalidSpec` naming the option that is wrong."""
+    """Return the connection to NATS; raise `InvalidSpec` that names the invalid option."""
     if nats is None and credentials is None:
         return lambda read: run.through(place, raybus_namespace, read)
     way = run.Way(connection.settings(nats, credentials))
@@ -165,14 +174,14 @@ def _through(
 
 
 def _has_browser() -> bool:
-    """Return whether there is a screen for a browser to open on."""
+    """Return whether a browser can open on a screen."""
     if sys.platform in {"darwin", "win32"}:
         return sys.stdout.isatty()
     return sys.stdout.isatty() and any(os.environ.get(name) for name in DISPLAYS)
 
 
 def _end(problem: BaseException) -> None:
-    """Report the error; the end by a signal is none."""
+    """Report an error and exit; return if the run was ended by a signal."""
     if isinstance(problem, waiting.Stopped):
         return
     if isinstance(problem, errors.RaybusError):

@@ -1,9 +1,8 @@
-"""Keeps the history of upgrades from events, which a listener consumes, and from samples: the newest few of each RayService, each event once.
+"""Keeps the newest upgrades of each RayService, from upgrade events and from samples of its status.
 
-Events take precedence over samples, since they are complete and carry the cluster's own time. Samples fill in where the bus is
-out of reach, and where it has discarded an upgrade.
-
-An unreachable bus is retried again and again: the page shows what the API server shows.
+Events take precedence, because they are complete and carry the cluster's own time. Samples are used
+if the bus is unreachable or has discarded the events of an upgrade. An unreachable bus is retried
+forever; meanwhile the page shows the state at the API server.
 """
 
 import asyncio
@@ -31,32 +30,38 @@ from raybus_cli.reading.snapshot import Snapshot
 from raybus_cli.show import tree
 
 KEPT: Final = 5
-"""Upgrades of each RayService."""
+"""Maximum number of upgrades kept for each RayService."""
 MOST_EVENTS: Final = 1000
-"""Of one upgrade: a hundred steps have some four hundred."""
+"""Maximum number of events of one upgrade. An upgrade in a hundred steps has about 400."""
 MOST_EVENTS_OF_ALL: Final = 50_000
 MOST_SAMPLES: Final = 500
-"""Of one RayService."""
+"""Maximum number of samples of one RayService."""
 MOST_SAMPLES_OF_ALL: Final = 50_000
 MOST_SERVICES: Final = 1000
-"""RayServices with events, or with samples.
+"""Maximum number of RayServices with events, and of those with samples.
 
-The one without a new one for the longest time is dropped, as for too many of all.
+If there are too many RayServices, events or samples, the RayService whose newest entry is oldest is
+dropped.
 """
 
 
 class EventLog:
-    """The events of the bus, of all RayServices."""
+    """The upgrade events of all RayServices, as received from the bus."""
 
     def __init__(self, changed: Callable[[str], None], caught_up: Callable[[], None]) -> None:
         self._changed = changed
         self._caught_up = caught_up
         self._count = 0
         self._events: dict[str, dict[str, dict[str, Event]]] = {}
-        """RayService → upgrade → event, by their ids; the RayService with the newest event is last."""
+        """RayService key to upgrade id to event id to event. The RayService with the newest event
+        is last.
+        """
 
     def take(self, event: Stored) -> bool:
-        """Keep an event; skip a foreign one."""
+        """Keep an event; ignore a message that is not an upgrade event.
+
+        Always returns True, to read on.
+        """
         try:
             read = upgrade_events.decode(event.payload)
         except msgspec.DecodeError:
@@ -75,12 +80,11 @@ class EventLog:
         return True
 
     def caught_up(self) -> bool:
-        """Note that there are no more for now."""
+        """Report that all stored events have been received. Always returns True, to read on."""
         self._caught_up()
         return True
 
     def upgrades(self, key: str) -> list[Timeline]:
-        """Return the upgrades of a RayService."""
         return [
             timeline.from_events(list(events.values()))
             for events in self._events.get(key, {}).values()
@@ -88,18 +92,18 @@ class EventLog:
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the upgrade of a RayService is."""
+    """The present state of a RayService's upgrade."""
 
     old: str
-    """The name of the active cluster; empty without one."""
+    """Name of the active cluster; empty without one."""
     new: str
-    """The name of the pending cluster; empty without one."""
+    """Name of the pending cluster; empty without one."""
     parts: tuple[Part, Part] | None = None
-    """None without an upgrade in progress."""
+    """Traffic and capacity of both clusters; None without an upgrade in progress."""
 
 
 def progress_of(service: RayService) -> Progress:
-    """Return how far the upgrade of a RayService is, by its status."""
+    """Derive the progress of a RayService's upgrade from its status."""
     status = service.status
     active, pending = sides = (status.active_service_status, status.pending_service_status)
     old, new = (each.ray_cluster_name for each in sides)
@@ -114,16 +118,16 @@ def progress_of(service: RayService) -> Progress:
 
 
 class History:
-    """The known upgrades: those of an event log, and samples of its own."""
+    """The known upgrades, from an event log and from samples."""
 
     def __init__(self, events: EventLog) -> None:
         self._events = events
         self._samples: dict[str, deque[Sample]] = {}
-        """By RayService; the one with the newest sample is last."""
+        """RayService key to samples; the RayService with the newest sample is last."""
         self._count = 0
 
     def see(self, key: str, progress: Progress, *, now: datetime) -> None:
-        """Keep a sample of a RayService's upgrade."""
+        """Keep a sample of a RayService's upgrade, if it differs from the last one."""
         samples = self._samples.get(key)
         last = samples[-1] if samples else None
         found = _sample(progress, last, now=now)
@@ -136,7 +140,11 @@ class History:
             self._count -= len(self._samples.pop(next(iter(self._samples))))
 
     def timelines(self, key: str, *, has_all_events: bool) -> list[Timeline]:
-        """Return the upgrades of a RayService, newest first; `has_all_events` means that all events have arrived."""
+        """Return the upgrades of a RayService, newest first, at most `KEPT`.
+
+        `has_all_events` means that all events have been received, so that samples need not extend
+        upgrades that have events.
+        """
         found = self._events.upgrades(key)
         pairs: dict[tuple[str, str], list[Sample]] = {}
         for each in self._samples.get(key, ()):
@@ -151,7 +159,10 @@ class History:
 
 
 def _sample(progress: Progress, last: Sample | None, *, now: datetime) -> Sample | None:
-    """Return a sample of an upgrade in progress, or of the end of one that was in progress at the last sample."""
+    """Return a sample of the upgrade in progress, or of its end; None without either.
+
+    The end is sampled if the last sample was in progress.
+    """
     old, new = progress.old, progress.new
     if progress.parts is not None:
         return Sample(at=now, old=old, new=new, parts=progress.parts)
@@ -179,23 +190,23 @@ AGAIN: Final = 10.0
 EVERY: Final = "*"
 
 Through = Callable[[Read], Awaitable[None]]
-"""Connects to NATS, and reads there."""
+"""Connects to NATS and runs a reader with the connection."""
 
 
 class Audience(Protocol):
-    """What is shown follows the events."""
+    """The receiver of news from the listener, such as a board."""
 
     def set_feed(self, event_feed: EventFeed, problem: str = "") -> None:
-        """Note whether events arrive."""
+        """Report whether events arrive."""
         ...
 
     def request_read(self, key: str) -> None:
-        """Note that a RayService has changed."""
+        """Report that a RayService has changed."""
         ...
 
 
 class Listener:
-    """Consumes events until it is cancelled."""
+    """Reads upgrade events from the bus until it is cancelled."""
 
     def __init__(
         self, through: Through, namespace: str | None, audience: Audience, events: EventLog
@@ -210,7 +221,7 @@ class Listener:
         self._events = events
 
     async def listen(self) -> None:
-        """Hand events on to the event log; show an error and retry."""
+        """Pass events to the event log forever; errors are reported to the audience and retried."""
         while True:
             try:
                 await self._through(self._read)

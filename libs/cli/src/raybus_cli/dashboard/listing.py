@@ -1,6 +1,7 @@
-"""The list of RayServices, made in threads: tenants write objects of 1 MB, and the event loop serves everybody.
+"""Computes the list of RayServices in threads.
 
-What a version of a RayService shows is computed once, whoever reads this version.
+A tenant's object may have 1 MB, and the event loop serves all users. The entry of a RayService's
+version is computed once, whichever user reads it.
 """
 
 import asyncio
@@ -26,16 +27,16 @@ log = structlog.get_logger()
 
 LIST_THREADS: Final = 2
 DETAIL_THREADS: Final = 4
-"""More than for lists, since the Serve configs of one RayService can take seconds."""
+"""More threads than for lists, because the Serve configs of one RayService can take seconds."""
 MAX_ENTRIES: Final = 5000
-"""Versions of RayServices of which the list is kept."""
+"""Maximum number of RayService versions whose entries are cached."""
 
 Moment = tuple[str, int | None]
-"""The name of the pending cluster, and its weight."""
+"""Name of the pending cluster, and its traffic weight."""
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """What names a version of a RayService."""
+    """The metadata that identify a version of a RayService."""
 
     name: str
     namespace: str = ""
@@ -44,7 +45,7 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def key(self) -> str:
-        """Return the key of the RayService on the page."""
+        """NAMESPACE/NAME, which identifies the RayService on the page."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -60,7 +61,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """What the list needs of a version of a RayService."""
+    """The row of a version of a RayService, and the progress of its upgrade."""
 
     row: Row
     progress: Progress
@@ -69,14 +70,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Known = tuple[Metadata, str, str]
-"""A version, and uid and version of its pending cluster; empty where the cluster is unknown."""
+"""Metadata of the RayService, uid and version of its pending cluster (empty if unknown)."""
 
 
 class Listing:
     """Computes the list and the details for all sessions.
 
-    An entry names the version that it was made from, and only a user that has read this version
-    with their own rights asks for it, so sharing entries shows nobody more than they may read.
+    Entries are shared between users. An entry belongs to one version of an object, and is requested
+    only by a user who has read that version with their own rights, so nobody sees more than they
+    may read.
     """
 
     def __init__(self) -> None:
@@ -87,18 +89,21 @@ class Listing:
         )
 
     def close(self) -> None:
-        """Compute nothing more."""
+        """Start no further computations."""
         self.details.close()
         self._threads.close()
 
     async def split(self, namespace: str | None, body: bytes) -> list[Version]:
-        """Return the RayServices in an answer of the API server."""
+        """Parse the RayServices in a list response of the API server."""
         return await self._threads.run(namespace or ALL, partial(_split, body))
 
     async def entries(
         self, versions: Sequence[Version], clusters: Mapping[str, RayCluster]
     ) -> dict[str, Entry]:
-        """Return the entries by the keys of the RayServices, as `clusters` with the pending ones."""
+        """Return the entries by RayService key.
+
+        `clusters` maps the same keys to pending clusters.
+        """
         ordered = sorted(versions, key=lambda each: each.metadata.key)
         async with asyncio.TaskGroup() as group:
             tasks = [
@@ -146,7 +151,7 @@ def _compute(metadata: Metadata, body: msgspec.Raw, cluster: RayCluster | None) 
             progress=history.progress_of(service),
             pending=(name, pending.traffic_routed_percent) if name else None,
         )
-    except Exception as problem:  # one object of a tenant may not hide the others
+    except Exception as problem:  # an unreadable object of one tenant must not hide the others
         log.exception("a RayService cannot be shown", key=metadata.key, error=str(problem))
         row = model.unreadable(metadata.namespace, metadata.name, problem)
         return Entry(row=row, progress=Progress(old="", new=""), pending=None)

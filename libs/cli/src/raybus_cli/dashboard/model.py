@@ -1,6 +1,6 @@
-"""The content of the page, made from snapshots and events, and the verbs of the command line that it offers for a RayService.
+"""The content of the page, built from snapshots and events, and the actions that it offers. Pure.
 
-It is pure, and complete: the page itself decides nothing but the layout.
+The page's script decides nothing but the layout.
 """
 
 from collections import Counter
@@ -41,19 +41,19 @@ VERBS: Final = (*ANNOTATING, UNDO)
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A verb that has something to act on now."""
+    """An action that applies to the present state of a RayService."""
 
     verb: str
     effect: str
-    """What happens, as the page asks for its confirmation."""
+    """The effect, as shown when the page asks for confirmation."""
     command: str
-    """What does the same at a terminal."""
+    """The equivalent command at a terminal."""
     generation: int
-    """Of the RayService that this was decided about."""
+    """Generation of the RayService for which the action was offered."""
 
 
 def available(snapshot: Snapshot, *, now: datetime) -> list[Control]:
-    """Return the verbs that have something to act on; none for a RayService of another controller."""
+    """Return the actions that apply now; empty for a RayService of another controller."""
     service = snapshot.service
     try:
         actions.expect_ours(service)
@@ -91,13 +91,13 @@ def available(snapshot: Snapshot, *, now: datetime) -> list[Control]:
 
 
 MOST_PODS: Final = 100
-"""Names of pods of a cluster that the page gets."""
+"""Maximum number of pod names per cluster that the page receives."""
 HEAD: Final = "head"
 READY: Final = "Ready"
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A cluster's share of the traffic in percent; None where it is unknown."""
+    """A cluster's share of the traffic in percent; None if unknown."""
 
     name: str
     role: str
@@ -105,7 +105,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RowUpgrade(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The progress of an upgrade; `step` and `steps` are None where all traffic moves at once."""
+    """The progress of an upgrade; `step` and `steps` are None if all traffic moves at once."""
 
     direction: str
     step: int | None = None
@@ -129,7 +129,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The pods of a group: the number of ready ones, and the others by state."""
+    """The pods of a group: the number of ready pods, and of the others by state."""
 
     name: str
     ready: int
@@ -139,7 +139,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A cluster of a RayService; percentages are None where they are unknown."""
+    """A cluster of a RayService; percentages are None if unknown."""
 
     name: str
     role: str
@@ -148,49 +148,51 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ready_capacity: int | None = None
     groups: list[Group] = []
     pods: list[str] = []
-    """Names for the choice of a log: the head first, then those that are not ready; bounded."""
+    """Pod names from which the user chooses a log, at most `MOST_PODS`: the head first, then pods
+    that are not ready.
+    """
     applications: dict[str, str] = {}
     note: str = ""
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A blocking issue, and its remedy."""
+    """A blocking issue and its remedy."""
 
     what: str
     remedy: str
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All that is shown of the selected RayService."""
+    """All that the page shows of the selected RayService."""
 
     key: str
     row: Row | None = None
-    """None when it does not exist."""
+    """None if the RayService does not exist."""
     problem: str = ""
-    """Why it could not be read just now."""
+    """Why the last read failed; empty if it succeeded."""
     clusters: list[Cluster] = []
     causes: list[Cause] = []
     timelines: list[Timeline] = []
     gates: Gates | None = None
-    """Those of the upgrade in progress, at the present weight."""
+    """The gates of the upgrade in progress, at its present weight."""
     receipt: Receipt | None = None
-    """Of the last upgrade, as the RayService carries it."""
+    """Receipt of the last upgrade, from the RayService's annotation."""
     last_event: LastEvent | None = None
     unseen: list[str] = []
     controls: list[Control] = []
 
 
 def key_of(service: RayService) -> str:
-    """Return the key of a RayService on the page."""
+    """Return NAMESPACE/NAME, which identifies a RayService on the page."""
     return f"{service.metadata.namespace}/{service.metadata.name}"
 
 
 MAX_ROW_MESSAGE: Final = 2000
-"""Characters of a message in the list; the selected RayService has the whole."""
+"""Maximum characters of a message in the list; the detail has the whole message."""
 
 
 def row(service: RayService, cluster: RayCluster | None, *, now: datetime) -> Row:
-    """Return a RayService in the list; `cluster` is the pending one, None where it is unknown."""
+    """Build the row of a RayService; `cluster` is the pending one, None if unknown."""
     snapshot = Snapshot(service=service, clusters=() if cluster is None else (cluster,))
     found = _row(service, tree.build(snapshot, now=now, is_brief=True))
     short = untrusted.clipped(found.message, MAX_ROW_MESSAGE)
@@ -198,7 +200,7 @@ def row(service: RayService, cluster: RayCluster | None, *, now: datetime) -> Ro
 
 
 def unreadable(namespace: str, name: str, problem: Exception) -> Row:
-    """Return the row of a RayService that cannot be shown."""
+    """Build the row of a RayService that cannot be shown because of an error."""
     return Row(
         namespace=namespace,
         name=name,
@@ -212,14 +214,14 @@ def unreadable(namespace: str, name: str, problem: Exception) -> Row:
 
 
 def why_unreadable(problem: Exception) -> str:
-    """Return why a RayService cannot be shown, in one line."""
+    """Return why a RayService cannot be shown, as one line."""
     return untrusted.clipped(f"it cannot be shown: {problem}", MAX_ROW_MESSAGE)
 
 
 def detail(
     snapshot: Snapshot, timelines: Sequence[Timeline], *, now: datetime, problem: str = ""
 ) -> Detail:
-    """Return all that is shown of a snapshot."""
+    """Build the detail of the selected RayService."""
     built = tree.build(snapshot, now=now)
     causes = findings.explain(snapshot, now=now).findings
     return Detail(
@@ -306,7 +308,7 @@ def _judged(held: Timeline, snapshot: Snapshot) -> Timeline:
 
 
 def _receipt(text: str | None) -> Receipt | None:
-    """Read the annotation; one with another content is none."""
+    """Parse the receipt annotation; None if it is not a receipt."""
     found = annotation_record.decode(text or "", Receipt)
     return (
         None if found is None else msgspec.structs.replace(found, steps=found.gated_steps or UNSET)

@@ -1,9 +1,9 @@
-"""Polls the API server: the list of RayServices with the pending clusters of their upgrades, and the details of those that pages have selected.
+"""Polls the API server for the list of RayServices, and for details of selected ones.
 
-A cluster is read once for each weight, so a list of services at rest costs nothing, and neither does an upgrade that waits.
-
-The interval follows from the cost of a read, so that a cluster with many RayServices is not overloaded; without an open
-page it is long. A failed read is reported, and the last state stays.
+The pending cluster of an upgrade is read once for each traffic weight, so services without an
+upgrade, and upgrades that wait, cost no extra requests. The interval grows with the duration of a
+read, so that many RayServices do not overload the API server, and is long without an open page. A
+failed read is reported, and the last state stays visible.
 """
 
 import asyncio
@@ -30,18 +30,21 @@ from raybus_cli.reading.snapshot import Snapshot
 log = structlog.get_logger()
 
 MOST: Final = 20
-"""Reads of one poll; the rest is read at the next ones."""
+"""Maximum number of clusters read in one poll; the others are read in the next polls."""
 
 
 class PendingClusters:
-    """Reads pending clusters."""
+    """Reads and caches pending clusters."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[Moment, RayCluster | None]] = {}
-        """By the key of the RayService; None for a cluster that could not be read."""
+        """RayService key to weight and cluster; the cluster is None if it could not be read."""
 
     async def of(self, kube: KubeClient, moving: Mapping[str, Moment]) -> dict[str, RayCluster]:
-        """Return the pending clusters of the RayServices with one, by the keys of those."""
+        """Return the pending clusters by RayService key.
+
+        `moving` has the cluster name and weight by the same key.
+        """
         self._held = {
             key: held
             for key, held in self._held.items()
@@ -63,32 +66,32 @@ class PendingClusters:
         except (
             errors.RaybusError,
             msgspec.MsgspecError,
-        ):  # the list is shown without the steps of its policy
+        ):  # the row is shown without the steps of its policy
             found = None
         self._held[key] = moment, found
 
 
 EVERY: Final = 2.0
-"""Seconds between two reads."""
+"""Poll interval."""
 EVERY_WITH_EVENTS: Final = 5.0
-"""The same for the list while the bus delivers events."""
+"""Poll interval of the list while the bus delivers events."""
 UNATTENDED: Final = 30.0
-"""The same while no page is open."""
+"""Poll interval while no page is open."""
 COST: Final = 5
-"""The least pause as a multiple of the duration of a read."""
+"""Minimum pause after a read, as a multiple of its duration."""
 LULL: Final = 0.5
-"""Seconds between reads that events request."""
+"""Minimum pause between reads that events request."""
 UNAUTHORIZED: Final = "Unauthorized"
 
 _MISSES: Final = (errors.RaybusError, msgspec.MsgspecError)
 
 
 Connect = Callable[[], Awaitable[KubeClient]]
-"""Returns a client with the rights of a page's user."""
+"""Creates a client with the rights of a page's user."""
 
 
 class Connection:
-    """A connection to the API server that is renewed after the expiry of a login."""
+    """A connection to the API server that is renewed when the login has expired."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
@@ -96,31 +99,30 @@ class Connection:
         self._is_shut = False
 
     async def kube(self) -> KubeClient:
-        """Return the connection."""
+        """Return the client; connect at the first call."""
         if self._kube is None:
             self._kube = await self._connect()
         return self._kube
 
     def describe(self, problem: Exception) -> str:
-        """Return a problem in one line, and note an expired login."""
+        """Format an error as one line, and note an expired login for `renew`."""
         self._is_shut = self._is_shut or UNAUTHORIZED in str(problem)
         return session.line(problem)
 
     async def renew(self) -> None:
-        """Close an unusable connection, once it is unused."""
+        """Close the connection if the login has expired; called when no request uses it."""
         if self._is_shut:
             self._is_shut = False
             await self.close()
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._kube is not None:
             await self._kube.close()
             self._kube = None
 
 
 class Poller:
-    """Polls until it is cancelled."""
+    """Polls the API server and writes the board until it is cancelled."""
 
     def __init__(
         self,
@@ -140,12 +142,11 @@ class Poller:
         self._last: dict[str, Snapshot] = {}
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._list.close()
         await self._details.close()
 
     async def read_list(self) -> None:
-        """Read the list once; raise an error of the API server."""
+        """Read the list once and update the board; raise the error of a failed read."""
         kube = await self._list.kube()
         body = await kube.list(RAY_SERVICE, self._namespace)
         versions = await self._listing.split(self._namespace, body)
@@ -161,7 +162,7 @@ class Poller:
         self._set_sources(problem="")
 
     async def follow_list(self) -> None:
-        """Read the list periodically."""
+        """Read the list periodically; errors are shown on the board."""
         while True:
             began = asyncio.get_running_loop().time()
             try:
@@ -177,7 +178,7 @@ class Poller:
             )
 
     async def follow_details(self) -> None:
-        """Read the details of what pages have selected, periodically."""
+        """Read the details of the selected RayServices periodically."""
         while True:
             began, wanted = asyncio.get_running_loop().time(), self._board.wanted
             self._forget(wanted)
@@ -198,7 +199,7 @@ class Poller:
             return
         except (
             session.Denied
-        ) as problem:  # nothing of what was read before the right was revoked stays
+        ) as problem:  # after the right was revoked, nothing that was read before is shown
             self._last.pop(key, None)
             self._board.show(Detail(key=key, problem=str(problem)))
             return
@@ -209,7 +210,7 @@ class Poller:
         await self._show(key)
 
     async def _show(self, key: str, *, problem: str = "") -> None:
-        """Show the last snapshot, with an error if the read failed, and the known upgrades."""
+        """Show the last snapshot and the known upgrades, with the error of a failed read."""
         snapshot, timelines = (
             self._last.get(key),
             self._history.timelines(key, has_all_events=self._board.has_all_events),
@@ -223,7 +224,8 @@ class Poller:
             namespace = snapshot.service.metadata.namespace
             try:
                 detail = await self._listing.details.run(namespace, compute)
-            except Exception as wrong:  # one object of a tenant may not end the session
+            # An unreadable object of one tenant must not end the session.
+            except Exception as wrong:
                 log.exception("a RayService cannot be shown", key=key, error=str(wrong))
                 detail = Detail(key=key, problem=model.why_unreadable(wrong))
             self._board.show(detail)
@@ -233,7 +235,10 @@ class Poller:
             del self._last[key]
 
     async def _wait(self, what: str, began: float, seconds: float) -> None:
-        """Wait before the next read; events may request it earlier, though never without a pause."""
+        """Wait before the next read.
+
+        Events can request it earlier, but not before `LULL` seconds.
+        """
         spent = asyncio.get_running_loop().time() - began
         await asyncio.sleep(max(LULL, spent))
         await self._board.wait(

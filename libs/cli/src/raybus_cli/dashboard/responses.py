@@ -1,8 +1,8 @@
-"""What the page's servers have in common: the files of the page, the headers of each answer, the stream of events, the end of a log, the verbs.
+"""What both servers of the page share: its files, security headers, event stream, logs and actions.
 
-Verbs are performed with the rights of the page's user, by the writes of the command line.
-
-The page may load nothing but itself, and turn no text into markup or script.
+Actions are performed with the rights of the page's user, by the same code as the command line. The
+Content-Security-Policy lets the page load only its own files, and turn no text into markup or
+script.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ FILES: Final = {
     "/server.js": ("server.js", "text/javascript"),
 }
 LOCAL_FILES: Final = {**FILES, "/server.js": ("server_local.js", "text/javascript")}
-"""The files of the server on the user's machine, which takes a token from the page's address."""
+"""Files of the server on the user's machine; its script takes a token from the page's address."""
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -55,27 +55,27 @@ HEADERS: Final = {
 }
 EVENT_STREAM: Final = {**HEADERS, "Content-Type": "text/event-stream"}
 KEY: Final = re2.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-"""NAMESPACE/RAYSERVICE."""
+"""Matches NAMESPACE/NAME of a RayService."""
 KEY_EXPECTED: Final = "service: expected NAMESPACE/RAYSERVICE, such as default/chat"
 EVENTS: Final = "/events"
 ACTIONS: Final = "/actions"
 LOGS: Final = "/logs"
 LARGEST: Final = 4096
-"""Bytes of a request."""
+"""Maximum bytes of a request body."""
 BEAT_SECONDS: Final = 5.0
 LULL: Final = 0.2
 """Seconds between two batches of changes, so that a page is not flooded."""
 Check = Callable[[], Awaitable[bool]]
-"""Returns whether the selected RayService may be shown; raises what ends the stream."""
+"""Returns whether the selected RayService may be shown; raises an error to end the stream."""
 
 
 def plain(status: int, text: str, **headers: str) -> web.Response:
-    """Return an answer of one line."""
+    """Build a response with one line of text."""
     return web.Response(status=status, text=f"{text}\n", headers=headers)
 
 
 def add_files(app: web.Application, files: Mapping[str, tuple[str, str]] = FILES) -> None:
-    """Serve the files of the page."""
+    """Serve the files of the page at their paths."""
 
     async def file(request: web.Request) -> web.Response:
         name, kind = files[request.path]
@@ -93,7 +93,10 @@ async def send(
     is_over: Callable[[], bool],
     check: Check,
 ) -> None:
-    """Send the state and its changes until it is over; each time the check comes first."""
+    """Stream the state and its changes until `is_over`.
+
+    `check` is called before each batch of changes.
+    """
     version = -1
     while not is_over():
         try:
@@ -111,16 +114,16 @@ _NAME: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A log: that of a pod, by default of the head, of a cluster, by default of the active one, of a RayService."""
+    """The log that a page requests: by default of the head pod of the active cluster."""
 
     service: str = ""
-    """NAMESPACE/RAYSERVICE."""
+    """NAMESPACE/NAME."""
     cluster: str | None = None
     pod: str | None = None
 
 
 async def answer(connect: Connect, request: web.Request) -> web.Response:
-    """Answer a request with the end of the log that its query names."""
+    """Respond with the end of the log that the request's query names."""
     given = request.query
     wanted = Wanted(
         service=given.get("service", ""), cluster=given.get("cluster"), pod=given.get("pod")
@@ -130,7 +133,10 @@ async def answer(connect: Connect, request: web.Request) -> web.Response:
 
 
 async def read(connect: Connect, wanted: Wanted) -> Tail:
-    """Return the end of a log; raise `InvalidSpec` for a name that is none, `Rejected` when there is no such log."""
+    """Read the end of a log.
+
+    Raise `InvalidSpec` for an invalid name, `Rejected` if there is no such log.
+    """
     if not KEY.fullmatch(wanted.service):
         raise errors.InvalidSpec(KEY_EXPECTED)
     for field, name in (("cluster", wanted.cluster), ("pod", wanted.pod)):
@@ -148,41 +154,47 @@ async def read(connect: Connect, wanted: Wanted) -> Tail:
 
 
 def _ignore(_text: str) -> None:
-    """Leave out what the choice was: the answer names the pod."""
+    """Ignore notes about the selection, because the response names the pod."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the page asks for."""
+    """An action that the page requests.
+
+    `generation` is that of the RayService that the user saw.
+    """
 
     service: str
-    """NAMESPACE/RAYSERVICE."""
+    """NAMESPACE/NAME."""
     verb: str
     generation: int
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it, in one sentence."""
+    """The result of an action in one sentence."""
 
     status: HTTPStatus
     text: str
 
 
 class _Outdated(errors.Rejected):
-    """The RayService is not as the user saw it any more."""
+    """The RayService changed after the user saw it."""
 
 
 class Actor:
-    """Performs verbs."""
+    """Performs the actions of a page."""
 
     def __init__(self, connect: Connect) -> None:
         self._connection = Connection(connect)
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._connection.close()
 
     async def perform(self, asked: Request) -> Answer:
-        """Perform a verb, if the RayService that it is decided about is unchanged since the user saw it."""
+        """Perform an action and return its result; errors become a result, too.
+
+        The action is refused with 409 if the RayService's generation is not the one that the user
+        saw.
+        """
         namespace, _, name = asked.service.partition("/")
         if asked.verb not in VERBS:
             return Answer(

@@ -1,7 +1,8 @@
-"""Serves the page on this machine: its files and one stream of events, to GET; with controls, verbs to POST; with logs, their ends.
+"""Serves the page on the user's machine: files, events, and if enabled, actions and logs.
 
-Pages of other sites get nothing: a name that leads here by DNS rebinding is rejected by the Host header, another site's request by
-the browser's origin headers. Actions and logs need the token of the run: other users of this machine reach the port of the page as well.
+Other sites have no access. A name that resolves to this machine by DNS rebinding is rejected by the
+Host header, a request from another site by the browser's origin headers. Actions and logs require a
+token that is generated for the run, because other users of the machine can also reach the port.
 """
 
 import asyncio
@@ -37,12 +38,15 @@ from raybus_cli.dashboard.responses import (
 
 HOST: Final = "127.0.0.1"
 NAMES: Final = (HOST, "localhost")
-"""The names of this host that are accepted."""
+"""Accepted names in the Host header."""
 FAREWELL_SECONDS: Final = 1.0
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket of this machine alone; 0 takes any free port. Raise `Terminal` when it is in use."""
+    """Listen on a loopback port; 0 takes any free port.
+
+    Raises `Terminal` if the port cannot be used.
+    """
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -68,7 +72,10 @@ async def serving(
     actor: Actor | None = None,
     reads_logs: Connect | None = None,
 ) -> AsyncGenerator[str]:
-    """Serve for the length of a block; yield the page's address, with a token if the page may act, or read logs."""
+    """Serve for the duration of a block; yield the page's address.
+
+    The address contains a token if actions or logs are enabled.
+    """
     port = int(listening.getsockname()[1])
     token = None if actor is None and reads_logs is None else secrets.token_urlsafe(32)
     guard = _Guard(port, token)
@@ -93,7 +100,7 @@ async def serving(
 
 
 class _Guard:
-    """Rejects requests that do not come from the page itself or its user."""
+    """Rejects requests that do not come from the page or its user."""
 
     def __init__(self, port: int, token: str | None) -> None:
         self._token = token
@@ -102,7 +109,10 @@ class _Guard:
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let a request through, or answer with the reason; each answer carries the policy of the page."""
+        """Handle a request, or respond with the reason of its refusal.
+
+        All responses carry the security headers.
+        """
         response = self._refusal(request)
         if response is None:
             try:
@@ -126,7 +136,7 @@ class _Guard:
         return None if request.method == "GET" else plain(405, "only GET is supported", Allow="GET")
 
     def _refused_by_token(self, request: web.Request, token: str) -> web.Response | None:
-        """Reject what the page's own script with its token has not sent: a form of another site has neither."""
+        """Reject requests without the token, and actions that the page's script did not send."""
         given = request.headers.get("Authorization", "").encode(
             errors="surrogateescape"
         )  # a header may hold any bytes
@@ -147,7 +157,7 @@ class _Guard:
 
 
 class _Pages:
-    """Answers."""
+    """The request handlers."""
 
     def __init__(self, board: Board, actor: Actor | None, reads_logs: Connect | None) -> None:
         self._board = board
@@ -156,11 +166,10 @@ class _Pages:
         self._end = asyncio.Event()
 
     def end(self) -> None:
-        """End all streams."""
         self._end.set()
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Send the state and its changes, until the page closes or the server ends."""
+        """Stream the state and its changes, until the page closes or the server ends."""
         chosen = request.query.get("service")
         if chosen is not None and not KEY.fullmatch(chosen):
             return plain(400, KEY_EXPECTED)
@@ -173,7 +182,7 @@ class _Pages:
         return response
 
     async def act(self, request: web.Request) -> web.Response:
-        """Perform a verb and answer with its effect, or with the reason why it was not performed."""
+        """Perform an action; respond with its effect, or why it failed."""
         try:
             asked = msgspec.json.decode(await request.read(), type=Request)
         except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
@@ -185,7 +194,7 @@ class _Pages:
         return plain(answer.status, answer.text)
 
     async def logs(self, request: web.Request) -> web.Response:
-        """Answer with the end of a log, or with the reason why it cannot be read."""
+        """Respond with the end of a log, or why it cannot be read."""
         if self._reads_logs is None:
             return plain(404, "this dashboard shows no logs: --logs is not set")
         try:

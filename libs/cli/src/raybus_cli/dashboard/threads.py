@@ -1,7 +1,8 @@
-"""Threads that compute for the event loop; namespaces take turns.
+"""Runs computations for the event loop in threads; namespaces take turns.
 
-An answer about one tenant's objects may cost seconds of a processor, and the event loop serves all
-users. One namespace occupies at most one thread, and the others come before its next computation.
+A response about one tenant's objects may take seconds of processor time, and the event loop serves
+all users. A namespace occupies at most one thread, and other namespaces come before its next
+computation.
 """
 
 import asyncio
@@ -12,29 +13,33 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 ALL: Final = ""
-"""Stands for a computation about objects of all namespaces."""
+"""Stands for computations about objects of all namespaces."""
 
 
 class FairThreads:
-    """Runs functions, each for a namespace."""
+    """A thread pool that runs functions on behalf of namespaces."""
 
     def __init__(self, count: int) -> None:
         self._executor = ThreadPoolExecutor(count, thread_name_prefix="dashboard")
         self._idle = count
         self._busy: set[str] = set()
-        """The namespaces that a thread computes for."""
+        """Namespaces whose function is running."""
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By namespace; the one that has been served last is the last."""
+        """Waiting functions by namespace; the namespace that was served last is last."""
 
     async def run(self, namespace: str, function: Callable[[], T]) -> T:
-        """Return the result of a function, which may not change what the event loop reads."""
+        """Run a function in a thread and return its result.
+
+        The function must not change what the event loop reads.
+        """
         await self._take_turn(namespace)
         try:
             running = self._executor.submit(function)
         except BaseException:
             self._end_turn(namespace)
             raise
-        # A thread cannot be stopped: its turn ends with the function, also for a caller that left.
+        # A thread cannot be stopped, so its turn ends with the function even if the caller was
+        # cancelled.
         loop = asyncio.get_running_loop()
         running.add_done_callback(
             lambda _: loop.is_closed() or loop.call_soon_threadsafe(self._end_turn, namespace)
@@ -42,7 +47,7 @@ class FairThreads:
         return await asyncio.wrap_future(running)
 
     def close(self) -> None:
-        """Begin no further computation."""
+        """Start no further functions."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def _take_turn(self, namespace: str) -> None:
@@ -52,7 +57,7 @@ class FairThreads:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it began as its caller left
+            if not turn.cancelled():  # the turn began while its caller was cancelled
                 self._end_turn(namespace)
             raise
 
@@ -62,7 +67,7 @@ class FairThreads:
         self._start_next()
 
     def _start_next(self) -> None:
-        """Give each idle thread to the namespace that waits for the longest time."""
+        """Give each idle thread to the namespace that has waited longest."""
         while self._idle and (free := self._next_namespace()) is not None:
             queue = self._waiting.pop(free)
             turn = queue.popleft()

@@ -1,7 +1,9 @@
-"""The timeline of an upgrade, made from its events, or from samples where events are missing; pure.
+"""The timeline of an upgrade, built from its events, and from samples where events are missing.
 
-A point holds from its time until the next one. An unknown value is None, never a guess: upgrades that move all traffic at once
-have no capacities.
+Pure.
+
+A point is valid until the next point. Unknown values are None: upgrades that move all traffic at
+once have no capacities.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +40,7 @@ Event = CloudEvent[Data]
 
 
 class Severity(StrEnum):
-    """The severity of a line of the timeline."""
+    """The severity of a line."""
 
     PLAIN = "plain"
     GOOD = "good"
@@ -47,14 +49,14 @@ class Severity(StrEnum):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One cluster's part, in percent; None is unknown."""
+    """Traffic and capacity of one cluster in percent; None if unknown."""
 
     traffic: int | None = None
     capacity: int | None = None
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The state from a moment on."""
+    """Traffic and capacity of both clusters from a time on."""
 
     at: datetime
     old: Part
@@ -62,7 +64,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A line of the timeline."""
+    """An event of the timeline as text."""
 
     at: datetime
     kind: str
@@ -89,7 +91,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     began: datetime
     ended: datetime | None = None
     outcome: str = ""
-    """Empty while it is in progress."""
+    """Empty while the upgrade is in progress."""
     points: list[Point] = []
     lines: list[Line] = []
     verdicts: list[Verdict] = []
@@ -97,7 +99,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an upgrade at a moment; `over` is its outcome, once it has ended."""
+    """The state of an upgrade at a time; `over` is its outcome if it has ended."""
 
     at: datetime
     old: str
@@ -107,7 +109,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LAG: Final = timedelta(seconds=3)
-"""The longest lag of a status behind its event, which is published first."""
+"""Maximum delay of a status behind its event, which is published first."""
 
 _SEVERITIES: Final = {
     "promoted": Severity.GOOD,
@@ -127,7 +129,7 @@ _ALL_OLD: Final = (Part(traffic=WHOLE), Part(traffic=0))
 
 
 def from_events(events: Sequence[Event]) -> Timeline:
-    """Return the timeline of one upgrade's events, in their order; there is at least one."""
+    """Build the timeline of one upgrade from its events in stream order; at least one is needed."""
     upgrade = events[0].data.upgrade
     end = next((each for each in events if _outcome(each.data)), None)
     return Timeline(
@@ -147,7 +149,7 @@ def from_events(events: Sequence[Event]) -> Timeline:
 
 
 def from_samples(samples: Sequence[Sample]) -> Timeline:
-    """Return the timeline of the samples of one upgrade; there is at least one."""
+    """Build the timeline of one upgrade from its samples; at least one is needed."""
     first = samples[0]
     bare = Timeline(
         id=f"seen {first.old} {first.new}", old=first.old, new=first.new, began=first.at
@@ -156,7 +158,10 @@ def from_samples(samples: Sequence[Sample]) -> Timeline:
 
 
 def extended(timeline: Timeline, samples: Sequence[Sample]) -> Timeline:
-    """Return a timeline with the samples after its last event."""
+    """Extend a timeline by the samples after its last event.
+
+    A finished timeline is returned unchanged.
+    """
     if timeline.ended is not None:
         return timeline
     points, lines, ended, outcome = list(timeline.points), list(timeline.lines), None, ""
@@ -182,14 +187,20 @@ def extended(timeline: Timeline, samples: Sequence[Sample]) -> Timeline:
 
 
 def _later(samples: Sequence[Sample], last_event: datetime) -> list[Sample]:
-    """Return the samples since the last event; of those that may be older than it, only the last counts."""
+    """Return the samples after the last event.
+
+    Samples within `LAG` of the event may be older than it; only the last of them is used.
+    """
     late = [each for each in samples if each.at > last_event + LAG]
     early = [each for each in samples if last_event < each.at <= last_event + LAG]
     return [*(msgspec.structs.replace(each, at=last_event + LAG) for each in early[-1:]), *late]
 
 
 def _points(events: Sequence[Event]) -> Iterator[Point]:
-    """Yield the points in the order of the stream, which holds; times come from several clocks, and never go back here."""
+    """Yield the points in stream order.
+
+    Event times come from several clocks, so they are adjusted to never decrease.
+    """
     before: tuple[Part, Part] | None = None
     at = events[0].time
     for each in events:
@@ -201,7 +212,7 @@ def _points(events: Sequence[Event]) -> Iterator[Point]:
 
 
 def judged(timeline: Timeline, upgrade: Upgrade | None) -> Timeline:
-    """Return a timeline with the verdicts of the traffic record, where no events brought any."""
+    """Add the verdicts of the traffic record, if no events contained any."""
     current = traffic_record.gates_of(upgrade)
     past = (
         (step.weight, each) for step in traffic_record.past_steps(upgrade) for each in step.gates
@@ -237,7 +248,10 @@ def _verdicts(events: Sequence[Event]) -> Iterator[Verdict]:
 def _parts(
     data: Data, events: Sequence[Event], before: tuple[Part, Part] | None
 ) -> tuple[Part, Part] | None:
-    """Return the parts from an event on; None where it has none."""
+    """Return traffic and capacity of both clusters after an event.
+
+    The result is None if the event does not say.
+    """
     match data:
         case Started(reason=Cause.SPEC_CHANGED):
             first = next(
@@ -275,7 +289,7 @@ def _part(share: Share) -> Part:
 
 
 def _outcome(data: Data) -> str:
-    """Return the outcome of an upgrade, empty when an event is not its end."""
+    """Return the outcome of an upgrade; empty if the event is not its end."""
     match data:
         case Completed(receipt=receipt):
             return receipt.outcome

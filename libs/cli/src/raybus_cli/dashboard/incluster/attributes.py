@@ -1,7 +1,8 @@
-"""Attributes of a request to the API server, as its authorizer names them: derived from method, path and query; pure.
+"""Derives the authorization attributes of an API server request from method, path and query. Pure.
 
-Only the canonical form of a path is accepted, as `common.kube.resources` builds it. A dot segment, an empty segment, a percent
-sign or a query inside the path could mean another object to the API server than to this parser, so such a path is refused.
+Only paths in the canonical form are accepted, as `common.kube.resources` builds them. A dot
+segment, an empty segment, a percent sign or a query inside the path could mean another object to
+the API server than to this parser, so such a path is refused.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import re2
 from common import errors
 
 SHOWN: Final = 100
-"""Characters of a refused path that a message repeats."""
+"""Maximum characters of a refused path in a message."""
 VERBS: Final = {
     "GET": "get",
     "POST": "create",
@@ -25,24 +26,26 @@ OF_COLLECTIONS: Final = {"GET": "list", "POST": "create", "DELETE": "deletecolle
 NAMESPACES: Final = "namespaces"
 PROXY: Final = "proxy"
 AMBIGUOUS: Final = frozenset({"watch", PROXY, "status", "finalize"})
-"""What the API server reads as a verb of old, or as a subresource of a namespace, in the place of a resource."""
+"""Names that the API server reads as an old verb, or as a subresource of a namespace, in place of a
+resource.
+"""
 _END: Final = 3
-"""Segments of RESOURCE/NAME/SUBRESOURCE."""
+"""Number of segments in RESOURCE/NAME/SUBRESOURCE."""
 _END_OF_NAMESPACED: Final = 2 + _END
 TRUE: Final = frozenset({"1", "true", "True", "TRUE", "t", "T"})
-"""Values that Kubernetes reads as true."""
+"""Values that Kubernetes parses as true."""
 _SEGMENT: Final = re2.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:-]*[A-Za-z0-9])?")
 _TAIL: Final = re2.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?")
-"""A segment behind `proxy/`, which a Service answers."""
+"""Matches a path segment after `proxy/`, which is sent to a Service."""
 _VERSION: Final = re2.compile(r"v[0-9]+(?:(?:alpha|beta)[0-9]+)?")
 
 
 class Unparsable(errors.Forbidden):
-    """The path is not one that this parser derives attributes from."""
+    """The path is not one whose attributes this parser can determine."""
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a SubjectAccessReview is about."""
+    """The attributes that a SubjectAccessReview checks."""
 
     verb: str
     resource: str
@@ -53,16 +56,19 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
 
     def __str__(self) -> str:
-        """Return the request as messages name it, such as `list rayservices in namespace a`."""
+        """Format the attributes for messages, such as `list rayservices in namespace a`."""
         what = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
         named = f"{what} {self.name}" if self.name else what
         return f"{self.verb} {named} in {f'namespace {self.namespace}' if self.namespace else 'all namespaces'}"
 
 
 def parse(method: str, path: str, query: Mapping[str, str] | None = None) -> Attributes:
-    """Return the attributes of a request; raise `Unparsable` for a path, a method or a query without certain ones.
+    """Return the attributes of a request.
 
-    A segment counts by its position, as for the API server: a pod may be called `proxy` or `status`.
+    Raise `Unparsable` if they cannot be determined with certainty.
+
+    Segments are interpreted by position, as the API server does: a pod may be called `proxy` or
+    `status`.
     """
     group, version, rest = _group(path)
     tail: list[str] = []
@@ -91,7 +97,10 @@ def parse(method: str, path: str, query: Mapping[str, str] | None = None) -> Att
 
 
 def _group(path: str) -> tuple[str, str, list[str]]:
-    """Return group, version and the segments behind them; a path without a resource is none that this program requests."""
+    """Return group, version and the remaining segments.
+
+    Raise `Unparsable` for a path without a resource.
+    """
     match path.split("/"):
         case ["", "api", "v1", *rest] if rest:
             return "", "v1", rest

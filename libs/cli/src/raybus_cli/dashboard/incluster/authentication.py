@@ -1,4 +1,7 @@
-"""Authentication of each request: by the headers of a proxy that shows the common secret, or by a bearer token; never anonymous."""
+"""Authenticates requests by bearer tokens, or by the headers of a proxy.
+
+The proxy must send the shared secret. There is no anonymous access.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,21 +15,23 @@ from raybus_cli.dashboard.incluster import identity
 from raybus_cli.dashboard.incluster.identity import Headers, Identity, ProxyHeaders, Unauthenticated
 
 SHORTEST_SECRET: Final = 32
-"""Bytes; `openssl rand -hex 32` writes 64."""
+"""Minimum bytes of the secret; `openssl rand -hex 32` prints 64."""
 REREAD_SECONDS: Final = 10.0
-"""After which the file of the secret is read again, so that a replaced one is used without a restart."""
+"""Interval after which the secret's file is read again, so that a new secret is used without a
+restart.
+"""
 
 
 class Tokens(Protocol):
-    """Reviews of tokens."""
+    """Checks bearer tokens."""
 
     async def authenticate(self, token: str) -> Identity:
-        """Return the user of a token; raise `Unauthenticated` for another one."""
+        """Return the user of a token; raise `Unauthenticated` for an invalid token."""
         ...
 
 
 class SecretFile:
-    """The secret of the proxy, in a mounted file."""
+    """The secret shared with the proxy, in a mounted file."""
 
     def __init__(self, path: Path, now: Callable[[], float] = steady) -> None:
         self._path = path
@@ -35,7 +40,7 @@ class SecretFile:
         self._secret = self._read()
 
     def secret(self) -> bytes:
-        """Return the secret; raise `InvalidSpec` when there is none any more."""
+        """Return the secret; raise `InvalidSpec` if the file is missing or too short."""
         if self._now() - self._read_at >= REREAD_SECONDS:
             self._secret, self._read_at = self._read(), self._now()
         return self._secret
@@ -56,20 +61,24 @@ class SecretFile:
 
 
 class Proxy(msgspec.Struct, frozen=True):
-    """An authenticating proxy."""
+    """An authenticating proxy in front of the dashboard."""
 
     headers: ProxyHeaders
     secret: SecretFile
 
 
 class Authentication(msgspec.Struct, frozen=True, kw_only=True):
-    """The accepted credentials; None for those that are not."""
+    """The accepted kinds of credentials; None for a kind that is not accepted."""
 
     tokens: Tokens | None = None
     proxy: Proxy | None = None
 
     async def authenticate(self, headers: Headers) -> Identity:
-        """Return the user of a request; raise `Unauthenticated`, or `Refused`."""
+        """Return the user of a request.
+
+        Raises `Unauthenticated` without valid credentials, `Refused` for a user that is not
+        accepted, and `Unavailable` if the proxy's secret cannot be read.
+        """
         if self.proxy is not None:
             try:
                 secret = self.proxy.secret.secret()

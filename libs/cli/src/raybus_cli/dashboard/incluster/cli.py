@@ -1,4 +1,4 @@
-"""`raybus dashboard serve`: the options, and the life of the server in a Pod."""
+"""`raybus dashboard serve`: options, and the run of the server in a Pod."""
 
 import asyncio
 import os
@@ -34,25 +34,27 @@ NAME: Final = "dashboard"
 PORT: Final = 8443
 HEALTH_PORT: Final = 8080
 REREAD_SECONDS: Final = 60.0
-"""How often a replaced certificate is used for new connections."""
+"""Interval after which the certificate's files are read again; a new certificate applies to new
+connections.
+"""
 HEADERS: Final = ProxyHeaders()
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
-    """The options."""
+    """The validated options."""
 
     address: str
     port: int
     health_port: int
     certificate: tuple[Path, Path] | None
-    """The files of the certificate and of its key; None serves without TLS."""
+    """Paths of the certificate and its key; None serves without TLS."""
     audiences: tuple[str, ...]
     reviews_tokens: bool
     proxy: Proxy | None
     allows_actions: bool
     namespace: str | None
     events: Way | None
-    """The way to NATS; None without upgrade events."""
+    """The connection to NATS; None without upgrade events."""
 
 
 def serve(
@@ -113,10 +115,12 @@ def serve(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Serve the page in a Pod, to many users, each with their own rights in Kubernetes; read-only without --allow-actions.
+    """Serve the page in a Pod to many users, each with their own rights in Kubernetes.
 
-    Users sign in with a bearer token, checked by a TokenReview, or through an authenticating proxy. Each request to the
-    API server is preceded by a SubjectAccessReview for the user. deploy/components/dashboard installs it.
+    Users sign in with a bearer token, which a TokenReview checks, or through an
+    authenticating proxy. Before each request to the API server, a
+    SubjectAccessReview checks the user's right. The page is read-only without
+    --allow-actions. deploy/components/dashboard installs the server.
 
     Examples:
     $ raybus dashboard serve --tls-cert-file t.crt --tls-private-key-file t.key
@@ -155,7 +159,8 @@ def serve(
     except errors.RaybusError as problem:
         session.fail(problem)
     logging.configure(NAME, level=os.environ.get("RAYBUS_LOG_LEVEL", "INFO"))
-    # It writes a traceback for each malformed request of anybody; ours are logged by the server.
+    # aiohttp logs a traceback for each malformed request from anyone; the server logs its own
+    # errors.
     getLogger("aiohttp.server").setLevel(CRITICAL + 1)
     try:
         asyncio.run(_run(choices, config))
@@ -172,7 +177,7 @@ def serve(
 def _certificate(
     cert: Path | None, key: Path | None, *, is_plain: bool
 ) -> tuple[Path, Path] | None:
-    """Return the files of the certificate; raise `InvalidSpec` for options that contradict each other."""
+    """Return the paths of certificate and key; raise `InvalidSpec` for contradicting options."""
     if is_plain:
         if cert is not None or key is not None:
             raise errors.InvalidSpec(
@@ -218,7 +223,10 @@ def _load(tls: ssl.SSLContext, files: tuple[Path, Path]) -> None:
 
 
 async def _reload(tls: ssl.SSLContext, files: tuple[Path, Path]) -> None:
-    """Use a replaced certificate for new connections; one that cannot be used leaves the last one."""
+    """Reload the certificate periodically for new connections.
+
+    An unusable certificate is ignored.
+    """
     while True:
         await asyncio.sleep(REREAD_SECONDS)
         try:

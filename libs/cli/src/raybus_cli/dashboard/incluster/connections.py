@@ -1,7 +1,7 @@
-"""Bounds of the connections to the server: their number, the time until the first request, and their age.
+"""Limits the server's connections: their number, the time until the first request, and their age.
 
-A further connection is closed at once. Without these bounds a client that sends nothing, or reads nothing, would occupy memory and file
-descriptors for as long as it likes.
+Without limits, a client that sends or reads nothing would occupy memory and file descriptors
+indefinitely. A connection beyond the maximum number is closed immediately.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ from aiohttp.typedefs import Handler
 MOST: Final = 512
 HANDSHAKE_SECONDS: Final = 8.0
 FIRST_REQUEST_SECONDS: Final = 10.0
-"""Longer than a TLS handshake may take."""
+"""Timeout for the first request of a connection. Longer than `HANDSHAKE_SECONDS`."""
 LONGEST_SECONDS: Final = 360.0
-"""Longer than a stream of events lasts."""
+"""Maximum age of a connection. Longer than an event stream lasts (300 s)."""
 IDLE_SECONDS: Final = 15.0
-"""Between two requests."""
+"""Timeout between two requests of a connection."""
 
 
 class Connections:
-    """The connections of a server."""
+    """The open connections of a server."""
 
     def __init__(
         self,
@@ -36,13 +36,16 @@ class Connections:
 
     @web.middleware
     async def note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Note that a connection has sent a request."""
+        """Record that a connection has sent a request."""
         if (found := self._open.get(request.protocol)) is not None:
             found.is_served = True
         return await handler(request)
 
     def protocol(self, inner: asyncio.Protocol) -> asyncio.Protocol:
-        """Return the protocol of a new connection that `inner` is to serve."""
+        """Return the protocol of a new connection, which wraps `inner`.
+
+        If there are too many connections, the protocol closes its connection.
+        """
         if len(self._open) >= self._most:
             return _Refusing()
         made = _Bounded(inner, self._open)
@@ -51,7 +54,7 @@ class Connections:
 
 
 class _Bounded(asyncio.Protocol):
-    """One connection, counted from its beginning, which for TLS is before the handshake."""
+    """A connection, counted from its beginning; with TLS, that is before the handshake."""
 
     def __init__(
         self, inner: asyncio.Protocol, held: "dict[asyncio.BaseProtocol, _Bounded]"
@@ -64,7 +67,11 @@ class _Bounded(asyncio.Protocol):
         held[inner] = self
 
     def end_after(self, first_request: float, longest: float) -> None:
-        """Close it after some seconds without a request, and at the greatest age."""
+        """Set the timeouts of the connection.
+
+        It is closed after `first_request` seconds without a request, and after `longest` seconds in
+        any case.
+        """
         loop = asyncio.get_running_loop()
         self._timers = [
             loop.call_later(first_request, lambda: None if self.is_served else self._abort()),
@@ -72,8 +79,8 @@ class _Bounded(asyncio.Protocol):
         ]
 
     def _abort(self) -> None:
-        """Close it without waiting for a client that does not read."""
-        self._forget()  # a failed handshake is never reported
+        """Close the connection without waiting for a client that does not read."""
+        self._forget()  # asyncio never reports a failed handshake
         if self._transport is not None:
             self._transport.abort()
 
@@ -104,7 +111,7 @@ class _Bounded(asyncio.Protocol):
 
 
 class _Refusing(asyncio.Protocol):
-    """Closes its connection."""
+    """Closes its connection immediately."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

@@ -1,7 +1,8 @@
-"""Identity of a request's user: from the headers of an authenticating proxy, or the token for a TokenReview; pure.
+"""Extracts the identity of a request's user from its headers. Pure.
 
-A proxy's headers count only with the secret that the proxy and this program share. Users and groups of Kubernetes itself (`system:`)
-never come from headers: the proxy authenticates people, and `system:masters` may do everything.
+The headers are those of an authenticating proxy, or a bearer token. A proxy's headers count only
+with the secret that proxy and dashboard share. Users and groups that start with `system:` are never
+accepted from a proxy: it authenticates people, and `system:masters` may do everything.
 """
 
 import hmac
@@ -19,19 +20,19 @@ MOST_GROUPS: Final = 200
 LONGEST_TOKEN: Final = 8192
 _BEARER: Final = re2.compile(r"[Bb]earer +([A-Za-z0-9._~+/-]+=*)")
 _CONTROL: Final = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000))))
-"""Control characters, and what stands for a byte that is not UTF-8."""
+"""Control characters, and the surrogates that stand for bytes that are not UTF-8."""
 
 
 class Unauthenticated(Exception):
-    """The request has no valid credentials (401)."""
+    """The request has no valid credentials (HTTP 401)."""
 
 
 class Refused(Exception):
-    """The credentials are valid, but not accepted (403)."""
+    """The credentials are valid, but the user is not accepted (HTTP 403)."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """A user, as a TokenReview returns it and a SubjectAccessReview takes it."""
+    """A user in the form of TokenReview and SubjectAccessReview."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -40,7 +41,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Headers(Protocol):
-    """The headers of a request."""
+    """The HTTP headers of a request."""
 
     def getall(self, key: str, default: Sequence[str]) -> Sequence[str]:
         """Return all values of a header."""
@@ -48,7 +49,10 @@ class Headers(Protocol):
 
 
 class ProxyHeaders(msgspec.Struct, frozen=True, kw_only=True):
-    """The headers of an authenticating proxy, and the prefixes under which Kubernetes knows its users and groups."""
+    """The headers that an authenticating proxy sets, and the prefixes of users and groups.
+
+    Kubernetes knows a user by the name in the header after the prefix.
+    """
 
     user: str = "X-Forwarded-User"
     groups: str = "X-Forwarded-Groups"
@@ -57,11 +61,16 @@ class ProxyHeaders(msgspec.Struct, frozen=True, kw_only=True):
     group_prefix: str = ""
 
     def identity(self, headers: Headers, secret: bytes) -> Identity | None:
-        """Return the user that the proxy names, None without the proxy's secret header; raise for one that does not count."""
+        """Return the user that the proxy names; None without the proxy's secret header.
+
+        Raises `Unauthenticated` for a wrong secret or not exactly one user, `Refused` for names
+        that are not accepted.
+        """
         given = headers.getall(self.secret, ())
         if not given:
             return None
-        # A text of a header may hold any bytes; the comparison takes the same time wherever the first difference is.
+        # A header may hold any bytes. compare_digest takes the same time wherever the first
+        # difference is.
         if len(given) != 1 or not hmac.compare_digest(
             given[0].encode(errors="surrogateescape"), secret
         ):
@@ -98,7 +107,10 @@ class ProxyHeaders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bearer(headers: Headers) -> str | None:
-    """Return the bearer token of a request, None without the header; raise for a header that is not exactly one token."""
+    """Return the bearer token of a request; None without the header.
+
+    Raises `Unauthenticated` if the header is not exactly one token.
+    """
     given = headers.getall("Authorization", ())
     if not given:
         return None

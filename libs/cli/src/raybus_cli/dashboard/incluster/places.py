@@ -1,4 +1,4 @@
-"""Bounds of what users occupy: so many places for each user, and for all; pure."""
+"""Limits how many resources users occupy concurrently: per user, and in total. Pure."""
 
 import contextlib
 from collections import Counter
@@ -8,7 +8,7 @@ from common import errors
 
 
 class Places:
-    """The occupied places of one kind."""
+    """Counts the occupied places of one kind, such as event streams."""
 
     def __init__(self, what: str, *, each: int, total: int) -> None:
         self._what = what
@@ -18,7 +18,10 @@ class Places:
 
     @contextlib.contextmanager
     def taken(self, user: str) -> Generator[None]:
-        """Occupy a place for the length of a block; raise `Throttled` when the user, or all, have too many."""
+        """Occupy a place for the duration of a block.
+
+        Raise `Throttled` if the user, or all users together, have too many.
+        """
         if self._taken[user] >= self._each:
             raise errors.Throttled(f"you have {self._each} {self._what} open: close one")
         if self._taken.total() >= self._total:

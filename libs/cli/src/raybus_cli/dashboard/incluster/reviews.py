@@ -1,8 +1,9 @@
-"""TokenReviews and SubjectAccessReviews: what Kubernetes answers about a token, and about a user's right.
+"""TokenReviews and SubjectAccessReviews: whether a token is valid, and whether a user has a right.
 
-An answer is used for ten seconds from the moment of its request, so a revoked token or right ends within that time. A failed review is
-an error, never a permission. Answers, and reviews that wait for the API server, are bounded in number; a flood of tokens that nobody
-has drops no answer about a token that Kubernetes accepted, and takes no place of its reviews.
+An answer is reused for ten seconds after its request was sent, so a revoked token or right stops
+working within that time. A failed review is an error, never a permission. The number of cached
+answers, and of reviews that wait for the API server, is limited. A flood of invalid tokens does not
+evict the answers about valid tokens, and does not delay their reviews.
 """
 
 import asyncio
@@ -26,14 +27,18 @@ from raybus_cli.dashboard.incluster.identity import (
 from raybus_cli.session import Denied
 
 SECONDS: Final = 10.0
-"""How long an answer is used."""
+"""Seconds for which an answer is reused."""
 MOST_ANSWERS: Final = 4096
 KNOWN_SECONDS: Final = 3600.0
-"""How long a token that Kubernetes accepted is told apart from new ones. It grants nothing."""
+"""Seconds for which an accepted token is remembered as known, so that its reviews do not queue
+behind those of new tokens. Being known grants no rights.
+"""
 AT_ONCE: Final = 16
-"""Reviews of a kind at the API server at once."""
+"""Maximum number of concurrent reviews of one kind."""
 MOST_WAITING: Final = 256
-"""Further ones that wait for their turn; a request beyond them is refused, so that a flood has a bound."""
+"""Maximum number of further reviews that wait. A request beyond them is refused, so that a flood
+stays bounded.
+"""
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105  (a path)
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -42,10 +47,10 @@ V = TypeVar("V")
 
 
 class Requests(Protocol):
-    """The API server, as far as a review needs it."""
+    """The part of the API server's client that reviews need."""
 
     async def request(self, method: str, path: str, *, body: Body | None = None) -> bytes:
-        """Send one request, and return the body of the answer."""
+        """Send a request and return the body of the response."""
         ...
 
 
@@ -76,7 +81,10 @@ class _AccessReview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recent(Generic[K, V]):
-    """Answers by what was asked, each for some seconds; the oldest is dropped for one too many."""
+    """A cache of answers that expire after some seconds.
+
+    If it is full, the oldest answer is evicted.
+    """
 
     def __init__(
         self, now: Callable[[], float], seconds: float = SECONDS, most: int = MOST_ANSWERS
@@ -87,7 +95,7 @@ class Recent(Generic[K, V]):
         self._answers: dict[K, tuple[float, V]] = {}
 
     def get(self, key: K) -> V | None:
-        """Return an answer that is recent enough."""
+        """Return the answer, if it has not expired."""
         asked, answer = self._answers.get(key, (None, None))
         if asked is None or self._now() - asked >= self._seconds:
             self._answers.pop(key, None)
@@ -95,11 +103,10 @@ class Recent(Generic[K, V]):
         return answer
 
     def drop(self, key: K) -> None:
-        """Forget an answer."""
         self._answers.pop(key, None)
 
     def put(self, key: K, answer: V, asked: float) -> None:
-        """Keep an answer, with the time of its request."""
+        """Store an answer; `asked` is the time at which its request was sent."""
         self._answers.pop(key, None)
         self._answers[key] = (asked, answer)
         while len(self._answers) > self._most:
@@ -107,7 +114,7 @@ class Recent(Generic[K, V]):
 
 
 class Turns:
-    """Lets some requests run at once, and some more wait."""
+    """Limits how many requests run concurrently, and how many more wait."""
 
     def __init__(self) -> None:
         self._running = asyncio.Semaphore(AT_ONCE)
@@ -115,7 +122,10 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Wait for a place; raise `Throttled` when too many wait."""
+        """Wait for a free place and hold it for the duration of a block.
+
+        Raise `Throttled` if too many wait.
+        """
         if self._count >= AT_ONCE + MOST_WAITING:
             raise errors.Throttled(
                 "too many requests wait for reviews of the API server: try again in a moment",
@@ -130,7 +140,10 @@ class Turns:
 
 
 class Reviews:
-    """Reviews by the rights of this program's own ServiceAccount (`system:auth-delegator`)."""
+    """Sends reviews to the API server, and caches the answers.
+
+    Reviews need the rights of `system:auth-delegator`, which this program's ServiceAccount has.
+    """
 
     def __init__(
         self, kube: Requests, audiences: Sequence[str] = (), now: Callable[[], float] = steady
@@ -138,16 +151,21 @@ class Reviews:
         self._kube = kube
         self._audiences = tuple(audiences)
         self._now = now
-        # Of a token only its hash is kept.
+        # Tokens are stored as hashes only.
         self._identities: Recent[bytes, Identity] = Recent(now)
         self._rejected: Recent[bytes, Unauthenticated] = Recent(now)
         self._known: Recent[bytes, bool] = Recent(now, KNOWN_SECONDS)
-        """Tokens that Kubernetes accepted: their reviews do not wait for those of new tokens."""
+        """Tokens that Kubernetes accepted within the last hour; their reviews do not queue behind
+        new tokens.
+        """
         self._rights: Recent[tuple[Identity, Attributes], bool] = Recent(now)
         self._new_in_turn, self._known_in_turn, self._rights_in_turn = Turns(), Turns(), Turns()
 
     async def authenticate(self, token: str) -> Identity:
-        """Return the user of a token; raise `Unauthenticated` for one that Kubernetes does not accept."""
+        """Return the user of a token.
+
+        Raise `Unauthenticated` if Kubernetes does not accept the token.
+        """
         key = hashlib.sha256(token.encode()).digest()
         found = self._reviewed(key)
         if found is None:
@@ -162,7 +180,7 @@ class Reviews:
         return self._identities.get(key) or self._rejected.get(key)
 
     async def require(self, identity: Identity, wanted: Attributes) -> None:
-        """Return if the user has a right; raise `Denied`, naming it, if not."""
+        """Return if the user has a right; raise `Denied`, which names the right, if not."""
         key = (identity, wanted)
         allowed = self._rights.get(key)
         if allowed is None:
@@ -222,11 +240,12 @@ def _decoded(answer: bytes, view: type[V]) -> V:
 
 
 def identity_of(status: _TokenStatus, audiences: Sequence[str]) -> Identity | Unauthenticated:
-    """Return the user of a TokenReview's status, or why there is none."""
+    """Return the user in the status of a TokenReview, or an error if there is none."""
     user, groups = status.user, tuple(status.user.groups or ())
     if not status.authenticated or user.username in {"", ANONYMOUS} or UNAUTHENTICATED in groups:
         return Unauthenticated("the token is not valid, or has expired")
-    # An authenticator that knows nothing of audiences leaves them out, and has checked that of the API server alone.
+    # An authenticator that does not support audiences leaves them out; it has only checked that of
+    # the API server.
     if audiences and not set(audiences) & set(status.audiences or ()):
         return Unauthenticated(f"the token is not for the audience {' or '.join(audiences)}")
     extra = tuple(sorted((key, tuple(values)) for key, values in (user.extra or {}).items()))

@@ -1,9 +1,13 @@
-"""Serves the page to many users: its files to everybody, data and actions only to an authenticated user, with this user's rights.
+"""Serves the page to many users.
 
-The credentials of the request are those of this program, so this check is the only one of the user's rights.
+Its files are public; data and actions require authentication and the user's rights.
 
-Each request for data or an action needs a header that only the page's own script sends: a browser sends it to another site only if that
-site allows it, and this one allows it to none. So the cookie of a proxy alone does not let another site act, or read.
+Requests to the API server use this program's own credentials, so the SubjectAccessReview before
+each of them is the only check of the user's rights.
+
+Requests for data and actions must carry a header that only the page's script sends. A browser sends
+such a header to another site only if that site permits it, and this server permits no site.
+Therefore another site cannot act or read through the cookie of a proxy.
 """
 
 import asyncio
@@ -50,15 +54,15 @@ from raybus_cli.session import USER_AGENT
 
 
 class Rights(Protocol):
-    """The rights of users."""
+    """Checks the rights of users."""
 
     async def require(self, identity: Identity, wanted: Attributes) -> None:
-        """Return if the user has a right; raise if not."""
+        """Return if the user has a right; raise an error if not."""
         ...
 
 
 def client_of(config: RestConfig, identity: Identity, rights: Rights) -> KubeClient:
-    """Return the client of a user."""
+    """Create a client that checks the user's rights before each request."""
 
     async def authorize(method: str, path: str, query: Mapping[str, str]) -> None:
         await rights.require(identity, attributes.parse(method, path, query))
@@ -69,19 +73,23 @@ def client_of(config: RestConfig, identity: Identity, rights: Rights) -> KubeCli
 log = structlog.get_logger()
 
 OWN: Final = "X-Raybus-Dashboard"
-"""The header of the page's own requests."""
+"""The header that the page's script sends."""
 STREAM_SECONDS: Final = 300.0
-"""After which a page has to authenticate anew."""
+"""Maximum length of an event stream; the page then has to authenticate again."""
 BODY_SECONDS: Final = 5.0
 FAREWELL_SECONDS: Final = 1.0
 STREAMS: Final = (8, 256)
-"""Of a user, and of all."""
+"""Maximum number of event streams per user, and in total."""
 REQUESTS: Final = (4, 64)
-"""Actions and logs at once."""
+"""Maximum number of concurrent actions and logs per user, and in total."""
 STRICT_TRANSPORT: Final = {"Strict-Transport-Security": "max-age=31536000"}
-"""For a year, and for this name alone: other names of the domain may serve without TLS."""
+"""One year. It applies to this host name only, because other names of the domain may serve without
+TLS.
+"""
 SWITCH_SECONDS: Final = 0.0005
-"""A tenth of Python's default: an answer takes tens of turns beside threads that compute."""
+"""A tenth of Python's default (5 ms), because the event loop waits for running threads many times
+while it answers a request.
+"""
 STATUSES: Final = (
     (Unauthenticated, 401),
     (Refused, 403),
@@ -96,13 +104,13 @@ _IDENTITY: Final = web.RequestKey("identity", Identity)
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a stream ends."""
+    """The last event of a stream: why it ends."""
 
     problem: str
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """What the answers need."""
+    """The dependencies of the request handlers."""
 
     authentication: Authentication
     rights: Rights
@@ -110,14 +118,14 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     connect: Callable[[Identity], Connect]
     allows_actions: bool
     namespace: str | None
-    """The namespace of a page that names none; None means all."""
+    """Default namespace of a page; None shows all namespaces."""
 
 
 @contextlib.asynccontextmanager
 async def serving(
     listening: socket.socket, tls: ssl.SSLContext | None, service: Service
 ) -> AsyncGenerator[str]:
-    """Serve for the length of a block; yield the address."""
+    """Serve for the duration of a block; yield the address."""
     connections = Connections()
     async with _quick_switches(), asyncio.TaskGroup() as group:
         pages = _Pages(service, group)
@@ -157,10 +165,11 @@ async def serving(
 
 
 def strict_transport(request: web.BaseRequest) -> dict[str, str]:
-    """Return the header that keeps a browser from opening the page without TLS from now on.
+    """Return the HSTS header, by which a browser refuses to open the page without TLS from now on.
 
-    It needs a browser that came by TLS, to this server or to a proxy that says so, for a browser
-    ignores it otherwise. A forwarded port gets none: it would hold for all ports of `localhost`.
+    Browsers ignore the header on a connection without TLS, so it is sent only if the request came
+    by TLS, to this server or to a proxy that reports it. A forwarded port gets no header, because
+    it would apply to all ports of `localhost`.
     """
     forwarded = request.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower()
     name = request.host.partition(":")[0].rstrip(".").lower()
@@ -171,7 +180,10 @@ def strict_transport(request: web.BaseRequest) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def _quick_switches() -> AsyncGenerator[None]:
-    """Let threads hand over the interpreter sooner, for the event loop waits for it at each turn."""
+    """Let threads release the interpreter lock sooner.
+
+    The event loop waits for the lock at each turn.
+    """
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
@@ -181,21 +193,24 @@ async def _quick_switches() -> AsyncGenerator[None]:
 
 
 class _Guard:
-    """Authenticates requests, and turns errors into answers."""
+    """Authenticates requests, and converts errors to responses."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let a request through, or answer with the reason; each answer carries the policy of the page."""
+        """Handle a request, or respond with the reason of its refusal.
+
+        All responses carry the security headers.
+        """
         try:
             response = await self._answer(request, handler)
         except (Unauthenticated, Refused, errors.RaybusError) as problem:
             response = self._refusal(request, problem)
         except web.HTTPException as problem:
             response = plain(problem.status, problem.reason)
-        except ConnectionError:  # the client has left
+        except ConnectionError:  # the client has disconnected
             raise
         except Exception as problem:
             log.exception("a request failed", path=request.path, error=str(problem))
@@ -219,7 +234,7 @@ class _Guard:
         return await handler(request)
 
     def _refusal(self, request: web.Request, problem: Exception) -> web.Response:
-        """Return the answer that stands for a problem."""
+        """Return the response for an error."""
         status = next((status for kind, status in STATUSES if isinstance(problem, kind)), None)
         if status is None:
             log.warning("a request could not be answered", path=request.path, error=str(problem))
@@ -230,7 +245,7 @@ class _Guard:
 
 
 class _Pages:
-    """Answers."""
+    """The request handlers."""
 
     def __init__(self, service: Service, group: asyncio.TaskGroup) -> None:
         self._service = service
@@ -240,11 +255,13 @@ class _Pages:
         self._end = asyncio.Event()
 
     def end(self) -> None:
-        """End all streams."""
         self._end.set()
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Send the state of a namespace and its changes, as long as the user may list its RayServices."""
+        """Stream the state of a namespace and its changes.
+
+        The stream ends when the user may no longer list the RayServices of the namespace.
+        """
         service, identity = self._service, request[_IDENTITY]
         namespace, chosen = (
             request.query.get("namespace") or service.namespace,
@@ -285,7 +302,7 @@ class _Pages:
         return response
 
     async def act(self, request: web.Request) -> web.Response:
-        """Perform a verb with the user's rights and answer with its effect, or with the reason why it was not performed."""
+        """Perform an action with the user's rights; respond with its effect, or why it failed."""
         identity = request[_IDENTITY]
         if not self._service.allows_actions:
             return plain(403, "this dashboard is read-only: --allow-actions is not set")
@@ -306,7 +323,8 @@ class _Pages:
                 answer = await actor.perform(asked)
             finally:
                 await actor.close()
-        # The API server's audit log has this program as the user; this line names the real user.
+        # The API server's audit log has this program as the user, so this line records the real
+        # user.
         log.info(
             "action",
             user=identity.user,
@@ -318,7 +336,7 @@ class _Pages:
         return plain(answer.status, answer.text)
 
     async def logs(self, request: web.Request) -> web.Response:
-        """Answer with the end of a log that the user may read."""
+        """Respond with the end of a log that the user may read."""
         identity = request[_IDENTITY]
         with self._requests.taken(identity.user):
             return await responses.answer(self._service.connect(identity), request)

@@ -1,9 +1,12 @@
-"""Sessions: what one user sees of one namespace, read with this user's rights; all pages of this user and namespace share it.
+"""Sessions of the dashboard in a Pod.
 
-No session shows what another one has read. A session without a page ends after a while, or when its place is needed.
+A session is the state of a namespace, read with one user's rights, and shared by all pages of that
+user and namespace. Sessions never share what they read. A session without a page ends after a
+while, or when another session needs its place.
 
-With `RAYBUS_NATS_REGISTER_KEY`, as raybus's own services have it, the Pod makes a key for the NATS user `subscriber` and registers its
-public part; else a folder holds the credentials.
+The Pod's credentials for NATS come from a folder. With `RAYBUS_NATS_REGISTER_KEY`, as in raybus's
+own services, it generates a key for the NATS user `subscriber` and registers the public part
+instead.
 """
 
 import asyncio
@@ -36,12 +39,12 @@ MOST: Final = 100
 MOST_OF_A_USER: Final = 4
 UNUSED_SECONDS: Final = 30.0
 EXPIRY_SECONDS: Final = 5.0
-"""How often unused sessions are ended."""
+"""Interval at which unused sessions are ended."""
 Key = tuple[Identity, str | None]
 
 
 class Session:
-    """A board, and the polls that fill it."""
+    """A board, and the poller that fills it."""
 
     def __init__(
         self, key: Key, connect: Connect, sources: Sources, events: EventLog, listing: Listing
@@ -54,22 +57,21 @@ class Session:
         self.has_ended = False
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Begin to poll."""
         self._task = group.create_task(self._run())
 
     def end(self) -> None:
-        """Stop to poll; its pages end."""
+        """Stop polling; the session's pages end."""
         self.has_ended = True
         if self._task is not None:
             self._task.cancel()
 
     async def _run(self) -> None:
-        """Poll until cancelled; an error ends this session, and no other one."""
+        """Poll until cancelled; an error ends only this session."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._poller.follow_list())
                 group.create_task(self._poller.follow_details())
-        except Exception as problem:  # its pages reconnect, and get a new session
+        except Exception as problem:  # the pages reconnect and get a new session
             log.exception(
                 "a session of the dashboard failed", user=self.identity.user, error=str(problem)
             )
@@ -93,25 +95,28 @@ class Sessions:
 
     @contextlib.contextmanager
     def page(self, group: asyncio.TaskGroup, key: Key, chosen: str | None) -> Generator[Session]:
-        """Yield the session of a user and namespace for a page; raise `Throttled` when there are too many."""
+        """Yield the session of a user and namespace for a page.
+
+        Raise `Throttled` if there are too many.
+        """
         session = self._of(group, key)
         with session.board.page(chosen):
             yield session
         session.unused_since = steady()
 
     def set_feed(self, event_feed: EventFeed, problem: str = "") -> None:
-        """Show on all boards whether events arrive."""
+        """Set on all boards whether events arrive."""
         self._feed = (event_feed, problem)
         for each in self._sessions.values():
             each.board.set_feed(event_feed, problem)
 
     def request_read(self, key: str) -> None:
-        """Request a read of a RayService, which has changed, where it is shown."""
+        """Request a read of a changed RayService in all sessions."""
         for each in self._sessions.values():
             each.board.request_read(key)
 
     async def expire(self) -> None:
-        """End unused sessions until cancelled."""
+        """End unused sessions periodically, until cancelled."""
         while True:
             await asyncio.sleep(EXPIRY_SECONDS)
             for key, each in list(self._sessions.items()):
@@ -121,7 +126,6 @@ class Sessions:
                     self._end(key)
 
     def end(self) -> None:
-        """End all sessions."""
         self._listing.close()
         for key in list(self._sessions):
             self._end(key)
@@ -152,7 +156,10 @@ class Sessions:
         return made
 
     def _make_room(self, keys: list[Key], problem: str) -> None:
-        """End the session that has been unused for the longest time."""
+        """End the session that has been unused for the longest time.
+
+        Raise `Throttled` if all are in use.
+        """
         unused = [each for each in keys if not self._sessions[each].board.pages]
         if not unused:
             raise errors.Throttled(problem)
@@ -168,7 +175,10 @@ REGISTER: Final = "RAYBUS_NATS_REGISTER_KEY"
 def way(
     nats: str | None, credentials: Path | None, environ: Mapping[str, str], place: Where
 ) -> Way | None:
-    """Return the way to NATS, None where none is named; raise `InvalidSpec` for a setting that is wrong."""
+    """Return the connection to NATS; None if none is configured.
+
+    Raises `InvalidSpec` for an invalid setting.
+    """
     if nats is None and credentials is None:
         return None
     if credentials is not None or not environ.get(REGISTER):
@@ -184,7 +194,7 @@ def way(
 
 
 def listener(found: Way, sessions: Sessions) -> Listener:
-    """Return what reads the events of all namespaces for all sessions."""
+    """Return the listener that receives the events of all namespaces for all sessions."""
 
     async def through(read: Read) -> None:
         await read(found)

@@ -1,1 +1,1 @@
-"""A real Kubernetes on one machine: a whole node for end-to-end runs, or its control plane alone for tests."""
+"""A real Kubernetes cluster on one machine: a whole node, or a control plane for tests."""

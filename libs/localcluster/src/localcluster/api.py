@@ -1,6 +1,7 @@
-"""A small client of the Kubernetes API for setting clusters up: readiness, server-side apply, waiting for a condition.
+"""A small Kubernetes API client for setting up clusters: readiness, server-side apply, waiting.
 
-It needs no kubectl. Kinds are looked up in the API's own discovery, so it applies whatever a manifest holds.
+It works without kubectl. The path of a kind comes from API discovery, so any manifest can be
+applied.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from localcluster.errors import ClusterError
 from localcluster.kubeconfig import Access
 
 Document = dict[str, Any]
-"""A Kubernetes object as JSON; we pass it through."""
+"""A Kubernetes object as JSON, passed through unchanged."""
 
 FIELD_MANAGER = "raybus-localcluster"
 
@@ -28,7 +29,10 @@ _POLL_SECONDS = 0.05
 
 
 class _Transport(httpx.AsyncHTTPTransport):
-    """Also reports a connection that breaks inside a TLS record as an error of the transport, which httpx does not."""
+    """Converts an SSL error inside a TLS record to `httpx.ReadError`.
+
+    httpx does not convert it itself.
+    """
 
     @override
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -39,7 +43,7 @@ class _Transport(httpx.AsyncHTTPTransport):
 
 
 class Api:
-    """One API server, as one user."""
+    """A client of one API server, with the credentials of one user."""
 
     def __init__(self, access: Access) -> None:
         context = ssl.create_default_context(cadata=access.ca.decode())
@@ -53,7 +57,6 @@ class Api:
         self._resources: dict[str, dict[str, tuple[str, bool]]] = {}
 
     async def __aenter__(self) -> "Api":
-        """Open the connections."""
         return self
 
     async def __aexit__(
@@ -62,11 +65,10 @@ class Api:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close the connections."""
         await self._http.aclose()
 
     async def get(self, path: str) -> Document | None:
-        """Read one object or list; None where there is none, or no server."""
+        """Read an object or a list; None if the request fails or the server does not answer."""
         try:
             response = await self._http.get(path)
         except httpx.TransportError:
@@ -74,7 +76,7 @@ class Api:
         return response.json() if response.is_success else None
 
     async def is_ready(self) -> bool:
-        """Return whether the API server is ready."""
+        """Return whether the API server answers `/readyz` with success."""
         try:
             response = await self._http.get("/readyz")
         except httpx.TransportError:
@@ -90,9 +92,10 @@ class Api:
         timeout: float,
         meanwhile: Callable[[], None] | None = None,
     ) -> Document:
-        """Read until `holds`; a cluster that does not get there in time is an error that names `what`.
+        """Poll an object until `holds` is true for it, and return it.
 
-        `meanwhile` is called after each answer that is not it; what it raises ends the wait.
+        `meanwhile` is called after each failed check; an error that it raises ends the wait. Raises
+        `ClusterError` that names `what` after `timeout` seconds.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -108,7 +111,11 @@ class Api:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def apply(self, document: Document, *, timeout: float = 20) -> Document:
-        """Apply one object on the server's side; retry while its kind or namespace is only about to exist."""
+        """Apply an object by server-side apply.
+
+        Any failure is retried for `timeout` seconds, because the object's kind or namespace may not
+        exist yet; then `ClusterError` is raised.
+        """
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -126,7 +133,7 @@ class Api:
             await asyncio.sleep(0.1)
 
     async def create(self, path: str, document: Document) -> Document:
-        """Post an object (TokenRequest and the like)."""
+        """Create an object by POST, such as a TokenRequest; raise `ClusterError` on failure."""
         response = await self._http.post(path, json=document)
         if not response.is_success:
             raise ClusterError(
@@ -137,7 +144,7 @@ class Api:
     async def apply_definitions(
         self, definitions: Sequence[Document], *, timeout: float = 60
     ) -> None:
-        """Apply CustomResourceDefinitions, all at once, and wait until the API serves them."""
+        """Apply CustomResourceDefinitions concurrently, and wait until the API serves them."""
         async with asyncio.TaskGroup() as group:
             for definition in definitions:
                 group.create_task(self._define(definition, timeout=timeout))
@@ -153,7 +160,7 @@ class Api:
         async with asyncio.TaskGroup() as group:
             for version in spec["versions"]:
                 if version["served"]:
-                    # Discovery is small; the definition itself can be half a megabyte.
+                    # Discovery is small, whereas a definition can have half a megabyte.
                     path = f"/apis/{spec['group']}/{version['name']}"
                     group.create_task(
                         self.wait_for(f"serving {plural} at {path}", path, serves, timeout=timeout)
@@ -164,7 +171,7 @@ class Api:
         return await self._http.patch(
             path,
             params={"fieldManager": FIELD_MANAGER, "force": "true"},
-            content=msgspec.json.encode(document),  # every JSON text is YAML too
+            content=msgspec.json.encode(document),  # JSON is also YAML
             headers={"content-type": "application/apply-patch+yaml"},
         )
 
@@ -195,7 +202,10 @@ class Api:
 
 
 def read_manifests(folder: Path, *, kind: str | None = None) -> list[Document]:
-    """Read the objects of every YAML file in a folder; Helm's conditional lines (`{{ … }}`) are skipped."""
+    """Read the objects in the YAML files of a folder, sorted by file name.
+
+    Lines that start with `{{` (conditions of Helm) are skipped.
+    """
     documents: list[Document] = []
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
         text = "".join(
@@ -210,7 +220,7 @@ def read_manifests(folder: Path, *, kind: str | None = None) -> list[Document]:
 
 
 def condition(kind: str, status: str = "True") -> Callable[[Mapping[str, Any]], bool]:
-    """Return the question whether an object carries this condition with this status."""
+    """Return a predicate that is true for an object whose condition `kind` has the status."""
 
     def holds(document: Mapping[str, Any]) -> bool:
         conditions: list[Mapping[str, Any]] = document.get("status", {}).get("conditions") or []

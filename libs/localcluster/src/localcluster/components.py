@@ -1,6 +1,7 @@
-"""The command line of each Kubernetes program: pure, the same for the loopback control plane and for the whole node.
+"""The command lines of the Kubernetes programs, for the loopback control plane and the node. Pure.
 
-Flags are those of Kubernetes 1.34 (`versions.KUBERNETES`); a comment gives the reason for each that differs from the default.
+Flags are those of the Kubernetes version in `settings.KUBERNETES`. Where a value differs from the
+default for no obvious reason, a comment gives the reason.
 """
 
 from collections.abc import Sequence
@@ -33,43 +34,46 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the command lines of one control plane depend on."""
+    """The paths, addresses and ports that the command lines of one control plane depend on."""
 
     binaries: Binaries
     work: Path
     pki: Pki
     host: str
-    """The address that the API server listens on and advertises."""
+    """Address that the API server listens on and advertises."""
     ports: Ports
     audit: bool = False
     node_authorizer: bool = False
 
     @property
     def is_ipv6(self) -> bool:
-        """Return whether the cluster has addresses of IPv6 alone."""
+        """Whether the cluster has only IPv6 addresses."""
         return ":" in self.host
 
     @property
     def loopback(self) -> str:
-        """Return the address of this machine in URLs."""
+        """Loopback address in URLs."""
         return "[::1]" if self.is_ipv6 else "127.0.0.1"
 
     @property
     def server(self) -> str:
-        """Return the URL of the API server."""
+        """URL of the API server."""
         return f"https://{f'[{self.host}]' if self.is_ipv6 else self.host}:{self.ports.api}"
 
     def kubeconfig(self, component: str) -> Path:
-        """Return where a component's own kubeconfig lies."""
+        """Path of a component's own kubeconfig."""
         return self.work / f"{component}.kubeconfig"
 
     def log(self, component: str) -> Path:
-        """Return where a component's output goes."""
+        """Path of a component's log."""
         return self.work / "logs" / f"{component}.log"
 
 
 def etcd(place: Place) -> list[str]:
-    """Return etcd's command line: one member, on loopback, without fsync (nothing here outlives the cluster)."""
+    """Return etcd's command line: one member on loopback.
+
+    fsync is disabled, because no data has to survive the cluster.
+    """
     client = f"http://{place.loopback}:{place.ports.etcd}"
     peer = f"http://{place.loopback}:{place.ports.etcd_peer}"
     return [
@@ -86,7 +90,10 @@ def etcd(place: Place) -> list[str]:
 
 
 def api_server(place: Place) -> list[str]:
-    """Return the API server's command line: RBAC and ServiceAccount admission on, as in production."""
+    """Return the API server's command line.
+
+    RBAC and ServiceAccount admission are enabled as in production.
+    """
     pki = place.pki
     flags = [
         f"--etcd-servers=http://{place.loopback}:{place.ports.etcd}",
@@ -107,7 +114,8 @@ def api_server(place: Place) -> list[str]:
         f"--kubelet-client-key={pki.key('apiserver-to-kubelet')}",
         "--kubelet-preferred-address-types=InternalIP",
         "--allow-privileged=true",
-        # Scale tests post thousands of objects at once; fairness queues would measure themselves.
+        # Scale tests create thousands of objects at once, and should not measure the queues of API
+        # priority and fairness.
         "--enable-priority-and-fairness=false",
         "--max-requests-inflight=3000",
         "--max-mutating-requests-inflight=1000",
@@ -118,19 +126,24 @@ def api_server(place: Place) -> list[str]:
         flags += [
             f"--audit-policy-file={place.work / 'audit.yaml'}",
             f"--audit-log-path={place.work / 'audit.log'}",
-            "--audit-log-maxsize=100000",  # MiB; by default a new file begins after 100, and a reader loses its place
+            # MiB. By default the log is rotated after 100 MiB, and a reader would lose its
+            # position.
+            "--audit-log-maxsize=100000",
         ]
     return [place.binaries.argv0("kube-apiserver"), *flags]
 
 
 def controller_manager(place: Place, *, simulated_nodes: bool) -> list[str]:
-    """Return the controller-manager's command line; simulated nodes never lose their pods for want of a heartbeat."""
+    """Return the controller-manager's command line.
+
+    With simulated nodes, pods are not evicted for missing heartbeats.
+    """
     pki = place.pki
     controllers = "*,-taint-eviction-controller" if simulated_nodes else "*"
     return [
         *_controller(place, "controller-manager", place.ports.controller_manager),
         f"--service-account-private-key-file={pki.key('service-accounts')}",
-        # The CA that pods find as kube-root-ca.crt.
+        # Pods get this CA as kube-root-ca.crt.
         f"--root-ca-file={pki.ca}",
         "--use-service-account-credentials=false",
         f"--controllers={controllers}",
@@ -150,7 +163,7 @@ def scheduler(place: Place) -> list[str]:
 
 
 def _controller(place: Place, name: str, port: int) -> list[str]:
-    """Return the part that the command lines of controller-manager and scheduler share."""
+    """Return the flags that controller-manager and scheduler share."""
     config = place.kubeconfig(name)
     return [
         place.binaries.argv0(f"kube-{name}"),
@@ -165,7 +178,7 @@ def _controller(place: Place, name: str, port: int) -> list[str]:
 
 
 def kwok(place: Place, stages: Sequence[Path]) -> list[str]:
-    """Return kwok's command line: it plays the kubelet of every node."""
+    """Return kwok's command line; kwok acts as the kubelet of every node."""
     configs = [f"--config={stage}" for stage in stages]
     return [
         place.binaries.argv0("kwok"),

@@ -1,12 +1,13 @@
-"""A real control plane on loopback for tests: etcd, kube-apiserver, kube-controller-manager; ready in 2 to 3 seconds.
+"""A real control plane on loopback for tests, ready in 2 to 3 seconds.
 
-Order: etcd and the API server together, then the CRDs, then the controllers: garbage collection learns kinds that exist when
-the controller-manager starts at once, later ones only after up to 40 s.
+It has etcd, kube-apiserver and kube-controller-manager. etcd and the API server start first, then
+the CRDs are applied, then the controllers start: the garbage collector knows kinds that exist when
+the controller-manager starts, and learns later kinds only after up to 40 s.
 
     async with ControlPlane.started(tmp_path, crds=Path("deploy/crds")) as cp:
         ...  # cp.kubeconfig is cluster-admin
 
-Rule: it leaves nothing behind. The kernel kills its programs when the test process dies in whatever way.
+No processes are left behind: the kernel kills the programs if the test process dies for any reason.
 """
 
 import asyncio
@@ -30,10 +31,10 @@ from localcluster.progress import Progress
 from localcluster.settings import Settings
 
 Starter = Callable[[str, Sequence[str]], Spawned]
-"""Starts a named program in the place where this cluster's programs run."""
+"""Starts a named program in the namespaces of the cluster, and returns the process."""
 
 READY_SECONDS = 60
-"""How long a control plane may take on a busy machine; 2 s is usual."""
+"""Timeout of the start on a busy machine; 2 s is usual."""
 
 _COMPONENTS = (
     "admin",
@@ -48,7 +49,7 @@ _COMPONENTS = (
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs beside etcd, the API server and the controller-manager."""
+    """The programs that run beside etcd, the API server and the controller-manager."""
 
     crds: Path | None = None
     scheduler: bool = False
@@ -56,7 +57,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(place: Place) -> None:
-    """Write the kubeconfigs and policies that the programs read."""
+    """Write the kubeconfigs and the audit policy that the programs read."""
     (place.work / "logs").mkdir(parents=True, exist_ok=True)
     ca = place.pki.ca.read_bytes()
     server = place.server
@@ -68,7 +69,7 @@ def prepare(place: Place) -> None:
 
 
 async def start_api(place: Place, api: Api, start: Starter) -> list[Spawned]:
-    """Start etcd and the API server, and wait until it is ready."""
+    """Start etcd and the API server, and wait until the API server is ready."""
     processes = [
         start("etcd", components.etcd(place)),
         start("kube-apiserver", components.api_server(place)),
@@ -80,7 +81,7 @@ async def start_api(place: Place, api: Api, start: Starter) -> list[Spawned]:
 async def start_controllers(
     place: Place, api: Api, start: Starter, options: Options
 ) -> list[Spawned]:
-    """Apply the CRDs, start the controllers, and wait until pods can be made."""
+    """Apply the CRDs, start the controllers, and wait until pods can be created."""
     if options.crds is not None:
         await api.apply_definitions(read_manifests(options.crds, kind="CustomResourceDefinition"))
     simulated = options.simulated_nodes > 0
@@ -107,7 +108,11 @@ async def start_controllers(
 async def wait_ready(
     api: Api, processes: Sequence[Spawned], *, timeout: float = READY_SECONDS
 ) -> None:
-    """Wait for the API server; the error for a program that ended meanwhile has its name and its last error line."""
+    """Wait until the API server is ready.
+
+    Raises `ClusterError` after `timeout` seconds, or if a program ended; the error then has the
+    program's last error line.
+    """
     deadline = time.monotonic() + timeout
     while not await api.is_ready():
         check_running(processes)
@@ -119,7 +124,7 @@ async def wait_ready(
 
 
 def check_running(processes: Sequence[Spawned]) -> None:
-    """Fail if one of these programs has ended."""
+    """Raise `ClusterError` if one of the programs has ended."""
     for process in processes:
         code = process.popen.poll()
         if code is not None:
@@ -134,14 +139,14 @@ async def _add_nodes(api: Api, count: int, watched: Callable[[], None]) -> None:
     async with asyncio.TaskGroup() as group:
         for node in nodes:
             group.create_task(api.apply(node))
-    for node in nodes:  # outside of a group, so that the caller gets the error itself
+    for node in nodes:  # outside a task group, so that the caller gets the error itself
         name = node["metadata"]["name"]
         what, path = f"node {name} becoming ready", f"/api/v1/nodes/{name}"
         await api.wait_for(what, path, is_usable, timeout=READY_SECONDS, meanwhile=watched)
 
 
 def simulated_node(index: int) -> Document:
-    """Return a large node that kwok plays."""
+    """Return a large Node object that kwok simulates."""
     size = {"cpu": "100000", "memory": "100Ti", "pods": "100000"}
     return {
         "apiVersion": "v1",
@@ -156,7 +161,7 @@ def simulated_node(index: int) -> Document:
 
 
 def is_usable(node: Document) -> bool:
-    """Return whether pods can be scheduled on a node: it is ready and has lost its initial taints."""
+    """Return whether pods can be scheduled on a node: it is ready and has no taints."""
     return condition("Ready")(node) and not node["spec"].get("taints")
 
 
@@ -165,12 +170,16 @@ def _always(_document: Document) -> bool:
 
 
 _ATTEMPTS = 3
-"""Between choosing a free port and binding it another program may take it; then others are chosen."""
+"""Attempts to start. Another program may take a free port before it is bound; the next attempt
+chooses other ports.
+"""
 
 _LOOPBACK = "127.0.0.1"
 
 _GO: Final = {"GOGC": "300"}
-"""At Go's default of 100 a quarter of the API server's processor time is garbage collection; these programs live for minutes, and memory is there."""
+"""With Go's default of 100, garbage collection takes a quarter of the API server's processor time.
+The programs live for minutes, and memory suffices.
+"""
 
 
 class ControlPlane:
@@ -199,7 +208,7 @@ class ControlPlane:
         kwok_nodes: int = 0,
         audit: bool = False,
     ) -> "AsyncGenerator[ControlPlane]":
-        """Run a control plane for the length of a `with` block, its files under `workdir`."""
+        """Run a control plane for the duration of a `with` block, with its files in `workdir`."""
         options = Options(crds=crds, scheduler=scheduler, simulated_nodes=kwok_nodes)
         programs = binaries or await obtain(
             options, Settings.from_environment(), Progress.to_stderr()
@@ -212,12 +221,11 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """The kubeconfig of the cluster's administrator."""
+        """Kubeconfig of the cluster administrator."""
         return self._place.kubeconfig("admin")
 
     @property
     def server(self) -> str:
-        """The URL of the API server."""
         return self._access.server
 
     @property
@@ -227,20 +235,20 @@ class ControlPlane:
 
     @property
     def audit_log(self) -> Path:
-        """Where the API server writes one JSON line per request (only with `audit=True`)."""
+        """The audit log, one JSON line per request; written only with `audit=True`."""
         return self._place.work / "audit.log"
 
     @property
     def running(self) -> Sequence[Spawned]:
-        """The programs of this control plane."""
+        """The running programs of this control plane."""
         return list(self._processes.values())
 
     def api(self) -> Api:
-        """Return a client with the administrator's rights; close it after use (`async with`)."""
+        """Return a client with the administrator's rights, to be used in `async with`."""
         return Api(self._access)
 
     async def start(self) -> None:
-        """Start all programs and wait until objects and pods can be made."""
+        """Start all programs and wait until objects and pods can be created."""
         prepare(self._place)
         async with self.api() as api:
             await start_api(self._place, api, self._start)
@@ -248,22 +256,25 @@ class ControlPlane:
         check_running(self.running)
 
     async def restart_api_server(self) -> None:
-        """End the API server and start it again on the same port: every watch breaks, nothing is lost."""
+        """Restart the API server on the same port: all watches break, and no objects are lost."""
         await self.stop_api_server()
         await self.start_api_server()
 
     async def stop_api_server(self) -> None:
-        """End the API server, as a crash does; `start_api_server` brings it back."""
+        """Kill the API server; `start_api_server` starts it again."""
         await processes.end([self._processes.pop("kube-apiserver")])
 
     async def start_api_server(self) -> None:
-        """Start the API server after `stop_api_server`."""
+        """Start the API server after `stop_api_server`, and wait until it is ready."""
         process = self._start("kube-apiserver", components.api_server(self._place))
         async with self.api() as api:
             await wait_ready(api, [process])
 
     async def kubeconfig_for_service_account(self, namespace: str, name: str) -> Path:
-        """Write a kubeconfig that acts as a ServiceAccount, which has to exist."""
+        """Write a kubeconfig that authenticates as an existing ServiceAccount.
+
+        Its token is valid for 24 hours.
+        """
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         async with self.api() as api:
             answer = await api.create(path, _TOKEN_REQUEST)
@@ -274,7 +285,7 @@ class ControlPlane:
         return kubeconfig.write(target, "local", access, namespace=namespace)
 
     async def stop(self) -> None:
-        """End all programs; it cannot be interrupted half-way."""
+        """Kill all programs; cancellation does not interrupt this."""
         ending = list(reversed(self._processes.values()))
         self._processes.clear()
         await asyncio.shield(processes.end(ending))
@@ -294,7 +305,10 @@ _TOKEN_REQUEST: Document = {
 
 
 async def obtain(options: Options, settings: Settings, progress: Progress) -> Binaries:
-    """Return the programs that such a control plane needs, building them if this machine has none."""
+    """Return the programs that a control plane with these options needs.
+
+    Missing programs are built.
+    """
     names: list[str] = list(binaries.CONTROL_PLANE)
     if options.scheduler:
         names.append("kube-scheduler")
@@ -312,9 +326,10 @@ async def launch(
     dies_with_us: bool = True,
     host: str = _LOOPBACK,
 ) -> ControlPlane:
-    """Start a control plane under `workdir`; the caller has to stop it.
+    """Start a control plane with its files in `workdir`; the caller must stop it.
 
-    With `host="::1"` it has no address of IPv4, and neither have its Services.
+    With `host="::1"`, the control plane and its Services have IPv6 addresses only. Raises
+    `ClusterError` if the start fails.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         control_plane = ControlPlane(

@@ -1,8 +1,10 @@
-"""The interface of all drivers of a local cluster, the choice of the default driver, and the record of a cluster between two commands: a JSON file in its state folder.
+"""The interface of the drivers, the choice of the default driver, and the record of a cluster.
 
-Rule: the record helps to use a cluster; removing one must work without it (a crash may come before it is written).
+The record is a JSON file in the cluster's state folder. Commands use it to find the cluster, but
+removal must work without it, because a crash may occur before it is written.
 
-Rule: an existing cluster (`kubeconfig`) is used only when its driver is named; nobody's production becomes a demo.
+An existing cluster (`kubeconfig`) is used only if that driver is named, so that a production
+cluster is never used by accident.
 """
 
 import shutil
@@ -21,22 +23,24 @@ from localcluster.settings import Layout, Settings
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster that `up` made or adopted."""
+    """A cluster that `up` created or adopted."""
 
     name: str
     driver: str
     server: str
     kubeconfig: Path
-    """Works from this machine."""
+    """Kubeconfig for use on this machine."""
     inner_kubeconfig: Path
-    """Works from inside the cluster's network; the same as `kubeconfig` where there is no such network."""
+    """Kubeconfig for use inside the cluster's network; equal to `kubeconfig` if there is no such
+    network.
+    """
     gateway: bool = False
     processes: tuple[ProcessId, ...] = ()
     binaries: dict[str, Path] = {}
 
 
 def write(layout: Layout, record: Record) -> None:
-    """Keep the record; a reader sees the old one or the new one, never half of one."""
+    """Write the record atomically: a reader sees the old or the new one."""
     layout.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = layout.record.with_suffix(".new")
     draft.write_bytes(msgspec.json.format(msgspec.json.encode(record, enc_hook=str)))
@@ -44,7 +48,7 @@ def write(layout: Layout, record: Record) -> None:
 
 
 def read(layout: Layout) -> Record | None:
-    """Return the record, or None where there is no cluster; a damaged file counts as none."""
+    """Return the record; None if there is no cluster or the file is damaged."""
     try:
         return msgspec.json.decode(layout.record.read_bytes(), type=Record, dec_hook=_decode)
     except (OSError, msgspec.DecodeError, msgspec.ValidationError):
@@ -56,7 +60,7 @@ def _decode(kind: type[Path], value: str) -> Path:
 
 
 class DriverName(StrEnum):
-    """The drivers."""
+    """The drivers that a user can name."""
 
     AUTO = "auto"
     KIND = "kind"
@@ -66,7 +70,9 @@ class DriverName(StrEnum):
 
 
 CONTROL_PLANE_ONLY = "control-plane"
-"""The driver behind `up --control-plane-only`; it is not offered by name, for it runs no pods."""
+"""Name of the driver of `up --control-plane-only`. `DriverName` does not have it, because users
+cannot select a driver that runs no pods.
+"""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,29 +84,34 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     crds: Path | None = None
     gateway: bool = True
     gateway_api: bool = False
-    """Install the CRDs of the Gateway API also without a gateway, for a later `up` that adds it."""
+    """Whether to install the CRDs of the Gateway API without a gateway, so that a later `up` can
+    add one.
+    """
     images: Sequence[Path] = ()
     """Image archives that a new node imports while it starts."""
     port: int = 0
-    """Where the API server is reached on this machine; 0 lets the kernel choose."""
+    """Port of the API server on this machine; 0 takes a free port."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A program to run with a cluster: its command line and its additional environment variables."""
+    """A command line and additional environment variables to access a cluster."""
 
     argv: list[str]
     environment: dict[str, str]
 
 
 class Driver(Protocol):
-    """A driver of a cluster."""
+    """A way to run a local cluster."""
 
     async def up(self, request: Request, progress: Progress) -> Record:
         """Create the cluster, or return the running one."""
         ...
 
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
-        """Remove the cluster and its leftovers, also after a failed `up`; with `purge` its image store too."""
+        """Remove the cluster and its leftovers, also after a failed `up`.
+
+        With `purge`, also its image store.
+        """
         ...
 
     async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
@@ -108,19 +119,19 @@ class Driver(Protocol):
         ...
 
     def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
-        """Return how to run a program where pods and Services can be reached."""
+        """Return the command that runs `argv` where pods and Services can be reached."""
         ...
 
 
 async def choose() -> DriverName:
-    """Return the driver for `auto`: kind or K3s where a Docker engine answers, else a node built here."""
+    """Return the driver for `auto`: kind or K3s if a Docker engine answers, else `built`."""
     if await _docker_answers():
         return DriverName.KIND if shutil.which("kind") is not None else DriverName.K3S
     return DriverName.BUILT
 
 
 async def need_docker(name: DriverName) -> None:
-    """Raise unless a Docker engine answers."""
+    """Raise `ClusterError` unless a Docker engine answers."""
     if not await _docker_answers():
         raise ClusterError(
             f"the driver '{name}' needs a Docker engine that answers; start Docker, or use --driver built"

@@ -1,13 +1,13 @@
-"""The two errors of a local cluster, each one line that names the remedy.
+"""The errors of a local cluster; each message is one line that names the remedy.
 
-`MisuseError` (exit code 2): what was asked for makes no sense as it stands.
-`ClusterError` (exit code 1): it makes sense, and this machine or this run could not do it.
+`MisuseError` (exit code 2): the request is invalid. `ClusterError` (exit code 1): the request is
+valid, but failed on this machine.
 """
 
 
 class ClusterError(Exception):
-    """The cluster could not be made, used or removed; the text names the remedy."""
+    """The cluster could not be created, used or removed; the message names the remedy."""
 
 
 class MisuseError(ClusterError):
-    """The request itself is wrong; the text names a valid one."""
+    """The request is invalid; the message says what is valid."""

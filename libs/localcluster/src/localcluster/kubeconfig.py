@@ -1,7 +1,10 @@
-"""The certificates, keys and tokens of one cluster, new and random for each run, readable by their owner alone; and the kubeconfigs with them.
+"""Certificates, keys, tokens and kubeconfigs of one cluster.
 
-One CA signs the API server, the kubelet and the API server's own client certificate towards the kubelet. People and
-components authenticate by tokens with their real user and group names, so that RBAC decides about them.
+They are newly generated for each run and readable by their owner only.
+
+One CA signs the certificates of the API server and the kubelet, and the client certificate that the
+API server presents to the kubelet. Users and components authenticate by tokens with their real user
+and group names, so that RBAC applies to them.
 """
 
 import base64
@@ -28,7 +31,7 @@ _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity that a token stands for."""
+    """The user and groups of a token."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -36,7 +39,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 IDENTITIES: dict[str, Identity] = {
     "admin": Identity(user="admin", groups=(MASTERS,)),
-    # One account for all controllers, as `--use-service-account-credentials=false` means it: saves seconds at start.
+    # One account for all controllers, because of `--use-service-account-credentials=false`. It
+    # saves seconds at the start.
     "controller-manager": Identity(user="system:kube-controller-manager", groups=(MASTERS,)),
     "scheduler": Identity(user="system:kube-scheduler"),
     "proxy": Identity(user="system:kube-proxy"),
@@ -47,39 +51,42 @@ IDENTITIES: dict[str, Identity] = {
 
 
 class Pki(msgspec.Struct, frozen=True, kw_only=True):
-    """The folder of the files, and the tokens by component."""
+    """The folder of certificates and keys, and the tokens by component."""
 
     folder: Path
     tokens: dict[str, str]
 
     @property
     def ca(self) -> Path:
-        """The CA certificate that all clients trust."""
         return self.folder / "ca.crt"
 
     @property
     def token_file(self) -> Path:
-        """`--token-auth-file` of the API server."""
+        """Token file for the API server's `--token-auth-file`."""
         return self.folder / "tokens.csv"
 
     @property
     def public_key(self) -> Path:
-        """The key that verifies ServiceAccount tokens."""
+        """Public key that verifies ServiceAccount tokens."""
         return self.folder / "service-accounts.pub"
 
     def certificate(self, name: str) -> Path:
-        """Return the certificate of `apiserver`, `kubelet` or `apiserver-to-kubelet`."""
+        """Path of the certificate `apiserver`, `kubelet` or `apiserver-to-kubelet`."""
         return self.folder / f"{name}.crt"
 
     def key(self, name: str) -> Path:
-        """Return the private key that belongs to `certificate(name)`, or the ServiceAccount key `service-accounts`."""
+        """Path of the private key of `certificate(name)`, or of the key `service-accounts`."""
         return self.folder / f"{name}.key"
 
 
 def create(folder: Path, *, addresses: Sequence[str], node: str) -> Pki:
-    """Write a new CA, the certificates it signs and the tokens into `folder`."""
+    """Write a new CA, certificates and tokens into `folder`.
+
+    `addresses` are the IP addresses of the API server and the kubelet.
+    """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    authority = _Authority(datetime.datetime.now(datetime.UTC))  # noqa: TID251 - the edge: certificates start at the wall clock's now
+    # Certificates are valid from the wall clock's present time.
+    authority = _Authority(datetime.datetime.now(datetime.UTC))  # noqa: TID251
     pki = Pki(folder=folder, tokens={name: secrets.token_hex(24) for name in [*IDENTITIES, "node"]})
     write_private(pki.ca, authority.certificate.public_bytes(serialization.Encoding.PEM))
     names = [
@@ -120,14 +127,14 @@ def create(folder: Path, *, addresses: Sequence[str], node: str) -> Pki:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, also while it is being written."""
+    """Write a file that only its owner can read, even while it is being written."""
     path.touch(mode=0o600)
     path.chmod(0o600)
     path.write_bytes(content)
 
 
 class _Authority:
-    """The CA of one cluster; its key never leaves memory."""
+    """The CA of one cluster; its private key is never written."""
 
     def __init__(self, now: datetime.datetime) -> None:
         self._now = now
@@ -156,7 +163,7 @@ class _Authority:
     def issue(
         self, pki: Pki, name: str, *, subject: tuple[str, str | None], alternatives: Sequence[str]
     ) -> None:
-        """Sign a certificate for servers and clients alike, and write it with its key."""
+        """Issue a certificate for server and client authentication, and write it with its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         common_name, organization = subject
         attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
@@ -207,16 +214,16 @@ def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """The address and the credentials for an API server."""
+    """The address of an API server, and credentials."""
 
     server: str
     ca: bytes
-    """The CA certificate, PEM."""
+    """CA certificate in PEM format."""
     token: str
 
 
 def build(name: str, access: Access, *, namespace: str = "default") -> dict[str, Any]:
-    """Return the kubeconfig that holds everything it needs, so that the file can be copied elsewhere."""
+    """Return a kubeconfig with embedded CA and token, so that the file can be copied elsewhere."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -246,7 +253,7 @@ def write(path: Path, name: str, access: Access, *, namespace: str = "default") 
 
 
 def read_access(path: Path) -> Access:
-    """Return what a kubeconfig that we wrote gives access to."""
+    """Read address and credentials from a kubeconfig that `write` made."""
     document: Any = yaml.safe_load(path.read_text())
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
     ca = base64.b64decode(cluster["certificate-authority-data"])
@@ -254,7 +261,10 @@ def read_access(path: Path) -> Access:
 
 
 def check_readable(path: Path) -> str:
-    """Return the API server that a user's kubeconfig points at; the error names what is wrong with the file."""
+    """Return the URL of the API server in a user's kubeconfig.
+
+    Raise `MisuseError` if the file is unusable.
+    """
     try:
         document: Any = yaml.safe_load(path.read_text())
     except OSError as error:

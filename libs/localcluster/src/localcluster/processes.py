@@ -1,6 +1,7 @@
-"""Starts, names, stops and waits for the programs of a cluster; finds free TCP ports on loopback.
+"""Starts, identifies and stops the programs of a cluster, and finds free TCP ports on loopback.
 
-Rule: a process is known by its pid *and* its start time, so that a pid which the kernel gave to somebody else is never ours.
+A process is identified by its pid and its start time, because the kernel may reuse the pid for a
+foreign process.
 """
 
 import asyncio
@@ -23,22 +24,24 @@ import msgspec
 from localcluster.errors import ClusterError
 
 _STARTTIME_FIELD = 19
-"""Position of `starttime` in /proc/<pid>/stat after the command name (proc(5), field 22)."""
+"""Index of `starttime` among the fields of /proc/<pid>/stat after the command name (field 22 in
+proc(5)).
+"""
 
 _STATE_FIELD = 0
 
 _KLOG_ERROR = re.compile(r"[EF]\d{4} ")
 _SHOWN = 150
-"""Characters of each end of a line that are shown in an error."""
+"""Maximum characters of each end of a long line in an error."""
 
 
 class ProcessId(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of ours, distinct from every later process with the same number."""
+    """The identity of a process, different from that of a later process with the same pid."""
 
     name: str
     pid: int
     started: int
-    """Start time in clock ticks since boot; 0 where the system has no /proc."""
+    """Start time in clock ticks since boot; 0 on a system without /proc."""
 
 
 class Spawned(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +53,7 @@ class Spawned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program that ran to its end left."""
+    """Exit code and output of a program."""
 
     code: int
     output: str
@@ -66,11 +69,12 @@ def spawn(
     keep: Sequence[int] = (),
     defaults: Mapping[str, str] | None = None,
 ) -> Spawned:
-    """Start a long-running program in a session of its own, its output in `log`.
+    """Start a long-running program in a new session, with its output appended to `log`.
 
-    With `dies_with_us` the kernel kills it when this process dies in whatever way (prctl(2), PR_SET_PDEATHSIG). The kernel
-    means the *thread* that started it: call this from the main thread. The file descriptors `keep` are passed on, and the
-    environment variables `defaults`, unless this process has its own.
+    With `dies_with_us`, the kernel kills the program when the *thread* that started it ends for any
+    reason (prctl(2), PR_SET_PDEATHSIG), so call this function from the main thread. The file
+    descriptors `keep` are inherited. The environment variables `defaults` apply unless this process
+    has its own values.
     """
     command = bound(argv) if dies_with_us else list(argv)
     with log.open("ab") as output:
@@ -90,18 +94,21 @@ def spawn(
 
 
 def bound(argv: Sequence[str]) -> list[str]:
-    """Return the command line that runs `argv` until its parent dies."""
+    """Return the command that runs `argv` and is killed when its parent dies.
+
+    On a system without setpriv, the result is `argv` itself.
+    """
     setpriv = shutil.which("setpriv")
     return list(argv) if setpriv is None else [setpriv, "--pdeathsig", "KILL", "--", *argv]
 
 
 def identify(name: str, pid: int) -> ProcessId:
-    """Return the identity of a process that runs now."""
+    """Return the identity of a running process."""
     return ProcessId(name=name, pid=pid, started=_start_time(pid) or 0)
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Return whether this very process still runs; a zombie does not."""
+    """Return whether exactly this process still runs; a zombie does not count."""
     fields = _stat(process.pid)
     if fields is None:
         return False
@@ -109,14 +116,14 @@ def is_alive(process: ProcessId) -> bool:
 
 
 def kill(process: ProcessId) -> None:
-    """Kill this very process, unless it is gone already."""
+    """Kill exactly this process, if it still runs."""
     if is_alive(process):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
 
 
 async def end(processes: Sequence[Spawned]) -> None:
-    """Kill programs that we started, all at once, and reap them: no file of theirs is worth an orderly end."""
+    """Kill programs with SIGKILL and reap them; none of their files need a clean shutdown."""
     for process in processes:
         process.popen.kill()
     for process in processes:
@@ -124,7 +131,10 @@ async def end(processes: Sequence[Spawned]) -> None:
 
 
 async def gone(processes: Sequence[ProcessId], *, timeout: float) -> list[ProcessId]:
-    """Wait until none of these runs; return those that still do after `timeout` seconds."""
+    """Wait until none of the processes runs.
+
+    Return those that still run after `timeout` seconds.
+    """
     deadline = time.monotonic() + timeout
     left = [process for process in processes if is_alive(process)]
     while left and time.monotonic() < deadline:
@@ -140,7 +150,10 @@ async def run(
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Finished:
-    """Run a program to its end; a cancelled run kills it."""
+    """Run a program until it exits and return its output; cancellation kills it.
+
+    Raises `ClusterError` if it cannot be started.
+    """
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
@@ -173,7 +186,10 @@ async def follow(
     environment: Mapping[str, str],
     cwd: Path,
 ) -> Finished:
-    """Run a program to its end and call `on_line` with each line of its error output; a cancelled run kills it."""
+    """Run a program until it exits, and call `on_line` with each line of its standard error.
+
+    Cancellation kills it.
+    """
     process = await asyncio.create_subprocess_exec(
         *argv,
         stdin=subprocess.DEVNULL,
@@ -196,10 +212,11 @@ async def follow(
 
 
 def signal_child(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """Send a signal to a child that asyncio watches, unless it ended.
+    """Send a signal to a child process of asyncio, unless it has exited.
 
-    `Process.kill` and its like ask `Popen.poll` first, which reaps a child that has just ended. asyncio's own watcher then finds
-    none, and logs "Unknown child process pid …, will report returncode 255".
+    `Process.kill` and similar methods call `Popen.poll`, which reaps a child that has just exited.
+    asyncio's own child watcher then finds no child, and logs "Unknown child process pid …, will
+    report returncode 255".
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
@@ -207,13 +224,16 @@ def signal_child(process: asyncio.subprocess.Process, number: signal.Signals) ->
 
 
 async def end_child(process: asyncio.subprocess.Process) -> None:
-    """Kill a child that asyncio watches, unless it ended, and wait for its end."""
+    """Kill a child process of asyncio, unless it has exited, and wait until it has."""
     signal_child(process, signal.SIGKILL)
     await process.wait()
 
 
 async def must(what: str, argv: Sequence[str], *, stdin: bytes | None = None) -> str:
-    """Run a program that has to succeed; return its output, or fail with `what` and the end of its complaint."""
+    """Run a program and return its output.
+
+    If it fails, raise `ClusterError` with `what` and the last error line.
+    """
     finished = await run(argv, stdin=stdin)
     if finished.code != 0:
         raise ClusterError(
@@ -223,7 +243,10 @@ async def must(what: str, argv: Sequence[str], *, stdin: bytes | None = None) ->
 
 
 def last_line(text: str) -> str:
-    """Return the last line with content, for a one-line error; of a long one both ends, since a cause stands last."""
+    """Return the last non-empty line, for a one-line error.
+
+    A long line is shortened in its middle, because the cause usually is at its end.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return "no output"
@@ -235,13 +258,16 @@ def last_line(text: str) -> str:
 
 
 def last_error(log: str) -> str:
-    """Return the last line of a Kubernetes log that reports an error, else the last line with content."""
+    """Return the last error line of a Kubernetes log (klog), or the last non-empty line."""
     errors = [line for line in log.splitlines() if _KLOG_ERROR.match(line)]
     return last_line("\n".join(errors) or log)
 
 
 def pids_by_argument(argument: str) -> list[ProcessId]:
-    """Find processes with an argument that is exactly `argument`: leftovers of a run that could not write its record."""
+    """Return the processes that have `argument` on their command line.
+
+    A node without a record is found by its argument.
+    """
     return [
         identify(Path(arguments[0]).name, pid)
         for pid, arguments in _command_lines()
@@ -250,7 +276,7 @@ def pids_by_argument(argument: str) -> list[ProcessId]:
 
 
 def working_in(folder: Path, programs: Container[str]) -> list[ProcessId]:
-    """Find the running ones of these programs that have a file of `folder` on their command line."""
+    """Return the processes of these programs with a path inside `folder` on their command line."""
     inside = f"{folder}/"
     return [
         identify(Path(arguments[0]).name, pid)
@@ -279,7 +305,7 @@ def _stat(pid: int) -> list[str] | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The command name stands in parentheses and may itself hold spaces and parentheses.
+    # The command name is in parentheses, and may contain spaces and parentheses itself.
     return text[text.rindex(")") + 2 :].split()
 
 
@@ -287,13 +313,16 @@ Listening = socket.socket
 
 _LOOPBACK = "127.0.0.1"
 _CHOICE: Final = range(10_000, 30_000)
-"""Below what kernels give to connections that go out, and below Kubernetes' node ports."""
+"""Ports below the kernel's range for outgoing connections, and below the node ports of
+Kubernetes.
+"""
 
 
 def free(count: int) -> list[int]:
-    """Return different ports that were free a moment ago, drawn where no connection that goes out can take one.
+    """Return ports that are free now, from a range that outgoing connections do not use.
 
-    Between this call and the program's own bind another program may: the caller checks that its program came up.
+    Another program may take a port before it is bound, so the caller must check that its program
+    started.
     """
     found: list[int] = []
     with ExitStack() as stack:
@@ -316,7 +345,7 @@ def _is_free(port: int, holder: socket.socket) -> bool:
 
 
 def listen(port: int = 0) -> Listening:
-    """Open a listening socket on loopback, for a program that inherits it."""
+    """Open a listening socket on loopback, to be inherited by a program."""
     opened = socket.socket()
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,7 +1,8 @@
-"""Shows long work: names the step, the time it took so far and the time left, and never stands still for 5 seconds.
+"""Shows the progress of long work: step, elapsed time and remaining time.
 
-On a terminal it is one moving line per running step; elsewhere plain lines, at least one every 4 seconds while a step runs.
-Steps may run at the same time (threads or tasks), each with its own estimate.
+A terminal shows one live line per running step. Other streams get plain lines, at least one every 4
+seconds while a step runs. Steps may run concurrently in threads or tasks, each with its own
+estimate.
 
     progress = Progress.to_stderr()
     with progress.step("building kube-apiserver", estimate=160) as step:
@@ -22,36 +23,36 @@ from rich.live import Live
 from rich.text import Text
 
 HEARTBEAT_SECONDS = 4.0
-"""The longest silence while a step runs."""
+"""Maximum time without a line while a step runs."""
 
 _REFRESH_PER_SECOND = 4
 
 _MEASURED_SECONDS = 15.0
-"""The speed of this machine is measured by steps with at least this estimate."""
+"""Minimum estimate, in seconds, of the steps by which the machine's speed is measured."""
 
 
 class Speed:
-    """The speed of this machine compared with the estimates: learnt from the finished steps."""
+    """The ratio of actual durations to estimates on this machine, learnt from finished steps."""
 
     def __init__(self) -> None:
         self._estimated = 0.0
         self._taken = 0.0
 
     def learn(self, *, estimated: float | None, taken: float) -> None:
-        """Count a finished step."""
+        """Add a finished step."""
         if estimated is not None and estimated >= _MEASURED_SECONDS:
             self._estimated += estimated
             self._taken += taken
 
     def adapt(self, estimate: float | None) -> float | None:
-        """Return what an estimate means on this machine."""
+        """Scale an estimate to this machine; short estimates and None are returned unchanged."""
         if estimate is None or estimate < _MEASURED_SECONDS or self._estimated == 0:
             return estimate
         return estimate * self._taken / self._estimated
 
 
 class Step:
-    """One running piece of work; `note` sets its present activity."""
+    """A running step; `note` sets its present activity."""
 
     def __init__(self, title: str, estimate: float | None, started: float) -> None:
         self.title = title
@@ -60,14 +61,13 @@ class Step:
         self.detail = ""
 
     def note(self, detail: str) -> None:
-        """Set the present activity."""
         self.detail = detail
 
 
 def time_left(step: Step, *, now: float) -> float | None:
-    """Return the seconds that a step still needs: they only fall. None where nobody knows.
+    """Return the remaining seconds of a step, at least 1.
 
-    Past its estimate a step has no time left that could be known.
+    None without an estimate, or if the estimate is exceeded.
     """
     elapsed = now - step.started
     if step.estimate is None or elapsed >= step.estimate:
@@ -76,7 +76,7 @@ def time_left(step: Step, *, now: float) -> float | None:
 
 
 def describe(step: Step, *, now: float) -> str:
-    """Return the line that shows a running step."""
+    """Format a running step as one line."""
     elapsed = now - step.started
     left = time_left(step, now=now)
     remaining = f", usually {duration(step.estimate)}" if step.estimate is not None else ""
@@ -87,7 +87,7 @@ def describe(step: Step, *, now: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in units for people: `8 s`, `2 min 05 s`."""
+    """Format seconds as `8 s` or `2 min 05 s`."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"
@@ -95,7 +95,7 @@ def duration(seconds: float) -> str:
 
 
 class Progress:
-    """The display of all steps of one command; safe to use from several threads."""
+    """The display of all steps of a command; thread-safe."""
 
     def __init__(self, stream: TextIO, *, quiet: bool = False, live: bool | None = None) -> None:
         self._quiet = quiet
@@ -110,16 +110,16 @@ class Progress:
 
     @classmethod
     def to_stderr(cls) -> "Progress":
-        """Show on standard error, so that standard output stays free for results."""
+        """Show progress on standard error; standard output is reserved for results."""
         return cls(sys.stderr)
 
     @classmethod
     def silent(cls) -> "Progress":
-        """Show nothing (tests)."""
+        """Show nothing, for tests."""
         return cls(sys.stderr, quiet=True)
 
     def report(self, line: str) -> None:
-        """Print one line that stays."""
+        """Print a line that stays visible."""
         if self._quiet:
             return
         with self._lock:
@@ -127,7 +127,7 @@ class Progress:
 
     @contextmanager
     def step(self, title: str, *, estimate: float | None = None) -> Generator[Step]:
-        """Show one piece of work from its begin to its end; the end line has its duration, or that it failed."""
+        """Show a step while the block runs, then its duration and whether it failed."""
         step = Step(title, self._speed.adapt(estimate), time.monotonic())
         self._begin(step)
         outcome = "failed after"
@@ -140,7 +140,10 @@ class Progress:
 
     @contextmanager
     def locked(self, path: Path, waiting: str) -> Generator[None]:
-        """Hold a file lock; while another process holds it, a step with the title `waiting` is shown."""
+        """Hold a file lock during a block.
+
+        While another process holds the lock, show a step with the title `waiting`.
+        """
         with path.open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

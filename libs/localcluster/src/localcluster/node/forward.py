@@ -1,7 +1,8 @@
-"""Forwards TCP connections from a port of the machine to the API server inside a node's network namespace.
+"""Forwards TCP connections from a port of the machine to the API server inside a node.
 
-A listening socket stays in the network namespace that it was made in. So it is opened outside, and this program, which
-inherits it, runs inside: `python forward.py <file descriptor> <host> <port>`.
+A listening socket belongs to the network namespace in which it was created. Therefore the socket is
+opened on the machine and inherited by this program, which runs in the node's network namespace:
+`python forward.py <file descriptor> <host> <port>`.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ _CHUNK = 1 << 16
 
 
 async def serve(listening: socket.socket, host: str, port: int) -> None:
-    """Forward each connection until killed."""
+    """Forward each connection, until killed."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -32,7 +33,10 @@ async def serve(listening: socket.socket, host: str, port: int) -> None:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy one direction; the end of one side is passed on as an end, so that half-closed connections work."""
+    """Copy one direction until its end.
+
+    The end is passed on by closing only that direction of the other connection.
+    """
     with suppress(OSError):
         while data := await reader.read(_CHUNK):
             writer.write(data)
@@ -43,7 +47,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def main() -> None:
-    """Read the command line and forward."""
+    """Forward the socket that the command line names."""
     descriptor, host, port = sys.argv[1:4]
     asyncio.run(serve(socket.socket(fileno=int(descriptor)), host, int(port)))
 

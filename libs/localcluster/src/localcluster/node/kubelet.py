@@ -1,4 +1,4 @@
-"""The kubelet and kube-proxy of the one node: their configuration and command lines."""
+"""Configuration and command lines of the kubelet and kube-proxy of the only node."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ NODE_NAME = "node-0"
 
 
 def configuration(place: Place, *, name: str) -> str:
-    """Return the kubelet's configuration file."""
+    """Return the text of the kubelet's configuration file; `name` is that of the cluster."""
     pki = place.pki
     document = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "containerRuntimeEndpoint": f"unix://{container_runtime.SOCKET}",
         "cgroupDriver": "cgroupfs",
-        # The pods of two nodes on one machine stay apart.
+        # Separates the pods of several clusters on one machine.
         "cgroupRoot": f"/{name}",
         "clusterDNS": [components.DNS_ADDRESS],
         "clusterDomain": components.CLUSTER_DOMAIN,
@@ -38,10 +38,12 @@ def configuration(place: Place, *, name: str) -> str:
         "makeIPTablesUtilChains": False,
         "serializeImagePulls": False,
         "maxPods": 250,
-        # Tests kill containers repeatedly, so the restart back-off stays short; its default grows to 300 s.
+        # Tests kill containers repeatedly, so the restart back-off is short; its default grows to
+        # 300 s.
         "featureGates": {"KubeletCrashLoopBackOffMax": True},
         "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"},
-        # Other programs use the machine: evict late, and never delete images, which have no registry.
+        # Other programs use the machine, so evict late. Never delete images, because no registry
+        # has them.
         "evictionHard": {
             "memory.available": "100Mi",
             "nodefs.available": "1%",
@@ -55,7 +57,7 @@ def configuration(place: Place, *, name: str) -> str:
 
 
 def prepare(place: Place, *, name: str) -> None:
-    """Write the configuration files."""
+    """Write the kubelet's configuration file."""
     path = place.work / "kubelet.yaml"
     path.write_text(configuration(place, name=name))
 
@@ -73,7 +75,10 @@ def kubelet(place: Place) -> list[str]:
 
 
 def kube_proxy(place: Place) -> list[str]:
-    """Return kube-proxy's command line; the machine's limits of connection tracking are not changed."""
+    """Return kube-proxy's command line.
+
+    It leaves the machine's limits of connection tracking unchanged.
+    """
     return [
         place.binaries.argv0("kube-proxy"),
         f"--kubeconfig={place.kubeconfig('proxy')}",
@@ -87,7 +92,7 @@ def kube_proxy(place: Place) -> list[str]:
 
 
 def volumes(work: Path, count: int) -> list[Path]:
-    """Make the folders of the node's local volumes; any user's pod may write to its own."""
+    """Create the folders of the node's local volumes; they are writable for pods of any user."""
     folders = [work / "volumes" / str(index) for index in range(count)]
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)

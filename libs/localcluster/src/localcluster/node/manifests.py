@@ -1,4 +1,7 @@
-"""The objects that make an empty cluster usable: DNS, a storage class with volumes, the gateway; and the start of Envoy Gateway, with the node or later."""
+"""The objects that make an empty cluster usable: DNS, volumes, and Envoy Gateway.
+
+Envoy Gateway is started with the node or added later.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +26,10 @@ _EG_NAME = "envoy-gateway"
 
 
 def dns(address: str) -> list[Document]:
-    """Return the kube-dns Service with the node's CoreDNS behind it, and the rights of CoreDNS."""
+    """Return the kube-dns Service with an endpoint for the node's CoreDNS.
+
+    The RBAC objects of CoreDNS are included.
+    """
     ports = [("dns", 53, "UDP"), ("dns-tcp", 53, "TCP")]
     rules = [
         {
@@ -66,7 +72,10 @@ def dns(address: str) -> list[Document]:
 
 
 def corefile(address: str, kubeconfig: Path) -> str:
-    """Return CoreDNS's configuration: cluster names only, since the node has no access to other networks."""
+    """Return CoreDNS's configuration.
+
+    It resolves cluster names only, because the node has no access to other networks.
+    """
     return f""".:53 {{
   bind {address}
   errors
@@ -80,7 +89,7 @@ def corefile(address: str, kubeconfig: Path) -> str:
 
 
 def storage(folders: Sequence[Path]) -> list[Document]:
-    """Return the default storage class `standard` and one volume per folder."""
+    """Return the default storage class `standard`, and one volume per folder."""
     annotations = {"storageclass.kubernetes.io/is-default-class": "true"}
     storage_class: Document = {
         "apiVersion": "storage.k8s.io/v1",
@@ -93,7 +102,7 @@ def storage(folders: Sequence[Path]) -> list[Document]:
 
 
 def gateway_setup() -> list[Document]:
-    """Return the objects that the gateway's certificates need."""
+    """Return the objects that must exist before the gateway's certificates are created."""
     labels = {"pod-security.kubernetes.io/enforce": "privileged"}
     return [
         {
@@ -111,7 +120,7 @@ def gateway_setup() -> list[Document]:
 
 
 def gateway() -> list[Document]:
-    """Return Envoy Gateway itself and the GatewayClass that uses local images and no load balancer."""
+    """Return Envoy Gateway and its GatewayClass, which uses local images and no load balancer."""
     configuration = {
         "apiVersion": "gateway.envoyproxy.io/v1alpha1",
         "kind": "EnvoyGateway",
@@ -235,7 +244,10 @@ def _object(
 
 
 async def start(api: Api, node: Namespaces, programs: Binaries, layout: Layout) -> None:
-    """Start Envoy Gateway from the node's images, and wait until it has accepted its GatewayClass."""
+    """Start Envoy Gateway from images of the node.
+
+    The function returns when Envoy Gateway has accepted its GatewayClass.
+    """
     await api.apply_definitions(read_manifests(programs.path(GATEWAY_CRDS)))
     for document in gateway_setup():
         await api.apply(document)

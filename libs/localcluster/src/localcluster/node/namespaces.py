@@ -1,7 +1,8 @@
-"""Makes the namespaces of a node, runs programs in them, and removes them with all their processes.
+"""Creates the namespaces of a node, runs programs in them, and removes them.
 
-What the node's programs want at fixed places (/run, /var/lib/kubelet, /var/lib/cni, logs, /etc/resolv.conf) is mounted over
-in the node's own mount namespace: two nodes never meet, and a killed node leaves no mount.
+Removal ends all processes of the node. Paths that the node's programs expect (/run,
+/var/lib/kubelet, /var/lib/cni, logs, /etc/resolv.conf) are mounted over in the node's own mount
+namespace. Therefore nodes do not interfere, and a killed node leaves no mounts.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from localcluster.node import first_process
 from localcluster.processes import ProcessId, Spawned
 
 ADDRESS = "10.200.0.1"
-"""The node's address; each node has its own network namespace, so all nodes may use the same one."""
+"""The node's IP address. Nodes have separate network namespaces, so all use the same address."""
 
 _MARKER = "raybus-node="
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -47,28 +48,31 @@ sysctl -qw net.ipv4.ip_forward=1
 
 
 class Namespaces(msgspec.Struct, frozen=True, kw_only=True):
-    """The namespaces of a running node, by their first process."""
+    """The namespaces of a running node, identified by its first process."""
 
     first: ProcessId
 
     def enter(self, argv: Sequence[str]) -> list[str]:
-        """Return the command that runs `argv` inside the node (network, mounts and processes)."""
+        """Return the command that runs `argv` in the node's mount, network and PID namespaces."""
         return ["nsenter", f"--target={self.first.pid}", "--mount", "--net", "--pid", "--", *argv]
 
     def enter_network(self, argv: Sequence[str], resolv_conf: Path) -> list[str]:
-        """Return the command that runs `argv` in the node's network with its DNS, and otherwise on this machine."""
+        """Return the command that runs `argv` with the node's network and DNS.
+
+        Files and processes are those of this machine.
+        """
         script = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
         inside = ["unshare", "--mount", "--", "sh", "-c", script, str(resolv_conf), *argv]
         return ["nsenter", f"--target={self.first.pid}", "--net", "--", *inside]
 
 
 def marker(name: str) -> str:
-    """Return the argument by which a node's first process is known."""
+    """Return the command-line argument that identifies a node's first process."""
     return f"{_MARKER}{name}"
 
 
 def find(name: str) -> Namespaces | None:
-    """Return the running node of this name."""
+    """Return the running node of a cluster; None if there is none."""
     for process in processes.pids_by_argument(marker(name)):
         if _is_first(process.pid):
             return Namespaces(first=msgspec.structs.replace(process, name="node"))
@@ -76,7 +80,10 @@ def find(name: str) -> Namespaces | None:
 
 
 async def create(name: str, work: Path) -> Namespaces:
-    """Make the namespaces with their network and mounts."""
+    """Create the namespaces with their network and mounts.
+
+    Raise `ClusterError` if that is not permitted.
+    """
     log = work / "logs" / "node.log"
     argv = [
         "unshare",
@@ -101,7 +108,7 @@ async def create(name: str, work: Path) -> Namespaces:
 
 
 async def destroy(name: str) -> None:
-    """Kill the node and everything in it, in any state; idempotent."""
+    """Kill a node with all its processes, in any state; does nothing without a node."""
     found = processes.pids_by_argument(marker(name))
     for process in found:
         processes.kill(process)
@@ -113,7 +120,10 @@ async def destroy(name: str) -> None:
 
 
 def make_cgroups(name: str) -> None:
-    """Make the cgroup under which the kubelet keeps this node's pods (one per controller on cgroup v1)."""
+    """Create the cgroup below which the kubelet puts this node's pods.
+
+    On cgroup v1 there is one for each controller.
+    """
     for parent in _cgroup_parents():
         (parent / name).mkdir(exist_ok=True)
     if (_CGROUPS / "cgroup.controllers").exists():
@@ -123,7 +133,7 @@ def make_cgroups(name: str) -> None:
 
 
 def remove_cgroups(name: str) -> None:
-    """Remove the node's cgroups; its processes are gone by now."""
+    """Remove the node's cgroups; its processes must have ended."""
     for parent in _cgroup_parents():
         if (parent / name).is_dir():
             for folder, _, _ in os.walk(parent / name, topdown=False):
@@ -131,14 +141,14 @@ def remove_cgroups(name: str) -> None:
 
 
 def cgroups_left(name: str) -> list[Path]:
-    """Return what is left of the node's cgroups."""
+    """Return the cgroups of the node that still exist."""
     return [parent / name for parent in _cgroup_parents() if (parent / name).exists()]
 
 
 def _cgroup_parents() -> list[Path]:
     if (_CGROUPS / "cgroup.controllers").exists():
         return [_CGROUPS]
-    # Version 1: one tree per controller; some are links to a common mount.
+    # cgroup v1: one tree for each controller; some are links to a shared mount.
     return [
         entry
         for entry in _CGROUPS.iterdir()
@@ -161,7 +171,7 @@ async def _appeared(name: str, outside: Spawned) -> Namespaces:
 
 
 def _is_first(pid: int) -> bool:
-    """Return whether a process is number 1 of a PID namespace below ours."""
+    """Return whether a process is number 1 of a nested PID namespace."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -1,7 +1,7 @@
-"""One start of a node, from empty namespaces to a cluster that runs pods.
+"""Starts a node, from empty namespaces to a cluster that runs pods.
 
-Order: namespaces; then the container runtime with its images beside the control plane; then the node's own programs; then
-DNS, and the gateway where it is wanted.
+The namespaces come first; then the container runtime with its images and the control plane,
+concurrently; then kubelet, kube-proxy and DNS; finally the gateway, if requested.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from localcluster.progress import Progress
 _PORTS = Ports(
     api=6443, etcd=2379, etcd_peer=2380, controller_manager=10257, scheduler=10259, kwok=10247
 )
-"""The usual ones: the node has a network of its own."""
+"""The default ports of the programs, because the node has its own network namespace."""
 
 _VOLUMES = 8
 
 
 class Startup:
-    """The common state of the steps of one start."""
+    """The steps of one start and their shared state."""
 
     def __init__(
         self, request: Request, place: Place, node: Namespaces, progress: Progress
@@ -44,7 +44,7 @@ class Startup:
         self._started: list[Spawned] = []
 
     async def run(self, listening: processes.Listening, images: Sequence[Path]) -> Record:
-        """Start everything in order; return how to reach the cluster."""
+        """Start everything in order; return the record of the cluster."""
         access = self._forward_from(listening)
         self._remember(access, gateway=False)
         async with Api(access) as api:
@@ -62,7 +62,10 @@ class Startup:
         return self._remember(access, gateway=self._request.gateway)
 
     def _start(self, name: str, argv: Sequence[str], *, keep: Sequence[int] = ()) -> Spawned:
-        """Start a program inside; it ends when its wrapper, which has the pid that we record, is killed."""
+        """Start a program inside the node.
+
+        It ends when its wrapper, whose pid is recorded, is killed.
+        """
         command = self._node.enter(processes.bound(argv))
         process = processes.spawn(
             name, command, self._place.log(name), dies_with_us=False, keep=keep
@@ -71,7 +74,7 @@ class Startup:
         return process
 
     def _forward_from(self, listening: processes.Listening) -> Access:
-        """Make the API server reachable from this machine's loopback."""
+        """Forward a port on this machine's loopback to the API server, and write the kubeconfig."""
         descriptor = listening.fileno()
         program = [
             sys.executable,
@@ -121,7 +124,10 @@ class Startup:
             await container_runtime.import_images(self._node, self._layout.images, images)
 
     async def _import_given(self) -> None:
-        """Import the images of the request; the node needs none of them to be ready."""
+        """Import the images of the request.
+
+        The node is ready without them, so this runs concurrently.
+        """
         given = self._request.images
         if given:
             with self._progress.step(
@@ -187,7 +193,7 @@ def prepare(request: Request, programs: Binaries) -> Place:
 async def start(
     request: Request, programs: Binaries, images: Sequence[Path], progress: Progress
 ) -> Record:
-    """Start a node where none runs."""
+    """Start a node; none may be running."""
     with _listen(request.port) as listening:
         place = prepare(request, programs)
         with progress.step("making namespaces", estimate=1):

@@ -1,4 +1,4 @@
-"""The ways of running a local cluster."""
+"""The drivers of local clusters."""
 
 from localcluster import driver
 from localcluster.driver import Driver, DriverName
@@ -9,7 +9,7 @@ from localcluster.errors import MisuseError
 
 
 def by_name(name: str) -> Driver:
-    """Return the driver of this name."""
+    """Return the driver with a name; raise `MisuseError` if there is none."""
     match name:
         case DriverName.BUILT:
             return Built()

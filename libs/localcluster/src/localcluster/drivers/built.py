@@ -1,4 +1,4 @@
-"""A real one-node Kubernetes built and run on this machine, without a container engine."""
+"""The driver `built`: a real one-node Kubernetes on this machine, without a container engine."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,11 +22,14 @@ _GATEWAY_IMAGES = ("envoy", "envoy-gateway")
 
 
 class Built(Driver):
-    """The driver `built`: needs root on Linux, and nothing else that it does not get itself."""
+    """The driver `built`. It needs root on Linux, and installs or builds everything else."""
 
     @override
     async def up(self, request: Request, progress: Progress) -> Record:
-        """Get programs and images, then start the node, unless it runs already."""
+        """Obtain programs and images, and start the node.
+
+        A running node is kept, and gets a gateway if requested.
+        """
         running = await _running(request)
         if running is not None:
             return await _with_gateway(running, request, progress)
@@ -39,7 +42,7 @@ class Built(Driver):
 
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
-        """Kill the node's first process, and remove what the kernel does not: cgroups and files."""
+        """Kill the node, and remove what the kernel does not remove: cgroups and files."""
         with progress.step("removing the node", estimate=2):
             await namespaces.destroy(layout.name)
             namespaces.remove_cgroups(layout.name)
@@ -52,7 +55,10 @@ class Built(Driver):
 
     @override
     def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
-        """Enter the node's network with its DNS; files and processes are this machine's."""
+        """Return a command with the node's network and DNS.
+
+        Its files and processes are those of this machine.
+        """
         if not settings.is_root():
             raise ClusterError("entering the cluster's network needs root: run this as root")
         command = _node(record.name).enter_network(argv, layout.resolv_conf)
@@ -65,7 +71,7 @@ def _programs(request: Request) -> list[str]:
 
 
 async def _with_gateway(known: Record, request: Request, progress: Progress) -> Record:
-    """Add Envoy Gateway to a running node that has none, if it is wanted."""
+    """Add Envoy Gateway to a running node, if it is requested and missing."""
     if known.gateway or not request.gateway:
         return known
     obtained = await binaries.obtain(binaries.GATEWAY, request.settings, progress)

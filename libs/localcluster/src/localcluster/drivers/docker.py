@@ -1,4 +1,7 @@
-"""Clusters in Docker containers: kind, and K3s by testcontainers. Our own test runs have no Docker engine and exercise neither."""
+"""Clusters in Docker containers: kind, and K3s by testcontainers.
+
+The project's own tests have no Docker engine and cover neither.
+"""
 
 import importlib
 from collections.abc import Sequence
@@ -19,7 +22,7 @@ _KIND_IMAGE = f"kindest/node:v{settings.KUBERNETES}"
 
 
 class Kind(Driver):
-    """The driver `kind`: the `kind` program does the work."""
+    """The driver `kind`, which runs the program `kind`."""
 
     @override
     async def up(self, request: Request, progress: Progress) -> Record:
@@ -47,7 +50,7 @@ class Kind(Driver):
 
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
-        """Delete the cluster; one that does not exist is fine."""
+        """Delete the cluster; a cluster that does not exist is no error."""
         with progress.step("deleting the kind cluster", estimate=5):
             await _kind("deleting the cluster", "delete", "cluster", "--name", layout.name)
             layout.remove(purge=purge)
@@ -68,7 +71,7 @@ class Kind(Driver):
 
     @override
     def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
-        """Enter the network of the node's container."""
+        """Run the program in the network of the node's container."""
         return _inside(record, f"{record.name}-control-plane", argv)
 
 
@@ -80,7 +83,7 @@ async def _kind(what: str, *arguments: str) -> str:
 
 
 class K3s(Driver):
-    """The driver `k3s`."""
+    """The driver `k3s`, which runs K3s in a container."""
 
     @override
     async def up(self, request: Request, progress: Progress) -> Record:
@@ -129,7 +132,7 @@ class K3s(Driver):
 
     @override
     def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
-        """Enter the container's network."""
+        """Run the program in the container's network."""
         return _inside(record, record.name, argv)
 
 
@@ -149,7 +152,10 @@ def _start(name: str) -> str:
 
 
 async def _recorded(request: Request, chosen: DriverName) -> Record:
-    """Apply our CRDs to a cluster that others made, and note how it is reached; kubectl knows every way of authentication."""
+    """Apply the CRDs to a new cluster, and write its record.
+
+    kubectl applies them, because it supports every method of authentication.
+    """
     layout = request.layout
     if request.crds is not None:
         argv = [
@@ -179,5 +185,5 @@ def _inside(known: Record, container: str, argv: Sequence[str]) -> Command:
 
 
 def _tags(archives: Sequence[Path]) -> list[str]:
-    """Return the names of the images in some archives."""
+    """Return the tags of the images in archives."""
     return [tag for archive in archives for tag in container_runtime.read_image_file(archive).tags]

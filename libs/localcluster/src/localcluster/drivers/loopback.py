@@ -1,6 +1,7 @@
-"""Two clusters without a node of ours: the control plane alone on loopback, without root and so without running pods; and one that exists already.
+"""The drivers that run no node: a control plane on loopback, and an existing cluster.
 
-The latter is used because the user named its kubeconfig; we neither make nor remove it.
+The control plane needs no root, and cannot run pods. An existing cluster is used only if the user
+names its kubeconfig, and is neither created nor removed.
 """
 
 import shutil
@@ -19,11 +20,11 @@ from localcluster.settings import Layout
 
 
 class Existing(Driver):
-    """The driver `kubeconfig`."""
+    """The driver `kubeconfig`, for an existing cluster."""
 
     @override
     async def up(self, request: Request, progress: Progress) -> Record:
-        """Check that the API server answers, and remember the file."""
+        """Check that the API server answers, and record the kubeconfig."""
         if request.kubeconfig is None:
             raise MisuseError(
                 "the driver 'kubeconfig' needs --kubeconfig FILE: an existing cluster is never chosen silently"
@@ -46,13 +47,13 @@ class Existing(Driver):
 
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
-        """Forget the cluster; it is not ours to remove."""
+        """Remove the record; the cluster itself is kept."""
         layout.remove(purge=purge)
         progress.report("Removed the record of the kubeconfig; the cluster itself is not changed.")
 
     @override
     async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
-        """Refuse: we cannot reach the nodes of a foreign cluster."""
+        """Raise `MisuseError`, because the nodes of an existing cluster cannot be reached."""
         raise MisuseError(
             "images cannot be loaded into an existing cluster; push them to a registry that it can reach"
         )
@@ -64,7 +65,7 @@ class Existing(Driver):
 
 
 def _kubectl(request: Request) -> Path:
-    """Return kubectl, which alone knows every way of authentication that a kubeconfig may ask for."""
+    """Return the path of kubectl, which supports every method of authentication in a kubeconfig."""
     own = shutil.which("kubectl")
     found, _ = binaries.locate(["kubectl"], request.settings)
     if own is None and not found:
@@ -89,7 +90,7 @@ _PROGRAMS = frozenset(binaries.CONTROL_PLANE)
 
 
 class Loopback(Driver):
-    """The way taken by `up --control-plane-only`."""
+    """The driver of `up --control-plane-only`."""
 
     @override
     async def up(self, request: Request, progress: Progress) -> Record:
@@ -119,7 +120,10 @@ class Loopback(Driver):
 
     @override
     async def down(self, layout: Layout, progress: Progress, *, purge: bool) -> None:
-        """Kill the programs that work in this cluster's folder, recorded or not, and remove the folder."""
+        """Kill the programs that work in this cluster's folder, and remove the folder.
+
+        Programs are found by their command line, so no record is needed.
+        """
         with progress.step("removing the control plane", estimate=1):
             found = processes.working_in(layout.work, _PROGRAMS)
             for process in found:
@@ -133,14 +137,14 @@ class Loopback(Driver):
 
     @override
     async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
-        """Refuse: there is no node."""
+        """Raise `MisuseError`, because there is no node."""
         raise MisuseError(
             "a control plane alone runs no pods, so it takes no images; use 'up' without --control-plane-only"
         )
 
     @override
     def inside(self, record: Record, layout: Layout, argv: Sequence[str]) -> Command:
-        """Run the program as it is: all of this cluster is on loopback."""
+        """Run the program unchanged, because the cluster is on loopback."""
         return Command(argv=list(argv), environment={"KUBECONFIG": str(record.kubeconfig)})
 
 

@@ -1,1 +1,1 @@
-"""Builds every image of deploy/images/Dockerfile as an archive, with Docker where it answers and without an engine elsewhere."""
+"""Builds the images of deploy/images/Dockerfile as archives, with or without Docker."""

@@ -1,9 +1,12 @@
-"""Writes and reads image archives, which `docker load`, `ctr images import` and `skopeo copy oci-archive:` take.
+"""Writes and reads image archives.
 
-A layer's folder becomes a tar that is the same for the same content: sorted, fixed times, numeric owners, hard links kept.
+`docker load`, `ctr images import` and `skopeo copy oci-archive:` accept the archives. A layer's
+folder becomes a tar that is equal for equal content: entries are sorted, times are fixed, owners
+are numeric, hard links are kept.
 
-The folder has overlayfs form: a 0/0 character device means "deleted", an opaque attribute means "nothing from below shows". In
-the tar these become `.wh.` entries (OCI image specification, "Layer Filesystem Changeset").
+The folder has the form of an overlayfs upper folder: a 0/0 character device marks a deleted file,
+and an opaque attribute hides a folder's content in lower layers. In the tar both become `.wh.`
+entries (OCI image specification, "Layer Filesystem Changeset").
 """
 
 import hashlib
@@ -24,16 +27,17 @@ from localcluster.errors import ClusterError
 from localcluster.images.dockerfile import Config
 
 TIMESTAMP = 1_735_689_600
-"""The time of every file in every image (2025-01-01), in seconds since 1970: late enough for zip files.
+"""Modification time of every file in every image, in seconds since 1970: 2025-01-01, because zip
+files cannot express times before 1980.
 
-It is the same in each commit, so a commit that changes no file of an image does not change its digest. Programs that write a time into a
-file get it as SOURCE_DATE_EPOCH.
+The time is the same in all commits, so a commit that changes no file of an image does not change
+the image's digest. Programs that write a time into a file get it as SOURCE_DATE_EPOCH.
 """
 
 WHITEOUT = ".wh."
-"""The prefix of the name of an entry that means "deleted"."""
+"""Name prefix of an entry that marks a deleted file."""
 OPAQUE = ".wh..wh..opq"
-"""An entry that hides everything below its folder."""
+"""Name of an entry that hides the content of its folder in lower layers."""
 
 _OPAQUE = "trusted.overlay.opaque"
 _CHUNK = 1 << 20
@@ -43,7 +47,7 @@ _PYC_BY_HASH = 1
 
 
 class _Hashing(io.BufferedWriter):
-    """A file that digests what is written into it."""
+    """A file that computes the SHA-256 of the bytes written to it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path, "wb"), _CHUNK)
@@ -56,8 +60,11 @@ class _Hashing(io.BufferedWriter):
 
 
 def write_tar(tree: Path, target: Path) -> str:
-    """Write the layer and return its digest (the image configuration's diff id); a file that depends on the time is refused."""
-    # Not in tarfile's mode for streams ("w|"): that copies as much as its buffer holds for each header.
+    """Write a layer's tar and return its digest (the diff id in the image configuration).
+
+    Raises `ClusterError` for a compiled Python file that contains its source's time.
+    """
+    # tarfile's stream mode ("w|") is not used, because it copies its whole buffer for each header.
     with (
         _Hashing(target) as hashing,
         tarfile.open(fileobj=hashing, mode="w", format=tarfile.PAX_FORMAT) as tar,
@@ -69,12 +76,12 @@ def write_tar(tree: Path, target: Path) -> str:
 
 
 def is_whiteout(info: os.stat_result) -> bool:
-    """Return whether this entry means "deleted"."""
+    """Return whether an entry marks a deleted file."""
     return stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
 
 
 def is_opaque(path: Path) -> bool:
-    """Return whether this folder hides what lies below it."""
+    """Return whether a folder hides its content in lower layers."""
     try:
         return os.getxattr(path, _OPAQUE, follow_symlinks=False) == b"y"
     except OSError:
@@ -123,7 +130,10 @@ def _add(tar: tarfile.TarFile, name: str, path: Path, seen: dict[tuple[int, int]
 
 
 def _refuse_source_time(name: str, path: Path) -> None:
-    """Raise ClusterError for a compiled Python file that names its source's time, which differs in each build (PEP 552)."""
+    """Raise `ClusterError` for a compiled Python file that contains its source's time.
+
+    That time differs in each build (PEP 552).
+    """
     if not name.endswith(".pyc"):
         return
     with path.open("rb") as stream:
@@ -154,19 +164,19 @@ _CREATED: Final = datetime.fromtimestamp(TIMESTAMP, UTC).strftime("%Y-%m-%dT%H:%
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """One layer's tar and its digest."""
+    """A layer's tar and its digest."""
 
     path: Path
     digest: str
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """The two digests of an image."""
+    """The digests of an image."""
 
     config: str
-    """The image's id in Docker and containerd."""
+    """Digest of the image's configuration; it is the image's id in Docker and containerd."""
     manifest: str
-    """The image's digest in a registry, for `NAME@sha256:…`."""
+    """Digest of the image in a registry, for `NAME@sha256:…`."""
 
 
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
@@ -178,7 +188,7 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 class _Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A reference to a blob, as the OCI image specification has it."""
+    """A descriptor of a blob (OCI image specification)."""
 
     media_type: str
     digest: str
@@ -202,8 +212,11 @@ class _Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def write(
     target: Path, image: str, config: Config, layers: Sequence[Layer], *, architecture: str
 ) -> Written:
-    """Write the archive, which is an OCI image layout and one of Docker's at once, and return the image's digests."""
-    # Not compressed: the digest would change with the version of the compressor.
+    """Write an archive that is both an OCI image layout and a Docker archive.
+
+    Return the image's digests.
+    """
+    # Not compressed, because the digest would depend on the version of the compressor.
     stored = tuple(
         _Descriptor(
             media_type=f"{_OCI}.layer.v1.tar", digest=layer.digest, size=layer.path.stat().st_size
@@ -213,7 +226,8 @@ def write(
     document = _configuration(config, layers, architecture)
     described = _describe(f"{_OCI}.config.v1+json", document)
     manifest = msgspec.json.encode(_OciManifest(config=described, layers=stored))
-    # containerd takes the name from its own annotation, other programs the tag from the standard one.
+    # containerd reads the name from its own annotation, other programs read the tag from the
+    # standard one.
     names = {_CONTAINERD_NAME: image, "org.opencontainers.image.ref.name": image.rpartition(":")[2]}
     named = msgspec.structs.replace(
         _describe(f"{_OCI}.manifest.v1+json", manifest), annotations=names
@@ -236,25 +250,31 @@ def write(
 
 
 def read_id(path: Path) -> str:
-    """Return the id of the archive's image."""
+    """Return the id of an archive's image, as `sha256:…`."""
     name = _manifest(path).config.rsplit("/", 1)[-1].removesuffix(".json")
     return f"sha256:{name}"
 
 
 def read_manifest_digest(path: Path) -> str:
-    """Return the digest that the archive's image has in a registry; empty if only the registry can know it."""
+    """Return the digest that an archive's image has in a registry.
+
+    The result is empty if the archive does not contain it.
+    """
     with tarfile.open(path) as tar:
         index = tar.extractfile(_INDEX) if _INDEX in tar.getnames() else None
         return msgspec.json.decode(index.read(), type=_Index).manifests[0].digest if index else ""
 
 
 def read_name(path: Path) -> str:
-    """Return the name and tag of the archive's image."""
+    """Return name and tag of an archive's image."""
     return _manifest(path).repo_tags[0]
 
 
 def read_files(path: Path, wanted: re.Pattern[str]) -> dict[str, bytes]:
-    """Return the files of the archive's image with a matching path; files that a higher layer deletes are left out."""
+    """Return the content of an image's files with a matching path, by path.
+
+    Files that a higher layer deletes are left out.
+    """
     found: dict[str, bytes] = {}
     with tarfile.open(path) as tar:
         for name in _manifest(path).layers:
@@ -264,7 +284,7 @@ def read_files(path: Path, wanted: re.Pattern[str]) -> dict[str, bytes]:
 
 
 def _lay(layer: tarfile.TarFile, found: dict[str, bytes], wanted: re.Pattern[str]) -> None:
-    """Put one layer upon those below."""
+    """Apply one layer to the files of the layers below."""
     brought: dict[str, bytes] = {}
     for member in layer:
         place = member.name.removeprefix("./")
@@ -291,7 +311,7 @@ def _manifest(path: Path) -> _Manifest:
 
 
 def _configuration(config: Config, layers: Sequence[Layer], architecture: str) -> bytes:
-    """Return the OCI image configuration."""
+    """Return the OCI image configuration as JSON."""
     container = {
         "Env": [f"{key}={value}" for key, value in config.env.items()],
         "User": config.user,
@@ -319,7 +339,7 @@ def _describe(media_type: str, content: bytes) -> _Descriptor:
 
 
 def _blob(digest: str) -> str:
-    """Return the place of a blob in the archive."""
+    """Return the path of a blob in the archive."""
     return f"blobs/{digest.replace(':', '/')}"
 
 

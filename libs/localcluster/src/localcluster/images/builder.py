@@ -1,6 +1,7 @@
-"""Provides images as archives: finds them by key in the cache, builds missing ones with Docker's buildx where it is available, or without.
+"""Provides images as archives, from the cache or newly built.
 
-Rule: equal inputs (Dockerfile, copied files) have equal keys; nothing that exists is built again.
+Missing images are built with Docker's buildx if it is available, else without an engine. Equal
+inputs (Dockerfile, copied files) have equal keys, so nothing that exists is built again.
 """
 
 import platform
@@ -26,7 +27,7 @@ _TAIL = 6
 
 
 def answers() -> bool:
-    """Return whether a Docker engine with buildx is running here."""
+    """Return whether a Docker engine with buildx answers within 10 s."""
     if not shutil.which("docker"):
         return False
     questions = (
@@ -51,7 +52,10 @@ def build(
     files: Mapping[str, Path],
     shown: progress.Step,
 ) -> None:
-    """Build one target and write its archive."""
+    """Build one target with buildx and write its archive.
+
+    Raise `ClusterError` with the last output lines on failure.
+    """
     with tempfile.TemporaryDirectory(prefix="raybus-binaries-") as folder:
         for name, path in files.items():
             shutil.copy2(path, Path(folder) / name)
@@ -85,16 +89,22 @@ def build(
 
 DOCKERFILE = Path("deploy/images/Dockerfile")
 _FREE_BYTES = 6_000_000_000
-"""Ray's image, its layer and its files, side by side while it is built."""
+"""Free bytes needed while Ray's image is built: the image, its layer and its files exist at the
+same time.
+"""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _ATTEMPTS = 3
-"""The sources may change during a build: changed files are read again, finished stages are kept."""
+"""Attempts to build. If sources change during a build, changed files are read again, and finished
+stages are kept.
+"""
 _ARCHIVE_SHARE = 0.1
-"""Writing an archive takes about this share of the time that its last stage took; at least a second."""
+"""Time to write an archive as a share of its last stage's build time; at least one second is
+estimated.
+"""
 
 
 class ImageArchive(msgspec.Struct, frozen=True, kw_only=True):
-    """One image, ready for `ctr images import` or `docker load`."""
+    """An image as a file for `ctr images import` or `docker load`."""
 
     target: str
     ref: str
@@ -102,26 +112,28 @@ class ImageArchive(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """The image's id: the digest of its configuration."""
     manifest: str
-    """The digest of its manifest, which is the image's digest in a registry; empty if only the registry can know it."""
+    """The image's digest in a registry: the digest of its manifest. Empty if the archive does not
+    contain it.
+    """
     origin: Origin
     built: bool
-    """False if it was there already."""
+    """Whether this run built the archive."""
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """The Dockerfile of a checkout, read for some targets."""
+    """The Dockerfile of a checkout and the keys of its stages, for some targets."""
 
     checkout: Path
     stages: tuple[Stage, ...]
     targets: tuple[Stage, ...]
     keys: dict[str, str]
     files: Mapping[str, Path]
-    """Binaries by name."""
+    """Binaries by name, for `COPY --from=binaries`."""
     snapshot: str
-    """The Debian mirror that the user named, or nothing."""
+    """The Debian mirror that the user set; empty for the default."""
 
     def image_key(self, target: Stage) -> str:
-        """Return the key of a target's archive."""
+        """Return the cache key of a target's archive."""
         return plan.image_key(target, self.keys[target.name])
 
 
@@ -133,10 +145,11 @@ def ensure(
     checkout: Path | None = None,
     reproducible: bool = False,
 ) -> dict[str, ImageArchive]:
-    """Return the archives of `targets` (all images if empty), building those that are missing.
+    """Return the archives of `targets` (all images if empty); missing ones are built.
 
-    `files` are binaries by name, for `COPY --from=binaries`. `reproducible` takes no archive that Docker built: its digest depends on
-    Docker's version. Blocks for minutes when cold: call it from a thread.
+    `files` are binaries by name, for `COPY --from=binaries`. With `reproducible`, archives that
+    Docker built are not used, because their digests depend on Docker's version. Blocks for minutes
+    with an empty cache, so call it from a thread. Raises `ClusterError` if a build fails.
     """
     given = settings.Settings.from_environment()
     store = Store(given.cache_root / "images")
@@ -170,7 +183,7 @@ def _ensure(
 
 
 def images(checkout: Path | None = None) -> dict[str, str]:
-    """Return the image name of each target."""
+    """Return the image names by target."""
     stages = _stages(checkout or settings.Settings.from_environment().checkout)
     return {stage.name: stage.image for stage in stages if stage.image}
 
@@ -245,7 +258,7 @@ def _build_with_engine(
 
 
 class _Builder:
-    """Builds stages as overlay layers, without an engine."""
+    """Builds stages as overlay layers without a container engine."""
 
     def __init__(
         self, recipe: Recipe, context: BuildContext, store: Store, progress: Progress
@@ -258,7 +271,7 @@ class _Builder:
         self._environment = settings.base_environment()
 
     def build(self, missing: Sequence[Stage]) -> None:
-        """Build the layers of all missing images, then each image as soon as its layers are there."""
+        """Build the missing layers, and write each image's archive as soon as its layers exist."""
         self._check_machine()
         host_files = sandbox.collect(self._environment, self._store.work / "host")
         present = {name for name, key in self._recipe.keys.items() if self._store.has_layer(key)}
@@ -328,7 +341,8 @@ class _Builder:
     ) -> Job:
         match step:
             case Run():
-                # What the host adds must not hide what the image sets, except where packages come from.
+                # Variables of the host must not override the image's variables, except for package
+                # sources.
                 task = msgspec.structs.replace(step, env={**host_files.environment, **step.env})
             case Copy():
                 task = self._copy(step, folder / f"copy-{number}")
@@ -371,7 +385,7 @@ class _Builder:
             f"image {stage.name}: writing {image}",
             estimate=max(1.0, stage.seconds * _ARCHIVE_SHARE),
         ):
-            # An empty root has nothing to carry.
+            # The root `scratch` is empty, so it has no layer.
             layers = [
                 self._store.layer_tar(self._recipe.keys[name])
                 for name in names

@@ -1,4 +1,4 @@
-"""`raybus images`: build the images as archives, make a release of them, list them."""
+"""`raybus images`: build images as archives, create a release, list images."""
 
 import sys
 from collections.abc import Generator, Iterable, Mapping
@@ -26,7 +26,7 @@ app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
 class Output(StrEnum):
-    """How results are printed."""
+    """The formats of `--output`."""
 
     text = "text"
     json = "json"
@@ -48,7 +48,8 @@ def build(
 ) -> None:
     """Build missing images and print the path of each image's archive.
 
-    Beside it are sbom.cdx.json, the content of the image, and provenance.intoto.json, its provenance.
+    Beside each archive are its SBOM (sbom.cdx.json) and its provenance
+    (provenance.intoto.json).
     """
     checkout = Settings.from_environment().checkout
     with _errors("build"):
@@ -72,7 +73,10 @@ def make_release(
     registry: Annotated[str, typer.Option(help="Registry of the images: HOST[:PORT]/PATH.")],
     folder: Annotated[Path, typer.Option("--to", help="Output folder.")] = Path("build/release"),
 ) -> None:
-    """Build the images of an installation reproducibly, and write manifests that pin each to its digest in a registry."""
+    """Build the images of an installation reproducibly.
+
+    The output folder also gets manifests that pin each image to its digest.
+    """
     checkout = Settings.from_environment().checkout
     with _errors("release"):
         pinned = release.make(registry, folder, progress=Progress.to_stderr(), checkout=checkout)
@@ -94,7 +98,7 @@ def list_images(output: _AsJson = Output.text) -> None:
 
 @contextmanager
 def _errors(command: str) -> Generator[None]:
-    """Turn an error into one line and an exit code."""
+    """Print an error as one line and exit with its code."""
     try:
         yield
     except ClusterError as error:
@@ -103,7 +107,7 @@ def _errors(command: str) -> Generator[None]:
 
 
 def _describe(images: Iterable[ImageArchive], checkout: Path, files: Mapping[str, Path]) -> None:
-    """Write SBOM and provenance beside each image."""
+    """Write SBOM and provenance beside each image's archive."""
     source = release.read_source(checkout)
     if source is None:
         sys.stderr.write("no provenance is written: the checkout differs from its commit\n")

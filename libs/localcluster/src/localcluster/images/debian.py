@@ -1,6 +1,8 @@
-"""Makes the base that `FROM debian:bookworm-slim` names, with debootstrap, trimmed as the official slim image is; and installs Debian packages that are missing.
+"""Creates the base image `debian:bookworm-slim`, and installs missing Debian packages.
 
-Rule: one apt-get of ours runs at a time, and each waits for the locks of others (unattended upgrades, a second test run).
+The base is made by debootstrap and trimmed like the official slim image. Only one apt-get of this
+program runs at a time, and it waits for locks of other programs (unattended upgrades, another test
+run).
 """
 
 import shutil
@@ -20,25 +22,29 @@ from localcluster.processes import last_line
 from localcluster.progress import Progress, Step
 
 LOCK_SECONDS: Final = 600
-"""The longest wait for another holder of the locks of dpkg and apt."""
+"""Maximum wait for the locks of dpkg and apt."""
 _RETRY_SECONDS: Final = 2.0
 _HELD: Final = ("Could not get lock", "Unable to lock")
-"""apt-get waits for dpkg's lock by itself (`DPkg::Lock::Timeout`), but not for those of package lists and downloads."""
+"""Error messages for locks of package lists and downloads. apt-get waits only for dpkg's lock
+(`DPkg::Lock::Timeout`).
+"""
 
 Packages = Mapping[str, tuple[str, ...]]
-"""Debian package → what it brings (a program on the path, or a file); any one of them being there is enough."""
+"""Debian package to files that it installs: a program on the PATH, or an absolute path. The package
+counts as installed if one exists.
+"""
 
 
 def missing(packages: Packages) -> list[str]:
-    """Return the packages without an installed program."""
+    """Return the packages that are not installed."""
     return [package for package, brought in packages.items() if not any(map(_exists, brought))]
 
 
 def install(packages: Packages, progress: Progress) -> None:
-    """Install the packages that are missing; blocks: call it from a thread.
+    """Install the packages that are missing. Blocks, so call it from a thread.
 
     Raises:
-        ClusterError: apt-get is not there, or cannot install one of them.
+        ClusterError: apt-get does not exist, or cannot install a package.
     """
     lacking = missing(packages)
     if not lacking:
@@ -59,10 +65,10 @@ def install(packages: Packages, progress: Progress) -> None:
 
 
 def unpack(package: str, target: Path, progress: Progress) -> None:
-    """Download a package and unpack it into a folder, without installing it; blocks.
+    """Download a package and unpack it into a folder, without installing it. Blocks.
 
     Raises:
-        ClusterError: This is no Debian, or apt-get cannot fetch it.
+        ClusterError: This system is not Debian, or apt-get cannot download the package.
     """
     with (
         _alone(progress, [package]),
@@ -84,7 +90,7 @@ def unpack(package: str, target: Path, progress: Progress) -> None:
 def _with_lists(
     arguments: Sequence[str], step: Step, *, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run apt-get, and once more with new package lists where it fails with those that are there."""
+    """Run apt-get; if it fails, update the package lists and run it again."""
     done = _apt(arguments, step, folder)
     if done.returncode:
         step.note("updating package lists")
@@ -132,7 +138,7 @@ def _exists(brought: str) -> bool:
 SECONDS = 55.0
 _PROGRAM = "debootstrap"
 TOOLS = {_PROGRAM: (_PROGRAM,)}
-"""Debian package → its program."""
+"""Debian package to its program."""
 _EMPTIED = ("dev", "run", "var/cache", "var/lib/apt/lists", "var/log", "tmp", "proc", "sys")
 _DROPPED = (
     "usr/share/doc",
@@ -161,10 +167,10 @@ deb http://deb.debian.org/debian-security bookworm-security main
 def bootstrap(
     tree: Path, host: Host, progress: Progress, log: Path, environment: Mapping[str, str]
 ) -> None:
-    """Make the base in the new folder `tree`."""
+    """Create the base image's files in the new folder `tree`."""
     command = [_PROGRAM, "--variant=minbase", SUITE, str(tree), host.mirror]
     with progress.step("image base: Debian's minimal set", estimate=SECONDS) as shown:
-        # /etc/shadow contains the day on which an account was made.
+        # /etc/shadow contains the day on which an account was created.
         dated = {**environment, "SOURCE_DATE_EPOCH": str(TIMESTAMP)}
         sandbox.run(command, what="debootstrap", shown=shown, log=log, environment=dated)
         _trim(tree)
@@ -172,7 +178,10 @@ def bootstrap(
 
 
 def _trim(tree: Path) -> None:
-    """Empty generated files, remove documentation that a container does not need; licences stay."""
+    """Empty generated files and remove documentation that a container does not need.
+
+    Licences are kept.
+    """
     for name in _DROPPED:
         for path in sorted((tree / name).glob("**/*"), reverse=True):
             if path.is_dir() and not path.is_symlink():

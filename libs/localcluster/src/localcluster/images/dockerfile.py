@@ -1,6 +1,7 @@
 """Parses the part of the Dockerfile language that the builder without an engine supports.
 
-Rule: what is not listed here is an error that names its line, so that one file means the same to Docker and to us.
+Anything else is an error that names its line, so that a file means the same to Docker and to this
+builder.
 
     ARG NAME[=default]                       before the first FROM and within stages
     FROM debian:bookworm-slim[@DIGEST] | scratch | STAGE AS NAME
@@ -9,7 +10,8 @@ Rule: what is not listed here is an error that names its line, so that one file 
     ENV, LABEL                               KEY=VALUE pairs
     WORKDIR, USER, ENTRYPOINT [...], CMD [...]
 
-Everything is resolved while reading: variables are expanded, a stage starts with its base's environment, paths are absolute.
+The parser resolves everything: variables are expanded, a stage inherits its base's environment,
+paths are absolute.
 """
 
 import json
@@ -23,13 +25,15 @@ import msgspec
 from localcluster.errors import ClusterError
 
 IMAGE_LABEL = "raybus.image"
-"""A stage with this label is an image; the label is its name."""
+"""Label whose value is the name of an image; a stage without it is not an image."""
 
 ROOTS = ("debian:bookworm-slim", "scratch")
-"""The bases that we can make from nothing. A digest after the name is what Docker pulls; our own base has its own digest."""
+"""Bases that the builder can create itself. Docker pulls the digest after the name; the builder's
+base has its own digest.
+"""
 
 BINARIES = "binaries"
-"""The named build context: files that the caller hands in."""
+"""The named build context with files that the caller provides."""
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DEFAULT_SECONDS = 10.0
@@ -39,7 +43,7 @@ _FROM = re.compile(r"(?P<base>\S+)\s+AS\s+(?P<name>[a-z][a-z0-9-]*)", re.IGNOREC
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """The start configuration of a container of the image."""
+    """The start configuration of containers of an image."""
 
     env: dict[str, str] = {}
     user: str = ""
@@ -60,7 +64,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Copy files from the build context (`origin` is empty), a stage or the handed-in binaries."""
+    """Copy files from the build context, from a stage, or from the caller's binaries.
+
+    `origin` is empty for the build context.
+    """
 
     line: int
     origin: str
@@ -69,7 +76,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class MakeFolder(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Make the working directory, as Docker does."""
+    """Create the working directory, as Docker does for WORKDIR."""
 
     line: int
     path: str
@@ -79,7 +86,7 @@ Step = Run | Copy | MakeFolder
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
-    """One FROM block, resolved."""
+    """The parsed instructions from one FROM to the next."""
 
     name: str
     line: int
@@ -90,7 +97,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def image(self) -> str | None:
-        """The name of the image, if this stage is one."""
+        """The name of the image; None if the stage is not an image."""
         return self.config.labels.get(IMAGE_LABEL)
 
 
@@ -102,12 +109,12 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_root(base: str) -> bool:
-    """Return whether a base, with or without its digest, is an image that no stage makes."""
+    """Return whether a base is one of `ROOTS`, with or without a digest."""
     return base.partition("@")[0] in ROOTS
 
 
 def parse(text: str) -> tuple[Stage, ...]:
-    """Return the stages in their order."""
+    """Return the stages in file order; raise `ClusterError` that names the line of an error."""
     reader = _Reader()
     for line in _logical_lines(text):
         reader.take(line)
@@ -115,7 +122,7 @@ def parse(text: str) -> tuple[Stage, ...]:
 
 
 def _logical_lines(text: str) -> Iterator[_Line]:
-    """Join continued lines, drop comments, keep each instruction's first line number."""
+    """Join continued lines, drop comments, and keep the number of each instruction's first line."""
     pending: list[str] = []
     first = 0
     seconds = _DEFAULT_SECONDS
@@ -142,7 +149,7 @@ def _logical_lines(text: str) -> Iterator[_Line]:
 
 
 class _Draft:
-    """A stage while it is being read."""
+    """A stage whose instructions are being read."""
 
     def __init__(self, name: str, line: int, base: str, seconds: float, config: Config) -> None:
         self.name = name
@@ -165,7 +172,7 @@ class _Draft:
 
 
 class _Reader:
-    """Takes instructions one by one; knows the stages read so far."""
+    """Processes instructions one by one, and collects the finished stages."""
 
     def __init__(self) -> None:
         self._global_args: dict[str, str] = {}
@@ -211,7 +218,7 @@ class _Reader:
             raise _wrong(line.number, f"the stage name {name!r} is taken", "choose another one")
         if base in self._stages:
             config = self._stages[base].config
-            # A name belongs to one image: an image that is built on it has another.
+            # A name belongs to one image, so a stage does not inherit it.
             labels = {key: value for key, value in config.labels.items() if key != IMAGE_LABEL}
             config = msgspec.structs.replace(config, labels=labels)
         elif is_root(base):
@@ -344,7 +351,7 @@ def _split(text: str, number: int) -> list[str]:
 
 
 def _expand(text: str, scope: Mapping[str, str], number: int) -> str:
-    """Replace `$NAME` and `${NAME}`."""
+    """Expand `$NAME` and `${NAME}`; raise `ClusterError` for a variable that is not set."""
 
     def value(found: re.Match[str]) -> str:
         name = found["braced"] or found["plain"]

@@ -1,7 +1,8 @@
-"""Does one step of a stage in the private mount namespace that `sandbox` made: mounts, then copies or becomes the RUN command.
+"""Performs one step of a stage inside the private mount namespace that `sandbox` created.
 
-Run as a program (`python -m localcluster.images.inside`) with a `Job` as JSON on its standard input, pid 1 of its own pid namespace:
-whatever it mounts or starts ends with it.
+This module runs as a program (`python -m localcluster.images.inside`) with a `Job` as JSON on
+standard input. The program mounts the root file system, then copies files or becomes the RUN
+command. It is pid 1 of its own PID namespace, so all its mounts and processes end with it.
 """
 
 import os
@@ -17,16 +18,21 @@ import msgspec
 from localcluster.images.dockerfile import MakeFolder, Run
 
 MOUNT = "/run/build"
-"""Where a RUN finds `HostFiles.folder`; /run is a fresh tmpfs."""
+"""Mount point of `HostFiles.folder` for a RUN; /run is a new tmpfs."""
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _PLAIN_OVERLAY = "index=off,redirect_dir=off,metacopy=off"
-"""The upper folder must be a complete layer: no redirects, no metadata-only copies."""
+"""Mount options that make the upper folder a complete layer: no redirects, no metadata-only
+copies.
+"""
 _MAX_LINKS = 40
 
 
 class CopyFiles(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Copy `sources`, found under the root of `layers` (top first) or under `folder`, to `target`."""
+    """Copy `sources` to `target`.
+
+    The sources are in the file system made of `layers` (top first), or in `folder`.
+    """
 
     line: int
     sources: tuple[str, ...]
@@ -36,26 +42,31 @@ class CopyFiles(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class HostFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of the host with which a RUN reaches package indexes; mounted over the root, never part of it."""
+    """Files of the host by which a RUN reaches package indexes.
+
+    They are mounted into the root file system, and never become part of it.
+    """
 
     resolv_conf: str
     folder: str
-    """Appears as `MOUNT`: certificates and configuration."""
+    """Folder of certificates and configuration, mounted at `MOUNT`."""
     find_links: tuple[str, ...] = ()
-    """Local folders of wheels; each appears at its own path."""
+    """Local folders of wheels, each mounted at /run/wheels-NUMBER."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One step on one root file system."""
+    """One step, and the root file system that it runs on."""
 
     root: str
-    """The empty folder that the step sees as /, filled."""
+    """An empty folder, where the root file system of the step is mounted."""
 
     store: str
-    """The folder that layers, upper and work are relative to: mount options stay small and free of signs that mean something there."""
+    """Folder that layers, `upper` and `work` are relative to. Relative paths keep the mount options
+    short, and free of characters with a meaning in them.
+    """
 
     lowers: tuple[str, ...]
-    """The layers below, top first."""
+    """Lower layers, top first."""
 
     upper: str
     work: str
@@ -64,11 +75,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepError(Exception):
-    """The step cannot be done; the text is for the user."""
+    """The step failed; the message is for the user."""
 
 
 def perform(job: Job) -> None:
-    """Execute the job; a RUN never returns."""
+    """Perform the job; a RUN replaces this process and does not return."""
     os.umask(0o022)
     root = Path(job.root)
     lowers = ":".join(job.lowers)
@@ -85,7 +96,11 @@ def perform(job: Job) -> None:
 
 
 def resolve(root: Path, path: str) -> Path:
-    """Return where `path` lies under `root`, following links as a process inside would; missing parts stay as they are."""
+    """Return the path on the host of `path` inside `root`.
+
+    Symbolic links are followed as by a process inside. Missing parts are kept. Raises `StepError`
+    for more than 40 links.
+    """
     done = root
     parts = [part for part in reversed(path.split("/")) if part not in {"", "."}]
     links = 0
@@ -109,7 +124,10 @@ def resolve(root: Path, path: str) -> Path:
 
 
 def copy_entry(source: Path, target: Path) -> None:
-    """Copy one file, link or folder with its permissions; merge folders; replace what exists at the target."""
+    """Copy a file, link or folder with its permissions.
+
+    Folders are merged; existing files are replaced.
+    """
     kind = source.lstat().st_mode
     if stat.S_ISDIR(kind):
         if target.is_symlink() or not target.is_dir():
@@ -149,7 +167,10 @@ def _copy(root: Path, step: CopyFiles, job: Job) -> None:
 
 
 def _mounted_origin(step: CopyFiles, job: Job) -> Path:
-    """Show the copied-from stage beside the root; it has at least two layers, as overlay without an upper needs."""
+    """Mount the stage to copy from beside the root file system, and return the mount point.
+
+    A stage has at least two layers, as overlayfs requires without an upper folder.
+    """
     origin = Path(job.root).with_name("origin")
     origin.mkdir(exist_ok=True)
     _mount(
@@ -195,7 +216,7 @@ def _mount_system(root: Path, host: HostFiles) -> None:
 
 
 def _become(root: Path, step: Run) -> None:
-    """Replace this process by the command, as its user, without our environment."""
+    """Replace this process by the command, with its user and without this process's environment."""
     uid, gid = identity(root, step.user)
     os.chroot(root)
     os.chdir(step.workdir)
@@ -203,11 +224,15 @@ def _become(root: Path, step: Run) -> None:
         os.setgroups([])
         os.setgid(gid)
         os.setuid(uid)
-    os.execvpe(step.argv[0], step.argv, step.env)  # noqa: S606 - the command comes from our own Dockerfile
+    # The command comes from the project's own Dockerfile.
+    os.execvpe(step.argv[0], step.argv, step.env)  # noqa: S606
 
 
 def identity(root: Path, user: str) -> tuple[int, int]:
-    """Return uid and gid of `USER`: numbers, or a name from the image's own passwd file."""
+    """Return uid and gid of `USER`: numbers, or a name in the image's /etc/passwd.
+
+    Raises `StepError` for any other value.
+    """
     name, _, group = user.partition(":")
     if not name:
         return 0, 0
@@ -229,7 +254,7 @@ def _mount(*arguments: str, folder: str | None = None) -> None:
 
 
 def main() -> int:
-    """Read the job from standard input and do it."""
+    """Read the job from standard input and perform it; return the exit code."""
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     try:
         perform(job)

@@ -1,9 +1,8 @@
-"""Decides what must be built: a key for each stage, then the stages that are missing, in order; and the files that a COPY takes, with their digest.
+"""Decides what to build: computes a key for each stage, and orders the stages that are missing.
 
-Rule: a file's content, name and executable bit count; owner, other permissions and times of the checkout do not reach an image.
-
-Rule: a stage's key covers everything that its content depends on (base, instructions, copied files), so equal keys mean
-equal content and nothing is ever built twice.
+A key covers everything that a stage's content depends on (base, instructions, copied files), so
+equal keys mean equal content, and nothing is built twice. Of a copied file, the content, name and
+executable bit count; owner, other permissions and times are not transferred to images.
 """
 
 import fnmatch
@@ -21,11 +20,14 @@ _EXECUTABLE = 0o100
 
 
 class SourceChangedError(ClusterError):
-    """A file changed between the moment its digest was taken and the moment it was copied."""
+    """A file changed after its digest was computed and before it was copied."""
 
 
 class BuildContext:
-    """The checkout's files, minus Dockerfile.dockerignore, and the binaries by name."""
+    """The files of the checkout that may be copied, and the binaries by name.
+
+    Files that match Dockerfile.dockerignore are left out.
+    """
 
     def __init__(self, checkout: Path, binaries: Mapping[str, Path], ignore: str) -> None:
         self._checkout = checkout
@@ -34,7 +36,7 @@ class BuildContext:
         self._known: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def digest(self, step: Copy) -> str:
-        """Return the digest of all that this COPY takes, and remember it."""
+        """Return the digest of all files that a COPY takes; computed once."""
         return self._known.setdefault((step.origin, step.sources), self._compute(step))
 
     def _compute(self, step: Copy) -> str:
@@ -49,7 +51,10 @@ class BuildContext:
         return total.hexdigest()
 
     def stage(self, step: Copy, folder: Path) -> None:
-        """Put a clean copy of all that this COPY takes under `folder`; raise for a file that changed since its digest was taken."""
+        """Copy all files that a COPY takes into `folder`.
+
+        Raise `SourceChangedError` if one changed since `digest`.
+        """
         self._copy(step, folder)
         known = self._known.get((step.origin, step.sources))
         if known is not None and known != self._compute(step):
@@ -70,7 +75,7 @@ class BuildContext:
                 target.chmod(0o755 if path.stat().st_mode & _EXECUTABLE else 0o644)
 
     def _entries(self, step: Copy) -> Iterator[tuple[str, Path]]:
-        """Yield (path inside the context, path on this machine), sorted."""
+        """Yield pairs of path inside the context and path on this machine, sorted."""
         for source in step.sources:
             if step.origin == BINARIES:
                 yield self._binary(step, source.strip("/"))
@@ -110,7 +115,10 @@ class BuildContext:
 
 
 def _patterns(text: str) -> tuple[tuple[str, bool], ...]:
-    """Read the lines that we know: `name` at the top, `**/pattern` anywhere."""
+    """Parse the supported lines of a dockerignore file.
+
+    `name` matches in the top folder, `**/pattern` in any folder.
+    """
     found: list[tuple[str, bool]] = []
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
@@ -134,13 +142,18 @@ def _kind(path: Path) -> str:
 
 
 RECIPE = "2"
-"""Raised when the builder makes other layers or archives of the same Dockerfile."""
+"""Version of the builder; increased if it makes different layers or archives from the same
+Dockerfile.
+"""
 
 FilesDigest = Callable[[Copy], str]
 
 
 def choose(stages: Sequence[Stage], targets: Sequence[str]) -> tuple[Stage, ...]:
-    """Return the requested image stages (all if none is named)."""
+    """Return the requested image stages, or all if none is named.
+
+    Raise `MisuseError` for an unknown name.
+    """
     images = {stage.name: stage for stage in stages if stage.image}
     unknown = [name for name in targets if name not in images]
     if unknown:
@@ -153,7 +166,7 @@ def choose(stages: Sequence[Stage], targets: Sequence[str]) -> tuple[Stage, ...]
 
 
 def needed(stages: Sequence[Stage], targets: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Return the targets and all stages that they need, in file order."""
+    """Return the targets and all stages that they depend on, in file order."""
     wanted = {stage.name for stage in targets}
     for stage in reversed(stages):
         if stage.name in wanted:
@@ -162,23 +175,27 @@ def needed(stages: Sequence[Stage], targets: Sequence[Stage]) -> tuple[Stage, ..
 
 
 def copied_stages(stage: Stage) -> tuple[str, ...]:
-    """Return the stages that this one copies from."""
+    """Return the stages that a stage copies from."""
     origins = (step.origin for step in stage.steps if isinstance(step, Copy))
     return tuple(origin for origin in origins if origin and origin != BINARIES)
 
 
 def roots(stages: Sequence[Stage]) -> tuple[str, ...]:
-    """Return the bases that no stage makes, with their digests, each once."""
+    """Return the bases in `ROOTS` that stages use, with digests and without duplicates."""
     return tuple(dict.fromkeys(stage.base for stage in stages if is_root(stage.base)))
 
 
 def keys(stages: Sequence[Stage], files_digest: FilesDigest, snapshot: str = "") -> dict[str, str]:
-    """Return each stage's key, and each root's; `stages` contain all that they need, `snapshot` names where Debian comes from."""
+    """Return the keys of all stages and roots.
+
+    `stages` must contain all stages that they depend on; `snapshot` is the Debian mirror.
+    """
     known = {root: _digest("root", RECIPE, root, snapshot) for root in roots(stages)}
     for stage in stages:
         parts = [RECIPE, known[stage.base]]
         for step in stage.steps:
-            # The line number is no part of the content: a comment further up changes nothing.
+            # The line number does not affect the content; otherwise a comment further up would
+            # change the key.
             parts.append(
                 msgspec.json.encode(
                     msgspec.structs.replace(step, line=0), order="deterministic"
@@ -191,12 +208,12 @@ def keys(stages: Sequence[Stage], files_digest: FilesDigest, snapshot: str = "")
 
 
 def image_key(stage: Stage, stage_key: str) -> str:
-    """Return the key of the finished image: its layers and its start configuration."""
+    """Return the key of a finished image, which covers its layers and its start configuration."""
     return _digest(stage_key, msgspec.json.encode(stage.config, order="deterministic").decode())
 
 
 def chain(stage: Stage, by_name: Mapping[str, Stage]) -> tuple[str, ...]:
-    """Return the names of a stage's layers, the root first and itself last."""
+    """Return the names of a stage's layers: the root first, the stage itself last."""
     names = [stage.name]
     while not is_root(base := by_name[names[0]].base):
         names.insert(0, base)
@@ -206,7 +223,7 @@ def chain(stage: Stage, by_name: Mapping[str, Stage]) -> tuple[str, ...]:
 def to_build(
     targets: Sequence[Stage], by_name: Mapping[str, Stage], present: Set[str]
 ) -> tuple[str, ...]:
-    """Return the roots and stages with missing layers, each after what it needs."""
+    """Return the roots and stages whose layers are missing, each after its dependencies."""
     order: list[str] = []
 
     def visit(name: str) -> None:
@@ -229,7 +246,7 @@ def to_build(
 
 
 def is_shared(name: str, stages: Sequence[Stage]) -> bool:
-    """Return whether another stage builds on this one or copies from it."""
+    """Return whether another stage builds on a stage or copies from it."""
     return any(stage.base == name or name in copied_stages(stage) for stage in stages)
 
 

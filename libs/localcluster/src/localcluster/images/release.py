@@ -1,8 +1,9 @@
-"""A release: the images of an installation with their SBOM and provenance in one folder, and the manifests that pin their digests.
+"""A release: a folder with the images of an installation, and manifests that pin their digests.
 
-The provenance is an in-toto statement with the SLSA provenance predicate, both of version 1, as JSON.
-
-The statement has no times and names no machine, so equal inputs give equal bytes. It is not signed; docs/how-to/verify.md describes how to sign it.
+Each image comes with its SBOM and its provenance. The provenance is an in-toto statement (version
+1) with the SLSA provenance predicate (version 1) as JSON. It contains no times and no machine
+names, so equal inputs give equal bytes. It is not signed; docs/how-to/verify.md describes how to
+sign it.
 
     FOLDER/IMAGE/image.tar, sbom.cdx.json, provenance.intoto.json
     FOLDER/kustomization.yaml       a component: `images:` with registry and digest
@@ -36,15 +37,15 @@ Json = dict[str, Any]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The commit that a checkout stands at, without a change."""
+    """The commit of a checkout without changes."""
 
     commit: str
     uri: str = ""
-    """Where it can be fetched, if the checkout knows a public place."""
+    """Public URI of the repository; empty if the checkout's remote is not reached by https."""
 
 
 def read_source(checkout: Path) -> Source | None:
-    """Return the commit of a checkout; None if there is none or if files differ from it."""
+    """Return the commit of a checkout; None without a commit, or if files differ from it."""
     commit = _git(checkout, "rev-parse", "HEAD")
     if not commit or _git(checkout, "status", "--porcelain"):
         return None
@@ -52,7 +53,10 @@ def read_source(checkout: Path) -> Source | None:
 
 
 def beside(image: ImageArchive, source: Source, checkout: Path, files: Mapping[str, Path]) -> Path:
-    """Write the statement beside an image's archive, after its SBOM, and return its path; `files` are the binaries by name."""
+    """Write the provenance statement beside an image's archive and return its path.
+
+    The SBOM must exist already. `files` are the binaries by name.
+    """
     inputs = read_inputs(image.target, checkout, files)
     target = image.path.with_name(FILE)
     temporary = target.with_suffix(".new")
@@ -64,9 +68,10 @@ def beside(image: ImageArchive, source: Source, checkout: Path, files: Mapping[s
 
 
 def read_inputs(target: str, checkout: Path, files: Mapping[str, Path]) -> dict[str, str]:
-    """Return the SHA-256 of each single file that decides what an image holds: the Dockerfile, lock files, binaries.
+    """Return the SHA-256 of each single file that an image is built from.
 
-    Folders that are copied are left out: the commit has their files.
+    These are the Dockerfile, lock files and binaries. Copied folders are left out, because the
+    commit determines their files.
     """
     stages = dockerfile.parse((checkout / DOCKERFILE).read_text())
     needed = plan.needed(stages, plan.choose(stages, [target]))
@@ -82,7 +87,10 @@ def read_inputs(target: str, checkout: Path, files: Mapping[str, Path]) -> dict[
 
 
 def state(image: ImageArchive, source: Source, inputs: Mapping[str, str], *, bill: str) -> bytes:
-    """Return the statement; `inputs` are SHA-256 by file name, `bill` is that of the SBOM."""
+    """Build the provenance statement as JSON.
+
+    `inputs` are SHA-256 digests by file name; `bill` is the SHA-256 of the SBOM.
+    """
     origin = image.origin
     external: Json = {"dockerfile": str(DOCKERFILE), "target": image.target}
     if origin.snapshot:
@@ -92,7 +100,7 @@ def state(image: ImageArchive, source: Source, inputs: Mapping[str, str], *, bil
         commit["uri"] = source.uri
     document: Json = {
         "_type": "https://in-toto.io/Statement/v1",
-        # Docker leaves the image's digest to the registry; its id is known in any case.
+        # Without a manifest digest (Docker leaves it to the registry), the image's id is used.
         "subject": [
             _resource(
                 image.ref.rpartition(":")[0],
@@ -133,7 +141,7 @@ def _sha256(path: Path) -> str:
 
 
 def _public(remote: str) -> str:
-    """Return the URI of a remote that is read by https, without the credentials that it may contain."""
+    """Return the URI of an https remote without its credentials; empty for other remotes."""
     parts = urlsplit(remote)
     return (
         f"git+https://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -143,7 +151,7 @@ def _public(remote: str) -> str:
 
 
 def _git(checkout: Path, *arguments: str) -> str | None:
-    """Return what git prints; None if it fails or is not there."""
+    """Return git's output; None if it fails or is not installed."""
     try:
         done = subprocess.run(
             ["git", *arguments], cwd=checkout, capture_output=True, text=True, check=False
@@ -154,12 +162,14 @@ def _git(checkout: Path, *arguments: str) -> str | None:
 
 
 NAMES: Final = "registry.invalid/raybus"
-"""The prefix of all image names in manifests without a named registry; `.invalid` never resolves (RFC 2606)."""
+"""Prefix of image names in manifests that name no registry; `.invalid` never resolves (RFC
+2606).
+"""
 
 IMAGES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager", "nats")
-"""The images of an installation."""
+"""Images of an installation."""
 OPTIONAL: Final = ("notifications", "dashboard")
-"""The images of components, which the Helm chart does not have."""
+"""Images of optional components, which the Helm chart does not include."""
 
 _REGISTRY: Final = re.compile(
     r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
@@ -167,7 +177,7 @@ _REGISTRY: Final = re.compile(
 
 
 class Pinned(msgspec.Struct, frozen=True, kw_only=True):
-    """One image of a release."""
+    """An image of a release."""
 
     name: str
     ref: str
@@ -176,7 +186,11 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make(registry: str, folder: Path, *, progress: Progress, checkout: Path) -> list[Pinned]:
-    """Build the images of a checkout that stands at a commit, without Docker, and write the release into `folder`."""
+    """Build the images without Docker, and write the release into `folder`.
+
+    Raises `MisuseError` for an invalid registry, `ClusterError` if the checkout has changes or a
+    build fails.
+    """
     check_registry(registry)
     source = read_source(checkout)
     if source is None:
@@ -209,7 +223,7 @@ def make(registry: str, folder: Path, *, progress: Progress, checkout: Path) -> 
 
 
 def check_registry(registry: str) -> None:
-    """Raise unless the text is a valid prefix of an image's name."""
+    """Raise `MisuseError` unless the text is a valid prefix of an image name."""
     if not _REGISTRY.fullmatch(registry):
         raise MisuseError(
             f"--registry {registry}: write HOST[:PORT]/PATH without a scheme, a tag or a slash at the end"
@@ -217,7 +231,7 @@ def check_registry(registry: str) -> None:
 
 
 def kustomization(registry: str, digests: Mapping[str, str]) -> str:
-    """Return a component that gives an overlay's images a registry and their digests."""
+    """Return a kustomize component with registry and digests of an overlay's images, as YAML."""
     images = [
         {"name": f"{NAMES}/{name}", "newName": f"{registry}/{name}", "digest": digest}
         for name, digest in digests.items()
@@ -231,7 +245,7 @@ def kustomization(registry: str, digests: Mapping[str, str]) -> str:
 
 
 def helm_values(registry: str, digests: Mapping[str, str]) -> str:
-    """Return the values that do the same for the chart."""
+    """Return Helm values that set registry and digests of the chart's images, as YAML."""
     return yaml.safe_dump(
         {"image": {"registry": registry, "digests": dict(digests)}}, sort_keys=False
     )

@@ -1,8 +1,8 @@
-"""Runs one step, or debootstrap, in mount and pid namespaces of its own, with the mirrors, proxies, package indexes and certificates of this machine.
+"""Runs a build step or debootstrap in its own mount and PID namespaces.
 
-When this process dies, everything in there ends with it.
-
-Rule: these reach a RUN through mounts and its environment only, so no image depends on the machine that built it.
+The program gets the network settings of this machine: mirrors, proxies, package indexes and
+certificates. A RUN gets them only by mounts and environment variables, so no image depends on the
+machine that built it. All processes inside end when this process dies.
 """
 
 import re
@@ -38,7 +38,7 @@ _SHOWN = 60
 
 
 def perform(job: Job, what: str, shown: Step, log: Path) -> None:
-    """Do one step of a stage."""
+    """Perform one step of a stage; raise `ClusterError` if it fails."""
     command = [sys.executable, "-m", "localcluster.images.inside"]
     run(command, what=what, shown=shown, log=log, given=msgspec.json.encode(job))
 
@@ -52,7 +52,10 @@ def run(
     given: bytes = b"",
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a program isolated, show its latest line, keep all of its output in `log`."""
+    """Run a program in isolation, show its latest output line, and append all output to `log`.
+
+    Raises `ClusterError` with the last output lines if it fails.
+    """
     last: deque[str] = deque(maxlen=_TAIL)
     with (
         log.open("a") as keep,
@@ -76,7 +79,8 @@ def run(
                     last.append(line)
                     shown.note(line[:_SHOWN])
         except BaseException:
-            # Pid 1 of a namespace ignores an interrupt: end it ourselves, then everything below it ends too.
+            # Pid 1 of a namespace ignores SIGINT, so kill it; all processes in the namespace end
+            # with it.
             process.kill()
             raise
     if process.returncode:
@@ -86,7 +90,10 @@ def run(
 
 
 def has_overlay(folder: Path) -> bool:
-    """Return whether overlayfs works on this file system (not inside most containers)."""
+    """Return whether overlayfs works on the file system of `folder`.
+
+    In most containers it does not.
+    """
     for name in ("lower", "upper", "work", "root"):
         (folder / name).mkdir(parents=True)
     mount = [
@@ -130,7 +137,7 @@ _NETWORK_OPTION = re.compile(
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of this machine for a build."""
+    """The settings of this machine for builds."""
 
     environment: dict[str, str]
     mirror: str
@@ -138,12 +145,12 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect(environment: Mapping[str, str], folder: Path) -> Host:
-    """Put the files that a RUN may need into `folder` and return what there is."""
+    """Copy the files that a RUN may need into `folder`, and return the settings."""
     folder.mkdir(mode=0o755)
     chosen = snapshot(environment)
     mirror = chosen or find_mirror(_apt_sources())
     (folder / "sources.list").write_text(sources_list(mirror))
-    # The files of a snapshot are past the date until which they are valid.
+    # The files of a snapshot are older than their validity date.
     expired = 'Acquire::Check-Valid-Until "false";\n' if chosen else ""
     (folder / "apt.conf").write_text(_apt_configuration() + expired)
     resolv_conf = folder / "resolv.conf"
@@ -166,7 +173,7 @@ def collect(environment: Mapping[str, str], folder: Path) -> Host:
 
 
 def passed_environment(environment: Mapping[str, str], *, has_bundle: bool) -> dict[str, str]:
-    """Return the environment of a RUN beside the image's own."""
+    """Return the environment variables of a RUN in addition to the image's own."""
     passed = {key: value for key, value in environment.items() if _PASSED.fullmatch(key)}
     passed |= {
         "DEBIAN_FRONTEND": "noninteractive",
@@ -183,7 +190,7 @@ def passed_environment(environment: Mapping[str, str], *, has_bundle: bool) -> d
 
 
 def find_links(value: str) -> tuple[str, ...]:
-    """Return the entries of PIP_FIND_LINKS that can be used: URLs and existing folders."""
+    """Return the usable entries of PIP_FIND_LINKS: URLs and existing folders."""
     return tuple(
         item
         for item in value.split()
@@ -192,7 +199,10 @@ def find_links(value: str) -> tuple[str, ...]:
 
 
 def snapshot(environment: Mapping[str, str]) -> str:
-    """Return the Debian mirror that the user names in RAYBUS_DEBIAN_MIRROR, such as one day of snapshot.debian.org, or nothing."""
+    """Return the Debian mirror in RAYBUS_DEBIAN_MIRROR, such as a day of snapshot.debian.org.
+
+    The result is empty if not set.
+    """
     return environment.get(_MIRROR_VARIABLE, "").rstrip("/")
 
 
@@ -203,8 +213,12 @@ def find_mirror(sources: str) -> str:
 
 
 def sources_list(mirror: str) -> str:
-    """Return the apt sources of a build; security updates stand beside the main archive on every full mirror."""
-    # The last one is the archive's: http://HOST/archive/debian/20261101T000000Z is a snapshot.
+    """Return the apt sources of a build.
+
+    Every full mirror has the security updates beside the main archive.
+    """
+    # The last `/debian` is the archive's name: http://HOST/archive/debian/20261101T000000Z is a
+    # snapshot.
     before, _, after = mirror.rpartition("/debian")
     security = f"{before}/debian-security{after}"
     lines = [
@@ -222,7 +236,7 @@ def _apt_sources() -> str:
 
 
 def _apt_configuration() -> str:
-    """Return the build's apt options: our sources, the host's proxies, retries."""
+    """Return the apt options of a build: its own sources, the host's proxies, retries."""
     lines = [
         f'Dir::Etc::sourcelist "{MOUNT}/sources.list";',
         'Dir::Etc::sourceparts "-";',

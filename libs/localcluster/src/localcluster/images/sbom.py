@@ -1,9 +1,10 @@
-"""The content of an image, as a software bill of materials (CycloneDX 1.6, JSON) beside its archive.
+"""Writes the software bill of materials (SBOM) of an image beside its archive.
 
-Since Go 1.18 the record stands in the program as two length-prefixed strings, 32 bytes after a magic number.
-
-It is read from the finished image, so it names what is there with every builder, and the same image gives the same bytes. Three kinds
-of things are known: Python distributions by their metadata, Debian packages by dpkg's list, Go programs by what Go wrote into them.
+The format is CycloneDX 1.6 in JSON. The SBOM is read from the finished image, so it lists the
+actual content whichever builder made it, and is equal for equal images. It lists Python
+distributions by their metadata, Debian packages by dpkg's status, and modules of Go programs. Since
+Go 1.18, a program contains its modules as two length-prefixed strings, 32 bytes after a magic
+number.
 """
 
 import hashlib
@@ -22,15 +23,15 @@ from localcluster.images import archive
 _MAGIC: Final = b"\xff Go buildinf:"
 _HEADER: Final = 32
 _GUARD: Final = 16
-"""Bytes around the list of modules."""
+"""Bytes before and after the list of modules."""
 _ALIGNMENT: Final = 16
 _VARINT_BITS: Final = 7
 _FIELDS: Final = 3
-"""The least number of fields of a line: key, path, version."""
+"""Minimum number of fields in a line: key, path, version."""
 
 
 class Module(msgspec.Struct, frozen=True):
-    """One module; `checksum` is that of go.sum, empty for the program's own."""
+    """A Go module; `checksum` is that of go.sum, empty for the program's own module."""
 
     path: str
     version: str
@@ -38,7 +39,7 @@ class Module(msgspec.Struct, frozen=True):
 
 
 def modules(program: bytes) -> list[Module]:
-    """Return the modules of a program; none if Go did not build it."""
+    """Return the modules of a Go program; empty for other files."""
     start = _record(program)
     if start is None:
         return []
@@ -56,7 +57,10 @@ def _record(program: bytes) -> int | None:
 
 
 def _text(program: bytes, at: int) -> tuple[bytes, int]:
-    """Read a string after its length, which takes seven bits a byte."""
+    """Read a string that follows its length, encoded as a varint (7 bits per byte).
+
+    Return it and the position after it.
+    """
     length = shift = 0
     while True:
         byte = program[at]
@@ -72,7 +76,7 @@ def _parse(listed: str) -> Iterator[Module]:
         key, *fields = line.split("\t")
         if len(fields) + 1 < _FIELDS:
             continue
-        if key == "=>":  # in place of the one before
+        if key == "=>":  # replaces the module in the line before
             found.pop()
         if key in {"mod", "dep", "=>"}:
             found.append(
@@ -93,14 +97,14 @@ _WANTED: Final = re.compile(
 )
 _NO_LICENCE: Final = {"UNKNOWN", ""}
 _LONGEST_NAME: Final = 100
-"""Some put the whole text where the name belongs."""
+"""Maximum length of a licence name; some distributions put the whole licence text there."""
 
 Json = dict[str, Any]
 Files = dict[str, bytes]
 
 
 def beside(path: Path) -> Path:
-    """Return the file beside an image's archive, written if it is not there yet."""
+    """Write the SBOM beside an image's archive, if it does not exist, and return its path."""
     target = path.with_name(FILE)
     if not target.exists():
         temporary = target.with_suffix(".new")
@@ -110,7 +114,7 @@ def beside(path: Path) -> Path:
 
 
 def describe(path: Path) -> bytes:
-    """Return the bill of materials of an image's archive."""
+    """Return the SBOM of an image's archive as JSON."""
     image, digest = archive.read_name(path), archive.read_id(path)
     files = archive.read_files(path, _WANTED)
     components = [*_python(files), *_debian(files), *_go(files)]
@@ -149,7 +153,8 @@ def _python(files: Files) -> Iterator[Json]:
         )
         record = files.get(path.removesuffix("METADATA") + "RECORD")
         if record is not None:
-            # RECORD has the hash of each file, so its own hash stands for what is installed.
+            # RECORD has the hash of each file, so the hash of RECORD identifies the installed
+            # files.
             found["properties"] = [
                 {"name": "raybus:record:sha256", "value": hashlib.sha256(record).hexdigest()}
             ]
@@ -157,7 +162,10 @@ def _python(files: Files) -> Iterator[Json]:
 
 
 def _licences(meta: Message) -> list[Json]:
-    """Return an expression where there is one, else names, as the specification wants it."""
+    """Return the licence expression, or the licence names if there is no expression.
+
+    CycloneDX does not allow both.
+    """
     if expression := meta.get("License-Expression"):
         return [{"expression": expression}]
     classified = [

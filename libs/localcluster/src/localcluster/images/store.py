@@ -1,6 +1,8 @@
-"""Keeps layers and archives by key in the cache; each is complete, because it is renamed into place.
+"""Stores layers and archives by key in the cache. They are renamed into place, so each is complete.
 
-layers/<key>/tree, layer.tar, digest     archives/<target>-<key>/image.tar, record.json     work/ (one builder at a time)
+layers/<key>/tree, layer.tar, digest
+archives/<target>-<key>/image.tar, record.json
+work/    (one builder at a time)
 """
 
 import shutil
@@ -18,7 +20,9 @@ from localcluster.progress import Progress
 
 _KEY_LENGTH = 20
 _KEPT = 3
-"""Versions of one image that are kept: checkouts side by side and a step back cost no rebuild."""
+"""Number of versions kept of each image, so that several checkouts, or a return to an older commit,
+need no rebuild.
+"""
 
 
 OWN_BUILDER: Final = "raybus"
@@ -26,29 +30,31 @@ DOCKER: Final = "docker-buildx"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of a build that are known only while it runs."""
+    """Facts about a build that are known only while it runs."""
 
     builder: str
     """`OWN_BUILDER` or `DOCKER`."""
     bases: dict[str, str]
-    """Digest of each base, by its name: of the layer that our builder made, or of the image that Docker pulled."""
+    """Digest of each base by name: of the layer that this builder made, or of the image that Docker
+    pulled.
+    """
     snapshot: str = ""
-    """The Debian mirror that the user named."""
+    """The Debian mirror that the user set; empty for the default."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of a finished archive."""
+    """Facts about a finished archive."""
 
     image: str
     digest: str
     """The image's id."""
     manifest: str
-    """Its digest in a registry; empty if only the registry can know it."""
+    """The image's digest in a registry; empty if the archive does not contain it."""
     origin: Origin
 
 
 class Store:
-    """The images folder of the cache."""
+    """The folder of images in the cache."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,7 +65,10 @@ class Store:
 
     @contextmanager
     def locked(self, progress: Progress) -> Generator[None]:
-        """Lock the store; leftovers of a crashed builder in `work` are removed first."""
+        """Lock the store for a block.
+
+        Leftovers of a crashed builder in `work` are removed first.
+        """
         try:
             for path in (self._layers, self._archives, self.logs):
                 path.mkdir(parents=True, exist_ok=True)
@@ -78,26 +87,24 @@ class Store:
                 shutil.rmtree(self.work, ignore_errors=True)
 
     def layer_name(self, key: str) -> str:
-        """Return the layer's folder name below `folder`, for mount options."""
+        """Return a layer's path relative to `folder`, for mount options."""
         return f"layers/{key[:_KEY_LENGTH]}/tree"
 
     def tree(self, key: str) -> Path:
-        """Return the layer's files."""
         return self.folder / self.layer_name(key)
 
     def has_layer(self, key: str) -> bool:
-        """Return whether the layer exists."""
         return self.tree(key).is_dir()
 
     def publish_layer(self, key: str, tree: Path) -> None:
-        """Move a finished folder into the store as the layer of this key."""
+        """Move a finished folder into the store as the layer of `key`."""
         holder = self.work / f"layer-{key[:_KEY_LENGTH]}"
         holder.mkdir()
         tree.rename(holder / "tree")
         holder.rename(self.tree(key).parent)
 
     def layer_tar(self, key: str) -> Layer:
-        """Return the layer's tar, written on first use."""
+        """Return a layer's tar; it is written at the first call."""
         holder = self.tree(key).parent
         target, digest = holder / "layer.tar", holder / "digest"
         if not digest.exists():
@@ -108,15 +115,14 @@ class Store:
         return Layer(path=target, digest=digest.read_text())
 
     def drop_layer(self, key: str) -> None:
-        """Remove a layer that no other needs."""
+        """Remove a layer that no other stage needs."""
         shutil.rmtree(self.tree(key).parent, ignore_errors=True)
 
     def archive_path(self, target: str, key: str) -> Path:
-        """Return the path of this image's archive."""
         return self._archives / f"{target}-{key[:_KEY_LENGTH]}" / "image.tar"
 
     def find_archive(self, target: str, key: str) -> Record | None:
-        """Return the record of a finished archive."""
+        """Return the record of a finished archive; None if it does not exist."""
         path = self.archive_path(target, key)
         record = path.with_name("record.json")
         if not (record.is_file() and path.is_file()):
@@ -124,7 +130,7 @@ class Store:
         return msgspec.json.decode(record.read_bytes(), type=Record)
 
     def publish_archive(self, target: str, key: str, written: Path, record: Record) -> None:
-        """Move a finished archive into the store; remove the oldest versions of the same image."""
+        """Move a finished archive into the store; remove the oldest versions of the image."""
         holder = self.work / f"archive-{target}"
         holder.mkdir()
         written.rename(holder / "image.tar")

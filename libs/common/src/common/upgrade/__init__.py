@@ -1,1 +1,1 @@
-"""An upgrade of a RayService: its weighted route, traffic record, controls, receipt and events."""
+"""Upgrades of RayServices: policy, gates, weighted route, traffic record, receipt and events."""

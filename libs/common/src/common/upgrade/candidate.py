@@ -1,7 +1,8 @@
-"""What the evidence of an upgrade is about: the pending cluster and the Serve config that runs on it (ADR 40). Pure.
+"""The version under evaluation: the pending cluster and the Serve config that it runs (ADR 40).
 
-A pending cluster gets an edited `serveConfigV2` in place. Warm-ups, answers of webhooks, requests that were counted, approvals and the time
-that a step has lasted are about the config before, and count no more.
+A pending cluster gets an edited `serveConfigV2` in place. Warm-ups, webhook answers, request
+counts, approvals and the hold time of the step belong to the previous config then, and are
+discarded.
 """
 
 import hashlib
@@ -14,20 +15,23 @@ from common.ray.view import ServeView
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """The version that an upgrade may give the traffic to."""
+    """A version that an upgrade may promote."""
 
     cluster_uid: str
-    """Of the pending RayCluster."""
+    """UID of the pending RayCluster."""
     config: str
-    """Digest of the Serve config that Ray reports as deployed; it can be compared with others, and not read."""
+    """Digest of the Serve config that Ray reports as deployed; useful only for comparison."""
 
 
 def candidate_of(view: ServeView, known: str | None = None) -> Candidate | None:
-    """Return what runs on a pending cluster; None while that changes, or was never observed.
+    """Return the version that runs on a pending cluster.
 
-    `known` is the digest that is on record. It stays while the dashboard is silent, for silence changes no config, and while
-    applications that run with it are unhealthy. Another config is a candidate once all applications run with it: until then
-    requests may reach replicas of the config before.
+    None if it is changing or was never observed.
+
+    `known` is the recorded digest. It is kept while the dashboard does not answer, since the config
+    cannot change by that, and while applications are unhealthy. A different config becomes the
+    candidate only when all applications run with it; before, replicas of the previous config may
+    still answer requests.
     """
     details = view.serve.details
     if details is None or not details.applications:
@@ -43,7 +47,10 @@ def _candidate(view: ServeView, config: str) -> Candidate:
 
 
 def _digest(details: ServeDetails, given: str | None) -> str:
-    """Return a digest of what Serve reports; where it reports the config of an application not at all, also of the recorded config."""
+    """Return a digest of the configs that Serve reports.
+
+    It includes the recorded config if Serve reports no config for some application.
+    """
     reported = deployed_config.configs(details)
     recorded = given if None in reported.values() else None
     return hashlib.sha256(msgspec.json.encode((reported, recorded), order="sorted")).hexdigest()[

@@ -1,7 +1,9 @@
-"""The user's settings for the upgrades of a RayService: annotations `raybus.io/…`, and `clusterUpgradeOptions` of the spec.
+"""The user's settings for the upgrades of a RayService: `raybus.io/…` annotations and the spec.
 
-Absent means as KubeRay does, but for the deadline, which is only reported. A value that cannot be meant counts as absent, and is
-named together with what is legal. Changing an annotation changes no generation, so each takes effect at once.
+Without annotations an upgrade behaves as in KubeRay, except that a missed progress deadline is
+reported. A value that is not legal counts as absent and is listed in `problems` with the legal
+values. An edit of an annotation does not change `metadata.generation`, so it takes effect
+immediately.
 """
 
 from datetime import timedelta
@@ -19,10 +21,10 @@ from common.upgrade import weighted_route
 DEFAULT_DEADLINE: Final = timedelta(minutes=10)
 MOST_UNAVAILABLE: Final = 99
 DEFAULT_HISTORY: Final = 10
-"""As for a Deployment."""
+"""The default of a Deployment's `revisionHistoryLimit`."""
 MOST_HISTORY: Final = 99
 LONGEST_INTERVAL: Final = 2**31 - 1
-"""Seconds between two steps that the CRD admits."""
+"""Seconds. The highest `intervalSeconds` that the CRD admits."""
 _APPROVAL: Final = re2.compile(
     r"(?P<cluster>[^/]+)/(?P<weight>[0-9]{1,3})(@(?P<generation>[0-9]{1,19}))?"
 )
@@ -30,7 +32,7 @@ T = TypeVar("T")
 
 
 class OnDeadline(StrEnum):
-    """What happens to an upgrade that has not progressed for too long, besides a report."""
+    """Reaction to an upgrade that missed its progress deadline, besides reporting it."""
 
     ROLLBACK = "Rollback"
     PAUSE = "Pause"
@@ -38,83 +40,87 @@ class OnDeadline(StrEnum):
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """A pause of an UpgradePolicy that the user ended."""
+    """A user's approval to continue past a pause of an UpgradePolicy."""
 
     cluster: str
-    """The pending RayCluster, so that it holds for no other upgrade."""
+    """The pending RayCluster, so that the approval does not apply to another upgrade."""
     weight: int
-    """Percent of the traffic at which the upgrade was paused."""
+    """Percent of the traffic at which the upgrade paused."""
     generation: int | None = None
-    """The `metadata.generation` of the RayService that it is for; None if it names none."""
+    """`metadata.generation` of the RayService for which it was given; None if it names none."""
 
     def holds(self, cluster: str, weight: int, *, was_edited: bool) -> bool:
-        """Return whether it ends a pause of this upgrade at a weight.
+        """Return whether the approval ends the pause of the upgrade to `cluster` at `weight`.
 
-        One without a generation holds only for the first Serve config of the cluster: nobody knows for which of several it was given.
+        An approval without a generation counts only for the cluster's first Serve config, since
+        after an edit (`was_edited`) it may have been meant for another config.
         """
         is_known = self.generation is not None or not was_edited
         return is_known and self.cluster == cluster and self.weight >= weight
 
 
 class Controls(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that hold for the spec as it is now."""
+    """The settings that apply to the present spec."""
 
     pauses: bool = False
-    """The upgrade does not progress."""
+    """Whether the upgrade is paused."""
     aborts: bool = False
-    """The service stays on its active cluster, or rolls back to it."""
+    """Whether the service stays on its active cluster, or rolls back to it."""
     promotes: bool = False
-    """The upgrade ignores steps and pauses, and follows ready capacity alone."""
+    """Whether the upgrade skips steps and pauses, and is limited by ready capacity only."""
     deadline: timedelta = DEFAULT_DEADLINE
-    """Time that an upgrade may stay without progress."""
+    """Time that an upgrade may spend without progress."""
     on_deadline: OnDeadline = OnDeadline.WAIT
     unavailable: int = 0
     """Percent of capacity that may be missing while traffic moves in steps."""
     approved: Approval | None = None
-    """The last pause of an UpgradePolicy that the user ended."""
+    """The last pause of an UpgradePolicy that the user approved."""
     parity: bool = True
-    """Traffic moves to no fewer autoscaled replicas than those that carry it."""
+    """Whether traffic waits until as many autoscaled replicas run as carry it now."""
     history: int = DEFAULT_HISTORY
-    """Number of earlier specs that are kept on record."""
+    """Number of earlier specs to keep as ControllerRevisions."""
     problems: tuple[str, ...] = ()
-    """Problems of the values that cannot be meant."""
+    """A message for each value that is not legal."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The user's `clusterUpgradeOptions`."""
 
     surge: int = 100
-    """Percent of capacity that both clusters may have beyond 100."""
+    """Percent of capacity beyond 100 that both clusters may have together."""
     step: int = 100
     """Percent of the traffic that moves at once."""
     interval: timedelta = timedelta(seconds=1)
-    """The shortest time between two moves of traffic."""
+    """Minimum time between two traffic moves."""
     bake: timedelta = timedelta(0)
-    """How long the old cluster keeps its capacity once the new one has all of the traffic."""
+    """Time that the old cluster keeps its capacity after all traffic has moved to the new one."""
     unavailable: int = 0
-    """Percent of capacity that may be missing below 100 while both clusters share what room there is."""
+    """Percent of capacity that may be missing below 100 while the clusters share the capacity."""
 
     @property
     def may_progress(self) -> bool:
-        """Return whether these options let an upgrade go on at all."""
+        """Return whether these options allow any progress."""
         return self.step > 0 and (self.surge > 0 or self.unavailable > 0)
 
     @property
     def floor(self) -> int:
-        """Return the least capacity, in percent, that both have together."""
+        """Return the minimum of both clusters' capacities together, in percent."""
         return 100 - self.unavailable
 
     def needed(self, weight: int) -> int:
-        """Return the least capacity for a weight: the allowance is one of the sum, shared in proportion to traffic."""
+        """Return the minimum capacity of a cluster for its weight, in percent.
+
+        The missing capacity is divided among the clusters in proportion to their traffic.
+        """
         return max(min(weight, 1), weight * self.floor // 100)
 
     def carried(self, capacity: int) -> int:
-        """Return the most traffic on a capacity of which the allowance may be missing."""
+        """Return the maximum weight for a capacity, in percent, if the allowed part is missing."""
         return min(100, capacity * 100 // self.floor)
 
 
 def of(service: RayService) -> Controls:
-    """Return what the annotations of a RayService ask for."""
+    """Read the annotations of a RayService."""
     read = _Reader(service)
     return Controls(
         pauses=read.switch(labels.PAUSE),
@@ -134,7 +140,10 @@ def of(service: RayService) -> Controls:
 
 
 def interval(options: Json) -> timedelta | None:
-    """Return `intervalSeconds` of `clusterUpgradeOptions`, held to what the CRD admits; None where it is missing, or is no number."""
+    """Return `intervalSeconds` of `clusterUpgradeOptions`, clamped to the range of the CRD.
+
+    None if it is missing or not a whole number.
+    """
     seconds = options.get("intervalSeconds")
     return (
         timedelta(seconds=min(max(seconds, 0), LONGEST_INTERVAL))
@@ -144,12 +153,12 @@ def interval(options: Json) -> timedelta | None:
 
 
 def interval_of(service: RayService) -> timedelta:
-    """Return the interval between two steps that the spec of a RayService asks for; none where it asks for none."""
+    """Return the minimum time between two steps by the spec of a RayService; zero if unset."""
     return interval(service.raw_upgrade_options) or timedelta(0)
 
 
 def policy_of(options: Json, *, unavailable: int) -> Policy | None:
-    """Return what `clusterUpgradeOptions` ask for; None where step or interval is missing, or is no number."""
+    """Read `clusterUpgradeOptions`; None if the step or the interval is missing or not a number."""
     surge, step = options.get("maxSurgePercent"), options.get("stepSizePercent")
     length = interval(options)
     if not isinstance(step, int) or length is None:
@@ -160,11 +169,11 @@ def policy_of(options: Json, *, unavailable: int) -> Policy | None:
         return found
     return msgspec.structs.replace(
         found, step=found.carried(unavailable)
-    )  # KubeRay takes no step beyond the surge
+    )  # step and surge are 0, so the steps are as large as the missing capacity
 
 
 class _Reader:
-    """Typed reads of annotations; what cannot be meant is noted."""
+    """Reads typed annotations and collects a problem for each value that is not legal."""
 
     def __init__(self, service: RayService) -> None:
         self._held = service.metadata.annotations
@@ -195,7 +204,10 @@ class _Reader:
         return self._odd(name, f"a whole number from 0 to {most}", f"{default} holds", default)
 
     def approval(self) -> Approval | None:
-        """Return the approval for the spec as it is now; one that names an earlier generation is over, and no mistake."""
+        """Return the approval for the present generation.
+
+        An approval for an earlier generation is ignored without a problem.
+        """
         text = self._held.get(labels.APPROVED_STEP, "").strip()
         if not text:
             return None
@@ -218,6 +230,6 @@ class _Reader:
         )
 
     def _odd(self, name: str, legal: str, instead: str, default: T) -> T:
-        """Note what is wrong with a value, and return what holds instead."""
+        """Record that an annotation is not legal, and return `default`."""
         self.problems.append(f'{name} "{self._held[name]}" is not {legal}; {instead}')
         return default

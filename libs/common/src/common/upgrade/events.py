@@ -1,8 +1,9 @@
-"""Upgrade events for external consumers: one event for each step of an upgrade, as CloudEvents 1.0 in structured JSON.
+"""Upgrade events for external consumers, as CloudEvents 1.0 in structured JSON.
 
-One struct per kind; `KINDS` is the registry, from which the JSON schemas and the table in docs/events are made. service-reconciler
-alone publishes, so the order of a RayService's events is the order of the stream. Delivery is at least once: a repetition has the
-same id. A new field has a default, and a reader passes over fields and kinds that it does not know.
+Each kind of event is a struct; `KINDS` lists all of them, and the JSON schemas and the table in
+docs/events are generated from it. Only service-reconciler publishes, so the events of a RayService
+are in order in the stream. Delivery is at least once; a redelivered event has the same id. New
+fields have defaults, and readers ignore unknown fields and kinds.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ Percent = Annotated[int, Meta(ge=0, le=100)]
 
 
 class Upgrade(msgspec.Struct, frozen=True, kw_only=True, rename={"old": "from", "new": "to"}):
-    """The upgrade of an event."""
+    """The upgrade that an event belongs to."""
 
     id: Annotated[str, Meta(description="The same in all events of one upgrade, and in no other.")]
     old: Annotated[str, Meta(description="The active RayCluster at the start; empty without one.")]
@@ -48,7 +49,7 @@ class Split(msgspec.Struct, frozen=True, kw_only=True, rename={"old": "from", "n
 
 
 class Direction(StrEnum):
-    """Direction of the traffic."""
+    """Direction in which traffic moves."""
 
     FORWARD = "forward"
     BACK = "back"
@@ -62,13 +63,16 @@ class Cause(StrEnum):
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The fields of all events; for a reader that does not know the kind, all fields."""
+    """The fields of all events; also used to decode an event of an unknown kind."""
 
     upgrade: Upgrade
 
     @property
     def kind(self) -> str:
-        """Return the kind, which is the name of the struct: `cluster-created` for `ClusterCreated`."""
+        """Return the kind, derived from the struct's name.
+
+        `cluster-created` for `ClusterCreated`.
+        """
         return _kind_of(type(self))
 
 
@@ -88,7 +92,7 @@ class Started(Data, frozen=True, kw_only=True):
 
 
 class ClusterCreated(Data, frozen=True, kw_only=True):
-    """The new RayCluster exists; repeated if it was deleted and created again."""
+    """The new RayCluster exists; repeated if the cluster was deleted and created again."""
 
     cluster: Annotated[str, Meta(description="Name of the cluster.")]
     uid: Annotated[str, Meta(description="Uid of the cluster.")]
@@ -101,29 +105,31 @@ class _Moved(Data, frozen=True, kw_only=True):
 
 
 class CapacityChanged(_Moved, frozen=True, kw_only=True):
-    """Serve accepted another target_capacity on one or both clusters (only upgrades in steps)."""
+    """Serve accepted another target_capacity on a cluster (only upgrades in steps)."""
 
 
 class TrafficShifted(_Moved, frozen=True, kw_only=True):
-    """The route has other weights for both clusters (only upgrades in steps)."""
+    """The route has other weights for the two clusters (only upgrades in steps)."""
 
 
 class GateEvaluated(Data, frozen=True, kw_only=True):
-    """A gate of the UpgradePolicy passed or failed at a weight, or the step waits for it (only upgrades in steps)."""
+    """A gate of the UpgradePolicy passed, failed, or is waited for (only upgrades in steps)."""
 
     traffic_percent: Annotated[Percent, Meta(description="The new cluster's weight.")]
     gate: Annotated[str, Meta(description="Such as `errorRate` or `latencyP95`.")]
     outcome: Annotated[
         str,
         Meta(
-            description="`Pass`, `Fail`, or `Inconclusive`: there is no data for either, and the step waits."
+            description="`Pass`, `Fail`, or `Inconclusive`: there is no data for either, and the "
+            "step waits."
         ),
     ]
     requests: Annotated[int, Meta(ge=0, description="Requests of the new cluster at this weight.")]
     value: Annotated[
         float | None,
         Meta(
-            description="A fraction of the requests, seconds, or the value of a query; null where there is none."
+            description="A fraction of the requests, seconds, or the value of a query; null where "
+            "there is none."
         ),
     ]
     limit: float | None
@@ -142,14 +148,20 @@ class Resumed(Data, frozen=True, kw_only=True):
 
 
 class Stalled(Data, frozen=True, kw_only=True):
-    """The upgrade made no progress within `raybus.io/progress-deadline`; it continues when it can."""
+    """The upgrade made no progress within `raybus.io/progress-deadline`.
+
+    It continues when it can.
+    """
 
     reason: Annotated[str, Meta(description="The cause, as in the condition UpgradeStalled.")]
     message: str
 
 
 class DrainStarted(Data, frozen=True, kw_only=True):
-    """The old cluster is no longer needed: it gets no new requests and completes its requests in flight."""
+    """The old cluster is no longer needed.
+
+    It gets no new requests and completes those in flight.
+    """
 
     cluster: Annotated[str, Meta(description="The old cluster.")]
     deletion_delay_seconds: Annotated[int, Meta(description="Minimum time until its deletion.")]
@@ -159,11 +171,14 @@ class DrainStarted(Data, frozen=True, kw_only=True):
 
 
 class Promoted(Data, frozen=True, kw_only=True):
-    """The new cluster is the active one; all traffic goes there."""
+    """The new cluster is the active one and receives all traffic."""
 
 
 class Completed(Data, frozen=True, kw_only=True):
-    """The upgrade is complete: the new cluster serves; raybus deletes the old one, unless it is deleted already."""
+    """The upgrade is complete and the new cluster serves.
+
+    The old cluster is deleted, now or already.
+    """
 
     receipt: Annotated[Receipt, Meta(description="As in the annotation raybus.io/upgrade-receipt.")]
 
@@ -174,26 +189,31 @@ class Aborted(Data, frozen=True, kw_only=True):
     reason: Annotated[
         str,
         Meta(
-            description="As in the condition UpgradeAborted; ServiceSuspended or ServiceDeleted if that is the cause."
+            description="As in the condition UpgradeAborted; ServiceSuspended or ServiceDeleted if "
+            "that is the cause."
         ),
     ]
     message: str
     over: Annotated[
         bool,
         Meta(
-            description="Whether this is the last event: the service is deleted, and there is no rollback."
+            description="Whether this is the last event: the service is deleted, and there is no "
+            "rollback."
         ),
     ]
 
 
 class RolledBack(Data, frozen=True, kw_only=True):
-    """The upgrade is over: the service stays on its old cluster, which has all traffic; the new one is deleted."""
+    """The rollback is complete: the old cluster has all traffic, and the new one is deleted."""
 
     outcome: Annotated[Outcome, Meta(description="`Cancelled` if no request had moved.")]
 
 
 class Failed(Data, frozen=True, kw_only=True):
-    """The upgrade is over, or the service's very first cluster (`from` is empty): it did not become ready in time."""
+    """The new cluster did not become ready in time, and the upgrade is over.
+
+    If `from` is empty, this is the service's first cluster.
+    """
 
     reason: Annotated[str, Meta(description="As in the condition Ready.")]
     message: str
@@ -215,13 +235,13 @@ KINDS: Final[dict[str, type[Data]]] = {
         *(Promoted, DrainStarted, Completed, Aborted, RolledBack, Failed),
     )
 }
-"""Every kind of event, about in the order in which an upgrade has them."""
+"""All kinds of events, roughly in the order in which an upgrade emits them."""
 
 What = TypeVar("What")
 
 
 class CloudEvent(msgspec.Struct, Generic[What], frozen=True, kw_only=True):
-    """An event as it is written: the attributes of CloudEvents 1.0, and its data."""
+    """An event in its JSON form: the attributes of CloudEvents 1.0, and the data."""
 
     specversion: Literal["1.0"] = "1.0"
     id: Annotated[
@@ -232,7 +252,8 @@ class CloudEvent(msgspec.Struct, Generic[What], frozen=True, kw_only=True):
         str,
         Meta(
             min_length=1,
-            description="The RayService: /apis/ray.io/v1/namespaces/<namespace>/rayservices/<name>.",
+            description="The RayService: "
+            "/apis/ray.io/v1/namespaces/<namespace>/rayservices/<name>.",
         ),
     ]
     type: Annotated[str, Meta(min_length=1)]
@@ -249,7 +270,7 @@ class CloudEvent(msgspec.Struct, Generic[What], frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of an upgrade of a RayService."""
+    """One event of a RayService's upgrade, before it is encoded."""
 
     namespace: str
     name: str
@@ -259,7 +280,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
-    """An event as NATS carries it."""
+    """An event as a NATS message."""
 
     subject: str
     headers: dict[str, str]
@@ -267,12 +288,19 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def upgrade(uid: str, old: str, new: str) -> Upgrade:
-    """Name the upgrade of a RayService, by its uid, from one cluster to another."""
+    """Identify the upgrade of a RayService from cluster `old` to cluster `new`.
+
+    `uid` is the RayService's; its digest with both names is the id of the upgrade.
+    """
     return Upgrade(id=_digest(uid, old, new)[:16], old=old, new=new)
 
 
 def identity(data: Data, *facts: object) -> str:
-    """Return an event's id; facts are what is durable and distinguishes it from others of its kind in the same upgrade."""
+    """Return an event's id, which is the same when the event is published again.
+
+    `facts` are durable values that distinguish the event from others of its kind in the same
+    upgrade.
+    """
     name = f"{data.upgrade.id}-{data.kind}"
     return f"{name}-{_digest(*facts)[:12]}" if facts else name
 
@@ -283,12 +311,12 @@ def type_of(kind: str) -> str:
 
 
 def kind_of(event_type: str) -> str:
-    """Return the kind of a CloudEvents type, as it is when it is none of ours."""
+    """Return the kind of a CloudEvents type; a type without our prefix is returned unchanged."""
     return event_type.removeprefix(TYPE_PREFIX).removesuffix(TYPE_SUFFIX)
 
 
 def encode(event: Event, *, trace: str | None = None) -> Wire:
-    """Write an event; `trace` is a W3C traceparent."""
+    """Encode an event as a NATS message; `trace` is a W3C traceparent."""
     written = CloudEvent[Data](
         id=event.id,
         source=f"/apis/ray.io/v1/namespaces/{event.namespace}/rayservices/{event.name}",
@@ -304,7 +332,11 @@ def encode(event: Event, *, trace: str | None = None) -> Wire:
 
 
 def decode(payload: bytes) -> CloudEvent[Data]:
-    """Read an event; of an unknown kind only what all have. Raises msgspec.DecodeError for what is no event of ours."""
+    """Decode an event.
+
+    An event of an unknown kind is decoded to the common fields only. Raises `msgspec.DecodeError`
+    if the payload is not an upgrade event.
+    """
     found = msgspec.json.decode(payload, type=CloudEvent[Data])
     kind = KINDS.get(kind_of(found.type))
     return found if kind is None else msgspec.json.decode(payload, type=CloudEvent[kind])

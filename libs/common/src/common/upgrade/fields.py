@@ -1,4 +1,8 @@
-"""Typed reads of a part of a manifest that its user wrote; what cannot be meant is noted under its path, and a legal value stands instead."""
+"""Typed reads of a user's manifest that collect problems instead of raising errors.
+
+A value that is not legal is noted under its path, and the read returns a legal value instead, so
+that one pass finds all problems.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -14,22 +18,27 @@ from common.api.opaque import Json
 NO_TIME: Final = timedelta(0)
 SHORTEST: Final = timedelta(microseconds=1)
 LONGEST: Final = timedelta(days=7)
-"""Of a duration that an upgrade waits."""
+"""Maximum of a time that an upgrade waits."""
 LONGEST_LATENCY: Final = timedelta(hours=1)
 DURATION: Final = re2.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
-"""The form of the Gateway API."""
+"""The duration format of the Gateway API."""
 DECIMAL: Final = re2.compile(r"-?[0-9]{1,15}([.][0-9]{1,12})?")
-"""Without an exponent; as text, for a schema cannot admit a fraction where it admits a percentage."""
+"""Without an exponent. Written as a string, because a CRD schema cannot admit both fractions and
+percentages otherwise.
+"""
 PERCENT: Final = re2.compile(r"([0-9]{1,4}([.][0-9]{1,2})?)%")
 _SHOWN: Final = 60
-"""Characters of a value that a message repeats."""
+"""Characters of a value that a message quotes."""
 _NAME: Final = re2.compile(r"[A-Za-z0-9]{1,40}")
 T = TypeVar("T")
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class Fields:
-    """The fields of one object; `close` notes those that no read asked for."""
+    """The fields of one object.
+
+    `close` notes unknown fields: those that were not read before.
+    """
 
     def __init__(self, value: Any, path: str, problems: list[str], *, strict: bool) -> None:
         self._path, self._problems, self._strict = path, problems, strict
@@ -37,25 +46,28 @@ class Fields:
         self._read: set[str] = set()
         if not isinstance(value, dict):
             problems.append(f"{path}: {_shown(value)} is not an object")
-            self._problems = []  # that no field of it is there, too, is no problem of its own
+            self._problems = []  # no problems for its missing fields
 
     def note(self, name: str, problem: str) -> None:
         """Note a problem of a field."""
         self._problems.append(f"{self._path}.{name}: {problem}")
 
     def has(self, name: str) -> bool:
-        """Return whether a field is there; null counts as absent, as at the API server."""
+        """Return whether a field is set; null counts as absent, as in the API server."""
         self._read.add(name)
         return self._values.get(name) is not None
 
     def read(self, reader: Callable[["Fields"], T]) -> T:
-        """Return what a reader makes of the fields, and close them."""
+        """Call `reader` on these fields, then `close` them."""
         found = reader(self)
         self.close()
         return found
 
     def close(self) -> None:
-        """Note the fields that no read asked for, unless a later build may have added them."""
+        """Note an unknown field, unless reading is not strict.
+
+        A later release may have added it.
+        """
         if self._strict and (
             unknown := sorted(str(name) for name in self._values.keys() - self._read)
         ):
@@ -63,27 +75,24 @@ class Fields:
             self.note(name, f"is not a field; these are: {', '.join(sorted(self._read))}")
 
     def number(self, name: str, least: int, most: int, default: int | None = None) -> int:
-        """Return a whole number."""
         legal = f"a whole number from {least} to {most}"
         return self._value(name, int, lambda found: least <= found <= most, legal, default, least)
 
     def fraction(self, name: str, least: float, most: float) -> float:
-        """Return a number between two others, with no whole number between these."""
+        """Return a number from `least` to `most`; a whole number is not accepted."""
         legal = f"a number from {least} to {most}"
         return self._value(name, float, lambda found: least <= found <= most, legal, None, most)
 
     def switch(self, name: str, *, default: bool) -> bool:
-        """Return a truth value."""
         return self._value(name, bool, lambda _: True, "true or false", default, default)
 
     def text(
         self, name: str, is_legal: Callable[[str], object], legal: str, default: str | None = None
     ) -> str:
-        """Return a text that passes a check; empty for one that does not."""
+        """Return a text that passes a check; empty if it does not."""
         return self._value(name, str, is_legal, legal, default, "")
 
     def choice(self, name: str, kind: type[Choice], default: Choice) -> Choice:
-        """Return a member of an enumeration."""
         members = [each.value for each in kind]
         return kind(
             self._value(
@@ -92,7 +101,7 @@ class Fields:
         )
 
     def members(self, name: str, legal: Sequence[str]) -> tuple[str, ...]:
-        """Return a list of different members of a set; empty where it is absent."""
+        """Return a list of distinct members of `legal`; empty if absent."""
         if not self.has(name):
             return ()
         found = self._values[name]
@@ -106,14 +115,17 @@ class Fields:
         return ()
 
     def duration(self, name: str, *, is_required: bool = False) -> timedelta:
-        """Return a time that an upgrade waits; none where it is absent, unless it is required and positive."""
+        """Return a time that an upgrade waits, at most 7 days.
+
+        Zero if absent, unless `is_required`: then it must be positive.
+        """
         least, default, kind = (
             (SHORTEST, None, "positive duration") if is_required else (NO_TIME, "0s", "duration")
         )
         return self._length(name, least, LONGEST, f"a {kind} such as 90s or 1h30m", default)
 
     def seconds(self, name: str) -> float:
-        """Return a positive duration of a request."""
+        """Return a positive request duration of at most an hour, in seconds."""
         return self._length(
             name, SHORTEST, LONGEST_LATENCY, "a positive duration such as 250ms", None
         ).total_seconds()
@@ -139,7 +151,7 @@ class Fields:
         return float(found[:-1] or 0) / 100
 
     def decimal(self, name: str) -> float:
-        """Return a number that is written as text."""
+        """Return a number that is written as a string."""
         return float(
             self.text(
                 name, DECIMAL.fullmatch, 'a number in quotes such as "0.5", without an exponent'
@@ -148,11 +160,11 @@ class Fields:
         )
 
     def section(self, name: str) -> "Fields | None":
-        """Return the fields of an object, None where it is absent."""
+        """Return the fields of a nested object, None if absent."""
         return self._inside(self._values[name], name) if self.has(name) else None
 
     def sections(self, name: str, most: int) -> list["Fields"]:
-        """Return the fields of each object of a list; none where it is absent."""
+        """Return the fields of each object of a list of 1 to `most` items; empty if absent."""
         if not self.has(name):
             return []
         found = _items(self._values[name])
@@ -180,20 +192,24 @@ class Fields:
         default: T | None,
         instead: T,
     ) -> T:
-        """Return a field; its default where it is absent, and `instead` where it is not legal."""
+        """Return a field, `default` if it is absent, or `instead` if it is not legal.
+
+        It is required if `default` is None.
+        """
         if not self.has(name):
             if default is None:
                 self.note(name, f"is missing; state {legal}")
             return instead if default is None else default
         found = self._values[name]
-        if type(found) is kind and is_legal(found):  # a truth value is no number
+        if type(found) is kind and is_legal(found):  # a bool is an int in Python, but not here
             return found
         self.note(name, f"{_shown(found)} is not {legal}")
         return instead
 
 
 def _items(value: Any) -> list[Any] | None:
-    return value if isinstance(value, list) else None  # pyright: ignore[reportUnknownVariableType] - of anything
+    # pyright: the type of the items is unknown, and does not matter here.
+    return value if isinstance(value, list) else None  # pyright: ignore[reportUnknownVariableType]
 
 
 def _parsed(text: str) -> timedelta:
@@ -201,12 +217,12 @@ def _parsed(text: str) -> timedelta:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as JSON, short and without control characters."""
+    """Format a value as JSON, short and without control characters."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     try:
         if isinstance(value, str):
             value = untrusted.clipped(value, _SHOWN)
         return untrusted.clipped(msgspec.json.encode(value).decode(), _SHOWN + 2)
-    except (TypeError, ValueError, OverflowError):  # a date of YAML, half of a surrogate pair
+    except (TypeError, ValueError, OverflowError):  # a YAML date, or an unpaired surrogate
         return f"a value of type {type(value).__name__}"

@@ -1,7 +1,8 @@
-"""What the gates of an UpgradePolicy came to at each step of an upgrade, as a part of the traffic record and as users see it.
+"""The outcomes of gates at each step of an upgrade, as kept in the traffic record and receipt.
 
-A verdict keeps the figures that it was given for: it is published as an event, and a repetition must be the same. The record is an annotation
-that every writer of its object can replace, so readers use `bounded` and `shown`.
+A verdict keeps the figures on which it is based, since it is also published as an event, and a
+redelivered event must be identical. Every writer of the annotated object can replace the record, so
+readers apply `bounded` or `shown` before they show it.
 """
 
 from collections.abc import Iterable
@@ -17,49 +18,49 @@ from common.upgrade.gate_types import MOST_GATES, MOST_STEPS
 from common.upgrade.gates import Outcome
 
 LARGEST: Final = 16 * 1024
-"""Bytes of all steps; the annotations of an object may have 256 KiB."""
+"""Bytes of all steps together; all annotations of one object may have 256 KiB."""
 LONGEST_TEXT: Final = 200
 LONGEST_NAME: Final = 64
-"""Of a gate."""
+"""Characters of a gate's name."""
 
 
 class Figures(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """What a gate observed."""
+    """The figures that a gate measured."""
 
     requests: int = 0
     value: float | None = None
-    """A fraction, seconds, or whatever the gate measures; None where there is none."""
+    """A fraction, seconds, or the value of a query; None without data."""
     limit: float | None = None
     text: str = ""
     """The gate with its figures, as a sentence."""
 
 
 class Verdict(Figures, frozen=True, kw_only=True, rename="camel"):
-    """The outcome of a gate, with the figures that led to it."""
+    """The outcome of a gate, with the figures on which it is based."""
 
     gate: str
     outcome: str
-    """One of `common.upgrade.gates:Outcome`, or of a later build's."""
+    """A member of `common.upgrade.gates.Outcome`, or an unknown value that a later release wrote.
+    """
     at: datetime
-    """Since when it is the outcome."""
+    """When the gate reached this outcome."""
 
 
 class State(Verdict, frozen=True, kw_only=True, rename="camel"):
-    """A gate at the present weight."""
+    """The verdict of a gate at the present weight."""
 
     waits: bool = False
-    """Whether the step waits for it: nothing else holds the step any more."""
+    """Whether the step waits only for gates, this one included."""
     latest: Figures | UnsetType = UNSET
-    """Newer figures than those of the verdict."""
+    """Figures that are newer than those of the verdict."""
 
     @property
     def figures(self) -> Figures:
-        """Return the newest figures."""
         return self if isinstance(self.latest, UnsetType) else self.latest
 
 
 class Step(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """What the gates came to at one weight."""
+    """The verdicts at one weight."""
 
     weight: int
     since: datetime
@@ -68,7 +69,7 @@ class Step(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 
 
 class Current(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """What the gates come to at the present weight."""
+    """The verdicts at the present weight."""
 
     weight: int
     since: datetime
@@ -80,17 +81,20 @@ AnyVerdict = TypeVar("AnyVerdict", bound=Verdict)
 
 
 def closed(current: Current) -> Step:
-    """Return what the gates came to at a weight that is over."""
+    """Convert the present weight to a finished step."""
     return msgspec.convert(current, Step, from_attributes=True)
 
 
 def is_verdict(verdict: Verdict) -> bool:
-    """Return whether a gate has a verdict: it passed, it failed, or the step waits for it."""
+    """Return whether to report a gate: it passed, failed, or is the reason why the step waits."""
     return verdict.outcome != Outcome.INCONCLUSIVE or (isinstance(verdict, State) and verdict.waits)
 
 
 def overall(gates: Iterable[Verdict]) -> Outcome:
-    """Return the outcome of several gates; an unknown one decides nothing."""
+    """Combine the outcomes.
+
+    `Fail` if any gate failed, `Pass` if all passed, else `Inconclusive`.
+    """
     found = {each.outcome for each in gates}
     if Outcome.FAIL in found:
         return Outcome.FAIL
@@ -98,19 +102,22 @@ def overall(gates: Iterable[Verdict]) -> Outcome:
 
 
 def step_text(step: Step) -> str:
-    """Return what the gates came to at a weight as one text."""
+    """Describe the verdicts at one weight."""
     found = (f"{each.outcome}: {each.text or each.gate}" for each in step.gates)
     return f"{step.weight} % since {step.since:%H:%M:%S}: {'; '.join(found)}"
 
 
 def sentence(current: Current) -> str:
-    """Return the gates at the present weight as one text, with their newest figures."""
+    """Describe the gates at the present weight, with their newest figures."""
     found = (f"{each.outcome}: {each.figures.text or each.gate}" for each in current.gates)
     return f"At {current.weight} percent since {current.since:%H:%M:%S}: {'; '.join(found)}"
 
 
 def bounded(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Return the last steps that fit into a record, with texts that may be shown."""
+    """Return the last steps that fit into a record.
+
+    Their texts are shortened and free of control characters.
+    """
     last = list(steps)[-MOST_STEPS:]
     found = [
         msgspec.structs.replace(each, gates=tuple(map(_shown, each.gates[:MOST_GATES])))
@@ -122,7 +129,7 @@ def bounded(steps: Iterable[Step]) -> tuple[Step, ...]:
 
 
 def shown(current: Current) -> Current:
-    """Return the present weight, with texts that may be shown."""
+    """Return the present weight with texts shortened and free of control characters."""
     return msgspec.structs.replace(current, gates=tuple(map(_shown, current.gates[:MOST_GATES])))
 
 

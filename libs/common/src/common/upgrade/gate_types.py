@@ -1,6 +1,6 @@
-"""The gates of an UpgradePolicy, and how each is read from a manifest.
+"""The kinds of gates of an UpgradePolicy, and how they are read from its spec.
 
-A gate is of one kind: a limit on what Ray's nodes measure, a limit on what Prometheus answers to a query, or the answer of a webhook.
+A gate is a limit on a metric of Ray, a limit on the result of a Prometheus query, or a webhook.
 """
 
 from collections.abc import Iterable
@@ -16,40 +16,41 @@ from common.upgrade.fields import Fields
 
 MOST_GATES: Final = 10
 MOST_STEPS: Final = 20
-"""Of a policy; at each the outcomes of all gates are recorded."""
+"""Steps of one policy. The outcome of every gate is recorded at each step."""
 LARGEST_INCREASE: Final = 1000
 """Percent."""
 LOWEST_QUANTILE: Final = 0.5
 HIGHEST_QUANTILE: Final = 0.999
 MOST_REQUESTS: Final = 10**6
-"""That a gate awaits."""
+"""Highest `minRequests` of a gate."""
 LEAST_REQUESTS: Final = 100
-"""Where a gate does not state how many it awaits."""
+"""Default of `minRequests`."""
 LONGEST_URL: Final = 500
 URL: Final = re2.compile(
-    r"https?://([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,499})?"
+    r"https?://([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?"
+    r"(/[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,499})?"
 )
-"""Without a user, a password and a fragment."""
+"""Without user, password and fragment."""
 
 LONGEST_QUERY: Final = 1000
 QUERY: Final = re2.compile(r"[\t\n -~]{1,1000}")
-"""PromQL has escapes for other characters."""
+"""Printable ASCII, tabs and line feeds; PromQL has escapes for other characters."""
 LEGAL_QUERY: Final = (
     "a query of PromQL, of 1 to 1000 printable ASCII characters, tabs and line feeds"
 )
 PLACEHOLDERS: Final = ("namespace", "service", "activeCluster", "pendingCluster")
-"""Of a query, each after a dollar sign."""
+"""Names that a query may use, each after a dollar sign."""
 PLACED: Final = re2.compile(rf"([^$]|[$][$]|[$](?:{'|'.join(PLACEHOLDERS)})\b|[$][^$A-Za-z_])*[$]?")
-"""A query that names no other placeholder; `$$` is a dollar sign."""
+"""Matches a query without unknown placeholders. `$$` stands for a dollar sign."""
 PLACEHOLDER: Final = re2.compile(r"[$](?:[$]|([A-Za-z_]\w*))?")
 
 
 class Metric(StrEnum):
-    """What a gate measures."""
+    """Metrics of Ray that a gate can limit."""
 
     ERROR_RATE = "errorRate"
     LATENCY = "latency"
-    TIME_TO_FIRST_TOKEN = "timeToFirstToken"  # noqa: S105 - of a language model
+    TIME_TO_FIRST_TOKEN = "timeToFirstToken"  # noqa: S105 - a metric, no secret
 
 
 SPELLINGS: Final = {
@@ -59,11 +60,11 @@ SPELLINGS: Final = {
         for percent in (50, 90, 95, 99)
     },
 }
-"""What `metric` may be, with the quantile that it names."""
+"""Legal values of `metric`, with the quantile that the name includes (`latencyP95`)."""
 
 
 class Kind(StrEnum):
-    """The field of a gate that makes its kind."""
+    """The field that determines the kind of a gate."""
 
     METRIC = "metric"
     PROMETHEUS = "prometheus"
@@ -71,44 +72,45 @@ class Kind(StrEnum):
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit on what the pending cluster's requests show."""
+    """A limit on a metric of the pending cluster's requests."""
 
     metric: Metric
     quantile: float | None = None
-    """Of a duration; none for the error rate."""
+    """None for the error rate."""
     max: float | None = None
-    """The limit itself: a fraction of the requests, or seconds."""
+    """The absolute limit: a fraction of the requests, or seconds."""
     max_increase: float | None = None
-    """The limit as a growth over the active cluster's value: 0.3 is 30 %."""
+    """The limit relative to the active cluster's value: 0.3 allows 30 % more."""
     min_requests: int = LEAST_REQUESTS
-    """Requests without which the gate does not pass."""
+    """The gate does not pass with fewer requests."""
 
     @property
     def title(self) -> str:
-        """Return the name that messages have for it: `errorRate`, `latencyP95`."""
+        """Return the name of the gate in messages, such as `errorRate` or `latencyP95`."""
         return self.metric if self.quantile is None else f"{self.metric}P{100 * self.quantile:g}"
 
 
 class _Server(msgspec.Struct, frozen=True, kw_only=True):
     title: str
-    """The name that messages have for it: `webhook`, or with several `webhook[2]`, by the position in the policy."""
+    """Name of the gate in messages: `webhook`, or `webhook[2]` by position if a policy has several.
+    """
     url: str
-    """Messages name its host alone: a path or a query may hold a token."""
+    """May hold a token in its path or query, so messages show only the host."""
 
     @property
     def host(self) -> str:
-        """Return the server, for messages."""
+        """Return host and port, for messages."""
         return urlsplit(self.url).netloc
 
 
 class WebhookGate(_Server, frozen=True, kw_only=True):
-    """A server of the user that decides each step."""
+    """A server of the user that decides whether a step passes."""
 
     FIELD: ClassVar = f"{Kind.WEBHOOK}.url"
 
 
 class PrometheusGate(_Server, frozen=True, kw_only=True):
-    """A limit on what a Prometheus of the user answers to a query; one of `max` and `min` is there."""
+    """A limit on the result of a query to the user's Prometheus; either `max` or `min` is set."""
 
     FIELD: ClassVar = f"{Kind.PROMETHEUS}.address"
     query: str
@@ -117,7 +119,6 @@ class PrometheusGate(_Server, frozen=True, kw_only=True):
 
     @property
     def limit(self) -> float:
-        """Return the limit."""
         return self.min or 0.0 if self.max is None else self.max
 
     def holds(self, value: float) -> bool:
@@ -130,7 +131,7 @@ AnyGate = Gate | AskingGate
 
 
 def read(spec: Fields) -> tuple[AnyGate, ...]:
-    """Return the gates of a policy."""
+    """Read `gates` of a policy's spec; problems are noted in `spec`."""
     parts = spec.sections("gates", MOST_GATES)
     kinds = [_kind(each) for each in parts]
     found: list[AnyGate] = []
@@ -145,9 +146,10 @@ def read(spec: Fields) -> tuple[AnyGate, ...]:
 
 
 def asking(gates: Iterable[AnyGate], *, is_before: bool = False) -> tuple[AskingGate, ...]:
-    """Return the gates that ask a server; before the first step alone those that decide something there.
+    """Return the gates that ask a server.
 
-    A query about requests has no value before there are any.
+    With `is_before` (before the first step) only webhooks: a query about requests has no value
+    while the pending cluster gets none.
     """
     found = (each for each in gates if not isinstance(each, Gate))
     return tuple(each for each in found if isinstance(each, WebhookGate) or not is_before)
@@ -168,7 +170,7 @@ def _kind(part: Fields) -> Kind | None:
 def _metric(gate: Fields) -> Gate:
     spelling = gate.text("metric", lambda text: text in SPELLINGS, f"one of {', '.join(SPELLINGS)}")
     if spelling not in SPELLINGS:
-        return Gate(metric=Metric.ERROR_RATE)  # what else is legal depends on the metric
+        return Gate(metric=Metric.ERROR_RATE)  # the other fields depend on the metric
     metric, quantile = SPELLINGS[spelling]
     is_duration = metric is not Metric.ERROR_RATE
     if is_duration and quantile is None:
@@ -231,7 +233,10 @@ def _query(part: Fields) -> tuple[str, str]:
 
 
 def _either(gate: Fields, first: str, second: str) -> tuple[bool, bool]:
-    """Return which of two fields is there, of which a gate has one."""
+    """Return which of two mutually exclusive fields is set.
+
+    Note a problem unless exactly one is.
+    """
     has_first, has_second = gate.has(first), gate.has(second)
     if has_first == has_second:
         held = f"{first} and {second} are both" if has_first else f"neither {first} nor {second} is"
@@ -240,15 +245,18 @@ def _either(gate: Fields, first: str, second: str) -> tuple[bool, bool]:
 
 
 def _url(part: Fields, name: str) -> str:
-    legal = f"https://HOST or http://HOST, with a port and a path where needed, of at most {LONGEST_URL} characters, without a user and a fragment"
+    legal = (
+        "https://HOST or http://HOST, with a port and a path where needed, of at most "
+        f"{LONGEST_URL} characters, without a user and a fragment"
+    )
     return part.text(name, is_url, legal)
 
 
 def is_url(text: str) -> bool:
-    """Return whether a text is the address of a server."""
+    """Return whether a text is an HTTP(S) URL that a gate may name."""
     if len(text) > LONGEST_URL or URL.fullmatch(text) is None:
         return False
     try:
         return urlsplit(text).port != 0
-    except ValueError:  # a port above 65535, or what is no address between brackets
+    except ValueError:  # port above 65535, or no IPv6 address in the brackets
         return False

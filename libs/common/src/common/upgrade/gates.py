@@ -1,16 +1,21 @@
-"""Whether the requests of a pending cluster are within the limit of a gate.
+"""Evaluate the gates of an UpgradePolicy: whether an error rate or a latency is within its limit.
 
-A gate is evaluated each second, and an upgrade ends at the first failure, so the comparison is valid at any time
-(`common.upgrade.sequential`). `ALPHA` is shared by the gates of an upgrade and by its windows, and of a gate by all requests and by each route. A limit by
-growth needs an upper bound of the active cluster's value that holds at any time, too; the bound and the comparison have half of it each. The
-window begins with each step and grows: the requests of earlier steps would hide errors that begin late.
+A gate is evaluated every second and the upgrade ends at the first failure, so a test for a fixed
+number of requests would raise false alarms. The comparison of `common.upgrade.sequential` is valid
+at every moment. The false-alarm budget `ALPHA` of an upgrade is divided among its gates and
+windows, and the budget of a gate among all requests and each route. A limit relative to the active
+cluster (`maxIncrease`) also needs an upper bound of the active cluster's value. Bound and
+comparison get half of the budget each. Each step begins a new window, since the requests of earlier
+steps would hide errors that begin late.
 
-With few requests the bound is loose, and within it is not good yet: a gate by growth passes by the value that was observed of the active
-cluster, not by its bound. One error alone is no rate.
+With few requests the bound is loose, so a value below the bound does not prove that the new version
+is good. Therefore a gate with `maxIncrease` passes by the observed value of the active cluster, not
+by its bound. A single error is not a rate: one failed request alone does not prevent a pass.
 
-Durations are only known by bucket. A quantile is interpolated within its bucket. Against the active cluster the requests above the limit
-are, too: both clusters have the same buckets, so equal versions stay equal. Against an absolute limit only those count that are
-certainly above it. A limit within a wide bucket is as exact as the bucket; RAY_SERVE_REQUEST_LATENCY_BUCKETS_MS sets the bounds.
+Ray exports durations as histograms. A quantile is interpolated within its bucket. For a limit
+relative to the active cluster, the requests above the limit are interpolated as well: both clusters
+have the same buckets, so equal versions stay equal. For an absolute limit only the buckets that lie
+wholly above it count. RAY_SERVE_REQUEST_LATENCY_BUCKETS_MS sets the bounds, and so the precision.
 """
 
 import math
@@ -27,74 +32,84 @@ from common.upgrade import sequential
 from common.upgrade.gate_types import MOST_GATES, AnyGate, AskingGate, Gate, Metric
 
 ALPHA: Final = 0.01
-"""Probability that an upgrade to an equal version fails by its gates."""
+"""Probability that the gates fail an upgrade to an equally good version."""
 
 
 class Outcome(StrEnum):
-    """What a gate decides."""
+    """The decision of a gate."""
 
     PASS = "Pass"  # noqa: S105 - no password
     FAIL = "Fail"
     INCONCLUSIVE = "Inconclusive"
-    """Too few requests for either; no data is neither success nor failure."""
+    """Too few requests to pass or to fail. Missing data is neither success nor failure."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a gate, with what it is about."""
+    """The outcome of a gate with the figures that led to it."""
 
     gate: AnyGate
     outcome: Outcome
     requests: int = 0
-    """Of the pending cluster in the window."""
+    """Requests of the pending cluster in the window."""
     value: float | None = None
-    """A fraction of requests, seconds, or what Prometheus answered; None without requests, and of a webhook."""
+    """A fraction of requests, seconds, or the value of a Prometheus query.
+
+    None without requests, and for a webhook.
+    """
     limit: float | None = None
-    """None where the active cluster has too few requests, and of a webhook."""
+    """None for a webhook, and while the active cluster has too few requests to compute the limit.
+    """
     route: str = ALL
-    """`ALL`, or the route that failed."""
+    """The route that failed, or `ALL`."""
     text: str
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests that both clusters of an upgrade answered since the weights last changed, as far as this process observed it, or since a moment within the step."""
+    """Requests of both clusters in one interval: since the weights last changed, or a later start.
+
+    This process counts them, so they begin anew after a restart.
+    """
 
     active: Sample
-    """Those of the step before, where all traffic has moved."""
+    """Once all traffic has moved, the active cluster's requests of the previous step."""
     pending: Sample
     number: int | None = None
-    """How many windows began within the step until then: the later ones have less of the probability of a false alarm; None of the step's own."""
+    """Position among the windows that began within the step; None for the window of the whole step.
+
+    Later windows get a smaller part of the false-alarm budget.
+    """
     recent: tuple["Window", ...] = ()
-    """Those within the step."""
+    """The windows that began later within the same step."""
 
 
 NO_WINDOW: Final = Window(active={}, pending={})
 
 
 def unanswered(gate: AskingGate, problem: str | None = None) -> Result:
-    """Return the outcome of a gate without an answer, and why there is none."""
+    """Build the inconclusive result of a gate whose server has not answered; `problem` says why."""
     text = f"{gate.title}: {gate.host} {problem or 'is asked'}"
     return Result(gate=gate, outcome=Outcome.INCONCLUSIVE, text=text)
 
 
 class _Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a gate allows."""
-
     value: float = math.inf
     passes: float = math.inf
-    """Within which the gate passes: by growth, the limit by the observed value of the active cluster."""
+    """A value at or below this passes: the limit itself, or for `maxIncrease` the limit computed
+    from the observed value of the active cluster.
+    """
     reason: str = ""
     awaits: str | None = None
-    """What is missing of the active cluster; then there is no limit."""
+    """Data of the active cluster that is missing; while it is missing there is no limit."""
 
 
 class _Measure(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pending cluster shows of it."""
+    """The value of the pending cluster, with the limit that it is compared with."""
 
     requests: int
     beyond: int
-    """Requests beyond the limit."""
+    """Number of requests beyond the limit."""
     allowed: float
-    """The fraction that may be beyond it."""
+    """The fraction of requests that may be beyond the limit."""
     value: float
     """0 without requests."""
     limit: _Limit
@@ -102,13 +117,14 @@ class _Measure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -> Result:
-    """Return the outcome of a gate over the same window of both clusters: of all requests, or of a route that fails by itself.
+    """Evaluate a gate in one window, over all requests and for each route.
 
-    `windows` is how many of them an upgrade has: each is a test of its own.
+    Return the result of the first route that fails, or else the result over all requests. `windows`
+    is the number of windows of the upgrade; each is a separate test with its part of `ALPHA`.
     """
     routes = [route for route in sorted(pending.keys() - {ALL}) if _observed(gate, pending[route])]
     alpha = ALPHA / MOST_GATES / windows
-    if len(routes) < 2:  # one route has all the requests
+    if len(routes) < 2:  # a single route has all the requests
         return _result(gate, ALL, active, pending, alpha)
     whole, share = (
         _result(gate, ALL, active, pending, alpha / 2),
@@ -118,14 +134,21 @@ def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -
 
 
 def lowest_found(gate: Gate, requests: int, *, steps: int) -> float | None:
-    """Return about the lowest rate of errors that fails a gate with a limit of its own in 9 of 10 cases, within so many requests of a step."""
+    """Return the lowest error rate that would fail the gate in 9 of 10 cases.
+
+    `requests` is the number of requests within a step. The result is approximate; None for a gate
+    without an absolute error limit, and for too few requests.
+    """
     if gate.metric is not Metric.ERROR_RATE or not gate.max:
         return None
     return sequential.lowest_found(requests, gate.max, ALPHA / MOST_GATES / windows_of(steps))
 
 
 def within(gate: Gate, window: Window, steps: int) -> Result:
-    """Return the outcome of a gate over the whole step, or in a window within it that fails by itself."""
+    """Evaluate a gate in the window of the step and in the later windows within the step.
+
+    Return the first result that fails, or else the result of the step's window.
+    """
     windows = (window, *window.recent)
     return _decisive(
         [
@@ -136,16 +159,16 @@ def within(gate: Gate, window: Window, steps: int) -> Result:
 
 
 def windows_of(steps: int, number: int | None = None) -> int:
-    """Return as one of how many windows of an upgrade a step's own counts, or the n-th within the step.
+    """Return the number of windows among which the false-alarm budget of one upgrade is divided.
 
-    Any number of them may begin within a step. The step's own has one half of its probability of a false alarm, and of the other half
-    the n-th has 1 / (n (n + 1)): together that is no more than one half.
+    `number` is the position of a window within its step, None for the window of the whole step. A
+    step may have any number of windows. Its own window gets half of the step's budget, and the n-th
+    later window 1 / (n (n + 1)) of the other half. These add up to at most one half.
     """
     return 2 * steps if number is None else 2 * steps * number * (number + 1)
 
 
 def _decisive(results: Sequence[Result]) -> Result:
-    """Return the first result that fails, else the first of all."""
     return next((each for each in results if each.outcome is Outcome.FAIL), results[0])
 
 
@@ -199,7 +222,8 @@ def _errors(gate: Gate, active: Requests, pending: Requests, alpha: float) -> _M
         allowed=limit.value,
         value=value,
         limit=limit,
-        text=f"{errors} of {requests} requests failed ({_percent(value)}), at most {_percent(limit.value)} allowed{limit.reason}",
+        text=f"{errors} of {requests} requests failed ({_percent(value)}), at most "
+        f"{_percent(limit.value)} allowed{limit.reason}",
     )
 
 
@@ -228,7 +252,8 @@ def _durations(gate: Gate, active: Requests, pending: Requests, alpha: float) ->
         allowed=1 - quantile,
         value=value,
         limit=limit,
-        text=f"{shown} in {histogram.total} requests, at most {_seconds(limit.value)} allowed{limit.reason}",
+        text=f"{shown} in {histogram.total} requests, at most {_seconds(limit.value)} "
+        f"allowed{limit.reason}",
     )
 
 
@@ -265,7 +290,10 @@ def _reason(increase: float, bound: str) -> str:
 
 
 def _highest_quantile(histogram: Histogram, quantile: float, alpha: float) -> float:
-    """Return the longest duration that the quantile may have, of enough observations for a bound; infinite above all buckets' bounds."""
+    """Return an upper bound of the quantile's duration; infinite above the last bucket.
+
+    The histogram needs enough observations (`sequential.requests_for_a_bound`).
+    """
     total = histogram.total
     ranks = range(math.ceil(quantile * total), total + 1)
     rank = bisect_left(
@@ -274,11 +302,14 @@ def _highest_quantile(histogram: Histogram, quantile: float, alpha: float) -> fl
     return _quantile(histogram, ranks[rank])
 
 
-# --- durations by bucket -----------------------------------------------------------------------------------------------
+# --- durations by bucket ---
 
 
 def _quantile(histogram: Histogram, rank: float) -> float:
-    """Return the duration with so many others below it, interpolated in its bucket; infinite above all bounds."""
+    """Return the duration at a rank, interpolated within its bucket.
+
+    Infinite above the last bucket.
+    """
     below = list(accumulate(histogram.counts, initial=0))
     bucket = max(bisect_left(below, rank) - 1, 0)
     if bucket >= len(histogram.bounds):
@@ -289,7 +320,10 @@ def _quantile(histogram: Histogram, rank: float) -> float:
 
 
 def _above(histogram: Histogram, limit: float, *, is_interpolated: bool) -> int:
-    """Return how many durations are above a limit; those in its bucket in proportion, or not at all."""
+    """Count the durations above a limit.
+
+    The bucket that contains the limit counts in proportion if `is_interpolated`, else not at all.
+    """
     bucket = bisect_left(histogram.bounds, limit)
     if bucket >= len(histogram.bounds):
         return 0
@@ -302,7 +336,7 @@ def _above(histogram: Histogram, limit: float, *, is_interpolated: bool) -> int:
     return sum(histogram.counts[bucket + 1 :]) + math.floor(part)
 
 
-# --- texts -------------------------------------------------------------------------------------------------------------
+# --- texts ---
 
 
 def _percent(fraction: float) -> str:

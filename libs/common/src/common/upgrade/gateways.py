@@ -1,7 +1,8 @@
-"""What carries the requests of a RayService, read once for each reconcile: its route, its Gateways, and the routes beside it.
+"""Read the objects that route a RayService's requests: Gateways, the weighted route, side routes.
 
-The bus brings what is ours. A user's route, and the Gateways of users, may have any owner, so they are looked up, and seldom where nothing
-moves. So are objects of another owner under the name of ours.
+Our own objects arrive over the bus. A user's route and its Gateways may have any owner, so they are
+looked up at the API server, rarely while no traffic moves. The same holds for objects of another
+owner that have the name of one of ours.
 """
 
 from collections.abc import Iterable
@@ -21,14 +22,15 @@ from common.upgrade.sources import Sources
 from common.upgrade.weighted_route import Place
 
 FOREIGN: Final = 2.0
-"""Seconds that a Gateway may be old that the bus does not deliver to us."""
+"""Seconds. Maximum age of a Gateway that the bus does not deliver, while traffic moves."""
 FOREIGN_AT_REST: Final = 30.0
+"""Seconds. The same while no traffic moves."""
 
 
 async def read(
     sources: Sources, service: ObjectMeta, wanted: Iterable[Place], *, is_moving: bool
 ) -> dict[Place, Gateway | None]:
-    """Return our Gateway and those that are wanted by namespace and name; None for those that cannot be read."""
+    """Return our Gateway and the `wanted` ones by namespace and name; None for unreadable ones."""
     ours = (service.namespace, names.gateway(service.name))
     max_age = FOREIGN if is_moving else FOREIGN_AT_REST
     ages = {place: FOREIGN_AT_REST if place == ours else max_age for place in wanted}
@@ -42,9 +44,10 @@ async def read(
 async def weighted(
     sources: Sources, service: RayService, *, is_wanted: bool, max_age: float
 ) -> HttpRoute | None:
-    """Return the route that carries the weights: a user's, from at most so many seconds ago, or else that of the name of ours.
+    """Return the route that carries the weights.
 
-    Where one of ours is wanted, this is also one of another owner.
+    A user's route is at most `max_age` seconds old. With `is_wanted`, a route of another owner
+    under the name of ours is returned, too.
     """
     meta = service.metadata
     place = (meta.namespace, weighted_route.name_of(service))
@@ -56,9 +59,10 @@ async def weighted(
 
 
 async def beside(sources: Sources, service: RayService, policy: UpgradePolicy | None) -> SideRoutes:
-    """Return the side routes of a RayService; `policy` is that of its upgrade in steps, if any.
+    """Return the side routes of a RayService; `policy` belongs to its upgrade in steps, if any.
 
-    Names that the policy asks for are looked up, since the bus brings no object of other owners.
+    For wanted routes that are not ours, the name is looked up, since the bus delivers only our
+    objects.
     """
     meta, wanted = service.metadata, side_routes.wanted(service, policy)
     held: dict[str, HttpRoute | None] = {}

@@ -1,12 +1,13 @@
-"""Requests that the nodes of a cluster answered between two reads of their counters.
+"""Count the requests that a cluster's nodes answered between two reads of their counters.
 
-The increase of each series is computed alone, as Prometheus' `increase` does: a value that became
-smaller was reset, and counts as it is. Three rules are ours:
+The increase of each series is computed separately, as by Prometheus' `increase`: a value that
+became smaller was reset and counts in full. Three rules differ from Prometheus:
 
-- A series that appears on a node which was read before counts from zero. It may be the first
-  error, which Prometheus would not count.
-- A series or a node that was away counts from its last value before.
-- An increase names the read that it begins with. A window leaves out those that began before it.
+- A new series on a node that was read before counts from zero. It may be the first error, which
+  Prometheus would not count.
+- A series or a node that was missing for some reads counts from its last value.
+- An increase carries the number of the read at which it begins. A window leaves out increases that
+  began before the window.
 """
 
 from collections.abc import Mapping
@@ -18,13 +19,14 @@ from common.ray import request_metrics
 from common.ray.request_metrics import NodeSeries, Requests, Sample, Series
 
 MAX_VALUES: Final = 32_768
-"""Values that are remembered of one cluster: one for a counter, one for each bucket of a histogram.
+"""Values to remember of one cluster: one for a counter, one for each bucket of a histogram.
 
-A proxy has 126 with 3 routes and 2 status codes. What is away is dropped first, then whole nodes: a
-node that counted in part could hide its errors. The requests of the other nodes are a sample of all.
+A proxy has 126 values with 3 routes and 2 status codes. Missing series and nodes are dropped first,
+then whole nodes: counting only a part of a node's series could hide its errors. The requests of the
+remaining nodes are a sample.
 """
 MAX_VALUES_TO_ADMIT: Final = MAX_VALUES // 2
-"""Values beyond which no further node is counted, so that the others have room for new series."""
+"""No further node is admitted beyond this, so that the admitted nodes have room for new series."""
 
 
 class _Value(msgspec.Struct, frozen=True):
@@ -32,36 +34,36 @@ class _Value(msgspec.Struct, frozen=True):
 
     requests: Requests
     read: int
-    """The number of the read that found it."""
+    """Number of the read that found the value."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered of one node."""
+    """The last values of one node."""
 
     series: Mapping[int, _Value]
     read: int
-    """The number of the node's last read."""
+    """Number of the node's last read."""
     is_cut: bool = False
-    """Whether a series was dropped. Then an unknown series need not be new."""
+    """Whether a series was dropped. If so, an unknown series is not necessarily new."""
     size: int
-    """How many values these are, and one for the node itself."""
+    """Number of values, plus one for the node itself."""
 
 
 class Increase(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests that a node answered between two reads."""
+    """The requests that a node answered since an earlier read."""
 
     since: int
-    """The number of the earlier read."""
+    """Number of the earlier read."""
     requests: Sample
 
 
 def advance(
     node: Node | None, series: NodeSeries, *, read: int, is_new: bool
 ) -> tuple[Node, list[Increase]]:
-    """Return what is remembered of a node after a read, and what it answered since earlier ones.
+    """Return the new state of a node after a read, and its requests since earlier reads.
 
-    A node of which nothing is remembered counts from this read; one that `is_new` counts all that
-    it ever answered, since read 0.
+    An unknown node (None) counts from this read on. If it `is_new`, all requests that it ever
+    answered count, since read 0.
     """
     before: Mapping[int, _Value] = {} if node is None else node.series
     is_cut = node is not None and node.is_cut
@@ -89,7 +91,7 @@ def _node(series: Mapping[int, _Value], *, read: int, is_cut: bool) -> Node:
 
 
 def _without_absent(node: Node) -> Node:
-    """Return a node without the series that its last read did not find."""
+    """Return a node without the series that were missing in its last read."""
     present = {key: each for key, each in node.series.items() if each.read == node.read}
     if len(present) == len(node.series):
         return node
@@ -97,24 +99,23 @@ def _without_absent(node: Node) -> Node:
 
 
 class Nodes(msgspec.Struct):
-    """What is remembered of the nodes of a cluster."""
+    """The last values of all nodes of a cluster, limited to `MAX_VALUES`."""
 
     read: int = 0
-    """The number of the last read, or of the one that is under way."""
+    """Number of the last read, or of the read in progress."""
     is_cut: bool = False
-    """Whether a node was dropped. Then an unknown node need not be new."""
+    """Whether a node was dropped. If so, an unknown node is not necessarily new."""
     size: int = 0
     _nodes: dict[str, Node] = {}
-    """By the uid of the pod."""
+    """By the UID of the pod."""
     _trimmed: int = 0
-    """The last read that dropped what was away."""
+    """Number of the last read that dropped missing nodes and series."""
 
     def get(self, uid: str) -> Node | None:
-        """Return what is remembered of a node."""
         return self._nodes.get(uid)
 
     def put(self, uid: str, node: Node) -> None:
-        """Remember a node after a read, as far as there is room."""
+        """Remember a node after a read; drop it if there is no room."""
         limit = MAX_VALUES if uid in self._nodes else MAX_VALUES_TO_ADMIT
         self._drop(uid)
         if self.size + node.size > limit:
@@ -131,7 +132,7 @@ class Nodes(msgspec.Struct):
         self.size -= 0 if node is None else node.size
 
     def _drop_absent(self) -> None:
-        """Drop nodes and series that the last reads did not find, once a read."""
+        """Drop nodes and series that were missing in the last reads, at most once a read."""
         if self._trimmed == self.read:
             return
         self._trimmed = self.read
@@ -142,14 +143,14 @@ class Nodes(msgspec.Struct):
 
 
 class Tally(msgspec.Struct):
-    """The requests that a cluster answered since the read with this number."""
+    """The requests that a cluster answered since the read numbered `since`."""
 
     since: int = 0
     answered: Sample = {}
 
 
 def count(tallies: list[Tally], increases: list[Increase]) -> None:
-    """Add increases to those tallies that began before them."""
+    """Add each increase to the tallies that began no later than the increase."""
     for since in {each.since for each in tallies}:
         new = request_metrics.total(each.requests for each in increases if each.since >= since)
         for tally in tallies:

@@ -1,7 +1,9 @@
-"""The servers that the gates of running upgrades ask, in the background: no reconcile waits for one.
+"""Ask the servers of gates (webhooks, Prometheus) in the background; no reconcile waits for them.
 
-A webhook is asked once at each step, and again until there is an answer; what was answered is forgotten with the process, which asks again
-with the same id. A query of Prometheus is put again and again while the step lasts. A tenant's servers that hang keep at most `OF_A_NAMESPACE` requests under way: what finds no room is asked at a later reconcile.
+A webhook is asked once at each step, and again until it decides. After a restart of this process it
+is asked again with the same id. A Prometheus query is repeated while the step lasts. At most
+`OF_A_NAMESPACE` requests of one namespace are in flight, so that servers which do not answer cannot
+block other tenants; a request over the limit is sent at a later reconcile.
 """
 
 import asyncio
@@ -29,18 +31,18 @@ from common.upgrade.prometheus import Readings
 from common.upgrade.webhook import Answer, Reply, Step
 
 AT_ONCE: Final = 128
-"""Requests under way, of all namespaces."""
+"""Requests in flight, over all namespaces."""
 OF_A_NAMESPACE: Final = 4
 REMEMBERED: Final = 8192
 
 
 class _Inquiry(msgspec.Struct, kw_only=True):
-    """What one gate came to at one step."""
+    """The state of one gate at one step."""
 
     times: int = 0
     due_at: float = 0.0
     problem: str | None = None
-    """Why there is no answer to the last question."""
+    """Why the last request was not answered."""
     task: asyncio.Task[None] | None = None
 
 
@@ -50,17 +52,21 @@ class _WebhookInquiry(_Inquiry, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Return whether the server is asked no more at this step."""
+        """Return whether the server is not asked again at this step."""
         is_decided = self.reply is not None and self.reply.outcome is not Outcome.INCONCLUSIVE
         return is_decided or self.times >= webhook.MOST_TIMES
 
     def take(self, answer: Answer, _now: float) -> float:
-        """Take an answer, and return the seconds until the next question."""
+        """Record an answer; return the seconds until the next request."""
         self.reply, self.problem = webhook.read(answer), None
         return webhook.wait(answer)
 
     def miss(self, problem: errors.RaybusError) -> float:
-        """Take why there is no answer, and return the seconds until the next question; the text stays the same until the last one."""
+        """Record why there is no answer; return the seconds until the next request.
+
+        The number of attempts is added to the text only after the last one, so that the text does
+        not change with each attempt.
+        """
         is_last = self.times >= webhook.MOST_TIMES
         end = (
             f"; it was asked {self.times} times, and is asked no more at this step"
@@ -78,11 +84,13 @@ class _PrometheusInquiry(_Inquiry, kw_only=True):
     gate: PrometheusGate
     readings: Readings = Readings()
     failure: Result | None = None
-    """Stays until the step or the candidate is another one: no later value takes it back before it is recorded."""
+    """Kept until the step or the candidate changes, so that a later value cannot revoke the failure
+    before it is recorded.
+    """
 
     @property
     def is_over(self) -> bool:
-        """Return whether the server is asked no more at this step."""
+        """Return whether the server is not asked again at this step."""
         return self.failure is not None
 
     def take(self, answer: Answer, now: float) -> float:
@@ -104,7 +112,7 @@ class _PrometheusInquiry(_Inquiry, kw_only=True):
 
 
 class _Upgrade(msgspec.Struct):
-    """What is asked for one upgrade."""
+    """The requests for one upgrade at its present step."""
 
     moment: tuple[Candidate, int, datetime | None]
     inquiries: Remembered[AskingGate, _WebhookInquiry | _PrometheusInquiry] = msgspec.field(
@@ -113,7 +121,7 @@ class _Upgrade(msgspec.Struct):
 
 
 class Inquiries:
-    """Asks the servers of the gates of the upgrades of this replica."""
+    """The requests to gates' servers for the upgrades of this replica."""
 
     def __init__(
         self, kube: Kube, outbound: Outbound, background: Background, clock: Clock
@@ -125,12 +133,12 @@ class Inquiries:
         self._upgrades = Remembered[str, _Upgrade](
             most=REMEMBERED, dropped=lambda each: each.inquiries.clear()
         )
-        """By the uid of the pending cluster."""
+        """By the UID of the pending cluster."""
         self._under_way: Counter[str] = Counter()
-        """By namespace."""
+        """Requests in flight, by namespace."""
 
     async def of(self, step: Step, asked: Sequence[AskingGate]) -> Mapping[AnyGate, Result]:
-        """Return what the gates that ask a server came to at a step so far, and ask on."""
+        """Return the latest results of gates at a step, and start the requests that are due."""
         uid = step.candidate.cluster_uid
         held = self._upgrades.get(uid)
         if held is None or held.moment != step.moment:
@@ -139,7 +147,7 @@ class Inquiries:
         self._upgrades[uid] = held
         for gate in held.inquiries.keys() - set(
             asked
-        ):  # those that an edit of the policy removed or changed
+        ):  # removed or changed by an edit of the policy
             del held.inquiries[gate]
         found: dict[AnyGate, Result] = {}
         for gate in asked:
@@ -156,7 +164,7 @@ class Inquiries:
         return found
 
     def forget(self, uid: str) -> None:
-        """Drop what is known of an upgrade, and end what is under way for it."""
+        """Drop the state of an upgrade and cancel its requests."""
         self._upgrades.pop(uid, None)
 
     async def _ask(self, step: Step, inquiry: _WebhookInquiry | _PrometheusInquiry) -> None:
@@ -171,13 +179,13 @@ class Inquiries:
             pause = inquiry.miss(problem)
         finally:
             self._under_way[step.namespace] -= 1
-            self._under_way += Counter()  # drops what is 0
+            self._under_way += Counter()  # removes zero counts
         inquiry.due_at = self._clock.monotonic() + pause
 
     async def _answer(self, step: Step, gate: AskingGate) -> Answer:
         if (
             why := self._outbound.refusal(gate.url, step.namespace)
-        ) is not None:  # before a key is read for it
+        ) is not None:  # checked before the signing key is read
             raise errors.Unavailable(f"is not asked: {why}")
         request = (
             await self._signed(step, gate)
@@ -206,9 +214,16 @@ class Inquiries:
         )
 
     async def _key(self, namespace: str) -> bytes:
-        """Return the key of a namespace; it is read for each question, so that a new one counts at once and none is kept."""
+        """Read the signing key of a namespace.
+
+        It is read for every request, so that a new key is used immediately and no key stays in
+        memory. Raises `Unavailable` with the remedy if there is none.
+        """
         where = f"Secret {namespace}/{webhook.SECRET_NAME}"
-        command = f'kubectl create secret generic {webhook.SECRET_NAME} -n {namespace} --from-literal="{webhook.SECRET_KEY}=whsec_$(openssl rand -base64 32)"'
+        command = (
+            f"kubectl create secret generic {webhook.SECRET_NAME} -n {namespace} "
+            f'--from-literal="{webhook.SECRET_KEY}=whsec_$(openssl rand -base64 32)"'
+        )
         try:
             body = await self._kube.get(SECRET, namespace, webhook.SECRET_NAME)
         except errors.NotFound as problem:
@@ -222,13 +237,16 @@ class Inquiries:
         try:
             value = msgspec.json.decode(body, type=Data).data.get(webhook.SECRET_KEY, "")
             return signature.read_key(base64.b64decode(value).decode("ascii"))
-        except (ValueError, msgspec.DecodeError):  # no cause: it may quote the key
-            form = f"is not asked: {where}: the value of {webhook.SECRET_KEY} is not {signature.KEY_FORM}"
+        except (ValueError, msgspec.DecodeError):  # without the cause, which may quote the key
+            form = (
+                f"is not asked: {where}: the value of {webhook.SECRET_KEY} is not "
+                f"{signature.KEY_FORM}"
+            )
         raise errors.Unavailable(form)
 
 
 def request_of(step: Step, gate: PrometheusGate) -> Request:
-    """Return the request for a query."""
+    """Build the request of a Prometheus gate."""
     return Request(
         url=prometheus.url(step, gate),
         namespace=step.namespace,

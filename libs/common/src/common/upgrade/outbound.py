@@ -1,7 +1,9 @@
-"""Requests to the servers that tenants name in gates: to the addresses that `common.targets` permits, and bounded in size and time.
+"""HTTP requests to servers that tenants name in gates, limited in target, size and time.
 
-A name is resolved once, and the connection goes to the address that was checked, so no second answer of DNS counts. No redirect is
-followed, no proxy of the environment is used, no cookie is kept. No error repeats the path, the query or the answer.
+Only addresses that `common.targets` permits are reached. A name is resolved once and the connection
+goes to the checked address, so that a second DNS answer cannot lead elsewhere. Redirects are not
+followed, proxies of the environment are not used, and cookies are not kept. Errors never contain
+the path, the query or the answer.
 """
 
 import asyncio
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     import httpx
 
 LOOKUPS_AT_ONCE: Final = 4
-"""Threads for lookups alone: a name server that does not answer keeps no other lookup of the process waiting."""
+"""Threads only for these DNS lookups, so that a name server that does not answer delays no other
+lookup of the process.
+"""
 Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
 
 
@@ -37,27 +41,37 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     namespace: str
     body: bytes | None = None
-    """POST with one, else GET."""
+    """With a body the request is a POST, else a GET."""
     headers: dict[str, str] = {}
     most: int
-    """Bytes of the answer."""
+    """Maximum bytes of the answer."""
     seconds: float
 
 
 class Outbound(Protocol):
-    """The way to the servers of gates."""
+    """Access to the servers of gates."""
 
     def refusal(self, url: str, namespace: str) -> str | None:
-        """Return why a server may not be asked for a RayService of this namespace; None where it may be."""
+        """Return why a server may not be asked for a RayService of this namespace.
+
+        None if it may.
+        """
         ...
 
     async def send(self, request: Request) -> Answer:
-        """Send a request once; `Unavailable` where there is no answer within the bounds, or the server may not be asked."""
+        """Send a request once.
+
+        Raises `Unavailable` if there is no answer within the limits, or if the server may not be
+        asked.
+        """
         ...
 
 
 class NoOutbound:
-    """Implements `Outbound` where no server is asked; `permits` is for forecasts, which do not know the administrator's list."""
+    """An `Outbound` that sends nothing.
+
+    With `permits` no server is refused: forecasts do not know the administrator's list.
+    """
 
     def __init__(self, *, permits: bool = False) -> None:
         self._permits = permits
@@ -70,7 +84,7 @@ class NoOutbound:
 
 
 class HttpOutbound:
-    """Implements `Outbound` over the network."""
+    """An `Outbound` over the network."""
 
     def __init__(self, allowed: Targets, http: "httpx.AsyncClient", resolve: Resolve) -> None:
         self._allowed = allowed
@@ -81,7 +95,7 @@ class HttpOutbound:
         return self._allowed.refusal(urlsplit(url), namespace)
 
     async def send(self, request: Request) -> Answer:
-        import httpx  # noqa: PLC0415  (7 MiB, which a service without such gates need not pay)
+        import httpx  # noqa: PLC0415  (7 MiB; only services with such gates need it)
 
         try:
             async with asyncio.timeout(request.seconds):
@@ -89,7 +103,7 @@ class HttpOutbound:
         except TimeoutError as problem:
             raise errors.Unavailable(f"does not answer within {request.seconds:g} s") from problem
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError) as problem:
-            cause = type(problem).__name__  # its text may repeat the address
+            cause = type(problem).__name__  # the error's text may contain the URL
             if isinstance(
                 problem, ssl.SSLCertVerificationError
             ) or "CERTIFICATE_VERIFY_FAILED" in str(problem):
@@ -124,7 +138,10 @@ class HttpOutbound:
             )
 
     async def _address(self, host: str, port: int) -> Address:
-        """Return the address to connect to: of a name with several, one that may be asked."""
+        """Return the address to connect to.
+
+        For a name with several, a random one that is permitted.
+        """
         literal = as_address(host)
         if literal is not None:
             return literal
@@ -136,7 +153,7 @@ class HttpOutbound:
             )
         if not usable:
             raise errors.Unavailable("has no address")
-        return random.choice(usable)  # noqa: S311 - spreads requests, and keeps nothing secret
+        return random.choice(usable)  # noqa: S311 - load balancing, not security
 
 
 async def _look_up(pool: ThreadPoolExecutor, host: str, port: int) -> Sequence[Address]:
@@ -152,7 +169,10 @@ async def _look_up(pool: ThreadPoolExecutor, host: str, port: int) -> Sequence[A
 
 @asynccontextmanager
 async def reached(settings: Settings) -> AsyncGenerator[Outbound]:
-    """Give the way to the servers that the administrator lists, for the length of a block."""
+    """Provide the `Outbound` for the servers of `RAYBUS_GATE_TARGETS`.
+
+    Refuse all if it is empty.
+    """
     if not settings.gate_targets:
         yield NoOutbound()
         return
@@ -164,7 +184,7 @@ async def reached(settings: Settings) -> AsyncGenerator[Outbound]:
 
 @asynccontextmanager
 async def reached_within(allowed: Targets) -> AsyncGenerator[Outbound]:
-    """Give the way to the servers of a list, for the length of a block."""
+    """Provide the `Outbound` for the servers of a list."""
     pool = ThreadPoolExecutor(max_workers=LOOKUPS_AT_ONCE, thread_name_prefix="gate-lookup")
     try:
         async with client() as http:
@@ -174,7 +194,7 @@ async def reached_within(allowed: Targets) -> AsyncGenerator[Outbound]:
 
 
 def client() -> "httpx.AsyncClient":
-    """Return a client that keeps nothing between requests."""
+    """Return a client without connection reuse, proxies, redirects and cookies."""
     import httpx  # noqa: PLC0415  (as above)
 
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)

@@ -1,9 +1,10 @@
-"""An UpgradePolicy: the steps, gates and phases that its user wants of an upgrade, and the record of it on the pending cluster.
+"""Read an UpgradePolicy: the steps, gates and phases of an upgrade, and its record.
 
-An upgrade follows the policy that it began with, so a copy is an annotation of the pending RayCluster; an edit applies to the next upgrade, or
-at once by a new copy (`applyEdits`, ADR 30).
-The CRD refuses what `read` refuses. It is read again here, because a CRD may be older than this build, and every writer of a RayCluster
-can replace the record.
+An upgrade follows the policy that it began with, so a copy of the policy is an annotation of the
+pending RayCluster. An edit applies to the next upgrade, or immediately with `applyEdits: AtOnce`,
+which replaces the copy (ADR 30). The CRD rejects the same specs as `read`. They are checked again
+because the CRD may be older than this build, and because every writer of a RayCluster can replace
+the record.
 """
 
 from collections.abc import Sequence
@@ -28,47 +29,47 @@ from common.upgrade.fields import NO_TIME, Fields
 from common.upgrade.gate_types import MOST_STEPS, AnyGate
 
 LARGEST_RECORD: Final = 64 * 1024
-"""Bytes; no legal spec needs half of it, and all annotations of an object may have 256 KiB."""
+"""Bytes. Legal specs need less than half, and all annotations of an object may have 256 KiB."""
 WHOLE: Final = 100
 MOST_WARM_UP: Final = 10_000
 MOST_AT_ONCE: Final = 16
 LONGEST_PATH: Final = 1000
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 PATH: Final = re2.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,999}")
-"""No repetition of Go's may exceed 1000."""
+"""RE2 and Go limit repetitions to 1000."""
 _CLIMBS: Final = re2.compile(r"\.\.|//")
-"""What a client may resolve to another path or host; percent signs are refused with the characters."""
+"""Sequences that a client may resolve to another path or host. `PATH` excludes percent signs."""
 HEADER_NAME: Final = re2.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
 HEADER_VALUE: Final = re2.compile(r"[!-~]([ -~]{0,254}[!-~])?")
 
 
 class OnFailure(StrEnum):
-    """What a failed gate does to the upgrade."""
+    """Effect of a failed gate on the upgrade."""
 
     ROLLBACK = "Rollback"
     PAUSE = "Pause"
 
 
 class ApplyEdits(StrEnum):
-    """When an edit of the policy applies to an upgrade that has begun."""
+    """When an edit of the policy applies to an upgrade in progress."""
 
     NEXT_UPGRADE = "NextUpgrade"
     AT_ONCE = "AtOnce"
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One step: a share of the traffic and how long it stays."""
+    """One step: a traffic weight and its minimum duration."""
 
     weight: int
     """Percent of the traffic."""
     hold: timedelta = NO_TIME
-    """The shortest time at this weight."""
+    """Minimum time at this weight."""
     pauses: bool = False
-    """Whether the upgrade waits here for its user."""
+    """Whether the upgrade waits here for the user's approval."""
 
 
 class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests to a cluster before its first traffic."""
+    """Requests that are sent to a cluster before its first traffic."""
 
     requests: int
     path: str = "/"
@@ -76,7 +77,7 @@ class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mirror(msgspec.Struct, frozen=True, kw_only=True):
-    """Copies of requests for a cluster before its first traffic."""
+    """Copies of client requests that are sent to a cluster before its first traffic."""
 
     percent: int
     duration: timedelta
@@ -84,7 +85,7 @@ class Mirror(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """How clients reach a cluster before its first traffic."""
+    """How clients can reach a cluster before its first traffic."""
 
     service: bool = False
     header_name: str | None = None
@@ -92,15 +93,18 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What an UpgradePolicy asks for."""
+    """The validated spec of an UpgradePolicy."""
 
     name: str
     steps: tuple[Step, ...] = ()
-    """Without any, the RayService's `clusterUpgradeOptions` hold."""
+    """If empty, the RayService's `clusterUpgradeOptions` apply."""
     gates: tuple[AnyGate, ...] = ()
     on_failure: OnFailure = OnFailure.ROLLBACK
     bake: timedelta = NO_TIME
-    """How long the replaced cluster keeps its capacity once all traffic has moved: in steps before the promotion, in blue/green after it."""
+    """Time that the replaced cluster keeps its capacity after all traffic has moved.
+
+    With steps the bake is before the promotion, in blue/green after it.
+    """
     auto_promote: bool = True
     warm_up: WarmUp | None = None
     mirror: Mirror | None = None
@@ -109,12 +113,15 @@ class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stages(self) -> int:
-        """Return how many times the gates are judged anew: at each step, and on mirrored requests."""
+        """Return how many times the gates are evaluated from scratch.
+
+        At each step, and once for mirrored requests.
+        """
         return max(1, len(self.steps)) + (self.mirror is not None)
 
 
 class WarmUpProgress(msgspec.Struct):
-    """What the requests of a warm-up came to so far."""
+    """The progress of a warm-up."""
 
     wanted: int
     answered: int = 0
@@ -128,13 +135,13 @@ class WarmUpProgress(msgspec.Struct):
 
     @property
     def lacking(self) -> str | None:
-        """Return what is missing, None for nothing."""
+        """Return why the warm-up is not complete; None if it is."""
         progress = f"{self.answered} of {self.wanted} requests of the warm-up are answered"
         return None if self.is_over else self.problem or progress
 
 
 class Recorded(AnnotationRecord, frozen=True, kw_only=True):
-    """The record of a policy."""
+    """The copy of a policy on a pending RayCluster."""
 
     name: str
     uid: str = ""
@@ -143,13 +150,13 @@ class Recorded(AnnotationRecord, frozen=True, kw_only=True):
 
 
 class StoredStatus(msgspec.Struct, frozen=True):
-    """What raybus reported of an UpgradePolicy."""
+    """The status of an UpgradePolicy."""
 
     conditions: tuple[Condition, ...] = ()
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """An UpgradePolicy as the API server has it."""
+    """An UpgradePolicy as read from the API server."""
 
     metadata: ObjectMeta
     spec: Json = {}
@@ -157,12 +164,12 @@ class Stored(msgspec.Struct, frozen=True):
 
     @property
     def is_default(self) -> bool:
-        """Return whether it holds for the RayServices of its namespace that name none."""
+        """Return whether the policy applies to RayServices of its namespace that name none."""
         return self.metadata.annotations.get(labels.DEFAULT_POLICY) == "true"
 
 
 class PolicyError(ValueError):
-    """A spec that cannot be meant; each problem names the field and what is legal."""
+    """An illegal spec; each of `problems` names the field and the legal values."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         super().__init__("; ".join(problems))
@@ -170,7 +177,10 @@ class PolicyError(ValueError):
 
 
 def read(name: str, spec: Json, *, strict: bool = True) -> UpgradePolicy:
-    """Return the policy that a spec states; `PolicyError` for one that cannot be meant, or a strict one with unknown fields."""
+    """Validate the spec of a policy.
+
+    Raises `PolicyError` if it is not legal, or has unknown fields while `strict`.
+    """
     problems: list[str] = []
     found = Fields(spec, "spec", problems, strict=strict)
     warm_up, mirror, preview = (
@@ -198,7 +208,7 @@ def read(name: str, spec: Json, *, strict: bool = True) -> UpgradePolicy:
 
 
 def recorded(name: str, uid: str, generation: int, spec: Json) -> str:
-    """Return the text of the record, at most `LARGEST_RECORD` long; `PolicyError` for a spec that cannot be meant."""
+    """Return the JSON text of the record; raises `PolicyError` if the spec is not legal."""
     read(name, spec)
     return msgspec.json.encode(
         Recorded(name=name, uid=uid, generation=generation, spec=spec)
@@ -206,7 +216,10 @@ def recorded(name: str, uid: str, generation: int, spec: Json) -> str:
 
 
 def is_edited(held: Recorded, stored: Stored) -> bool:
-    """Return whether a policy was edited since it was recorded; one with another uid is another one of the same name."""
+    """Return whether a policy was edited after it was recorded.
+
+    False for a policy with another uid, which only has the same name.
+    """
     return stored.metadata.uid == held.uid and stored.metadata.generation > held.generation
 
 
@@ -231,9 +244,9 @@ def _record(text: str) -> Recorded | None:
 
 
 def of_cluster(cluster: RayCluster) -> UpgradePolicy | None:
-    """Return the policy that an upgrade follows, None without a readable record.
+    """Return the policy that the upgrade to a cluster follows; None without a readable record.
 
-    Fields that a later build added are ignored, so that an upgrade survives a return to this one.
+    Fields of later releases are ignored, so that an upgrade survives a downgrade of raybus.
     """
     text = _recorded_text(cluster)
     return None if text is None else _recorded_policy(text)
@@ -250,17 +263,23 @@ def _recorded_policy(text: str) -> UpgradePolicy | None:
 
 
 def upgraded_from(cluster: RayCluster | None) -> str:
-    """Return the cluster that this one was made to replace; empty when there was none, or its upgrade is over."""
+    """Return the name of the cluster that this cluster replaces.
+
+    Empty if it replaces none, or if the upgrade is over.
+    """
     return cluster.metadata.annotations.get(labels.UPGRADE_FROM, "") if cluster is not None else ""
 
 
 def of_upgrade(active: str, pending: RayCluster | None) -> UpgradePolicy | None:
-    """Return the policy that the upgrade from a cluster to another began with; the record of an earlier upgrade is none of it."""
+    """Return the policy of the upgrade from `active` to `pending`.
+
+    Ignore records of earlier upgrades.
+    """
     return of_cluster(pending) if pending is not None and upgraded_from(pending) == active else None
 
 
 def step_at(policy: UpgradePolicy, weight: int) -> Step | None:
-    """Return the last step that a weight has reached, None before the first."""
+    """Return the last step whose weight is reached; None before the first."""
     return max(
         (each for each in policy.steps if each.weight <= weight),
         key=lambda each: each.weight,
@@ -269,22 +288,27 @@ def step_at(policy: UpgradePolicy, weight: int) -> Step | None:
 
 
 def is_stop(policy: UpgradePolicy, weight: int, aim: int | None = None) -> bool:
-    """Return whether an upgrade stays at a weight until its gates hold, after a move of traffic that was for the step at `aim`.
+    """Return whether an upgrade stays at a weight until its gates pass.
 
-    That is so at each step, before the first one, without steps at each weight, and at a step that an edit removed since.
+    It stays at weight 0, at each step, at every weight if there are no steps, and at `aim`: the
+    step for which the last traffic move was made, even if an edit has removed that step since.
     """
     is_step = weight == 0 or not policy.steps or any(each.weight == weight for each in policy.steps)
     return is_step or (aim is not None and weight >= aim)
 
 
 def next_weight(policy: UpgradePolicy, weight: int, aim: int | None = None) -> int:
-    """Return the weight of the step after a weight, 100 after the last step and without steps; nothing passes by the step at `aim`."""
+    """Return the weight of the next step, or of `aim` if that is lower; 100 after the last step."""
     later = [each.weight for each in policy.steps if each.weight > weight]
     return min(later + ([aim] if aim is not None and aim > weight else []), default=WHOLE)
 
 
 def decide_before(policy: UpgradePolicy) -> tuple[AnyGate, ...]:
-    """Return the gates that decide before all traffic moves at once: those with a metric where the new cluster gets requests until then."""
+    """Return the gates that can decide before all traffic moves at once.
+
+    Gates on a metric are included only if the new cluster gets requests before, by a warm-up or a
+    preview.
+    """
     is_used = policy.warm_up is not None or policy.preview.service
     return tuple(each for each in policy.gates if is_used or not isinstance(each, gate_types.Gate))
 
@@ -292,7 +316,7 @@ def decide_before(policy: UpgradePolicy) -> tuple[AnyGate, ...]:
 def pause(
     policy: UpgradePolicy, pending: ServeView, weight: int, approved: Approval | None
 ) -> str | None:
-    """Return why an upgrade to this cluster waits for its user at a weight; None where it does not, or they let it go on."""
+    """Return why an upgrade waits for its user at a weight; None if it does not wait."""
     is_paused = any(each.weight == weight and each.pauses for each in policy.steps)
     if not is_paused and (policy.auto_promote or weight < WHOLE):
         return None
@@ -304,7 +328,7 @@ def pause(
 def _steps(spec: Fields, problems: Sequence[str]) -> tuple[Step, ...]:
     parts = spec.sections("steps", MOST_STEPS)
     steps = tuple(each.read(_step) for each in parts)
-    if problems:  # of weights that are none, the order means nothing
+    if problems:  # without legal weights their order cannot be checked
         return steps
     for part, step, before in zip(parts[1:], steps[1:], steps[:-1], strict=True):
         if step.weight <= before.weight:

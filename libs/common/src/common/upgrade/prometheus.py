@@ -1,7 +1,8 @@
-"""The query that a gate puts to the Prometheus of its user at each step of an upgrade, and what the answers mean. Pure.
+"""The Prometheus gate: build its query and interpret the answers.
 
-A query is evaluated each `EVERY` seconds. The gate passes while the last value is within the limit and fresh; it fails by `EVIDENCE` values
-beyond the limit one after another, for Prometheus scrapes each 15 to 30 s, and one outlier is no evidence. What is no value is neither.
+A query is evaluated every `EVERY` seconds. The gate passes while the last value is within the limit
+and fresh. It fails after `EVIDENCE` consecutive values beyond the limit: Prometheus scrapes every
+15 to 30 s, and a single outlier is not enough. A missing value neither passes nor fails the gate.
 """
 
 from math import isnan
@@ -18,21 +19,21 @@ from common.upgrade.gates import Outcome, Result
 from common.upgrade.webhook import OK, Answer, Step, quoted
 
 EVERY: Final = 15.0
-"""Seconds from an answer to the next question."""
+"""Seconds from an answer to the next query."""
 FRESH: Final = 30.0
-"""Seconds for which a value counts: one question, with its answer."""
+"""Seconds for which a value counts: the time of one query with its answer, twice `EVERY`."""
 EVIDENCE: Final = 3
-"""Values beyond the limit, one after another, that fail a gate."""
+"""Consecutive values beyond the limit that fail a gate."""
 LARGEST_ANSWER: Final = 64 * 2**10
 """Bytes."""
 SECONDS: Final = 10.0
-"""For one answer."""
+"""Time limit of one query, in seconds."""
 _NUMBER: Final = re2.compile(r"[-+]?([0-9]{1,400}([.][0-9]{0,400})?([eE][-+]?[0-9]{1,4})?|Inf)|NaN")
 _AGGREGATE: Final = "have the query return one, as by sum(...) or max(...)"
 
 
 class _Body(msgspec.Struct, frozen=True):
-    """The body of an answer."""
+    """The JSON body of an answer."""
 
     status: str
     data: "_Data | None" = None
@@ -46,28 +47,31 @@ class _Data(msgspec.Struct, frozen=True):
 
 class _Series(msgspec.Struct, frozen=True):
     value: tuple[float, str] | None = None
-    """None of a histogram."""
+    """None for a histogram."""
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a query came to at one step."""
+    """The values of a query at one step."""
 
     value: float | None = None
-    """The last one; None where the last question had none."""
+    """The last value; None if the last query had none."""
     at: float = 0.0
-    """When it was answered, in seconds of a clock that never goes backwards."""
+    """Time of the last value, in seconds of a monotonic clock."""
     beyond: int = 0
-    """Values beyond the limit up to the last one, without another in between."""
+    """Number of consecutive values beyond the limit, up to the last one."""
 
 
 def url(step: Step, gate: PrometheusGate) -> str:
-    """Return the address of a question; two series suffice to see that there are too many."""
+    """Return the URL of a query; it asks for two series at most, enough to detect more than one."""
     asked = {"query": query(step, gate), "timeout": f"{SECONDS:g}s", "limit": "2"}
     return f"{gate.url.rstrip('/')}/api/v1/query?{urlencode(asked, quote_via=quote)}"
 
 
 def query(step: Step, gate: PrometheusGate) -> str:
-    """Return the query with the names of an upgrade; they are names of DNS, so no string of PromQL ends by one."""
+    """Return the query with its placeholders replaced by the names of an upgrade.
+
+    These are DNS names, so they cannot end a PromQL string.
+    """
     names = {
         "namespace": step.namespace,
         "service": step.service,
@@ -80,7 +84,10 @@ def query(step: Step, gate: PrometheusGate) -> str:
 
 
 def read(answer: Answer) -> float:
-    """Return the value of an answer; `Unavailable` for what is none. Of a body nothing but the error of Prometheus is repeated, bounded."""
+    """Return the value of an answer; raises `Unavailable` if there is none.
+
+    Messages quote nothing of the body except Prometheus' own error text, clipped.
+    """
     no_answer = answer.shown_status if answer.status != OK else "did not answer as Prometheus does"
     if untrusted.is_too_deep(answer.body):
         raise errors.Unavailable(no_answer)
@@ -121,12 +128,12 @@ def _value(data: _Data) -> str:
 
 
 def after(readings: Readings, gate: PrometheusGate, value: float, *, now: float) -> Readings:
-    """Return the readings with the value of one more question."""
+    """Add the value of one more query to the readings."""
     return Readings(value=value, at=now, beyond=0 if gate.holds(value) else readings.beyond + 1)
 
 
 def result(gate: PrometheusGate, readings: Readings, problem: str | None, *, now: float) -> Result:
-    """Return the outcome of a gate by what it was answered, or by why there is no value."""
+    """Return the outcome of a gate by its readings, or by the reason why it has no value."""
     value, beyond = readings.value, readings.beyond
     if problem is not None or value is None:
         return gates.unanswered(gate, problem)

@@ -1,4 +1,7 @@
-"""The receipt of an upgrade: what it came to. An annotation on the RayService, and a part of the event that ends an upgrade."""
+"""The receipt of an upgrade: outcome, durations and capacities.
+
+It is an annotation of the RayService, and part of the event that completes an upgrade.
+"""
 
 from datetime import datetime
 from enum import StrEnum
@@ -17,26 +20,26 @@ class Outcome(StrEnum):
 
     PROMOTED = "Promoted"
     ROLLED_BACK = "RolledBack"
-    """Some requests had moved, and went back."""
+    """Some requests had moved, and moved back."""
     CANCELLED = "Cancelled"
     """No request had moved."""
     ABORTED = "Aborted"
-    """The user, or a deadline, ended it."""
+    """Ended by the user or by a deadline."""
 
 
 class Seconds(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """How long each phase took."""
+    """Duration of each phase."""
 
     preparing: int
     """Until the first requests moved."""
     shifting: int
-    """Until the last ones had moved, to the new cluster or back."""
+    """Until the last requests had moved, to the new cluster or back."""
     draining: int
-    """Until the cluster that is left behind was deleted."""
+    """Until the cluster without traffic was deleted."""
 
 
 class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """What an upgrade came to; what nobody knows is null."""
+    """The result of an upgrade; unknown values are null."""
 
     old: str = msgspec.field(name="from")
     new: str = msgspec.field(name="to")
@@ -45,36 +48,38 @@ class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     finished: datetime
     seconds: Seconds
     peak_surge_percent: int | None
-    """Capacity beyond 100 that both clusters had together."""
+    """Maximum capacity of both clusters together, beyond 100."""
     lowest_capacity_percent: int | None
     requests_cut: int | None
     """Requests in flight when the cluster was deleted."""
     steps: tuple[gate_record.Step, ...] | UnsetType = UNSET
-    """The weights at which gates of an UpgradePolicy were evaluated, with their verdicts."""
+    """The weights at which gates were evaluated, with their verdicts."""
 
     @property
     def gated_steps(self) -> tuple[gate_record.Step, ...]:
-        """Return these steps, with texts that may be shown."""
+        """Return `steps` limited in number and length, with texts free of control characters."""
         return () if isinstance(self.steps, UnsetType) else gate_record.bounded(self.steps)
 
     def __str__(self) -> str:
         spent, percents = self.seconds, (self.peak_surge_percent, self.lowest_capacity_percent)
         surge, least = ("unknown" if each is None else f"{each} %" for each in percents)
         return (
-            f"Upgrade from {self.old} to {self.new}: {self.outcome} after {span(self.started, self.finished)} s "
-            f"(preparing {spent.preparing} s, shifting {spent.shifting} s, draining {spent.draining} s), "
+            f"Upgrade from {self.old} to {self.new}: {self.outcome} after "
+            f"{span(self.started, self.finished)} s "
+            f"(preparing {spent.preparing} s, shifting {spent.shifting} s, draining "
+            f"{spent.draining} s), "
             f"peak surge {surge}, lowest capacity {least}, "
             f"requests cut {'unknown' if self.requests_cut is None else self.requests_cut}"
         )
 
 
 def receipt_of(service: RayService) -> Receipt | None:
-    """Return the receipt that a RayService has, of its last upgrade."""
+    """Return the receipt of a RayService's last upgrade."""
     return annotation_record.decode(
         service.metadata.annotations.get(labels.UPGRADE_RECEIPT, ""), Receipt
     )
 
 
 def span(since: datetime, until: datetime) -> int:
-    """Return the whole seconds between two moments; none when a clock was set back in between."""
+    """Return the whole seconds between two times; 0 if the clock was set back in between."""
     return max(0, round((until - since).total_seconds()))

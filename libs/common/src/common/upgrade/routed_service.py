@@ -1,4 +1,4 @@
-"""What both services observe of a RayService alike: its two clusters, what carries its requests, and the policy of its upgrade."""
+"""The observation of a RayService that both services share: clusters, routes and upgrade policy."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -23,14 +23,14 @@ from common.upgrade.traffic_record import Record
 from common.upgrade.weighted_route import Place
 
 SETTLES_WITHIN: Final = timedelta(seconds=10)
-"""Gateway controllers take in a route within seconds (ADR 43)."""
+"""Gateway controllers apply a route within seconds (ADR 43)."""
 View = TypeVar("View", bound=ServeView)
 
 
 class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, dict=True):
-    """A RayService with what carries its requests, as both services observe it; each adds what else it decides from.
+    """A RayService, its clusters and its routes, as observed for one reconcile.
 
-    What follows from an observation alone is computed once.
+    Each service adds the fields that only its own decisions need. Derived values are computed once.
     """
 
     service: RayService
@@ -38,62 +38,65 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     active: View | None = None
     pending: View | None = None
     gateways: Mapping[Place, Gateway | None] = {}
-    """Our Gateway, and those that the user's route hangs on."""
+    """Our Gateway, and the parents of the user's route."""
     route: HttpRoute | None = None
     """The route with the weights: ours, or the user's that the annotation names."""
     our_route: HttpRoute | None = None
     users_routes: tuple[HttpRoute, ...] = ()
-    """Routes of users that hold something of ours, or are to."""
+    """Routes of users that hold backends or marks of ours, or will get them."""
     grpc_route: GrpcRoute | None = None
     side_routes: SideRoutes = SideRoutes()
     policy: UpgradePolicy | None = None
-    """The UpgradePolicy that the upgrade began with."""
+    """The UpgradePolicy that the upgrade follows."""
     warm_up: WarmUpProgress | None = None
-    """How far the pending cluster's warm-up is; None where none is asked for, or it cannot begin yet."""
+    """Progress of the pending cluster's warm-up; None if there is none or it cannot begin yet."""
     answers: Mapping[AnyGate, Result] = {}
-    """What the gates that ask a server came to at this weight; all gates, before all traffic moves at once."""
+    """Results of the gates that ask a server, at this weight; of all gates before all traffic moves
+    at once.
+    """
     renewed_record: Record | None = None
-    """The record without what is about an earlier Serve config of the pending cluster; None where the one on the routes has none of that."""
+    """The record without entries about an earlier Serve config of the pending cluster.
+
+    None if the record on the routes has no such entries.
+    """
     rest: timedelta = poll_interval.SLOWEST
-    """The poll interval of a cluster that serves."""
+    """Poll interval of a cluster that serves."""
 
     @cached_property
     def controls(self) -> Controls:
-        """Return the user's settings for upgrades."""
         return controls.of(self.service)
 
     @property
     def gateway(self) -> Gateway | None:
-        """Return our Gateway."""
         meta = self.service.metadata
         return self.gateways.get((meta.namespace, names.gateway(meta.name)))
 
     @cached_property
     def views(self) -> tuple[View, ...]:
-        """Return the active and the pending cluster, as far as they exist."""
+        """Return the active and the pending cluster, without missing ones."""
         return tuple(each for each in (self.active, self.pending) if each is not None)
 
     @property
     def routes(self) -> tuple[HttpRoute, ...]:
-        """Return the route that carries the traffic, and those that did before."""
+        """Return the route that carries the traffic, and those that carried it before."""
         return self.former_routes if self.route is None else (self.route, *self.former_routes)
 
     @property
     def former_routes(self) -> tuple[HttpRoute, ...]:
-        """Return the routes that carried the traffic before this one."""
+        """Return the routes that carried the traffic before the present one."""
         weighted, held = weighted_route.name_of(self.service), (self.our_route, *self.users_routes)
         return tuple(each for each in held if each is not None and each.metadata.name != weighted)
 
     @cached_property
     def record(self) -> Record:
-        """Return the newest record on these routes; the mirror in the status where none has any."""
+        """Return the newest record on these routes, or the copy in the status if none has one."""
         return self.renewed_record or weighted_route.record_of(self.service, self.routes)
 
     @cached_property
     def is_settled(self) -> bool:
-        """Return whether a Gateway must have taken in the last weights, if it follows the route at all.
+        """Return whether a Gateway has had enough time to apply the last weights.
 
-        That counts only for a controller that states no generation in its conditions.
+        Only used for controllers that state no generation in their conditions.
         """
         return self.moved_at is None or self.observed_at >= self.moved_at + SETTLES_WITHIN
 
@@ -105,5 +108,5 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
 
     @property
     def gateway_trouble(self) -> RoutingProblem | None:
-        """Return why a Gateway takes no requests, with its name."""
+        """Return why a Gateway takes no requests; the message names it."""
         return weighted_route.gateway_trouble(self.service, self.route, self.gateways)

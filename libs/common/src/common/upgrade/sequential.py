@@ -1,12 +1,15 @@
-"""A comparison of a rate with what is allowed, valid at whatever moments it is made.
+"""Compare a rate with an allowed rate by a test that is valid at every moment.
 
-Requests arrive while a rollout is watched, and the first failure ends it. A test for a fixed number of requests would raise a false alarm
-sooner or later. Here, the number of requests beyond a limit is compared with the allowed rate by a likelihood ratio: the probability of what was
-observed, averaged over all rates by a beta distribution, over its probability at the allowed rate. At or below that rate the ratio ever
-exceeds 1/alpha with a probability of at most alpha (Ville's inequality; Robbins' method of mixtures).
+Requests arrive while a rollout is evaluated, and the first failure ends it, so a test for a fixed
+number of requests would raise a false alarm sooner or later. Here the evidence is a likelihood
+ratio: the probability of the observed count, averaged over all rates by a beta distribution,
+divided by its probability at the allowed rate. If the true rate is at or below the allowed one, the
+ratio ever exceeds 1/alpha with a probability of at most alpha (Ville's inequality; Robbins' method
+of mixtures).
 
-The beta distribution of a comparison has its mean at twice the allowed rate: smaller regressions need more requests than most upgrades have,
-and larger ones are found early with any mean. The rates that such a ratio does not exclude are bounds that hold at any time, too.
+The beta distribution has its mean at twice the allowed rate. Smaller regressions need more requests
+than most upgrades have, and larger ones are found early with any mean. The rates that such a ratio
+does not exclude form a confidence interval that is valid at every moment, too.
 """
 
 import math
@@ -15,16 +18,19 @@ from functools import lru_cache
 from typing import Final
 
 _WEIGHT: Final = 2.0
-"""Requests beyond the limit that the beta distribution of a comparison counts for."""
+"""Weight of the beta distribution, as a number of requests beyond the limit."""
 _OF_BOUNDS: Final = (0.5, 0.5)
-"""The beta distribution of a bound: Jeffreys', of no preference."""
+"""Parameters of the beta distribution for bounds: Jeffreys' prior."""
 _HALVINGS: Final = 50
 _NINE_OF_TEN: Final = 1.2816
-"""Standard deviations below the mean of a normal distribution that 9 of 10 values exceed."""
+"""The 10th percentile of a normal distribution is this many standard deviations below its mean."""
 
 
 def evidence(beyond: int, total: int, allowed: float) -> float:
-    """Return the logarithm of the likelihood ratio against the allowed rate; 0 where the observed rate is not above it."""
+    """Return the logarithm of the likelihood ratio against the allowed rate.
+
+    0 if the observed rate is not above the allowed one.
+    """
     if beyond <= allowed * total:
         return 0.0
     if allowed <= 0:
@@ -34,7 +40,10 @@ def evidence(beyond: int, total: int, allowed: float) -> float:
 
 
 def log_ratio(count: int, total: int, rate: float, weights: tuple[float, float]) -> float:
-    """Return the logarithm of the ratio of the mixture's likelihood to that of a rate between 0 and 1."""
+    """Return log(likelihood of the mixture / likelihood of `rate`), for a rate between 0 and 1.
+
+    `weights` are the parameters of the beta distribution.
+    """
     return _log_mixture(count, total, weights) - _log_likelihood(count, total, rate)
 
 
@@ -52,7 +61,7 @@ def _log_beta(a: float, b: float) -> float:
 
 
 def highest_rate(count: int, total: int, alpha: float) -> float:
-    """Return the highest rate that the observed count does not exclude."""
+    """Return the upper confidence bound of a rate: the highest rate that is not excluded."""
     low, high = count / total, 1.0
     least = _log_mixture(count, total, _OF_BOUNDS) + math.log(alpha)
     for _ in range(_HALVINGS):
@@ -63,7 +72,10 @@ def highest_rate(count: int, total: int, alpha: float) -> float:
 
 
 def is_bound(below: int, total: int, quantile: float, alpha: float) -> bool:
-    """Return whether so many observations below a duration show that it is above the quantile."""
+    """Return whether a duration is an upper bound of a quantile.
+
+    `below` of `total` observations are below the duration.
+    """
     return below > quantile * total and log_ratio(below, total, quantile, _OF_BOUNDS) > -math.log(
         alpha
     )
@@ -71,7 +83,7 @@ def is_bound(below: int, total: int, quantile: float, alpha: float) -> bool:
 
 @lru_cache(maxsize=1024)
 def requests_for_a_bound(quantile: float, alpha: float) -> int:
-    """Return the fewest observations that bound a quantile, if all are below the bound."""
+    """Return the minimum number of observations that bound a quantile, if all are below the bound."""
     return (
         bisect_left(range(1, 100_000), 1, key=lambda total: is_bound(total, total, quantile, alpha))
         + 1
@@ -79,7 +91,10 @@ def requests_for_a_bound(quantile: float, alpha: float) -> int:
 
 
 def lowest_found(total: int, allowed: float, alpha: float) -> float | None:
-    """Return about the lowest rate of which so many requests exclude the allowed one in 9 of 10 cases; None for too few requests."""
+    """Return about the lowest true rate that `total` requests detect in 9 of 10 cases.
+
+    None if there are too few requests to detect any.
+    """
     counts = range(total + 1)
     count = bisect_left(
         counts, -math.log(alpha), key=lambda beyond: evidence(beyond, total, allowed)
@@ -91,6 +106,6 @@ def lowest_found(total: int, allowed: float, alpha: float) -> float | None:
         rate = (low + high) / 2
         least = total * rate - _NINE_OF_TEN * math.sqrt(
             total * rate * (1 - rate)
-        )  # of a normal distribution
+        )  # normal approximation
         low, high = (low, rate) if least >= count else (rate, high)
     return high

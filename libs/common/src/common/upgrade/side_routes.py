@@ -1,4 +1,4 @@
-"""The HTTPRoutes beside the weighted one that an UpgradePolicy asks for: mirror and preview."""
+"""The HTTPRoutes of an UpgradePolicy beside the weighted one: mirror and preview."""
 
 from collections.abc import Set
 
@@ -12,23 +12,23 @@ from common.upgrade.policy import UpgradePolicy
 
 
 class SideRoutes(msgspec.Struct, frozen=True, kw_only=True):
-    """The routes beside the weighted one that an upgrade has or asks for."""
+    """The side routes of an upgrade."""
 
     mirror: HttpRoute | None = None
     preview: HttpRoute | None = None
     foreign: tuple[HttpRoute, ...] = ()
-    """Objects of other owners under the names of routes that the upgrade asks for."""
+    """Objects of other owners that occupy the names of wanted side routes."""
 
     @property
     def existing(self) -> tuple[HttpRoute, ...]:
-        """Return the routes that the RayService owns."""
+        """Return the side routes that the RayService owns."""
         return tuple(each for each in (self.mirror, self.preview) if each is not None)
 
 
 def wanted(service: RayService, policy: UpgradePolicy | None) -> Set[SideRole]:
     """Return which side routes the policy of an upgrade in steps asks for.
 
-    A user's own route has their Gateway, and no route of ours beside it.
+    None for a user's own route, which hangs on the user's Gateway.
     """
     if policy is None or weighted_route.is_users(service):
         return set()

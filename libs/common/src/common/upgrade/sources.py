@@ -1,4 +1,7 @@
-"""What both services observe RayServices through: the objects that the bus delivers, the API server, dashboards, and servers that gates ask."""
+"""Where both services read the state of RayServices from.
+
+The sources are the cache that the bus fills, the API server, Ray dashboards and gates' servers.
+"""
 
 from typing import Final
 
@@ -29,11 +32,11 @@ KINDS: Final[dict[str, type[Object]]] = {
     "HTTPRoute": HttpRoute,
     "GRPCRoute": GrpcRoute,
 }
-"""The kinds that both services subscribe to."""
+"""The kinds to which both services subscribe."""
 
 
 class Sources:
-    """The sources of one process, with what it remembers of their answers."""
+    """The sources of one process, with the answers that it remembers."""
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class Sources:
         self.inquiries = Inquiries(kube, outbound, background, clock)
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of objects that are gone, or that another replica reconciles from now on."""
+        """Drop the answers about objects that are deleted or that another replica owns now."""
         self.serve.forget(objects)
         for each in objects:
             for part in (self.windows, self.warm_ups, self.inquiries):

@@ -1,7 +1,7 @@
-"""The traffic record: what was given to each cluster of a RayService and when that last changed (ADR 1).
+"""The traffic record: capacity and weight of each cluster of a RayService, with times (ADR 1).
 
-It is an annotation on the HTTPRoute, written in the same request as the weights. traffic-manager writes it,
-service-reconciler mirrors it into the status, which is its second copy in case the route is deleted.
+It is an annotation of the HTTPRoute and is written in the same request as the weights.
+traffic-manager writes it; service-reconciler copies it to the status in case the route is deleted.
 """
 
 from datetime import datetime
@@ -19,14 +19,16 @@ from common.upgrade import gate_record
 ANNOTATION: Final = "raybus.io/traffic-record"
 WHOLE: Final = 100
 MAJOR: Final = 1
-"""Form of the record (ADR 16): fields are only ever added to it."""
+"""Version of the format (ADR 16). Fields are only ever added."""
 
 
 class Share(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """One cluster's part."""
+    """Capacity and traffic of one cluster."""
 
     uid: str = ""
-    """The cluster's, so that one which is made again under its name is known to have nothing yet; empty if unknown."""
+    """UID of the cluster, so that a cluster created again under its name has no share; empty if
+    unknown.
+    """
     capacity: int
     """`target_capacity` that Serve has accepted, in percent."""
     weight: int
@@ -34,108 +36,122 @@ class Share(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     moved_at: datetime | None = None
     """When the weight last changed."""
     sent: int | UnsetType = UNSET
-    """The most that a Gateway may still send it which does not follow the route as it is now; unset for the weight."""
+    """Maximum percent that a Gateway may still send if it has not applied the present route.
+
+    Unset if that equals the weight.
+    """
     shed_at: datetime | UnsetType = UNSET
-    """When it lost traffic for its health (ADR 11); unset once it got more again."""
+    """When the cluster lost traffic because it was unhealthy (ADR 11); unset when it gains traffic.
+    """
     config: str | UnsetType = UNSET
-    """Digest of the Serve config that it runs (`common.upgrade.candidate`), where an UpgradePolicy is followed."""
+    """Digest of the Serve config that it runs (`common.upgrade.candidate`), under an UpgradePolicy.
+    """
     config_at: datetime | UnsetType = UNSET
-    """When it was first observed to run that."""
+    """When the cluster was first observed to run that config."""
 
     @property
     def same_since(self) -> datetime | None:
-        """Return since when it has had this weight and run this config: what a step waits for counts from then (ADR 40)."""
+        """Return since when the cluster has had this weight and config.
+
+        The hold time and evidence of a step count from then (ADR 40).
+        """
         held = (self.moved_at, self.config_at or None)
         return max((each for each in held if each is not None), default=None)
 
 
 class Upgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """What the last upgrade in steps came to so far; stays until the next one begins."""
+    """The progress of the last upgrade in steps; kept until the next one begins."""
 
     old: str
-    """The cluster that was active when it began."""
+    """The cluster that was active at the start."""
     new: str
     began_at: datetime
-    """When the first of both got its part."""
+    """When the first of the two clusters got its share."""
     moved_at: datetime | None = None
     """When the first requests moved."""
     most: int
-    """The most capacity, in percent, that both had together."""
+    """Maximum capacity of both clusters together, in percent."""
     least: int
+    """Minimum capacity of both clusters together, in percent."""
     best: int | UnsetType = UNSET
-    """The most traffic, in percent, that the new cluster ever got."""
+    """Maximum weight that the new cluster has had, in percent."""
     aim: int | UnsetType = UNSET
-    """The step of its UpgradePolicy that the last move of traffic was for; capacity may have allowed less."""
+    """Weight of the policy's step for which traffic last moved; capacity may have allowed less."""
     sheds: int | UnsetType = UNSET
-    """How often a cluster lost traffic for its health since the new one got as much for the first time."""
+    """How often a cluster lost traffic because it was unhealthy, since the new cluster first had
+    `best`.
+    """
     shed_at: datetime | UnsetType = UNSET
-    """The first time of those."""
+    """The first of these times."""
     failed: str | UnsetType = UNSET
-    """The gate of its UpgradePolicy that failed, with the figures; an upgrade does not recover from that."""
+    """The gate that failed, with its figures. The upgrade does not recover from a failed gate."""
     mirrored: bool | UnsetType = UNSET
-    """Whether requests were mirrored for as long as its UpgradePolicy asks for."""
+    """Whether requests were mirrored for as long as the policy asks."""
     lacking: str | UnsetType = UNSET
-    """The gates that the present weight waits for: nothing else holds it any more."""
+    """The gates that the present weight waits for, once nothing else holds it."""
     gates: gate_record.Current | UnsetType = UNSET
-    """What its gates come to at the present weight."""
+    """Verdicts of the gates at the present weight."""
     steps: tuple[gate_record.Step, ...] | UnsetType = UNSET
-    """What they came to at earlier ones."""
+    """Verdicts of the gates at earlier weights."""
 
 
 class Overwritten(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """The last time that another writer replaced the backends beside the record."""
+    """The last time that another writer replaced our backends in the route."""
 
     at: datetime
-    """When ours were written again."""
+    """When our backends were written again."""
     by: str
-    """The field manager that did it."""
+    """The field manager of the other writer."""
     streak: int = 1
-    """How many times in a row, each soon after the one before."""
+    """Number of consecutive overwrites, each soon after the one before."""
 
 
 class Record(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """All clusters of a RayService by name."""
+    """The traffic record of a RayService; `clusters` is by name."""
 
     version: int = MAJOR
     clusters: dict[str, Share] = {}  # noqa: RUF012 - msgspec copies it
     changed_at: datetime | None = None
-    """When anything last changed."""
+    """When any field last changed."""
     upgrade: Upgrade | UnsetType = UNSET
     overwritten: Overwritten | UnsetType = UNSET
 
 
 def upgrade_of(record: Record, old: str, new: str) -> Upgrade | None:
-    """Return what is recorded of the upgrade between two clusters, None for another one."""
+    """Return the recorded progress of the upgrade from `old` to `new`; None for any other."""
     held = record.upgrade or None
     return held if held is not None and (held.old, held.new) == (old, new) else None
 
 
 def gates_of(upgrade: Upgrade | None) -> gate_record.Current | None:
-    """Return what the gates of an upgrade come to now, with texts that may be shown; None where none is evaluated."""
+    """Return the verdicts at the present weight, fit for display; None if no gate is evaluated."""
     held = upgrade.gates if upgrade is not None else UNSET
     return gate_record.shown(held) if held and held.gates else None
 
 
 def past_steps(upgrade: Upgrade | None) -> tuple[gate_record.Step, ...]:
-    """Return what the gates of an upgrade came to at earlier weights, with texts that may be shown."""
+    """Return the verdicts at earlier weights, fit for display."""
     return gate_record.bounded(upgrade.steps or ()) if upgrade is not None else ()
 
 
 def steps_of(upgrade: Upgrade | None) -> tuple[gate_record.Step, ...]:
-    """Return what they came to at each weight, the present one included."""
+    """Return the verdicts at all weights, the present one included."""
     current = gates_of(upgrade)
     return (*past_steps(upgrade), *(() if current is None else (gate_record.closed(current),)))
 
 
 def of_route(route: Route | None) -> Record:
-    """Return the record on a route; an empty one when there is none that can be read, as one of another major cannot."""
+    """Return the record on a route.
+
+    An empty one if it is missing, unreadable or of another major.
+    """
     text = route.metadata.annotations.get(ANNOTATION) if route is not None else None
     found = annotation_record.decode(text, Record) if text else None
     return found if found is not None and found.version == MAJOR else Record()
 
 
 def of_status(service: RayService) -> Record:
-    """Return the mirror of the record in a status; an empty one where it was overwritten."""
+    """Return the copy of the record in a status; an empty one if it was overwritten."""
     held = (
         (service.status.active_service_status, WHOLE),
         (service.status.pending_service_status, 0),
@@ -159,7 +175,7 @@ def of_status(service: RayService) -> Record:
 
 
 def weight_of(route: Route | None, service: Reference) -> int:
-    """Return the weight that a route gives to a Service, 0 when it has none; of several rules the highest."""
+    """Return the weight of a Service in a route, 0 if it has none; of several rules the highest."""
     rules = () if route is None else map(route.backends, route.spec.rules)
     held = ((each.weight for each in rule if each.target == service) for rule in rules)
     return max(map(sum, held), default=0)

@@ -1,9 +1,9 @@
-"""Requests that a new cluster answers before any client's: models compile, load and fill caches at their first ones.
+"""Warm up a new cluster: send it requests before any client's, so that models load and caches fill.
 
-They go to the proxies of the cluster's own nodes, in turn, in the background. Each must be answered
-with 200; the first other answer ends the warm-up, and no client is sent there. A request without an
-answer is sent again a few times: the node or this process may have been slow. What was sent is
-forgotten with the process, which then begins again.
+The requests go to the proxies of the cluster's nodes in turn, in the background. Each must be
+answered with 200. The first other answer fails the warm-up, and the cluster gets no traffic. A
+request without an answer is sent again a few times, since the node or this process may have been
+slow. Progress is lost when the process ends; the warm-up then begins again.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from common.upgrade.policy import WarmUp, WarmUpProgress
 
 REMEMBERED: Final = 1024
 MAX_ROUNDS: Final = 3
-"""Rounds of requests in which some got no answer; after so many the warm-up has failed."""
+"""The warm-up fails after this many rounds in which some request had no answer."""
 
 
 class _Run(msgspec.Struct):
@@ -30,9 +30,9 @@ class _Run(msgspec.Struct):
     asked: WarmUp
     progress: WarmUpProgress
     left: list[int]
-    """The numbers of the requests that were not answered yet, the next one last."""
+    """Numbers of the requests that are not answered yet; the next one is last."""
     rounds: int = 0
-    """Rounds in which a request got no answer."""
+    """Rounds in which a request had no answer."""
     is_active: bool = False
     task: asyncio.Task[None] | None = None
 
@@ -46,14 +46,15 @@ class WarmUps:
         self._runs = Remembered[str, _Run](
             most=REMEMBERED, dropped=lambda each: each.task and each.task.cancel()
         )
-        """By the uid of the cluster."""
+        """By the UID of the cluster."""
 
     async def of(
         self, candidate: Candidate, proxies: Sequence[Target], asked: WarmUp
     ) -> WarmUpProgress:
-        """Return how far the warm-up of a cluster is.
+        """Return the progress of a cluster's warm-up; start it, or its next round, if due.
 
-        It begins with the first call that knows proxies, and anew when it was edited or the cluster runs another Serve config.
+        It begins with the first call that has proxies. It begins again if the warm-up was edited or
+        the cluster runs another Serve config.
         """
         uid = candidate.cluster_uid
         run = self._runs.get(uid)
@@ -72,11 +73,11 @@ class WarmUps:
         return msgspec.structs.replace(run.progress)
 
     def forget(self, uid: str) -> None:
-        """Drop what is known of a cluster's warm-up, and end it."""
+        """Cancel the warm-up of a cluster and drop its progress."""
         self._runs.pop(uid, None)
 
     async def _send_round(self, run: _Run, proxies: Sequence[Target]) -> None:
-        """Send the requests that are left, until one fails."""
+        """Send the remaining requests until one fails."""
         progress, unanswered = run.progress, list[int]()
 
         async def send() -> None:

@@ -1,7 +1,9 @@
-"""The question that raybus asks the webhook of a gate at each step of an upgrade, and what the answer means. Pure.
+"""The webhook gate: build the request at each step of an upgrade and interpret the answers.
 
-The question is JSON and signed by Standard Webhooks with a key of the RayService's namespace. The answer is `{"result": "Pass"}`, `Fail`, or
-`Wait` with a `text`; what is no answer is asked again, and so is `Wait`, each time later. Nothing but an answer passes or fails a gate.
+The request is JSON, signed as in Standard Webhooks with a key of the RayService's namespace. A
+legal answer is `{"result": "Pass"}`, `Fail`, or `Wait`, with an optional `text`. After `Wait`, and
+after anything that is not a legal answer, the webhook is asked again, with a growing delay. Only a
+legal answer passes or fails a gate.
 """
 
 import hashlib
@@ -22,22 +24,25 @@ from common.upgrade.gates import Outcome, Result
 from common.upgrade.policy import UpgradePolicy
 
 SECRET_NAME: Final = "raybus-webhook-key"  # noqa: S105 - the name of an object
-"""The Secret with the key, in the namespace of the RayService. Its name is fixed, so that no policy has raybus sign with another Secret."""
+"""The Secret with the signing key, in the namespace of the RayService.
+
+The name is fixed, so that no policy can make raybus sign with another Secret.
+"""
 SECRET_KEY: Final = "key"  # noqa: S105 - the name of a field
 LARGEST_ANSWER: Final = 16 * 2**10
 """Bytes."""
 LONGEST_TEXT: Final = 200
 """Characters of a server's text that messages quote."""
 SECONDS: Final = 10.0
-"""For one answer."""
+"""Time limit of one request, in seconds."""
 MOST_TIMES: Final = 10_000
-"""That a webhook is asked at one step: more than three days of `Wait`."""
+"""Maximum requests to a webhook at one step: more than three days of `Wait`."""
 WAIT: Final = 30.0
-"""Seconds after `Wait` until the next question, where the answer's Retry-After states none."""
+"""Seconds from `Wait` to the next request, unless the answer has a Retry-After."""
 SHORTEST_WAIT: Final = 5.0
 LONGEST_WAIT: Final = 600.0
 LONGEST_PAUSE: Final = 60.0
-"""Seconds after a question without an answer."""
+"""Maximum seconds until the next request, if one was not answered."""
 OK: Final = 200
 _RESULTS: Final = {"Pass": Outcome.PASS, "Fail": Outcome.FAIL, "Wait": Outcome.INCONCLUSIVE}
 
@@ -50,29 +55,29 @@ class Strategy(StrEnum):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """The moment of an upgrade that a gate is asked about."""
+    """The point in an upgrade at which a gate is asked."""
 
     namespace: str
     service: str
     policy: str
     candidate: Candidate
-    """What the answer is about."""
+    """The version that the answer is about."""
     old: str
     new: str
     strategy: Strategy = Strategy.STEPS
     weight: int
     """Percent of the traffic that the pending cluster has."""
     since: datetime | None = None
-    """When it got them."""
+    """When the pending cluster got this weight."""
     step: int = 0
     """Position in the policy's steps, from 1; 0 before the first."""
     steps: int = 0
     addresses: dict[str, str] = {}
-    """What a webhook may send requests to: `active`, `pending`, `preview`, each as HOST:PORT."""
+    """HOST:PORT of `active`, `pending` and `preview`, to which a webhook may send test requests."""
 
     @property
     def moment(self) -> tuple[Candidate, int, datetime | None]:
-        """Return what makes it another step than the one before."""
+        """Return the values that distinguish this step from the one before."""
         return self.candidate, self.weight, self.since
 
 
@@ -84,12 +89,11 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Outcome:
-        """Return what the gate decides by it."""
         return _RESULTS[self.result]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer of a server."""
+    """The HTTP answer of a server."""
 
     status: int
     body: bytes = b""
@@ -97,12 +101,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown_status(self) -> str:
-        """Return what messages state of an answer with another status than 200."""
+        """Describe a status other than 200, for messages."""
         hint = "; redirects are not followed" if self.status in range(300, 400) else ""
         return f"answered status {self.status}{hint}"
 
 
-def step_of(  # noqa: PLR0913  (what an upgrade is known by)
+def step_of(  # noqa: PLR0913  (the identity of a step)
     service: RayService,
     policy: UpgradePolicy,
     active: RayCluster,
@@ -113,7 +117,7 @@ def step_of(  # noqa: PLR0913  (what an upgrade is known by)
     weight: int,
     since: datetime | None = None,
 ) -> Step:
-    """Return the moment of an upgrade at which its pending cluster has a weight, and runs this candidate."""
+    """Describe the present step of an upgrade, for its gates."""
     meta = service.metadata
     backend = names.serve_service if strategy is Strategy.STEPS else names.head_service
     held = {
@@ -143,9 +147,10 @@ def step_of(  # noqa: PLR0913  (what an upgrade is known by)
 
 
 def identity(step: Step, gate: WebhookGate) -> str:
-    """Return the id of a question, by which a receiver knows its repetition: also after a restart, when raybus has forgotten the answer.
+    """Return the id of a request, by which a receiver detects a repetition.
 
-    A question about another Serve config is no repetition.
+    It is the same after a restart of raybus, which forgets the answer and asks again. A different
+    Serve config gives a different id.
     """
     since = "" if step.since is None else step.since.isoformat()
     of, config = step.candidate.cluster_uid, step.candidate.config
@@ -154,7 +159,7 @@ def identity(step: Step, gate: WebhookGate) -> str:
 
 
 def question(step: Step, gate: WebhookGate) -> bytes:
-    """Return the body of a request."""
+    """Build the body of a request."""
     return msgspec.json.encode(
         {
             "version": 1,
@@ -175,7 +180,10 @@ def question(step: Step, gate: WebhookGate) -> bytes:
 
 
 def read(answer: Answer) -> Reply:
-    """Return what a server answered; `Unavailable` for what is no answer to the question. No message repeats a body that is none."""
+    """Return the answer of a webhook; raises `Unavailable` if it is not legal.
+
+    Messages never quote the body of an illegal answer, except for its `result`, clipped.
+    """
     if answer.status != OK:
         raise errors.Unavailable(answer.shown_status)
     legal = f'{{"result": "{"|".join(_RESULTS)}", "text": "..."}}'
@@ -193,24 +201,24 @@ def read(answer: Answer) -> Reply:
 
 
 def quoted(text: str) -> str:
-    """Return a text of a server as messages quote it: in one line, bounded, without control characters."""
+    """Return a server's text fit for messages: one line, clipped, without control characters."""
     return " ".join(untrusted.clipped(text, LONGEST_TEXT).split())
 
 
 def pause(times: int) -> float:
-    """Return the seconds until the next question, after so many without an answer."""
+    """Return the seconds until the next request, after `times` requests without an answer."""
     return min(LONGEST_PAUSE, 2.0 ** min(times - 1, 10))
 
 
 def wait(answer: Answer) -> float:
-    """Return the seconds until the next question after `Wait`."""
+    """Return the seconds until the next request after `Wait`."""
     text = answer.retry_after.strip()
     asked = float(text) if text.isascii() and text.isdigit() and len(text) < 10 else WAIT
     return min(LONGEST_WAIT, max(SHORTEST_WAIT, asked))
 
 
 def result(gate: WebhookGate, reply: Reply | None, problem: str | None) -> Result:
-    """Return the outcome of a gate by the last answer, or by why there is none."""
+    """Return the outcome of a gate by the last answer, or by the reason why there is none."""
     if reply is None:
         return gates.unanswered(gate, problem)
     text = f"{gate.host} answered {reply.result}{f': {reply.text}' if reply.text else ''}"

@@ -1,12 +1,14 @@
-"""The HTTPRoute that carries the traffic of a RayService, and what keeps it from doing so: one answer for two services.
+"""The HTTPRoute that carries the traffic of a RayService, and the problems that prevent it.
 
-It is ours, `<RayService>-httproute` on `<RayService>-gateway`, or the user's, which `raybus.io/http-route` names. Gateway, hostnames,
-matches and filters of a user's route are theirs, and of the backends only ours are written. Their rules
-for us are those that send to one of our Services (group, kind, namespace and name); if there is none,
-those without backends; else the only rule there is.
+The route is ours (`<RayService>-httproute` on `<RayService>-gateway`), or the user's, which
+`raybus.io/http-route` names. Of a user's route only our backends are written; parents, hostnames,
+matches, filters and other backends are the user's. Our backends are written to the rules that send
+requests to one of our Services (compared by group, kind, namespace and name). If no rule does, they
+are written to the rules without backends, or else to the only rule of the route.
 
-A route is written only with a right to it: the RayService owns it, or its annotation `raybus.io/rayservice` names the RayService
-(ADR 12). A backend is ours because of what exists and what the record has, never because of the shape of its name.
+A route is written only if the RayService owns it, or if its annotation `raybus.io/rayservice` names
+the RayService (ADR 12). A backend counts as ours if the cluster exists or is in the record, never
+by the pattern of its name.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -42,7 +44,7 @@ MOST_BACKENDS: Final = 16
 _LONGEST_NAME: Final = 253
 _NAME: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _LISTED: Final = 10
-"""Names that a message lists at most."""
+"""Maximum number of names that a message lists."""
 
 
 def name_of(service: RayService) -> str:
@@ -51,23 +53,29 @@ def name_of(service: RayService) -> str:
 
 
 def is_users(service: RayService) -> bool:
-    """Return whether the user brought the route."""
+    """Return whether the user provides the route."""
     return _given(service) is not None
 
 
 def odd_name(service: RayService) -> str | None:
-    """Return what is wrong with the name that the user gave; without a good one the route is ours."""
+    """Return why the route name of the user cannot be used; our route is used instead."""
     text = service.metadata.annotations.get(labels.HTTP_ROUTE)
     if text is None or _given(service) is not None:
         return None
     ours = names.http_route(service.metadata.name)
     if text.strip() == ours:
-        return f'{labels.HTTP_ROUTE} "{text}" is the name of the route that raybus makes; give yours another name'
-    return f'{labels.HTTP_ROUTE} "{text}" is not the name of an HTTPRoute in this namespace; {ours} is used'
+        return (
+            f'{labels.HTTP_ROUTE} "{text}" is the name of the route that raybus makes; give '
+            "yours another name"
+        )
+    return (
+        f'{labels.HTTP_ROUTE} "{text}" is not the name of an HTTPRoute in this namespace; '
+        f"{ours} is used"
+    )
 
 
 def parents_of(service: RayService, route: HttpRoute | None) -> tuple[Place, ...]:
-    """Return the Gateways that must take requests for the traffic to flow."""
+    """Return the Gateways that must accept requests for the traffic to flow."""
     meta = service.metadata
     if not is_users(service):
         return ((meta.namespace, names.gateway(meta.name)),)
@@ -80,16 +88,19 @@ def parents_of(service: RayService, route: HttpRoute | None) -> tuple[Place, ...
 def gateway_trouble(
     service: RayService, route: HttpRoute | None, gateways: Mapping[Place, Gateway | None]
 ) -> RoutingProblem | None:
-    """Return why a Gateway takes no requests, with its name."""
+    """Return the problem of a Gateway that takes no requests; the message names it."""
     for namespace, name in parents_of(service, route):
         gateway = gateways.get((namespace, name))
         problem = gateway_problem(gateway)
         if gateway is not None and not is_users(service):
             problem = not_ours(service.metadata, gateway.metadata) or problem
         if problem is not None:
-            hint = ""  # a Gateway of a class that no controller serves is never accepted
+            hint = ""  # a Gateway is never accepted if no controller serves its class
             if gateway is not None and problem.code is RoutingCode.NOT_ACCEPTED:
-                hint = f" (gatewayClassName {gateway.spec.gateway_class_name}: does a controller serve it?)"
+                hint = (
+                    f" (gatewayClassName {gateway.spec.gateway_class_name}: does a controller "
+                    "serve it?)"
+                )
             return msgspec.structs.replace(
                 problem, message=f"Gateway {namespace}/{name} {problem.message}{hint}"
             )
@@ -103,9 +114,9 @@ def route_trouble(
     *,
     is_settled: bool,
 ) -> RoutingProblem | None:
-    """Return why the traffic does not follow the route as it is now, with its name.
+    """Return why the traffic does not follow the present route; the message names the route.
 
-    `clusters` are those that exist. `is_settled`: see `common.api.gateway.route_problem`.
+    `clusters` are the existing clusters. For `is_settled` see `common.api.gateway.route_problem`.
     """
     where = f"HTTPRoute {service.metadata.namespace}/{name_of(service)}"
     if route is None:
@@ -127,7 +138,7 @@ def route_trouble(
 
 
 def refusal(service: RayService, route: HttpRoute) -> RoutingProblem | None:
-    """Return why a route may not be written for a RayService, and what to do; None when it may be."""
+    """Return why a route may not be written for a RayService, and the remedy; None if it may."""
     if route.metadata.name == names.http_route(service.metadata.name):
         return not_ours(service.metadata, route.metadata)
     if (other := owner.other_service(route.metadata, service.metadata)) is not None:
@@ -148,18 +159,25 @@ def refusal(service: RayService, route: HttpRoute) -> RoutingProblem | None:
 
 
 def not_ours(service: ObjectMeta, have: ObjectMeta) -> RoutingProblem | None:
-    """Return that an object under the name of ours has another owner; raybus leaves it alone."""
+    """Return a problem if an object with the name of ours has another owner.
+
+    Raybus does not touch it.
+    """
     if owner.owns(service, have):
         return None
-    text = f"exists and is not owned by RayService {service.name}: delete it, or give the RayService another name"
+    text = (
+        f"exists and is not owned by RayService {service.name}: delete it, or give the "
+        "RayService another name"
+    )
     return Problem(RoutingCode.NOT_OWNED, text)
 
 
 def record_of(service: RayService, routes: Iterable[HttpRoute | None]) -> Record:
-    """Return what is known of a RayService: the newest of its records on these routes, else the mirror.
+    """Return the newest record of a RayService on these routes, or else the copy in the status.
 
-    A route that only follows may keep an old record, because its write was refused. Records are never mixed: a cluster that the
-    newest does not name any more has nothing, whatever the mirror still has.
+    Routes that carried the traffic before may keep an old record, since writes to them were
+    refused. Records are never merged: a cluster that is missing in the newest record has no share,
+    even if the status still lists it.
     """
     held = [each for each in _records(service, routes) if each.clusters]
     return max(
@@ -170,9 +188,10 @@ def record_of(service: RayService, routes: Iterable[HttpRoute | None]) -> Record
 def own_backends(
     service: RayService, clusters: Iterable[str] = (), routes: Iterable[HttpRoute | None] = ()
 ) -> frozenset[Reference]:
-    """Return the Serve Services of a RayService and of its clusters: those that exist, and those that a record still names.
+    """Return the Serve Services of a RayService and its clusters: existing ones and recorded ones.
 
-    A name in the status alone does not count: its writer could have the backends of others replaced.
+    A name that is only in the status does not count: whoever writes the status could have backends
+    of others replaced.
     """
     recorded = (name for each in _records(service, routes) for name in each.clusters)
     owners = (service.metadata.name, *clusters, *recorded)
@@ -185,7 +204,7 @@ def serve_service(namespace: str, owner: str) -> Reference:
 
 
 def rules_of(route: HttpRoute, own: Set[Reference]) -> tuple[int, ...]:
-    """Return the positions of the rules of a user's route that send requests to a RayService with these backends."""
+    """Return the indexes of the rules of a user's route that get our backends (see the module)."""
     rules = route.spec.rules
     ours = tuple(
         index
@@ -202,7 +221,11 @@ def rules_of(route: HttpRoute, own: Set[Reference]) -> tuple[int, ...]:
 
 
 def is_overwritten(route: HttpRoute, own: Set[Reference]) -> bool:
-    """Return whether another writer replaced our backends: weights and record are written in one request, and do not agree."""
+    """Return whether another writer replaced our backends.
+
+    Weights and record are written in one request, so weights that differ from the record were
+    overwritten.
+    """
     shares, namespace = traffic_record.of_route(route).clusters, route.metadata.namespace
     wanted = {
         serve_service(namespace, name): share.weight
@@ -222,13 +245,17 @@ def is_overwritten(route: HttpRoute, own: Set[Reference]) -> bool:
 
 
 def crowded(route: HttpRoute, own: Set[Reference], needed: int) -> RoutingProblem | None:
-    """Return why a user's route has no room for so many backends of ours: the API server would refuse them."""
+    """Return a problem if a rule of a user's route has no room for `needed` backends of ours.
+
+    The API server would reject the route: a rule has 16 backends at most.
+    """
     for index in rules_of(route, own):
         backends = route.backends(route.spec.rules[index])
         others = sum(each.target not in own for each in backends)
         if others + needed > MOST_BACKENDS:
             text = (
-                f"has {others} other backends in spec.rules[{index}], and RayService needs room for {needed}: "
+                f"has {others} other backends in spec.rules[{index}], and RayService "
+                f"needs room for {needed}: "
                 f"a rule holds at most {MOST_BACKENDS}; move some of the others to another rule"
             )
             return Problem(RoutingCode.NO_ROOM, text)
@@ -236,7 +263,11 @@ def crowded(route: HttpRoute, own: Set[Reference], needed: int) -> RoutingProble
 
 
 def _records(service: RayService, routes: Iterable[HttpRoute | None]) -> Iterator[Record]:
-    """Yield the records that can only be ours: on routes that may be written, or were, and have no other owner or holder."""
+    """Yield the records that are certainly ours.
+
+    They are on routes that we may write, or could write before, and that no other service owns or
+    holds.
+    """
     marks = owner.marks(service.metadata.name)
     for route in (each for each in routes if each is not None):
         problem, is_marked = refusal(service, route), marks.items() <= route.metadata.labels.items()
@@ -245,13 +276,16 @@ def _records(service: RayService, routes: Iterable[HttpRoute | None]) -> Iterato
 
 
 def _permitted(have: ObjectMeta) -> list[str]:
-    """Return the names in the annotation; what cannot be one is never shown."""
+    """Return the names in the annotation.
+
+    Skip those that are not legal, which must not be shown.
+    """
     parts = (each.strip() for each in have.annotations.get(labels.ROUTE_PERMITS, "").split(","))
     return [each for each in parts if _is_name(each)]
 
 
 def _not_permitted(service: RayService, route: HttpRoute) -> RoutingProblem:
-    """Return that the owner of a route did not agree, with the command by which they do."""
+    """Build the problem of a route without its owner's permission, with the command to grant it."""
     name, meta, held = service.metadata.name, route.metadata, _permitted(route.metadata)
     is_there = labels.ROUTE_PERMITS in meta.annotations
     kept = (
@@ -264,8 +298,10 @@ def _not_permitted(service: RayService, route: HttpRoute) -> RoutingProblem:
     command = f"kubectl annotate {HTTP_ROUTE.kind.lower()} {meta.name} -n {meta.namespace}"
     text = (
         f"may not be used: its annotation {labels.ROUTE_PERMITS} "
-        f"{'does not name' if is_there else 'is missing, so it does not name'} RayService {name}; the owner of the route "
-        f"agrees with: {command} {labels.ROUTE_PERMITS}={','.join((*kept, name))}{' --overwrite' if is_there else ''}"
+        f"{'does not name' if is_there else 'is missing, so it does not name'} RayService "
+        f"{name}; the owner of the route "
+        f"agrees with: {command} "
+        f"{labels.ROUTE_PERMITS}={','.join((*kept, name))}{' --overwrite' if is_there else ''}"
     )
     return Problem(RoutingCode.NOT_PERMITTED, text)
 

@@ -1,15 +1,18 @@
-"""What the gates of an UpgradePolicy are judged by: the requests that both clusters answered since the weights last changed.
+"""Count the requests of both clusters since the weights last changed, as evidence for gates.
 
-Serve's proxies count them, and each node of Ray exports its counters every 10 s. They are read in the background, so that a node which does
-not answer delays no decision about health. What was read is forgotten with the process: then a window begins anew, and the gates wait
-for as many requests again.
+Serve's proxies count the requests, and each Ray node exports its counters every 10 s. The counters
+are read in the background, so that a node which does not answer delays no decision about health.
+Counts are lost when the process ends; a window then begins again, and the gates wait for as many
+requests again.
 
-In a long step or bake the requests before an error would hide it, so another window begins each minute, and the last few count, too.
-Where all traffic moves at once, the gates decide before: by all that the pending cluster ever counted, which is of warm-ups and previews,
-and outlives a restart. Once all traffic has moved, the active cluster answers nothing: then the comparison is with its requests of the step
-before, or after a restart with all that its nodes have counted.
+In a long step or bake, the earlier requests would hide later errors. Therefore another window
+begins every minute, and the last few of them are evaluated as well. If all traffic moves at once,
+the gates are evaluated before, over all requests that the pending cluster ever answered: those come
+from warm-ups and previews, and survive a restart. After all traffic has moved, the active cluster
+answers no requests. Then the comparison uses its requests of the previous step, or after a restart
+everything that its nodes have counted.
 
-What a node answered between two reads is computed by `common.upgrade.increases`.
+`common.upgrade.increases` computes the requests between two reads of a node.
 """
 
 import asyncio
@@ -33,7 +36,7 @@ from common.upgrade.increases import Increase, Node, Nodes, Tally
 AGE: Final = 5.0
 """Seconds between two reads of a node."""
 MOST_NODES: Final = 256
-"""Nodes of a cluster that are read; their requests are a sample of all."""
+"""Nodes of a cluster that are read; their requests are a sample."""
 EXPORT_INTERVAL: Final = 10.0
 """Seconds between two exports of a node's counters (Ray's `metrics_report_interval_ms`)."""
 AT_ONCE: Final = 16
@@ -41,22 +44,25 @@ REMEMBERED: Final = 1024
 RESTARTED_EVERY: Final = 60.0
 """Seconds between the starts of two windows within a step."""
 MOST_RECENT: Final = 5
-"""Windows within a step that are judged beside its own; a regression that takes longer to show is left to that one."""
+"""Windows within a step that are evaluated beside the step's own, which detects slower regressions.
+"""
 
 MAX_ALL_VALUES: Final = 2**20
-"""Values that are remembered of all upgrades, some 250 MB; the upgrade with most of them begins anew."""
+"""Values to remember for all upgrades together (about 250 MB). Over the limit, the upgrade with the
+most values begins again.
+"""
 
 Targets: TypeAlias = Mapping[str, Target]
-"""By the uid of the pod."""
+"""By the UID of the pod."""
 
 
 class _Cluster(msgspec.Struct):
-    """What was read of one cluster."""
+    """The counts of one cluster."""
 
     nodes: Nodes = msgspec.field(default_factory=Nodes)
     step: Tally = msgspec.field(default_factory=Tally)
     within: dict[int, Tally] = {}
-    """Of the windows within the step, by their number."""
+    """The windows within the step, by their number."""
 
     def begin_step(self) -> None:
         self.step = Tally(since=self.nodes.read)
@@ -72,7 +78,7 @@ class _Cluster(msgspec.Struct):
 
 
 class _Upgrade(msgspec.Struct):
-    """What was read in one upgrade."""
+    """The counts of one upgrade."""
 
     candidate: Candidate
     active: _Cluster = msgspec.field(default_factory=_Cluster)
@@ -81,13 +87,13 @@ class _Upgrade(msgspec.Struct):
     is_whole: bool = False
     """Whether all traffic has moved to the pending cluster."""
     is_unused: bool = False
-    """Whether the pending cluster never had a user's request before."""
+    """Whether the pending cluster has never answered a user's request before."""
     is_read: bool = False
-    """Whether anything was read since the weights or the candidate last changed."""
+    """Whether the counters were read since the weights or the candidate last changed."""
     begins_at: float = 0.0
-    """When the nodes have exported what the candidate before answered, so that the rest is of this one."""
+    """When the nodes have exported all requests of the previous candidate."""
     restarted_at: float | None = None
-    """When the last window within the step began, or the step's own."""
+    """When the last window began: one within the step, or the step's own."""
     read_at: float | None = None
     task: asyncio.Task[None] | None = None
 
@@ -96,7 +102,10 @@ class _Upgrade(msgspec.Struct):
         return self.active.size + self.pending.size
 
     def begin_step(self, moved_at: datetime | None, *, is_whole: bool) -> None:
-        """Begin the windows anew, since the weights changed; once all has moved, the active cluster's stays."""
+        """Begin new windows because the weights changed.
+
+        Once all traffic has moved, the active cluster's window stays.
+        """
         self.moved_at, self.is_whole = moved_at, is_whole
         self.is_read, self.restarted_at = False, None
         for cluster in (self.active, self.pending):
@@ -106,12 +115,12 @@ class _Upgrade(msgspec.Struct):
             self.active.begin_step()
 
     def begin_candidate(self, candidate: Candidate, *, is_unused: bool, now: float) -> None:
-        """Forget what the pending cluster answered with an earlier Serve config."""
+        """Discard the requests that the pending cluster answered with an earlier Serve config."""
         self.candidate, self.is_unused = candidate, is_unused
         self.pending, self.begins_at = _Cluster(), now + EXPORT_INTERVAL
 
     def restart(self, now: float) -> None:
-        """Begin the next window within the step when it is due."""
+        """Begin the next window within the step if it is due."""
         if self.restarted_at is None:
             self.restarted_at = now
         elif now - self.restarted_at >= RESTARTED_EVERY:
@@ -122,7 +131,7 @@ class _Upgrade(msgspec.Struct):
             self.restarted_at = now
 
     def window(self) -> Window:
-        """Return the window of the step, with the last ones within it that have been read."""
+        """Return the window of the step, with the last windows within it that have been read."""
         active, pending = self.active, self.pending
         recent = [
             Window(
@@ -141,7 +150,7 @@ class _Upgrade(msgspec.Struct):
 
 
 class Windows:
-    """Reads the counters of clusters that share the traffic."""
+    """The request counts of the upgrades that this replica reconciles."""
 
     def __init__(self, serve: ServeApi, background: Background, clock: Clock) -> None:
         self._serve = serve
@@ -150,7 +159,7 @@ class Windows:
         self._upgrades = Remembered[str, _Upgrade](
             most=REMEMBERED, dropped=lambda each: each.task and each.task.cancel()
         )
-        """By the uid of the pending cluster."""
+        """By the UID of the pending cluster."""
 
     async def of(
         self,
@@ -162,7 +171,10 @@ class Windows:
         is_whole: bool = False,
         is_unused: bool = False,
     ) -> Window | None:
-        """Return what is known of an upgrade to a candidate and of its weights, which changed at `moved_at`; and read on."""
+        """Return the windows of the present step, and start the next read if due.
+
+        `moved_at` is when the weights last changed. None until the counters are read once.
+        """
         uid, now = candidate.cluster_uid, self._clock.monotonic()
         held = self._upgrades.get(uid) or _Upgrade(candidate=candidate, is_unused=is_unused)
         self._upgrades[uid] = held
@@ -179,7 +191,7 @@ class Windows:
         return held.window() if held.is_read else None
 
     def forget(self, uid: str) -> None:
-        """Drop what is known of an upgrade."""
+        """Drop the counts of an upgrade."""
         self._upgrades.pop(uid, None)
 
     async def _read(self, held: _Upgrade, active: Targets, pending: Targets) -> None:
@@ -188,7 +200,8 @@ class Windows:
         for cluster in (held.pending, held.active):
             cluster.nodes.read += 1
         await self._count(held.pending, pending, is_new=held.is_unused)
-        # once all traffic has moved, all that the active cluster ever answered is comparable
+        # once all traffic has moved, every request that the active cluster ever answered is
+        # comparable
         await self._count(held.active, active, is_new=held.is_whole and is_unread)
         if (held.candidate, held.moved_at) == began:
             held.is_read = True
@@ -196,7 +209,7 @@ class Windows:
         self._limit()
 
     async def _count(self, cluster: _Cluster, targets: Targets, *, is_new: bool) -> None:
-        """Count what the nodes of a cluster answered since they were read last."""
+        """Read the nodes of a cluster and add their requests since the last read."""
         nodes, found = cluster.nodes, list[Increase]()
 
         async def read(uid: str, target: Target) -> None:
@@ -222,7 +235,7 @@ class Windows:
         cluster.count(found)
 
     def _limit(self) -> None:
-        """Drop the largest upgrades while too much is remembered."""
+        """Drop the largest upgrades until the rest is within `MAX_ALL_VALUES`."""
         sizes = {uid: each.size for uid, each in self._upgrades.items()}
         while sum(sizes.values()) > MAX_ALL_VALUES:
             largest = max(sizes, key=sizes.__getitem__)

@@ -1,1 +1,1 @@
-"""Ray's own interfaces: the Serve REST API and what its answers mean."""
+"""Ray's own interfaces: the Serve REST API, metrics, and what their answers mean."""

@@ -1,6 +1,6 @@
-"""Traits of a RayCluster, read in one place: its creator, fault tolerance, autoscaler, authentication, the version of Ray.
+"""Derived properties of a RayCluster: groups, replicas, ports, optional features, Ray version.
 
-Validation, pod construction and the other children ask the same questions; each is answered here once.
+Validation, pod construction and the builders of the other children use the same functions.
 Behaviour: spec raycluster §4.2 (S14, S17), §7, §11.
 """
 
@@ -17,45 +17,46 @@ from common.api.ray_cluster import GcsEmbeddedStorage, HeadGroupSpec, RayCluster
 from common.ray import ports
 
 UNBOUNDED: Final = 2**31 - 1
-"""The replicas of a group without `maxReplicas`."""
+"""Maximum replicas of a group without `maxReplicas`."""
 AUTOSCALER_V2_ENV: Final = "RAY_enable_autoscaler_v2"
 _CREATORS: Final = frozenset({"RayCluster", "RayJob", "RayService"})
 
 _LONGEST: Final = 20
-"""Characters of a port; Python refuses numbers of more than 4,300 digits."""
+"""Characters of a port; Python refuses to parse numbers of more than 4,300 digits."""
 _NUMBER: Final = re2.compile(r"[+-]?[0-9]+")
 _LARGEST: Final = 2**31 - 1
 _VERSION: Final = re2.compile(r"\s*v?([0-9]+(?:\.[0-9]+)*)(.*)")
 _LONGEST_QUOTE: Final = 100
-"""Characters of a version that a message repeats."""
+"""Characters of a version that a message quotes."""
 _LONGEST_NUMBER: Final = 19
-"""Digits of a number that 64 bits hold."""
+"""Maximum digits of a number in a version; any such number fits into 64 bits."""
 
 Version = tuple[int, ...]
 RayGroup = HeadGroupSpec | WorkerGroupSpec
-"""The common form of the head and a worker group: template, params, resources, labels."""
+"""The head or a worker group: both have template, params, resources and labels."""
 
 
 def creator_kind(cluster: RayCluster) -> str:
-    """Return the kind of the object that made the cluster; a user's own counts as made by a RayCluster."""
+    """Return the kind that created the cluster: RayCluster (a user's own), RayJob or RayService."""
     kind = cluster.metadata.labels.get(labels.ORIGIN_KIND, "")
     return kind if kind in _CREATORS else "RayCluster"
 
 
 def is_for_a_service(cluster: RayCluster) -> bool:
-    """Return whether a RayService made the cluster."""
+    """Return whether a RayService created the cluster."""
     return creator_kind(cluster) == "RayService"
 
 
 def worker_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
-    """Return the worker groups in the order of the spec."""
+    """Return the worker groups in the order of the spec, including suspended and duplicate ones."""
     return cluster.spec.worker_group_specs or []
 
 
 def named_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
-    """Return the worker groups, of those with one name the first.
+    """Return the worker groups without duplicates: of several with one name only the first.
 
-    Pods belong to a name: two groups with one name would undo for ever what the other one does.
+    Pods belong to a group by its name, so two groups with the same name would undo each other's
+    changes for ever.
     """
     found: dict[str, WorkerGroupSpec] = {}
     for group in worker_groups(cluster):
@@ -64,11 +65,11 @@ def named_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
 
 
 def ray_container(cluster: RayCluster | None, pod: Pod) -> Container | None:
-    """Return Ray's container of a pod: the one with the name that the template of its group gives.
+    """Return Ray's container of a pod.
 
-    It is the first one of the template, but not always of the pod: a service mesh may put its proxy
-    first. Without the cluster or such a container, as after a rename in the template, the first of
-    the pod is returned.
+    It is the container with the name that the group's template gives to its first container. A
+    service mesh may put its proxy first in the pod. If the cluster or such a container is missing
+    (for example after a rename in the template), return the first container of the pod.
     """
     name = ray_container_name(cluster, pod)
     containers = pod.spec.containers
@@ -77,7 +78,7 @@ def ray_container(cluster: RayCluster | None, pod: Pod) -> Container | None:
 
 
 def ray_container_name(cluster: RayCluster | None, pod: Pod) -> str:
-    """Return the name of Ray's container in the template of a pod's group; empty when unknown."""
+    """Return the name of Ray's container in the template of a pod's group; empty if unknown."""
     if cluster is None:
         return ""
     try:
@@ -99,20 +100,21 @@ def active_groups(cluster: RayCluster) -> list[WorkerGroupSpec]:
 
 
 def hosts(group: WorkerGroupSpec) -> int:
-    """Return the pods per replica; absent, 0 or a negative number counts as 1.
+    """Return the number of pods per replica; absent, 0 or negative values count as 1.
 
-    The API server of an older CRD prunes the field: as 0 it would delete all workers of the group.
+    The API server prunes the field if its CRD is older. Read as 0, it would delete all workers of
+    the group.
     """
     return max(1, group.num_of_hosts)
 
 
 def limits(group: WorkerGroupSpec) -> tuple[int, int]:
-    """Return how many replicas a group has at least, and at most."""
+    """Return the minimum and maximum replicas of a group."""
     return group.min_replicas or 0, UNBOUNDED if group.max_replicas is None else group.max_replicas
 
 
 def replicas(group: WorkerGroupSpec) -> int:
-    """Return how many replicas a group should have, within their limits; none when suspended."""
+    """Return the desired replicas of a group within its limits; 0 if suspended."""
     if group.suspend:
         return 0
     least, most = limits(group)
@@ -120,17 +122,17 @@ def replicas(group: WorkerGroupSpec) -> int:
 
 
 def target(group: WorkerGroupSpec) -> int:
-    """Return how many pods a group should have."""
+    """Return the desired number of pods of a group."""
     return replicas(group) * hosts(group)
 
 
 def start_params(group: RayGroup) -> dict[str, str]:
-    """Return a group's own rayStartParams, for reading."""
+    """Return the group's rayStartParams; do not modify them."""
     return group.ray_start_params or {}
 
 
 def port_param(params: Mapping[str, str], name: str, default: int) -> int:
-    """Read a port of rayStartParams as Go does; what is no 32-bit number counts as not set."""
+    """Read a port of rayStartParams as Go does; return `default` if it is not a 32-bit number."""
     text = params.get(name, "")
     if (
         len(text) > _LONGEST
@@ -142,7 +144,7 @@ def port_param(params: Mapping[str, str], name: str, default: int) -> int:
 
 
 def gcs_port(cluster: RayCluster) -> str:
-    """Return the port of the GCS as workers address it."""
+    """Return the port at which workers address the GCS."""
     return start_params(cluster.spec.head_group_spec).get("port", str(ports.GCS_SERVER))
 
 
@@ -152,67 +154,74 @@ def is_autoscaling(cluster: RayCluster) -> bool:
 
 
 def autoscaler_version(cluster: RayCluster) -> str | None:
-    """Return the version that the options name, whether or not the cluster is scaled automatically."""
+    """Return the autoscaler version of the options, even if autoscaling is off."""
     options = cluster.spec.autoscaler_options
     return options.version if options else None
 
 
 def is_fault_tolerant(cluster: RayCluster) -> bool:
-    """Return whether the GCS survives its pod."""
+    """Return whether the GCS state survives the head pod."""
     asked_by_annotation = feature_gates.is_on(cluster.metadata.annotations, labels.FT_ENABLED)
     return asked_by_annotation or cluster.spec.gcs_fault_tolerance_options is not None
 
 
 def has_embedded_storage(cluster: RayCluster) -> bool:
-    """Return whether the GCS keeps its state in a volume (RocksDB) and not in Redis."""
+    """Return whether the GCS stores its state in a volume (RocksDB), not in Redis."""
     options = cluster.spec.gcs_fault_tolerance_options
     return options is not None and options.backend == "rocksdb"
 
 
 def embedded_storage(cluster: RayCluster) -> GcsEmbeddedStorage:
-    """Return what the user asked of the volume for the GCS; all defaults when nothing was."""
+    """Return the volume options of the GCS, with defaults for unset fields."""
     options = cluster.spec.gcs_fault_tolerance_options
     return (options.storage if options else None) or GcsEmbeddedStorage()
 
 
 def has_token_auth(cluster: RayCluster) -> bool:
-    """Return whether Ray's processes ask one another for a token."""
+    """Return whether Ray's processes authenticate each other by token."""
     options = cluster.spec.auth_options
     return options is not None and options.mode == "token"
 
 
 def token_secret(cluster: RayCluster) -> str:
-    """Return the name of the Secret with a cluster's token: the user's own, or ours."""
+    """Return the name of the Secret with a cluster's token: the user's, or else ours."""
     options = cluster.spec.auth_options
     return (options.secret_name if options else None) or names.checked(cluster.metadata.name)
 
 
 def has_kubernetes_auth(cluster: RayCluster) -> bool:
-    """Return whether tokens are those of Kubernetes' own ServiceAccounts."""
+    """Return whether the tokens are Kubernetes ServiceAccount tokens."""
     options = cluster.spec.auth_options
     return options is not None and options.enable_k8s_token_auth is True
 
 
 def has_tls(cluster: RayCluster) -> bool:
-    """Return whether Ray's processes use mutual TLS; validation refuses it while its gate is off."""
+    """Return whether Ray's processes use mutual TLS.
+
+    Validation rejects TLS while its feature gate is off.
+    """
     options = cluster.spec.tls_options
     return options is not None and options.enabled is True
 
 
 def head_env_value(cluster: RayCluster, name: str) -> str | None:
-    """Return the plain value of an environment variable of the head's Ray container; None when it is not named."""
+    """Return the literal value of an environment variable of the head's Ray container.
+
+    None if the variable is not listed; empty if its value is not literal.
+    """
     env = pod_json.named(pod_json.ray_container(cluster.spec.head_group_spec.template), "env", name)
     return None if env is None else pod_json.text(env, "value")
 
 
 class VersionError(ValueError):
-    """The text is not a version; the message is Kubernetes' own."""
+    """The text is not a version; the message is that of Kubernetes' parser."""
 
 
 def parse_version(text: str) -> Version:
-    """Read a Ray version as Kubernetes' generic version parser does: `2.52.0rc1` is (2, 52).
+    """Parse a Ray version as Kubernetes' generic version parser does: `2.52.0rc1` is (2, 52).
 
-    Optional blanks and a `v`, then at least two numbers with dots between; whatever follows is ignored, and a missing number counts as 0.
+    Leading blanks and a `v` are allowed, and at least two numbers are required. The text after the
+    numbers is ignored, and trailing zeros are dropped. Raises `VersionError`.
     """
     quoted = json.dumps(text[:_LONGEST_QUOTE], ensure_ascii=False)
     match = _VERSION.fullmatch(text)
@@ -234,7 +243,7 @@ def parse_version(text: str) -> Version:
 
 
 def is_version_at_least(text: str, minimum: Version) -> bool:
-    """Return whether a text is a version not older than the minimum; no version at all is not."""
+    """Return whether a text is a version of at least `minimum`; False if it is not a version."""
     try:
         return (*parse_version(text), 0, 0) >= minimum
     except VersionError:
@@ -242,11 +251,13 @@ def is_version_at_least(text: str, minimum: Version) -> bool:
 
 
 def version_problems(text: str, minimum: Version, feature: str) -> Iterator[str]:
-    """Yield why a feature cannot be used with a Ray version; `feature` begins the message."""
+    """Yield why a feature cannot be used with a Ray version; the message begins with `feature`."""
     least = f"{minimum[0]}.{minimum[1]}.0"
     try:
         if not text:
-            yield f"{feature} RayVersion was not specified. Ray version {least} or later is required"
+            yield (
+                f"{feature} RayVersion was not specified. Ray version {least} or later is required"
+            )
         elif parse_version(text) < minimum:
             yield f"{feature} minimum Ray version is {least}, got {text}"
     except VersionError as problem:

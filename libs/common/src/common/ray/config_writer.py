@@ -1,7 +1,8 @@
-"""Sends a Serve config to a cluster: records the intent, PUTs, records the outcome (ADR 5). Both services write through it.
+"""Send Serve configs to clusters and record them before and after (ADR 5).
 
-Nothing is sent that is not recorded first. So after any crash or loss a record names each config that Ray may have. Each record
-names the number that it follows: a decision from an older record is refused.
+A config is recorded before it is sent. So after any crash or lost answer, each config that Ray may
+have is in a record. Each record names the number of its predecessor, and a decision that was based
+on an older record is rejected. Both services send configs through this module.
 """
 
 from contextlib import suppress
@@ -16,23 +17,27 @@ from common.runtime.events import EventRecorder
 from common.runtime.writer import Writer
 
 NOT_RECORDED: Final = "ServeConfigNotRecorded"
-"""Reason: Ray accepted a Serve config, and its record could not be completed."""
+"""Event reason: Ray accepted a Serve config, but its record could not be completed."""
 
 
 class ConfigWriter:
-    """Writes Serve configs and their records."""
+    """Sends Serve configs and writes their records."""
 
     def __init__(self, serve: ServeApi, events: EventRecorder) -> None:
         self._serve = serve
         self._events = events
 
     async def send(self, action: Submit, _observed: object, writer: Writer) -> bool:
-        """Send a config, and report an acceptance that could not be recorded; a handler of `common.runtime.executor`."""
+        """Record and send a config; an action handler of `common.runtime.executor`.
+
+        Return True if Ray accepted the config, even if that could not be recorded: then an Event
+        reports it, and the next reconciles compare the record with Serve's report.
+        """
         cluster, config = action.cluster, action.given.serve_config
         try:
             record = await self._serve.revisions.intend(cluster, action.given, after=action.after)
         except (errors.Conflict, errors.NotOurs):
-            raise  # the next reconcile decides anew
+            raise  # the next reconcile decides again
         except errors.AlreadyExists as problem:
             self._serve.refuse(cluster, config, problem)
             raise errors.Conflict(str(problem)) from problem
@@ -50,8 +55,10 @@ class ConfigWriter:
             await self._serve.revisions.conclude(cluster, record, Outcome.ACCEPTED)
         except errors.RaybusError as problem:
             text = (
-                f"ControllerRevision {record.metadata.name} of RayCluster {cluster.metadata.name} cannot be marked as "
-                f"{Outcome.ACCEPTED}; until then what Serve reports decides what the cluster has: {problem}"
+                f"ControllerRevision {record.metadata.name} of RayCluster "
+                f"{cluster.metadata.name} cannot be marked as "
+                f"{Outcome.ACCEPTED}; until then what Serve reports decides what the "
+                f"cluster has: {problem}"
             )
             await self._events.record(writer.root.metadata, warning(NOT_RECORDED, "Update", text))
         return True

@@ -1,8 +1,8 @@
-"""Ray's dashboards, Serve proxies and metrics over HTTP.
+"""HTTP requests to Ray dashboards, Serve proxies and metrics ports.
 
-Two ways to the same calls: straight to the addresses of pods, or through the API server's proxy with its credentials,
-for an operator outside the cluster network (KubeRay's `--use-kubernetes-proxy`). Each call has one deadline for all of it.
-Calls, paths and time-outs: spec rayservice §11.2, §12.4-12.6.
+They are sent directly to pod addresses, or through the API server's proxy with its credentials, for
+an operator outside the cluster network (KubeRay's `--use-kubernetes-proxy`). Each request has one
+deadline that covers all of it. Requests, paths and timeouts: spec rayservice §11.2, §12.4-12.6.
 """
 
 import asyncio
@@ -28,49 +28,56 @@ if TYPE_CHECKING:
 
 DIRECT_SECONDS: Final = 2.0
 DEPLOY_SECONDS: Final = 10.0
-"""The first config starts Serve itself, which takes seconds; it is sent only after a read was answered."""
+"""Longer than for reads, because the first config starts Serve itself, which takes seconds."""
 PROXIED_SECONDS: Final = 10.0
 APPLICATIONS: Final = "/api/serve/applications/"
 STATUS: Final = f"{APPLICATIONS}?api_type=declarative"
 PROXY_HEALTH: Final = "/-/healthz"
 METRICS: Final = "/metrics"
 WARM_UP_SECONDS: Final = 60.0
-"""A model's first answer may come after its compilation."""
+"""A model may compile before its first answer."""
 LATE_SECONDS: Final = 0.5
-"""Seconds after its deadline at which a call still ends in time: a process that runs notices at once."""
+"""Seconds. If a request ends later than this after its deadline, this process itself was delayed.
+"""
 TOKEN_HEADER: Final = "x-ray-authorization"  # noqa: S105  (a header's name)
 OK: Final = 200
 LARGEST_STATUS: Final = 4 * 2**20
 LARGEST_METRICS: Final = 8 * 2**20
 LARGEST_HEALTH: Final = 64 * 2**10
-"""Bytes of an answer; the status of ten thousand replicas has fewer."""
+"""Maximum bytes of an answer; the status of ten thousand replicas is smaller than 4 MiB."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What answers HTTP in a cluster: a head's dashboard, or the Serve proxy or the metrics of a pod."""
+    """An HTTP endpoint of a cluster.
+
+    The dashboard of the head, or a pod's Serve proxy or metrics.
+    """
 
     namespace: str
     name: str
     port: int
     ip: str = ""
-    """Of a pod; empty for a dashboard, which the API server reaches by the name of its Service."""
+    """Address of the pod; empty for a dashboard.
+
+    Through the API server, a dashboard is reached by the name of its Service.
+    """
     head_ip: str = ""
-    """Of the head pod of a dashboard; empty where it is not known yet."""
+    """Address of the head pod, for a dashboard; empty if unknown."""
     token: str | None = None
 
     @property
     def what(self) -> str:
-        """Return what it is, for messages."""
+        """Return the kind of endpoint, for messages."""
         return "the pod" if self.ip else "the dashboard"
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return the headers that let a request in."""
+        """Return the authentication header, if there is a token."""
         return {} if self.token is None else {TOKEN_HEADER: f"Bearer {self.token}"}
 
 
 class Dashboard(Protocol):
-    """The way to dashboards and pods."""
+    """Access to dashboards and pods."""
 
     async def request(
         self,
@@ -81,16 +88,18 @@ class Dashboard(Protocol):
         config: Json | None = None,
         seconds: float | None = None,
     ) -> bytes:
-        """GET a path, or PUT a Serve config there; return the answer, of at most `most` bytes, that comes in so many seconds.
+        """GET a path, or PUT a Serve config to it, and return the body of the answer.
 
-        Raises `Unavailable` without an answer of success, `Unauthenticated` when Ray refuses the token, or `Rejected` when it refuses
-        what was sent; a pod's success is 200. No answer and no error repeats the token.
+        `most` is the maximum size of the body in bytes, `seconds` the deadline. A dashboard's
+        success is any 2xx, a pod's is 200. Raises `Unavailable` without a successful answer,
+        `Unauthenticated` if Ray rejects the token, and `Rejected` if Ray rejects the request (4xx).
+        Neither the body nor an error contains the token.
         """
         ...
 
 
 class DirectDashboard:
-    """Implements `Dashboard` over the cluster network."""
+    """A `Dashboard` over the cluster network."""
 
     def __init__(
         self,
@@ -100,7 +109,7 @@ class DirectDashboard:
         seconds: float = DIRECT_SECONDS,
         check_write: Callable[[], None] = lambda: None,
     ) -> None:
-        import httpx  # noqa: PLC0415  (0.1 s and 2 MiB, which a service without this way need not pay)
+        import httpx  # noqa: PLC0415  (0.1 s and 2 MiB, only needed here)
 
         self._domain = domain
         self._check_write = check_write
@@ -108,7 +117,8 @@ class DirectDashboard:
         limits = httpx.Limits(
             max_connections=None, max_keepalive_connections=64, keepalive_expiry=5.0
         )
-        # All URLs are http: without this, httpx loads a list of authorities that nobody asks.
+        # All URLs are http. Without this context, httpx loads the certificate authorities for
+        # nothing.
         nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._http = client or httpx.AsyncClient(
             timeout=seconds, limits=limits, trust_env=False, verify=nobody
@@ -149,7 +159,7 @@ class DirectDashboard:
         began = clock.steady()
         try:
             async with _deadline(seconds, target.name):
-                with step:  # a redirect is not followed: it would take the token along
+                with step:  # redirects are not followed: the token would go along
                     send = self._http.stream(
                         method,
                         url,
@@ -180,7 +190,7 @@ class DirectDashboard:
 
 
 class ProxiedDashboard:
-    """Implements `Dashboard` through the API server's proxy."""
+    """A `Dashboard` through the API server's proxy."""
 
     def __init__(self, kube: KubeClient, *, seconds: float = PROXIED_SECONDS) -> None:
         self._kube = kube
@@ -198,7 +208,7 @@ class ProxiedDashboard:
         method, resource, port = "GET" if config is None else "PUT", SERVICE, "dashboard"
         if target.ip:
             resource, port = POD, str(target.port)
-        # a read asks for nothing that could be wrong
+        # a failed read is never the user's fault, so it is not terminal
         unreachable = errors.Terminal if config is None else (errors.Forbidden, errors.NotFound)
         try:
             async with _deadline(seconds or self._seconds, target.name):
@@ -213,15 +223,16 @@ class ProxiedDashboard:
 
 
 def _origin(target: Target) -> str:
-    """Return where a request is sent: always an address of a pod.
+    """Return the scheme, address and port to connect to; always the address of a pod.
 
-    A name may lead elsewhere a moment later: its owner may turn a Service into an ExternalName and
-    back, and a resolver or a kept-alive connection outlives both.
+    A DNS name could lead elsewhere a moment later: the owner of a Service may turn it into an
+    ExternalName and back, and resolver caches and kept-alive connections outlive both.
     """
     ip = target.ip or target.head_ip
     if not ip:
         raise errors.Unavailable(
-            f"the address of the head pod behind Service {target.name} is not known: its EndpointSlices name none"
+            f"the address of the head pod behind Service {target.name} is not known: its "
+            "EndpointSlices name none"
         )
     host = f"[{ip}]" if ":" in ip else ip
     return f"http://{host}:{target.port}"
@@ -229,7 +240,7 @@ def _origin(target: Target) -> str:
 
 @asynccontextmanager
 async def reached(kube: KubeClient, settings: Settings) -> AsyncGenerator[Dashboard]:
-    """Give the way to the dashboards that the settings ask for, for the length of a block; writes pass the client's guard."""
+    """Provide the `Dashboard` that the settings ask for; writes check the client's write guard."""
     if settings.use_kubernetes_proxy:
         yield ProxiedDashboard(kube)
         return

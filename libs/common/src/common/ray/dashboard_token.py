@@ -1,9 +1,11 @@
-"""The token that a cluster's dashboard asks for (`spec.authOptions`): from its Secret, or one of a ServiceAccount that Kubernetes issues.
+"""The token for a cluster's dashboard (`spec.authOptions`): from a Secret, or issued by Kubernetes.
 
-A token is kept in memory only, until the dashboard refuses it or most of its life is over; no error names it. With Kubernetes' tokens
-the dashboard passes ours to the API server (TokenReview), so a hostile one could use it there. So raybus never sends a token of its own
-ServiceAccount: it asks for one of `raybus-dashboard` in the cluster's namespace, which its owner creates with the one right that Ray
-checks. Behaviour: spec rayservice §12.5; ADR 27.
+A token is kept only in memory, until the dashboard rejects it or most of its lifetime is over.
+Errors never contain it. With Kubernetes authentication the dashboard passes our token to the API
+server (TokenReview), so a hostile dashboard could use it there. Therefore raybus never sends a
+token of its own ServiceAccount. It requests one of the ServiceAccount `raybus-dashboard` in the
+cluster's namespace, which the namespace's owner creates with only the right that Ray checks.
+Behaviour: spec rayservice §12.5; ADR 27.
 """
 
 from base64 import b64decode
@@ -25,19 +27,24 @@ from common.ray import cluster_traits as traits
 from common.runtime.cache import Remembered
 
 ACCOUNT: Final = "raybus-dashboard"
-"""The ServiceAccount, in the namespace of a cluster, with the tokens that its dashboard gets: RBAC lets raybus issue no others."""
+"""The ServiceAccount in a cluster's namespace whose tokens the dashboard gets.
+
+RBAC lets raybus issue tokens of no other account.
+"""
 KEY: Final = "auth_token"
 ISSUED_FOR: Final = timedelta(hours=1)
 LEAST_LIFE: Final = timedelta(minutes=10)
-"""The shortest life that Kubernetes gives a token; taken where the answer does not name one."""
+"""Minimum lifetime of a Kubernetes token; assumed if the answer names none."""
 USED_FOR: Final = 0.8
-"""The part of its life after which another one is issued."""
+"""Fraction of the lifetime after which a new token is issued."""
 RENEWED_AFTER: Final = 30.0
-"""Seconds before a token that Kubernetes issued is replaced because a dashboard refuses it: it is the right that is missing then."""
+"""Seconds. A younger token of Kubernetes is not replaced if a dashboard rejects it.
+
+In that case the ServiceAccount lacks the right, and a new token would not help.
+"""
 _TEXT: Final = re2.compile(r"[\x20-\x7e]+")
 _LONGEST: Final = 8000
-"""Characters."""
-"""A token; Ray's dashboard takes no header beyond 8,190 bytes."""
+"""Characters of a token; Ray's dashboard accepts headers of at most 8,190 bytes."""
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
@@ -57,16 +64,19 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class Tokens:
-    """The tokens of the dashboards that this replica asks."""
+    """The tokens for the dashboards that this replica polls."""
 
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube = kube
         self._clock = clock
         self._kept = Remembered[str, _Kept]()
-        """By the uid of a cluster, or by the namespace of an account."""
+        """By the UID of a cluster, or by the namespace of a ServiceAccount."""
 
     async def of(self, cluster: RayCluster) -> str | None:
-        """Return the token of a cluster, None where it asks for none; `Unauthenticated` when there is none to send."""
+        """Return the token of a cluster, None if it needs none.
+
+        Raises `Unauthenticated` with the remedy if the token cannot be read or issued.
+        """
         if not traits.has_token_auth(cluster):
             return None
         known = self._kept.get(_place(cluster))
@@ -77,7 +87,7 @@ class Tokens:
         return await self._read(cluster)
 
     async def another(self, cluster: RayCluster, refused: str | None) -> str | None:
-        """Return the token that replaces one that the dashboard refused; None when there is no other one."""
+        """Return a token to replace the rejected one; None if there is no other."""
         if not traits.has_token_auth(cluster):
             return None
         known = self._kept.get(_place(cluster))
@@ -90,7 +100,7 @@ class Tokens:
         return None if new == refused else new
 
     def forget(self, cluster_uid: str) -> None:
-        """Drop the token of a cluster that another replica asks from now on."""
+        """Drop the token of a cluster that is deleted or that another replica polls now."""
         self._kept.pop(cluster_uid, None)
 
     async def _read(self, cluster: RayCluster) -> str:
@@ -135,29 +145,36 @@ class Tokens:
                 namespace, ACCOUNT, seconds=int(ISSUED_FOR.total_seconds())
             )
         except errors.NotFound as problem:
-            text = f"ServiceAccount {namespace}/{ACCOUNT} does not exist; create it, with the verb ray:write on rayclusters.ray.io"
+            text = (
+                f"ServiceAccount {namespace}/{ACCOUNT} does not exist; create it, with the "
+                "verb ray:write on rayclusters.ray.io"
+            )
             raise errors.Unauthenticated(text) from problem
         except errors.RaybusError as problem:
             text = f"ServiceAccount {namespace}/{ACCOUNT} cannot be issued a token: {problem}"
             raise errors.Unauthenticated(text) from problem
         issued = msgspec.json.decode(body, type=_Issued)
         begin, end = issued.metadata.creation_timestamp, issued.status.expiration_timestamp
-        # Both times are the API server's, so that its clock need not be ours.
+        # Both times are from the API server, so a difference between the clocks does not matter.
         life = LEAST_LIFE if begin is None or end is None else max(end - begin, timedelta(0))
         return _Kept(issued.status.token, asked_at, asked_at + USED_FOR * life.total_seconds())
 
 
 def remedy(cluster: RayCluster) -> str:
-    """Return what makes a dashboard accept us that has refused our newest token."""
+    """Return how to make a dashboard accept raybus after it has rejected the newest token."""
     namespace = cluster.metadata.namespace
     if not traits.has_token_auth(cluster):
         return "it asks for a token, and the RayCluster has no authOptions.mode: token"
     if traits.has_kubernetes_auth(cluster):
         return (
-            f"grant ServiceAccount {namespace}/{ACCOUNT} the verb ray:write on rayclusters.ray.io, and that of the head "
+            f"grant ServiceAccount {namespace}/{ACCOUNT} the verb ray:write on "
+            "rayclusters.ray.io, and that of the head "
             "the ClusterRole system:auth-delegator"
         )
-    return f"Ray read Secret {namespace}/{traits.token_secret(cluster)} when its pods started: restart them after a change of it"
+    return (
+        f"Ray read Secret {namespace}/{traits.token_secret(cluster)} when its pods started: "
+        "restart them after a change of it"
+    )
 
 
 def _place(cluster: RayCluster) -> str:

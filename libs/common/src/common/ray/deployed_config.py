@@ -1,9 +1,11 @@
-"""Compares a Serve config with what Serve reports as deployed (`deployed_app_config`): pure.
+"""Compare a Serve config with the one that Serve reports as deployed (`deployed_app_config`).
 
-Ray keeps, of each application, the options that were set, and reports them from the moment when it accepts a PUT. It drops keys
-that its schema does not know, turns numbers into floats, and rewrites `logging_config` (names for levels, the top-level one copied into the
-applications). So a comparison leaves out what does not come back as it was, and two values are equal where Ray's schema makes them
-equal. Capacity and the options that are fixed when Serve starts (`http_options`, `grpc_options`, `proxy_location`) are not part of it.
+Ray reports the options that were set for each application, from the moment it accepts a PUT. It
+drops keys that its schema does not know, converts numbers to floats, and rewrites `logging_config`
+(level names, and the top-level value copied into the applications). So the comparison skips options
+that Ray does not report unchanged, and treats values as equal if Ray's schema does. Capacity, and
+the options that are fixed when Serve starts (`http_options`, `grpc_options`, `proxy_location`), are
+not compared.
 """
 
 import hashlib
@@ -18,7 +20,7 @@ from common.ray import serve_config, serve_status
 from common.ray.serve_status import DEFAULT_APP, AppState, ServeDetails
 
 REDACTED: Final = "<redacted>"
-"""Ray's dashboard shows this to browsers in place of the values of environment variables."""
+"""Ray's dashboard shows this instead of the values of environment variables."""
 _APPLICATION: Final = frozenset(
     {
         "route_prefix",
@@ -55,15 +57,17 @@ _ACTOR: Final = frozenset(
     {"accelerator_type", "fallback_strategy", "label_selector", "memory", "num_cpus", "num_gpus"}
     | {"resources", "runtime_env"}
 )
-"""Options that Ray 2.60 reports where they are set; others count only where they are reported."""
+"""Options that Ray 2.60 reports if they are set; other options are compared only if reported."""
 
 
 def differences(config: str, details: ServeDetails) -> list[str] | None:
-    """Return the options in which a Serve config differs from what Serve reports as deployed.
+    """Return the options in which a Serve config differs from the deployed one.
 
-    Their values may be secrets. An application that code deployed has no config: it counts as a
-    difference where the config asks for its name, and for nothing otherwise, as no PUT changes it.
-    None where the config cannot be read, or Serve reports no application's config.
+    Values are not included.
+
+    Values may be secrets. An application that was deployed by code has no config. It counts as a
+    difference only if the config asks for its name, since no PUT changes it otherwise. None if the
+    config cannot be read, or if Serve reports no configs.
     """
     reported, wanted = configs(details), _applications(config)
     if wanted is None or not _reports(reported):
@@ -82,7 +86,10 @@ def differences(config: str, details: ServeDetails) -> list[str] | None:
 
 
 def configs(details: ServeDetails) -> dict[str, Json | None]:
-    """Return what Serve reports of each application by name, without those that the last config removed."""
+    """Return the reported config of each application by name.
+
+    Applications that the last config removed are left out; None for one that was deployed by code.
+    """
     return {
         name: app.deployed_app_config
         for name, app in details.named().items()
@@ -96,14 +103,14 @@ def fingerprint(details: ServeDetails) -> str:
 
 
 def _reports(configs: Mapping[str, Json | None]) -> bool:
-    """Return whether Serve reports configs at all; old releases of Ray report none."""
+    """Return whether Serve reports configs at all; old releases of Ray do not."""
     return not configs or any(each is not None for each in configs.values())
 
 
 def reported(details: ServeDetails) -> str | None:
-    """Return the config that Serve runs with: that of each application which came by one.
+    """Return the Serve config that is deployed, built from the applications that have a config.
 
-    None if no application did, or if a value is hidden.
+    None if none has, or if a value is redacted.
     """
     apps = [config for _, config in sorted(configs(details).items()) if config is not None]
     if not apps or any(REDACTED in level for level in serve_status.levels(apps)):
@@ -119,7 +126,7 @@ def reported(details: ServeDetails) -> str | None:
 
 
 def _applications(config: str) -> dict[str, Json] | None:
-    """Return the applications of a config by name; None where it cannot be read."""
+    """Return the applications of a config by name; None if it cannot be read."""
     try:
         apps = msgspec.convert(serve_config.to_json(config).get("applications"), list[Json])
     except (errors.InvalidSpec, msgspec.ValidationError):
@@ -128,7 +135,6 @@ def _applications(config: str) -> dict[str, Json] | None:
 
 
 def _differences(wanted: Json, have: Json) -> Iterator[str]:
-    """Yield the options of an application that differ."""
     yield from _options(
         wanted, have, expected=_APPLICATION, ignored={"name", "deployments", "logging_config"}
     )
@@ -148,7 +154,7 @@ def _differences(wanted: Json, have: Json) -> Iterator[str]:
 
 
 def _deployments(app: Json) -> dict[str, Json]:
-    """Return the deployments of an application by name; neither a user nor a dashboard is held to Ray's schema."""
+    """Return the deployments of an application by name; tolerate any shape of the data."""
     found = app.get("deployments")
     listed = cast("list[object]", found) if isinstance(found, list) else []
     return {str(each.get("name")): each for each in map(_mapping, listed)}
@@ -168,7 +174,7 @@ def _options(
 
 
 def _equal(wanted: object, have: object) -> bool:
-    """Return whether Ray's schema makes these values equal."""
+    """Return whether two values are equal under Ray's schema."""
     match wanted, have:
         case dict(), dict():
             first, second = cast("Json", wanted), cast("Json", have)

@@ -1,7 +1,7 @@
-"""What the cluster would use if it had all its replicas.
+"""Sums of the resources that a RayCluster requests with all its replicas.
 
-For the status replicas count as written, not clamped to their limits, and only the template's own
-containers count (spec raycluster §13.3; acceptance cases 52, 114). A scheduler counts built pods.
+The status counts replicas as written, not clamped to their limits, and only the containers of the
+templates (spec raycluster §13.3; acceptance cases 52, 114). A batch scheduler counts built pods.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Amounts = dict[str, Quantity]
 
 
 def for_status(cluster: RayCluster) -> dict[str, str]:
-    """Return the sums of head and worker groups by the field of the status that shows them."""
+    """Return the sums over head and worker groups, by field of the status."""
     total = _total(cluster, _as_written)
     gpu = quantity.ZERO
     for name in sorted(filter(is_gpu, total)):
@@ -32,22 +32,23 @@ def for_status(cluster: RayCluster) -> dict[str, str]:
 
 
 def is_gpu(key: str) -> bool:
-    """Return whether a resource's name means GPUs, a slice of one included."""
+    """Return whether a resource name means GPUs, including MIG slices."""
     return key.endswith("gpu") or _MIG.search(key) is not None
 
 
 def totals(
     cluster: RayCluster, replicas: Callable[[WorkerGroupSpec], int] | None = None
 ) -> dict[str, str]:
-    """Return the sum of every resource, for replicas as written or as counted by the caller."""
+    """Return the sum of each resource; `replicas` overrides the replicas of the spec."""
     return as_text(_total(cluster, replicas or _as_written))
 
 
 def of_pod(pod: Body) -> Amounts:
-    """Return what a scheduler reserves for a pod, as Kubernetes computes it.
+    """Return the resources that a scheduler reserves for a pod, by Kubernetes' formula.
 
-    All containers run together, sidecars among the init containers included; every other init
-    container runs alone beside the sidecars before it. Amounts of the pod replace the sum.
+    All containers run together with the sidecars (init containers with restartPolicy Always). Each
+    other init container runs alone beside the sidecars before it. Pod-level requests replace the
+    sums, and the overhead is added.
     """
     spec = pod_json.spec(pod)
     sidecars: Amounts = {}
@@ -68,12 +69,12 @@ def of_pod(pod: Body) -> Amounts:
 
 
 def as_text(total: Amounts) -> dict[str, str]:
-    """Return amounts by the name of the resource, as Kubernetes writes them."""
+    """Format amounts as Kubernetes does."""
     return {name: str(total[name]) for name in sorted(total)}
 
 
 def add(total: Amounts, amounts: Amounts, *, times: int = 1) -> None:
-    """Add amounts to a total."""
+    """Add `amounts`, each times `times`, to `total` in place."""
     for name, amount in amounts.items():
         total[name] = total.get(name, quantity.ZERO).add(amount.times(times))
 
@@ -87,7 +88,7 @@ def _highest(one: Amounts, other: Amounts) -> Amounts:
 
 
 def _requests(owner: Body) -> Amounts:
-    """Return the requests of a container or a pod, or its limits where it has no request."""
+    """Return the requests of a container or a pod; a limit counts where there is no request."""
     resources = pod_json.body(owner, "resources")
     wanted = pod_json.mapping(resources, "limits") | pod_json.mapping(resources, "requests")
     return {name: quantity.parse(value) for name, value in wanted.items()}

@@ -1,14 +1,16 @@
-"""A page of metrics in Prometheus' text format, which a tenant's pod wrote, read within limits.
+"""Parse a metrics page in Prometheus' text format, written by a tenant's pod, within limits.
 
-The search for the wanted names is a substring search, and only their lines are split. So the time
-is linear in the length of the page, and the memory is that of one line.
+Wanted names are found by substring search, and only their lines are parsed. The time is linear in
+the length of the page, and the extra memory is one line.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 MAX_LINES: Final = 50_000
-"""Lines of the wanted names on one page. 300 routes with 3 status codes and 21 buckets have 19,000."""
+"""Lines of the wanted metrics on one page; 300 routes with 3 status codes and 21 buckets have
+19,000.
+"""
 MAX_LINE_BYTES: Final = 16 * 1024
 """Ray's own labels have 400 bytes."""
 MAX_LABELS: Final = 64
@@ -18,7 +20,7 @@ _ESCAPED_QUOTE: Final = b"\x01"
 
 
 class Line(NamedTuple):
-    """The newest value of one series."""
+    """One sample: name, labels and value of a series."""
 
     name: bytes
     labels: dict[bytes, bytes]
@@ -27,15 +29,15 @@ class Line(NamedTuple):
 
 
 def is_of_ray(page: bytes) -> bool:
-    """Return whether a page has a metric of Ray; each of them begins with `ray_`."""
+    """Return whether a page has a metric of Ray; their names begin with `ray_`."""
     return page.startswith(b"ray_") or b"\nray_" in page
 
 
 def lines(page: bytes, names: Sequence[bytes]) -> Iterator[Line]:
-    """Yield the lines of these metrics, by name.
+    """Yield the samples of these metrics, in the order of `names`.
 
-    Raises `ValueError` for a page beyond the limits, and for a line of these metrics that is
-    malformed: what the rest of such a page says is unknown, so Prometheus drops it, too.
+    Raises `ValueError` if the page exceeds the limits, or if one of these lines is malformed: the
+    rest of such a page cannot be trusted, and Prometheus drops it, too.
     """
     count = 0
     for name in names:
@@ -52,7 +54,7 @@ def lines(page: bytes, names: Sequence[bytes]) -> Iterator[Line]:
 
 
 def _begins(page: bytes, name: bytes) -> Iterator[int]:
-    """Yield where each line of a metric goes on behind the metric's name."""
+    """Yield the offset behind the metric's name in each of its lines."""
     if page.startswith(name) and page[len(name) : len(name) + 1] in _ENDS_A_NAME:
         yield len(name)
     needle = b"\n" + name
@@ -65,7 +67,7 @@ def _begins(page: bytes, name: bytes) -> Iterator[int]:
 
 
 def _line(name: bytes, text: bytes) -> Line:
-    """Return a line of which the text begins behind its name."""
+    """Parse a line; `text` begins behind the name."""
     if not text.startswith(b"{"):
         return Line(name, {}, _value(text))
     is_escaped = b"\\" in text
@@ -74,8 +76,8 @@ def _line(name: bytes, text: bytes) -> Line:
             raise ValueError("control characters in a label")
         text = text.replace(rb"\\", _ESCAPED_BACKSLASH).replace(rb"\"", _ESCAPED_QUOTE)
     labels: dict[bytes, bytes] = {}
-    # Behind the brace, the odd parts are the values of labels; no even part before the end of the
-    # labels has a brace.
+    # After the brace, parts with odd indexes are label values. No part with an even index before
+    # the end of the labels contains a brace.
     parts = text[1:].split(b'"', 2 * MAX_LABELS + 1)
     for index in range(0, len(parts), 2):
         label, brace, rest = parts[index].partition(b"}")
@@ -95,7 +97,7 @@ def _unescaped(value: bytes) -> bytes:
 
 
 def _value(text: bytes) -> float:
-    """Return the number before a timestamp or an exemplar."""
+    """Return the number before a timestamp or exemplar."""
     words = text.split(None, 1)
     if not words:
         raise ValueError("a line without a value")

@@ -1,10 +1,12 @@
-"""Reads YAML as Go's `sigs.k8s.io/yaml` does, which KubeRay uses: YAML 1.1 by go-yaml v2, then JSON.
+"""Read YAML as Go's `sigs.k8s.io/yaml` does, which KubeRay uses: go-yaml v2 (YAML 1.1) to JSON.
 
-libyaml makes the events; this module decides what they mean. It differs from PyYAML's own reader in scalars (`1e-4` is a number,
-`10:30` and dates are texts, `0o14` is twelve), in merges (a merge overrides what stands before it), in keys, in tags (unknown ones
-are passed over) and in that all but the first document is passed over. What it is held to: tests/golden/serve_config.
+libyaml produces the events; this module interprets them. It differs from PyYAML's own reader in
+scalars (`1e-4` is a number, `10:30` and dates are strings, `0o14` is 12), in merge keys (a merge
+overrides earlier keys), in mapping keys, in tags (unknown tags are ignored), and in that documents
+after the first are ignored. The expected results are in tests/golden/serve_config.
 
-Nothing recurses, and every limit is checked while reading, so that no text takes long or much.
+Nothing recurses, and every limit is checked while reading, so that no input takes much time or
+memory.
 """
 
 import base64
@@ -19,7 +21,7 @@ import re2
 import yaml
 
 Value: TypeAlias = Any
-"""What JSON can hold."""
+"""Any JSON value."""
 
 _TAG: Final = "tag:yaml.org,2002:"
 _FLOAT: Final = f"{_TAG}float"
@@ -32,7 +34,7 @@ _KINDS: Final = {
     f"{_TAG}int": int,
     f"{_TAG}null": NoneType,
 }
-"""Tags of scalars that are more than text, and what such a text must mean; anything where there is no tag."""
+"""The type that a tagged scalar must have; None admits any."""
 _KEYWORDS: Final[dict[str, Value]] = {
     **dict.fromkeys(
         ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True
@@ -46,26 +48,28 @@ _KEYWORDS: Final[dict[str, Value]] = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
 }
 _INT: Final = re2.compile(
-    r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]([0-7]+)|0([0-7]*)|([1-9][0-9]*))|0b([-+])([01]+)"
+    r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]([0-7]+)|0([0-7]*)|([1-9][0-9]*))"
+    r"|0b([-+])([01]+)"
 )
 _BASES: Final = {2: 16, 3: 2, 4: 8, 5: 8, 6: 10, 8: 2}
-"""By the group of `_INT` that has the digits."""
+"""Number base by the group of `_INT` that has the digits."""
 _NUMBER: Final = re2.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _FRACTION: Final = re2.compile(r"\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?")
 _DATE: Final = re2.compile(
-    r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt ][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})?)?"
+    r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt "
+    r"][0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(\.[0-9]+)?(Z|[-+][0-9]{2}:[0-9]{2})?)?"
 )
 _NO_UTF8: Final = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")
-"""Translates what stands for a byte that is not UTF-8."""
+"""Translates the surrogates that stand for invalid UTF-8 bytes to U+FFFD."""
 MOST_VALUES: Final = 200_000
 MOST_CHARACTERS: Final = 4 * 2**20
 MOST_LEVELS: Final = 64
-"""Of one text with its aliases written out; Ray's schema needs ten levels."""
+"""Nesting with aliases expanded; Ray's schema needs ten levels."""
 _INT64: Final = 2**63
 _MOST_DIGITS: Final = 64
-"""No integer of 64 bits has more, in any base, without leading zeros."""
+"""A 64-bit integer has no more digits in any base, without leading zeros."""
 _LARGEST_PLAIN: Final = 1e21
-"""Go writes a whole number below it without an exponent, and so as an integer."""
+"""Go writes whole numbers below this without an exponent, so they are read as integers."""
 
 
 class NotYamlError(ValueError):
@@ -73,7 +77,10 @@ class NotYamlError(ValueError):
 
 
 class _Node(msgspec.Struct, eq=False):
-    """A value, and what writing it out once more costs; of one that is still being read, what was spent before it."""
+    """A value, with the cost of writing it out again for an alias.
+
+    While the node is open, the counters hold what was spent before it.
+    """
 
     value: Value
     values: int
@@ -82,11 +89,15 @@ class _Node(msgspec.Struct, eq=False):
     is_open: bool = False
     key: str | None = None
     merges: bool = False
-    """The next value is merged into this mapping."""
+    """Whether the next value is merged into this mapping."""
 
 
 def load(text: str) -> Value:
-    """Return the first document of a text as JSON data; `NotYamlError` has the reason in one line. Parts may be shared: change nothing."""
+    """Return the first document of a text as JSON data.
+
+    Parts may be shared between aliases, so callers must not modify it. Raises `NotYamlError` with a
+    one-line reason.
+    """
     try:
         return _Reader().read(text)
     except yaml.MarkedYAMLError as problem:
@@ -171,7 +182,7 @@ class _Reader:
         self._put(held.value, held.levels, is_alias=True)
 
     def _put(self, value: Value, levels: int, *, is_alias: bool = False) -> None:
-        """Place a value that has been read."""
+        """Add a complete value to the innermost open mapping or sequence."""
         if not self._stack:
             self._result = self._json(value)
             return
@@ -210,7 +221,11 @@ class _Reader:
                 raise self._wrong("null, or a number beyond 64 bits, cannot be a key")
 
     def _json(self, value: Value) -> Value:
-        """Return a value as it comes through JSON: whole numbers as Go writes them, the fewest digits that name the float, and zeros."""
+        """Return a value as it survives Go's JSON encoding.
+
+        Whole numbers become integers, written with the shortest digits that identify the float,
+        then zeros. Raises `NotYamlError` for infinity and NaN.
+        """
         if type(value) is int:
             return value if -_INT64 <= value < _INT64 else int(Decimal(repr(float(value))))
         if not isinstance(value, float):
@@ -224,13 +239,13 @@ class _Reader:
         )
 
     def _resolved(self, tag: str, text: str) -> Value:
-        """Return what a scalar means that is plain or has a tag."""
+        """Interpret a scalar that is plain or has a tag."""
         if tag == f"{_TAG}binary":
             try:
                 data = base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
             except ValueError:
                 raise self._wrong("!!binary value contains invalid base64 data") from None
-            # each byte of its own, as Go does
+            # replace each invalid byte separately, as Go does
             return data.decode(errors="surrogateescape").translate(_NO_UTF8)
         if tag not in _KINDS:
             return text
@@ -256,7 +271,7 @@ class _Reader:
 
 
 def _plain(text: str) -> Value:
-    """Return what a text without a tag means."""
+    """Interpret a scalar without a tag."""
     if text in _KEYWORDS:
         return _KEYWORDS[text]
     if text[0] not in "+-.0123456789":
@@ -270,7 +285,7 @@ def _plain(text: str) -> Value:
 
 
 def _whole(text: str) -> int | None:
-    """Return an integer of 64 bits, with a sign or without one, as Go's `ParseInt` and `ParseUint` read it."""
+    """Return a 64-bit integer as Go's `ParseInt` and `ParseUint` read it; None if it is none."""
     match = _INT.fullmatch(text)
     if match is None or match.lastindex is None:
         return None
@@ -282,7 +297,7 @@ def _whole(text: str) -> int | None:
 
 
 def _float32(value: float) -> str:
-    """Write a number as Go's `FormatFloat(value, 'g', -1, 32)` does."""
+    """Format a number as Go's `FormatFloat(value, 'g', -1, 32)` does."""
     if math.isnan(value):
         return ".nan"
     try:

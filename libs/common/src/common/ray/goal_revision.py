@@ -1,7 +1,9 @@
-"""A ControllerRevision for each spec that a RayService had: the target of `raybus undo` once the old cluster is gone.
+"""A ControllerRevision for each spec of a RayService: the history for `raybus undo`.
 
-It is owned by the RayService and goes with it. Its name follows from what it holds, as a Deployment's ReplicaSet's does: a spec that
-comes back is the same record with a new number. What a cluster was given is recorded on the cluster (`common.ray.revision`).
+It still exists when the old cluster is deleted. The RayService owns it, so both are deleted
+together. The name is derived from the content, like that of a Deployment's ReplicaSet: a spec that
+returns reuses its record with a new revision number. The configs that clusters were given have
+records of their own, on the cluster (`common.ray.revision`).
 """
 
 import hashlib
@@ -18,37 +20,37 @@ from common.api.ray_service import RayService
 from common.ray import owner, revision, spec_hash
 
 REPLACES: Final = "raybus.io/replaces"
-"""On a record: the name of the record of the spec that served before it."""
+"""Annotation of a record: the name of the record of the spec that served before it."""
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What of a RayService's spec decides on clusters and on what they serve."""
+    """The part of a RayService's spec that determines clusters and Serve config."""
 
     ray_cluster_config: Json = {}
     serve_config: str | None = msgspec.field(default=None, name="serveConfigV2")
-    """None when it is unknown what the cluster serves."""
+    """None if it is unknown which config the cluster serves."""
 
     @property
     def spec_hash(self) -> str:
-        """Return the hash of the cluster spec; equal specs have equal hashes."""
+        """Return the hash of the cluster spec."""
         return spec_hash.service_goal_hash(self.ray_cluster_config)
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """A goal, and the hash by which clusters are known to have been made for it."""
+    """A goal, with the hash that the clusters made for it carry."""
 
     goal: Goal
     hash: str
 
 
 class Data(msgspec.Struct, frozen=True):
-    """The content of a record: a part of a RayService, which is a merge patch at the same time."""
+    """The content of a record, in the form of a merge patch for the RayService."""
 
     spec: Goal = Goal()
 
 
 class GoalRevision(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as it is read."""
+    """A record as read from the API server."""
 
     metadata: ObjectMeta
     data: Data = Data()
@@ -56,17 +58,16 @@ class GoalRevision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def goal(self) -> Goal:
-        """Return the spec."""
         return self.data.spec
 
     @property
     def replaces(self) -> str:
-        """Return the name of the record of the spec that served before."""
+        """Return the name of the record of the spec that served before; empty if unknown."""
         return self.metadata.annotations.get(REPLACES, "")
 
 
 def asked_of(service: RayService) -> Spec:
-    """Return what a RayService asks for now."""
+    """Return the spec that a RayService asks for now."""
     goal = Goal(
         ray_cluster_config=service.raw_cluster_config, serve_config=service.spec.serve_config_v2
     )
@@ -74,7 +75,10 @@ def asked_of(service: RayService) -> Spec:
 
 
 def served_by(cluster: RayCluster, serve_config: str | None) -> Spec:
-    """Return what a cluster was made for; the API server may have added to its spec since."""
+    """Return the spec for which a cluster was created.
+
+    The hash is that of its annotation, since the API server may have added defaults to its spec.
+    """
     goal = Goal(ray_cluster_config=cluster.raw_spec, serve_config=serve_config)
     return Spec(
         goal=goal, hash=cluster.metadata.annotations.get(labels.SPEC_HASH) or goal.spec_hash
@@ -87,7 +91,10 @@ def marks(service: str) -> dict[str, str]:
 
 
 def of(service: ObjectMeta, found: Iterable[GoalRevision]) -> list[GoalRevision]:
-    """Return the records of this very RayService (not of one that had its name), oldest first."""
+    """Return the records that this RayService owns, oldest first.
+
+    Records of an earlier RayService with the same name are left out.
+    """
     return sorted(
         (each for each in found if owner.owns(service, each.metadata)),
         key=lambda each: each.revision,
@@ -102,7 +109,7 @@ def name(service: ObjectMeta, spec: Spec) -> str:
 
 
 def build(service: ObjectMeta, spec: Spec, number: int, *, replaces: str) -> Body:
-    """Return the record of a spec; the highest number is the newest."""
+    """Build the record of a spec; the record with the highest number is the newest."""
     noted = {"labels": marks(service.name), "annotations": {REPLACES: replaces} if replaces else {}}
     return revision.record(
         service, name(service, spec), number, Data(spec=spec.goal), noted, kind=owner.KIND
@@ -110,7 +117,7 @@ def build(service: ObjectMeta, spec: Spec, number: int, *, replaces: str) -> Bod
 
 
 def renewal(have: GoalRevision, number: int, *, replaces: str) -> Body:
-    """Return the merge patch by which a spec that came back is the newest."""
+    """Build the merge patch that makes the record of a returning spec the newest."""
     noted: Json = {REPLACES: replaces or None}
     meta = {"resourceVersion": have.metadata.resource_version, "annotations": noted}
     return {"metadata": meta, "revision": number}

@@ -1,11 +1,13 @@
-"""Requests in flight at a node's Serve proxy, from the metrics that Ray exports for the node.
+"""Count the requests in flight at a node's Serve proxy, from the node's Ray metrics.
 
-Serve's REST API does not report it. Names checked against Ray 2.60: `ray_serve_num_ongoing_http_requests` and its gRPC sibling.
-A proxy sets that number when a request begins or ends, and Ray drops a number that was not set for 20 s. So a proxy without the line had
-no request for a while, or holds long streams alone; their replicas report them all the time.
+Serve's REST API does not report the number. Metric names as in Ray 2.60:
+`ray_serve_num_ongoing_http_requests` and the gRPC variant. A proxy sets the metric when a request
+begins or ends, and Ray drops a metric that was not set for 20 s. So a proxy without the metric has
+had no request for a while, or only long streams; the replicas report those continuously.
 
-Where HAProxy is the proxy, that line counts the requests of HAProxy's newest process. A draining process continues with older
-requests and reports none of them, but the replicas that work on them do.
+With HAProxy as the proxy, the metric counts only the requests of HAProxy's newest process. A
+draining process continues older requests without reporting them, but the replicas that process them
+report them.
 """
 
 import asyncio
@@ -22,35 +24,38 @@ PROXIES: Final = (b"ray_serve_num_ongoing_http_requests", b"ray_serve_num_ongoin
 REPLICAS: Final = b"ray_serve_replica_processing_queries"
 HA_PROXIES: Final = b"ray_serve_haproxy_process_count"
 MOST: Final = 10**6
-"""Requests in flight at one node; a larger number does not count."""
+"""Maximum requests in flight at one node; a larger number is treated as no answer."""
 AT_ONCE: Final = 16
 SILENT_AFTER: Final = 64
-"""Pods without an answer after which the cluster counts as silent."""
+"""Number of pods without an answer after which the rest of the cluster is not asked."""
 
 
 class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
     """The requests in flight that nodes report."""
 
     proxies: int = 0
-    """Requests that proxies know of."""
+    """Requests that proxies report."""
     replicas: int = 0
-    """Requests that replicas work on: those of clients, and calls between deployments."""
+    """Requests that replicas process: those of clients, and calls between deployments."""
     has_ha_proxy: bool = False
     has_older: bool = False
-    """Whether a HAProxy process that drains may work on requests of its own."""
+    """Whether a draining HAProxy process may still have requests that it does not report."""
     lacks_proxy: bool = False
-    """Whether a proxy reports no number, so that what it holds is known of replicas alone."""
+    """Whether a proxy reports no number, so that only replicas report its requests."""
 
     @property
     def requests(self) -> int:
-        """Return how many requests of clients are in flight; with calls between deployments it may be fewer than that."""
+        """Return the number of client requests in flight.
+
+        It may be too high, if replicas also process calls between deployments.
+        """
         return (
             max(self.proxies, self.replicas) if self.has_older or self.lacks_proxy else self.proxies
         )
 
 
 def total(counts: Sequence[Ongoing]) -> Ongoing:
-    """Return the sum of what several nodes report."""
+    """Return the sum of the numbers of several nodes."""
     return Ongoing(
         proxies=sum(each.proxies for each in counts),
         replicas=sum(each.replicas for each in counts),
@@ -63,10 +68,12 @@ def total(counts: Sequence[Ongoing]) -> Ongoing:
 async def ask(
     one: Callable[[Pod], Coroutine[None, None, Ongoing | None]], pods: Sequence[Pod]
 ) -> list[Ongoing | None]:
-    """Return the answers of pods, None for a pod without one; after such a pod the rest is left out, since the total is unknown.
+    """Ask pods in batches and return their answers, None for a pod without one.
 
-    One RayService may have 10,000 pods, and a tenant's pods may let a caller wait. So it never holds more than `AT_ONCE` of the calls
-    that a process makes, and not for longer than a few batches of pods that do not answer.
+    After a pod without an answer the rest is skipped, since the total is unknown anyway. (While no
+    pod has answered, that happens after `SILENT_AFTER` pods.) A RayService may have 10,000 pods and
+    a tenant's pods may delay their answers, so one caller uses at most `AT_ONCE` concurrent
+    requests, and waits only for a few batches of pods that do not answer.
     """
     counts: list[Ongoing | None] = []
     for first in range(0, len(pods), AT_ONCE):
@@ -80,7 +87,7 @@ async def ask(
 
 
 def count(page: bytes) -> Ongoing | None:
-    """Return the ongoing requests on a node's page of metrics; None when it does not tell them."""
+    """Return the requests in flight from a metrics page; None if the page does not show them."""
     names = (*PROXIES, REPLICAS, HA_PROXIES)
     totals: dict[bytes, float] = dict.fromkeys(names, 0.0)
     found: set[bytes] = set()
@@ -93,9 +100,9 @@ def count(page: bytes) -> Ongoing | None:
     proxies = sum(totals[name] for name in PROXIES)
     numbers = (proxies, totals[REPLICAS], totals[HA_PROXIES])
     if not all(number <= MOST for number in numbers) or not exposition.is_of_ray(page):
-        return None  # a sum with NaN is not below the limit
+        return None  # a sum with NaN is not below the limit either
     has_ha_proxy, has_proxy = HA_PROXIES in found, not found.isdisjoint(PROXIES)
-    if has_ha_proxy and not has_proxy:  # its socket did not answer when it was asked last
+    if has_ha_proxy and not has_proxy:  # HAProxy's stats socket did not answer Ray's last read
         return None
     return Ongoing(
         proxies=math.ceil(proxies),

@@ -1,4 +1,7 @@
-"""How our objects name the RayService that they belong to, and how they are found again (spec rayservice §4.1, §4.2, §5.1)."""
+"""Ownership: how objects refer to their RayService, and how changes find it.
+
+Spec rayservice §4.1, §4.2, §5.1.
+"""
 
 from typing import Final
 
@@ -16,7 +19,7 @@ KIND: Final = ray_service.KIND
 
 
 def reference(owner: ObjectMeta, kind: str = KIND) -> list[Body]:
-    """Return the owner reference of what a RayService, or an object of another kind of Ray, owns."""
+    """Return the owner references for a child of a RayService, or of another Ray object."""
     named = {
         "apiVersion": ray_cluster.API_VERSION,
         "kind": kind,
@@ -27,17 +30,17 @@ def reference(owner: ObjectMeta, kind: str = KIND) -> list[Body]:
 
 
 def marks(service: str) -> dict[str, str]:
-    """Return the labels by which a RayService finds what is its own; owner references are not consulted."""
+    """Return the labels by which a RayService finds its children, instead of owner references."""
     return {labels.ORIGIN_NAME: service, labels.ORIGIN_KIND: KIND}
 
 
 def owns(owner: ObjectMeta, have: ObjectMeta) -> bool:
-    """Return whether an object belongs to this very owner, not to an earlier one of its name."""
+    """Return whether an object has this owner by UID, not an earlier one of the same name."""
     return any(each.uid == owner.uid for each in have.owner_references)
 
 
 def other(have: ObjectMeta, service: ObjectMeta) -> str | None:
-    """Return the other controller of an object, as `<kind> <name>`; None when there is none, or it is this RayService."""
+    """Return the controller of an object as `<kind> <name>`, unless it is this RayService."""
     owners = (each for each in have.owner_references if each.controller)
     return next((f"{each.kind} {each.name}" for each in owners if each.uid != service.uid), None)
 
@@ -49,10 +52,11 @@ def other_service(have: ObjectMeta, service: ObjectMeta) -> str | None:
 
 
 def may_control(service: ObjectMeta, cluster: ObjectMeta) -> bool:
-    """Return whether a RayService may change and serve from a cluster that its status or a record names.
+    """Return whether a RayService may change a cluster that its status or a record names.
 
-    Every writer of the status or an annotation can name any RayCluster of the namespace there. A RayService may control the cluster that
-    it owns, and one without a controller that carries its labels, as clusters do after their RayService was deleted without them.
+    Whoever can write the status or an annotation could name any RayCluster of the namespace. A
+    RayService may control a cluster that it owns, and a cluster with its labels that has no
+    controller: those remain if a RayService is deleted with orphaning.
     """
     if any(each.controller for each in cluster.owner_references):
         return other(cluster, service) is None
@@ -60,10 +64,11 @@ def may_control(service: ObjectMeta, cluster: ObjectMeta) -> bool:
 
 
 def keys_of(cache: Cache, obj: Object) -> list[Key]:
-    """Return the RayServices that the change of an object enqueues.
+    """Return the RayServices to enqueue when an object changes.
 
-    A RayCluster names its RayService in labels. An object of a cluster names only that cluster, and EndpointSlices only their Service;
-    the cache knows the rest. Gateways and routes are found by their owner.
+    A RayCluster names its RayService in labels. A child of a cluster names only the cluster, and an
+    EndpointSlice only its Service; the cache connects them. Gateways and routes are found by their
+    owner.
     """
     meta = obj.metadata
     if isinstance(obj, RayService):

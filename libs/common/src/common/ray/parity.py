@@ -1,8 +1,10 @@
-"""Share of the traffic that autoscaled replicas can carry, measured by those that carry it now: capacity parity (ADR 11).
+"""Capacity parity (ADR 11): limit a cluster's traffic by its running autoscaled replicas.
 
-A target capacity of 100 percent is one replica where Ray's autoscaler has seen no load yet, and fifty where it has. So a cluster
-gets no more of the traffic than its running replicas carry at the rate of those that carried all of it. It may get what one more
-replica, or a quarter more of them, would carry: the autoscaler has to have something to follow.
+At a target capacity of 100 percent, a deployment has one replica if Ray's autoscaler has not seen
+load yet, and perhaps fifty if it has. So a growing cluster gets only as much traffic as its running
+replicas can carry, at the load per replica of the cluster that carries the traffic now. It may get
+the traffic for one more replica, or for a quarter more, because the autoscaler only adds replicas
+under load.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +16,7 @@ from common.ray.serve_status import Deployment, ServeDetails
 
 WHOLE: Final = 100
 MOST: Final = 2**31 - 1
-"""Replicas; a dashboard may report any number."""
+"""Replicas. A dashboard may report any number; a larger one counts as 1."""
 
 Replicas = Mapping[str, int]
 """Running replicas by `<application>/<deployment>`."""
@@ -23,15 +25,19 @@ Replicas = Mapping[str, int]
 def limit(
     source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None
 ) -> tuple[int, str]:
-    """Return the most traffic that a growing cluster may get beside a source that has `weight`, and why not more.
+    """Return the maximum weight of a growing cluster beside `source`, and the reason.
 
-    `whole` are the replicas with which a cluster carried all of the traffic, where this process saw that.
+    `weight` is that of `source`. `whole` are the replicas with which one cluster carried all
+    traffic, if this process observed that. Without a limit the result is 100 and an empty reason.
     """
     return takeover(growing, _needs(source, weight, growing, whole))
 
 
 def takeover(growing: ServeDetails, needs: Mapping[str, float] | None) -> tuple[int, str]:
-    """Return the most traffic that a cluster may get, where all of it needs so many replicas, and why not more."""
+    """Return the maximum weight of a cluster and the reason.
+
+    `needs` are the replicas for all traffic.
+    """
     most, name, running, needed = min(_limits(growing, needs or {}), default=(WHOLE, "", 0, 0.0))
     if most >= WHOLE:
         return WHOLE, ""
@@ -39,7 +45,7 @@ def takeover(growing: ServeDetails, needs: Mapping[str, float] | None) -> tuple[
 
 
 def lacking(source: ServeDetails, weight: int, growing: ServeDetails, held: int) -> str | None:
-    """Return the deployment with too few replicas for a growing cluster to get more than the `held` percent that it has."""
+    """Return the deployment that has too few replicas for more than the present `held` percent."""
     most, name, *_ = min(
         _limits(growing, _needs(source, weight, growing, None)), default=(WHOLE, "")
     )
@@ -49,9 +55,12 @@ def lacking(source: ServeDetails, weight: int, growing: ServeDetails, held: int)
 def _limits(
     growing: ServeDetails, needs: Mapping[str, float]
 ) -> Iterator[tuple[int, str, int, float]]:
-    """Yield for each deployment that limits the traffic: how much it may be, its name, its replicas, and those that all of it takes.
+    """Yield for each limiting deployment.
 
-    What the autoscaler may start no more replicas of limits nothing: it has all that it may have at its capacity.
+    Maximum weight, name, replicas, and replicas for all traffic.
+
+    A deployment that already has all replicas of its target capacity is no limit, since the
+    autoscaler cannot add any.
     """
     for name, deployment in _deployments(growing):
         config, running, needed = (
@@ -68,11 +77,12 @@ def _limits(
 def _needs(
     source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None
 ) -> dict[str, float]:
-    """Return how many replicas of each deployment all of the traffic takes; 0 where the load does not decide how many there are.
+    """Return how many replicas of each deployment all of the traffic needs.
 
-    An autoscaler rounds up, so the last of the replicas that carry a part of the traffic may have next to nothing to do. At a small
-    weight it would count as many, and an upgrade would wait for replicas that no load asks for. So what both clusters' replicas
-    are together is enough, unless these without the last one are more.
+    Deployments whose number of replicas does not depend on the load are left out. An autoscaler
+    rounds up, so the last replica of `source` may be almost idle. At a small weight it would still
+    count in full, and an upgrade would wait for replicas that no load requires. Therefore the sum
+    of both clusters' replicas suffices, unless the replicas without the last one already need more.
     """
     others = {name: len(each.running) for name, each in _deployments(growing)}
     needs: dict[str, float] = {}

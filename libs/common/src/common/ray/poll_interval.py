@@ -1,7 +1,8 @@
-"""Poll interval of what sends no message: short while something is on its way, ever longer the longer nothing changes.
+"""The poll interval for sources without change messages: short after a change, then growing.
 
-What is waited for is seen late by a fortieth of the wait at most. Services at rest share what one replica asks per second, so
-that thousands of them cost no more than a hundred; whatever sends a message (specs, pods, endpoints) is seen at once anyway.
+A change that has been waited for is detected with a delay of at most a fortieth of the wait.
+Services at rest share a fixed number of polls a second per replica, so that thousands cost no more
+than a hundred. Specs, pods and endpoints send messages and are never polled.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -12,28 +13,34 @@ from common.ray.view import ServeView
 FASTEST: Final = timedelta(seconds=0.25)
 SLOWEST: Final = timedelta(seconds=5)
 GROWS_AFTER: Final = 40
-"""Times that an interval passes before it grows."""
+"""Quiet time divided by this is the interval."""
 QUESTIONS: Final = 5
-"""Services at rest that one replica polls in a second, all together."""
+"""Polls a second of one replica, for all services at rest together."""
 BEAT: Final = timedelta(seconds=2)
-"""Services at rest are polled at multiples of this, since a poll by a process that sleeps costs twice as much as by one that runs."""
+"""Services at rest are polled at multiples of this, in batches, since waking a sleeping process
+costs as much as a poll.
+"""
 _NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def interval(quiet: timedelta) -> timedelta:
-    """Return when to ask again, after such a time without a change."""
+    """Return the poll interval after a time without change."""
     return min(SLOWEST, max(FASTEST, quiet / GROWS_AFTER))
 
 
 def at_rest(services: int, *, now: datetime) -> timedelta:
-    """Return when to poll a service again that serves, where one replica reconciles so many: at a moment that others share."""
+    """Return the time until the next poll of a service at rest.
+
+    It grows with the number of services of the replica, and ends at a moment that other services
+    share.
+    """
     pause = max(SLOWEST, timedelta(seconds=services / QUESTIONS))
     beat = min(BEAT, pause / 10)
     return pause + (_NEVER - now - pause) % beat
 
 
 def last_changed_at(view: ServeView) -> datetime:
-    """Return when a cluster or one of its known pods was last seen to change, or was sent a config."""
+    """Return when a cluster or one of its known pods last changed, or was sent a config."""
     meta, status = view.cluster.metadata, view.cluster.status
     conditions = (
         *status.conditions,

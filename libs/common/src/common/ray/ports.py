@@ -1,4 +1,7 @@
-"""The ports that Ray listens on (spec raycluster §2.4; spec rayservice §10.1, §10.2), and the Services of a head that lead there, with their ready pods (§11.4; acceptance 76)."""
+"""The ports of Ray, and the Services of a head that lead to them, with their ready pods.
+
+Spec raycluster §2.4; spec rayservice §10.1, §10.2, §11.4; acceptance 76.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -21,18 +24,19 @@ HEAD_DEFAULTS: Final = {
     "metrics": METRICS,
     "serve": SERVE,
 }
-"""Port name to number of a head container that declares none."""
+"""The ports of a head container that declares none, by name."""
 NO_PORT: Final = (
-    "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; "
+    "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. "
+    "'serve-grpc') in the Ray head container; "
     "otherwise, the Kubernetes service for Ray Serve will not be created."
 )
-"""The message for the user where `of_serve` returns no port."""
+"""Message for the user if `of_serve` returns no port."""
 GRPC: Final = "serve-grpc"
-"""The name of the port through which Serve takes gRPC calls."""
+"""Name of the port for gRPC requests to Serve."""
 
 
 def of_head(config: Json) -> dict[str, int]:
-    """Return name → number; Ray's five defaults when the container declares none."""
+    """Return the head's ports by name; Ray's five defaults if the container declares none."""
     container = pod_json.ray_container(pod_json.body(head_group(config), "template"))
     declared = pod_json.bodies(container, "ports")
     if not declared:
@@ -44,11 +48,11 @@ def of_head(config: Json) -> dict[str, int]:
 
 
 USERS_LABELS: Final = (labels.IDENTIFIER, labels.APP_NAME, labels.APP_CREATED_BY)
-"""Labels by which a head is selected, and that its template and group may set to other values."""
+"""Selector labels of a head that its template and group may override."""
 
 
 def head_selector(cluster: str, config: Json) -> dict[str, str]:
-    """Return what selects the head pod of a cluster: the labels that it has, the user's own included."""
+    """Return the selector of a cluster's head pod, including the labels that the user overrides."""
     group = head_group(config)
     template = pod_json.body(pod_json.body(group, "template"), "metadata")
     own = pod_json.mapping(template, "labels") | pod_json.mapping(group, "labels")
@@ -57,7 +61,7 @@ def head_selector(cluster: str, config: Json) -> dict[str, str]:
 
 
 def head_labels(cluster: str, app: str = labels.KUBERAY) -> dict[str, str]:
-    """Return the labels of the Service of a head, with the name of its application."""
+    """Return the labels of a head's Service; `app` is the name of its application."""
     return {
         labels.CLUSTER: cluster,
         labels.NODE_TYPE: labels.HEAD,
@@ -68,9 +72,12 @@ def head_labels(cluster: str, app: str = labels.KUBERAY) -> dict[str, str]:
 
 
 def head_spec(config: Json, selector: dict[str, str], *, has_cluster_ip: bool) -> Body:
-    """Return the spec of a Service of a head: the user's own with this selector, and our ports after theirs.
+    """Build the spec of a Service of a head.
 
-    Without one of the user's it has no address of its own, unless `has_cluster_ip` or its type asks for one.
+    The user's spec with this selector, and our ports added.
+
+    Without a spec of the user the Service is headless, unless `has_cluster_ip` or its type requires
+    a cluster IP.
     """
     group = head_group(config)
     own = pod_json.body(pod_json.body(group, "headService"), "spec")
@@ -87,14 +94,14 @@ def head_spec(config: Json, selector: dict[str, str], *, has_cluster_ip: bool) -
 
 
 def of_serve(config: Json) -> list[Body]:
-    """Return the ports through which Serve takes requests, by name."""
+    """Return the ports at which Serve takes requests, sorted by name."""
     found = of_head(config)
     serving = sorted(name for name in found if name == "serve" or name.startswith("serve-"))
     return [{"name": name, "port": found[name]} for name in serving]
 
 
 def of_grpc(config: Json) -> int | None:
-    """Return the port through which Serve takes gRPC calls, None without one (spec rayservice §9.6)."""
+    """Return the port for gRPC requests to Serve, None if there is none (spec rayservice §9.6)."""
     return of_head(config).get(GRPC)
 
 
@@ -104,12 +111,12 @@ def head_group(config: Json) -> Json:
 
 
 def pod_count(slices: Iterable[EndpointSlice]) -> int:
-    """Count the pods behind all slices that are ready; a pod in two of them is one pod."""
+    """Count the distinct ready pods in all slices."""
     return len({pod.uid for pod, _ in _ready(slices)})
 
 
 def pods(slices: Iterable[EndpointSlice]) -> dict[str, ObjectReference]:
-    """Return the pods behind all slices that are ready, by address."""
+    """Return the ready pods in all slices, by address."""
     return {address: pod for pod, addresses in _ready(slices) for address in addresses}
 
 

@@ -1,13 +1,14 @@
-"""Requests that a Ray node has answered: their number, their errors, and how long they took, from the metrics that Ray exports for the node.
+"""Parse how many requests a Ray node has answered, with errors and durations, from its metrics.
 
-Names checked against Ray 2.60, from Serve's proxies, from replicas that take requests themselves, and from HAProxy, of which Ray counts the
-log lines: `ray_serve_num_http_requests` (with `_total`, and without it from a Ray that exports counters twice), its gRPC sibling, and
-`ray_serve_http_request_latency_ms`. The first token of a language model comes from vLLM, with a colon or an underscore in its name, and
-without a route.
+Metric names as in Ray 2.60, exported by Serve's proxies, by replicas that take requests directly,
+and for HAProxy by Ray, which counts its log lines: `ray_serve_num_http_requests` (with or without
+`_total`), its gRPC variant, and `ray_serve_http_request_latency_ms`. The time to the first token of
+a language model is from vLLM, with a colon or an underscore in its name and without a route.
 
-Not counted: requests that no application has answered, such as health checks of proxies and unknown paths, and WebSocket connections.
-Errors are those of the server: HTTP 5xx, 408, which is Serve's own time limit, and gRPC's codes of the same meaning; a client that left
-(499, CANCELLED) or sent nonsense is none.
+Requests that no application has answered (health checks of proxies, unknown paths) and WebSocket
+connections are not counted. Errors are server errors: HTTP 5xx, 408 (Serve's own time limit), and
+the corresponding gRPC codes. A request that the client cancelled (499, CANCELLED) or that was
+invalid is no error.
 """
 
 import math
@@ -22,10 +23,10 @@ from common.ray import exposition
 
 MOST_ROUTES: Final = 64
 LONGEST_ROUTE: Final = 256
-"""Characters; a longer one counts to `OTHERS`."""
+"""Characters; the requests of longer routes are added to `OTHERS`."""
 MOST_BOUNDS: Final = 100
 MOST: Final = 10**12
-"""Requests of one line; a larger number is none that can be meant."""
+"""Maximum of one counter; a page with a larger number is ignored."""
 ALL: Final = ""
 OTHERS: Final = "…"
 _COUNTERS: Final = (b"ray_serve_num_http_requests", b"ray_serve_num_grpc_requests")
@@ -45,9 +46,12 @@ _NAMES: Final = (
     *_FIRST_TOKENS,
 )
 _ERRORS: Final = frozenset(
-    b"408 UNKNOWN DEADLINE_EXCEEDED RESOURCE_EXHAUSTED UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS".split()
+    b"408 UNKNOWN DEADLINE_EXCEEDED RESOURCE_EXHAUSTED UNIMPLEMENTED INTERNAL UNAVAILABLE "
+    b"DATA_LOSS".split()
 )
-"""Beside HTTP 5xx. RESOURCE_EXHAUSTED is what Serve answers with full queues, and 503 in HTTP."""
+"""Error codes besides HTTP 5xx. Serve answers RESOURCE_EXHAUSTED (503 in HTTP) when its queues are
+full.
+"""
 
 
 class Histogram(msgspec.Struct, frozen=True):
@@ -56,16 +60,15 @@ class Histogram(msgspec.Struct, frozen=True):
     bounds: tuple[float, ...] = ()
     """Upper bounds in seconds, ascending, without infinity."""
     counts: tuple[int, ...] = (0,)
-    """Of each bucket alone; the last one is of what is above all bounds."""
+    """Per bucket, not cumulative; the last count is of durations above all bounds."""
 
     @property
     def total(self) -> int:
-        """Return how many durations there are."""
         return sum(self.counts)
 
 
 class Requests(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests of one route, or of all."""
+    """Requests of one route, or of all routes."""
 
     total: int = 0
     errors: int = 0
@@ -74,7 +77,7 @@ class Requests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Sample: TypeAlias = Mapping[str, Requests]
-"""By route; `ALL` is the sum, `OTHERS` has the routes beyond the limit."""
+"""Requests by route; `ALL` is the sum, `OTHERS` has the routes over the limit."""
 
 
 class Series(NamedTuple):
@@ -82,18 +85,17 @@ class Series(NamedTuple):
 
     route: str
     requests: Requests
-    """Since the process that exports the series has begun to count."""
+    """Since the exporting process began to count."""
 
 
 NodeSeries: TypeAlias = Mapping[int, Series]
-"""The series of one node, by a hash of name and labels: the labels themselves take 400 bytes."""
+"""The series of one node by a hash of name and labels; the labels themselves take 400 bytes."""
 
 
 def parse(page: bytes) -> NodeSeries | None:
-    """Return the series on a node's page of metrics.
+    """Return the series on a node's metrics page.
 
-    None for a page that is not of Ray, that is beyond the limits of `exposition`, or that has a
-    number which no counter of requests can have.
+    None if the page is not of Ray, exceeds the limits of `exposition`, or has an impossible number.
     """
     if not exposition.is_of_ray(page):
         return None
@@ -104,9 +106,9 @@ def parse(page: bytes) -> NodeSeries | None:
 
 
 def increase(new: Requests, old: Requests) -> Requests:
-    """Return the requests of a series between two of its values.
+    """Return the increase of a series between two values.
 
-    A counter that became smaller was reset, and then `new` alone counts, as in Prometheus'
+    If a counter became smaller it was reset, and `new` counts in full, as in Prometheus'
     `increase`.
     """
     increase = Requests(
@@ -125,7 +127,7 @@ def increase(new: Requests, old: Requests) -> Requests:
 
 
 def size(requests: Requests) -> int:
-    """Return the number of values: one for a counter, one more for each bucket with a bound."""
+    """Return the number of values: one for a counter, plus one for each bucket with a bound."""
     return len(requests.latency.counts) + len(requests.first_token.counts) - 1
 
 
@@ -138,15 +140,15 @@ def by_route(series: Iterable[Series]) -> Sample:
 def total(samples: Iterable[Sample]) -> Sample:
     """Return the sum of several samples.
 
-    Of histograms with different bounds, those of the rarer bounds are left out.
+    Histograms with different bounds cannot be added; those with the rarer bounds are left out.
     """
     return _sums([part for sample in samples for part in sample.items()])
 
 
 def _series(lines: Iterable[exposition.Line]) -> dict[int, Series]:
-    """Return series by name and labels; a counter that is exported under two names is one.
+    """Return the series by name and labels; a counter that is exported under two names counts once.
 
-    Raises `ValueError` for a number that cannot be meant.
+    Raises `ValueError` for an impossible number.
     """
     series: dict[int, Series] = {}
     buckets: dict[int, tuple[str, bytes, dict[float, int]]] = {}
@@ -156,7 +158,7 @@ def _series(lines: Iterable[exposition.Line]) -> dict[int, Series]:
         value = int(_checked(number, MOST))
         status = labels.get(b"status_code", b"")
         if labels.get(b"application") == b"" or (status.isdigit() and not _is_http(status)):
-            continue  # no application answered these requests over HTTP or gRPC
+            continue  # not answered by an application over HTTP or gRPC
         text = labels.get(b"route", b"")
         if (route := routes.get(text)) is None:
             route = routes[text] = _route(text)
@@ -165,7 +167,7 @@ def _series(lines: Iterable[exposition.Line]) -> dict[int, Series]:
             key = hash((name, frozenset(labels.items())))
             buckets.setdefault(key, (route, name, {}))[2][bound] = value
             continue
-        has_totals = has_totals or name.endswith(_TOTAL)  # these names come first
+        has_totals = has_totals or name.endswith(_TOTAL)  # _NAMES lists these names first
         if has_totals and not name.endswith(_TOTAL):
             continue
         is_error = status in _ERRORS or status.startswith(b"5")
@@ -188,7 +190,7 @@ def _is_http(status: bytes) -> bool:
 
 
 def _route(text: bytes) -> str:
-    """Return a route for people to read; a longer one is among the others."""
+    """Return a route without control characters; `OTHERS` if it is too long."""
     route = text.decode(errors="replace")
     return untrusted.plain(route) if len(route) <= LONGEST_ROUTE else OTHERS
 
@@ -203,8 +205,8 @@ def _histogram(cumulative: Mapping[float, int], divisor: int) -> Histogram:
 
 
 def _checked(number: float, most: float) -> float:
-    """Return a number; `ValueError` for one that cannot be meant."""
-    if not 0 <= number <= most:  # NaN is not
+    """Return a number from 0 to `most`; raise `ValueError` for any other."""
+    if not 0 <= number <= most:  # also true for NaN
         raise ValueError(number)
     return number
 
@@ -219,7 +221,7 @@ def _histogram_since(new: Histogram, old: Histogram) -> Histogram:
 
 
 def _sums(parts: Sequence[tuple[str, Requests]]) -> Sample:
-    """Return the sum by route, of which there are not too many."""
+    """Return the sum by route, with at most `MOST_ROUTES` routes; the rest is added to `OTHERS`."""
     kept = {*sorted({route for route, _ in parts} - {ALL, OTHERS})[:MOST_ROUTES], ALL}
     grouped: dict[str, list[Requests]] = {ALL: []}
     for route, requests in parts:
@@ -242,7 +244,8 @@ def _merged(histograms: Sequence[Histogram]) -> Histogram:
             by_bounds.setdefault(each.bounds, []).append(each)
     if not by_bounds:
         return Histogram()
-    # Not by age or order: two samples of one node must keep the same bounds, or their difference is none.
+    # Do not choose by age or order: two samples of one node must keep the same bounds, or they
+    # cannot be subtracted.
     bounds, kept = max(
         by_bounds.items(), key=lambda found: (sum(each.total for each in found[1]), found[0])
     )

@@ -1,9 +1,10 @@
-"""A ControllerRevision for each Serve config that a cluster is given, owned by the cluster (design rule 7, spec rayservice §12.7, ADR 5).
+"""ControllerRevisions that record the Serve configs of a cluster, and are owned by the cluster.
 
-KubeRay keeps the last config in memory: a restart in mid-upgrade makes it push the new config onto the old cluster. A record of
-ours is written before the PUT, as an intent, and completed with the outcome after it. An intent without an outcome is resolved
-at each reconcile by what Serve reports as deployed, since a PUT may be executed long after its sender is gone. The number is part of
-the name, so that of two writers one gets a conflict.
+KubeRay keeps the last config in memory, so a restart during an upgrade makes it send the new config
+to the old cluster. Here a record is written before the PUT as an intent, and completed with the
+outcome after it. A record without an outcome is resolved at each reconcile by comparison with
+Serve's report, since a PUT may be executed long after its sender has died. The number is part of
+the object's name, so of two concurrent writers one gets a conflict (spec rayservice §12.7, ADR 5).
 """
 
 import hashlib
@@ -24,25 +25,25 @@ from common.ray.serve_status import ServeDetails
 RECORD: Final = "raybus.io/record"
 SERVE_CONFIG: Final = "serve-config"
 OUTCOME: Final = "raybus.io/serve-config-outcome"
-"""Annotation of a record; one that an earlier release wrote has none and was accepted."""
+"""Annotation of a record. Records of earlier releases lack it and count as accepted."""
 KEPT: Final = 2
-"""Superseded records kept for a cluster: the last accepted one, and one to compare with."""
+"""Superseded records to keep for a cluster: the last accepted one, and one for comparison."""
 MOST: Final = 8
-"""Records without a known outcome that are kept besides."""
+"""Additional records without a known outcome to keep."""
 
 
 class Outcome(StrEnum):
-    """The outcome of a Serve config."""
+    """The outcome of sending a Serve config."""
 
     SENT = "sent"
-    """It is on its way, or its outcome is unknown."""
+    """In flight, or the outcome is unknown."""
     ACCEPTED = "accepted"
     REFUSED = "refused"
-    """Ray answered that it does not take it."""
+    """Ray rejected the config."""
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The config that a cluster was given, and its other facts."""
+    """The config that a cluster was given, with the spec hash and strategy of the cluster."""
 
     serve_config: str = msgspec.field(default="", name="serveConfigV2")
     spec_hash: str = ""
@@ -50,7 +51,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Revision(msgspec.Struct, frozen=True, kw_only=True):
-    """A ControllerRevision as we read it."""
+    """A record as read from the API server."""
 
     metadata: ObjectMeta
     data: Given = Given()
@@ -58,7 +59,7 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Outcome:
-        """Return what became of the config; an outcome of another build that is not one of these is unknown."""
+        """Return the outcome; a value that this build does not know counts as `SENT`."""
         outcome = self.metadata.annotations.get(OUTCOME, Outcome.ACCEPTED)
         return Outcome(outcome) if outcome in set(Outcome) else Outcome.SENT
 
@@ -69,11 +70,14 @@ def marks(cluster: str) -> dict[str, str]:
 
 
 def build(cluster: RayCluster, given: Given, number: int) -> Body:
-    """Return the record of what a cluster is about to be given; the highest number is the current one."""
+    """Build the record of a config that is about to be sent.
+
+    The record with the highest number is the current one.
+    """
     meta = cluster.metadata
     incarnation = hashlib.sha256(meta.uid.encode()).hexdigest()[
         :6
-    ]  # made again under its name, it has other records
+    ]  # a cluster created again under the same name has other record names
     noted = {"labels": marks(meta.name), "annotations": {OUTCOME: Outcome.SENT}}
     return record(
         meta,
@@ -88,7 +92,10 @@ def build(cluster: RayCluster, given: Given, number: int) -> Body:
 def record(
     of: ObjectMeta, name: str, number: int, data: msgspec.Struct, noted: Json, *, kind: str
 ) -> Body:
-    """Return a ControllerRevision with these labels and annotations that belongs to an object of a kind of Ray."""
+    """Build a ControllerRevision that is owned by an object of Ray.
+
+    `noted` has its labels and annotations, `kind` is the owner's.
+    """
     return {
         "apiVersion": CONTROLLER_REVISION.api_version,
         "kind": CONTROLLER_REVISION.kind,
@@ -104,19 +111,27 @@ def record(
 
 
 def of(cluster: RayCluster, found: list[Revision]) -> list[Revision]:
-    """Return the records of this very cluster (not of one that had its name), newest first."""
+    """Return the records that this cluster owns, newest first.
+
+    Records of an earlier cluster with the same name are left out.
+    """
     own = [each for each in found if owner.owns(cluster.metadata, each.metadata)]
     return sorted(own, key=lambda each: (each.revision, each.metadata.name), reverse=True)
 
 
 def open_ones(records: list[Revision]) -> list[Revision]:
-    """Return the records, newest first, of which one is what the cluster has: down to the last that was accepted."""
+    """Return the newest records, down to the last accepted one.
+
+    Ray may run the config of any of them.
+
+    `records` are newest first, as for the functions below.
+    """
     accepted = [index for index, each in enumerate(records) if each.outcome is Outcome.ACCEPTED]
     return records[: accepted[0] + 1] if accepted else records
 
 
 def needless(records: list[Revision]) -> list[Revision]:
-    """Return the records, of all a cluster's from the newest on, that are not needed any more; never the last accepted one."""
+    """Return the records that can be deleted; the last accepted one is always kept."""
     open_now = open_ones(records)
     superseded = [each for each in open_now if each.outcome is Outcome.ACCEPTED] + records[
         len(open_now) :
@@ -127,7 +142,11 @@ def needless(records: list[Revision]) -> list[Revision]:
 
 
 def current(records: list[Revision], details: ServeDetails | None) -> Given | None:
-    """Return what a cluster has, from its records (newest first) and from what Serve reports; None when it is unknown."""
+    """Return the config that a cluster has, from its records and Serve's report.
+
+    If the newest record is accepted, it decides. If its outcome is unknown, the record that matches
+    Serve's report decides, or else the reported config itself. None if none of these is known.
+    """
     candidates = open_ones(records)
     if candidates and candidates[0].outcome is Outcome.ACCEPTED:
         return candidates[0].data
@@ -142,10 +161,10 @@ def current(records: list[Revision], details: ServeDetails | None) -> Given | No
         return None
     if (
         not details.applications
-    ):  # the next PUT decides; Ray refuses what it cannot run: then the one before is left
+    ):  # the next PUT decides; if Ray refuses it, the previous config is left
         return possible[0].data if possible else None
     config = deployed_config.reported(details)
     oldest = (
         possible[-1].data if possible else Given()
-    )  # has the other facts; a cluster of KubeRay's has no record
+    )  # source of hash and strategy; a cluster made by KubeRay has no record
     return None if config is None else msgspec.structs.replace(oldest, serve_config=config)

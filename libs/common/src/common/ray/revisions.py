@@ -1,4 +1,4 @@
-"""The records of the Serve configs that clusters were given (`common.ray.revision`), read from the bus and written to the API server."""
+"""Read and write the records of Serve configs (`common.ray.revision`) in the API server."""
 
 from contextlib import suppress
 
@@ -15,16 +15,17 @@ from common.runtime.cache import Cache, Remembered
 
 
 class Revisions:
-    """The records of all clusters that this replica reconciles, read from the bus.
+    """The records of all clusters that this replica reconciles.
 
-    A cluster that this process meets for the first time is asked for at the API server, because the bus may be behind.
+    They are read from the cache, except for a cluster that is new to this process: then they are
+    listed at the API server, because the bus may be behind.
     """
 
     def __init__(self, kube: Kube, cache: Cache) -> None:
         self._kube = kube
         self._cache = cache
         self._met = Remembered[str, None]()
-        """Clusters, by uid, with records that were read from the API server."""
+        """UIDs of the clusters whose records were listed at the API server."""
 
     async def of(self, cluster: RayCluster) -> list[Revision]:
         """Return the records of a cluster, newest first."""
@@ -35,9 +36,10 @@ class Revisions:
         )
 
     async def intend(self, cluster: RayCluster, given: Given, *, after: int) -> Revision:
-        """Record what a cluster is about to be given, unless the newest record has that already; return that record.
+        """Record a config before it is sent, and return the record.
 
-        Raises `Conflict` when the newest record is not number `after`: another process decided meanwhile.
+        If the newest record has this config already, return that one. Raises `Conflict` if the
+        newest record is not number `after`: another process has written one since the decision.
         """
         known = await self.of(cluster)
         if not (known and known[0].data == given):
@@ -51,7 +53,7 @@ class Revisions:
             return known[0]
         self._met.pop(
             cluster.metadata.uid, None
-        )  # whatever fails below, the next question asks the server
+        )  # if the call below fails, the next read lists at the API server
         body = revision.build(cluster, given, newest + 1)
         new = self._kept(
             await self._kube.create(CONTROLLER_REVISION, cluster.metadata.namespace, body)
@@ -60,7 +62,10 @@ class Revisions:
         return new
 
     async def conclude(self, cluster: RayCluster, record: Revision, outcome: Outcome) -> None:
-        """Record what became of a config, and forget records that are not needed any more; what was accepted stays so."""
+        """Record the outcome of a config, and delete records that are not needed any more.
+
+        The outcome of an accepted record does not change.
+        """
         if record.outcome in {outcome, Outcome.ACCEPTED}:
             return
         meta = record.metadata
@@ -74,7 +79,7 @@ class Revisions:
             self._cache.remove(Revision, old.namespace, old.name, version=old.version)
 
     def forget(self, cluster_uid: str) -> None:
-        """Drop what is remembered of a cluster that is gone, or that another replica reconciles from now on."""
+        """Drop the state of a cluster that is deleted or that another replica reconciles now."""
         self._met.pop(cluster_uid, None)
 
     async def _listed(self, cluster: RayCluster) -> list[Revision]:

@@ -1,8 +1,9 @@
-"""Dashboards and proxies over HTTP, asked no more often than is useful; the `ServeApi` of both services that may write to them.
+"""Poll Ray dashboards and Serve proxies at a limited rate, and send Serve configs.
 
-What is remembered only limits the rate: after a restart everything is asked anew. A host that does not answer is asked ever
-less often. Slow hosts share a few calls among them: a poll that finds none free returns the last answer, so that any number of slow
-hosts costs the others nothing (spec rayservice W20; acceptance 89).
+The remembered state only limits the rate; after a restart everything is polled again. A host that
+does not answer is polled less and less often. Slow hosts share a few concurrent calls: if none is
+free, a poll returns the previous answer, so that slow hosts never delay the others (spec rayservice
+W20; acceptance 89).
 """
 
 import asyncio
@@ -55,72 +56,79 @@ from common.ray.view import (
 from common.runtime.cache import Cache, Objects, Remembered
 
 AT_ONCE: Final = 128
-"""Calls under way at the same time, over all clusters."""
+"""Concurrent calls, over all clusters."""
 LEAST_WORKERS: Final = 32
-"""Least workers of a service that asks dashboards: a reconcile may wait seconds for one, and costs nothing meanwhile."""
+"""Minimum workers of a service that polls dashboards: a reconcile may wait seconds for an answer.
+"""
 SLOW_AT_ONCE: Final = LEAST_WORKERS // 2
-"""Those of them that may wait for hosts that were slow the last time; half of the workers that a service has at least."""
+"""Calls that may wait for hosts that were slow the last time: half of the minimum workers."""
 MAX_PAGES: Final = SLOW_AT_ONCE + 8
 """Pages of metrics in memory at the same time, of at most 8 MiB each, over all clusters."""
 NAMESPACE_PAGES: Final = MAX_PAGES // 3
 """Those of them that hosts of one namespace may hold: nobody knows a host that hangs before it is asked."""
 SHORT_PAGE: Final = 64 * 1024
-"""Bytes of a page of metrics that are read in a few milliseconds."""
+"""Bytes. A metrics page up to this size is parsed in a few milliseconds, without a thread."""
 CALLS_AT_ONCE: Final = 64
 """Requests of users' applications under way, over all clusters."""
 NAMESPACE_CALLS: Final = CALLS_AT_ONCE // 4
 """Those of them in one namespace."""
 SLOW: Final = 1.0
-"""Seconds after which a call was slow, whatever its outcome; a refusal costs nothing."""
+"""Seconds after which a call counts as slow, whatever its outcome."""
 LONGEST_PAUSE: Final = 5.0
-"""Seconds between polls of a host that does not answer; recovery is seen within 10 s of its own."""
+"""Maximum seconds between polls of a host that does not answer; its recovery is seen within 10 s.
+"""
 RETRY_UNANSWERED: Final = timedelta(seconds=2)
 REPEATS_FORGOTTEN: Final = 1200.0
-"""Seconds after which a config that is sent once more counts as sent for the first time."""
+"""Seconds after which the same config counts as sent for the first time again."""
 SHORT: Final = 4096
-"""Characters of a Serve config that are read in a few milliseconds."""
+"""Characters. A Serve config up to this length is parsed in a few milliseconds, without a thread.
+"""
 _thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="serve-config")
-"""One: readers share the interpreter with the loop, and each takes as much of it as the loop."""
+"""One thread: parsers share the interpreter lock with the event loop, so more would slow it down.
+"""
 _page_thread: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metrics-page")
 T = TypeVar("T")
 
 
 async def read_ahead(*configs: str | None) -> None:
-    """Read long Serve configs in a thread, each once, before deciding code asks what they mean."""
+    """Parse long Serve configs in a thread, so that later `serve_config.read` returns at once."""
     for config in configs:
         if config is not None and len(config) > SHORT and not serve_config.is_read(config):
             await asyncio.get_running_loop().run_in_executor(_thread, serve_config.read, config)
 
 
 class Memory(msgspec.Struct):
-    """State that is remembered of one cluster."""
+    """The remembered state of one cluster."""
 
     reading: Reading = Reading()
     read_at: float | None = None
     answered_at: float | None = None
-    """When Serve last answered; before its first answer, when it was first asked."""
+    """When Serve last answered; before its first answer, when it was first polled."""
     refusal: Refusal | None = None
     put_at: float | None = None
     put: Put | None = None
     nodes: frozenset[str] = frozenset()
-    """Addresses of the cluster's pods, as far as they were known at the last poll."""
+    """Known addresses of the cluster's pods at the last poll."""
     is_slow: bool = False
     """Whether the last poll was slow."""
     takes_slowly: bool = False
-    """Whether the last PUT of a config was."""
+    """Whether the last PUT of a config was slow."""
 
 
 class Checks(msgspec.Struct):
-    """State that is remembered of one pod's proxy."""
+    """The remembered health checks of one pod's proxy, newest last."""
 
     answers: tuple[bool, ...] = ()
     checked_at: float | None = None
     is_slow: bool = False
-    """Whether the last check took its time."""
+    """Whether the last check was slow."""
 
 
 def address(cluster: RayCluster | None, pod: Pod, port: str, default: int) -> Target:
-    """Return where a pod of a cluster is asked: at the named port that its Ray container declares."""
+    """Return the endpoint of a pod.
+
+    The named port that its Ray container declares, or `default`.
+    """
     container = traits.ray_container(cluster, pod)
     declared = container.ports if container is not None else []
     number = next((each.container_port for each in declared if each.name == port), default)
@@ -148,7 +156,7 @@ class Places:
 
 
 class ServeApi:
-    """All dashboards that this replica talks to."""
+    """The dashboards and proxies that this replica talks to."""
 
     def __init__(self, dashboards: Dashboard, kube: Kube, cache: Cache, clock: Clock) -> None:
         self._dashboard = dashboards
@@ -163,12 +171,15 @@ class ServeApi:
         self._pages = Places(MAX_PAGES, of_namespace=NAMESPACE_PAGES)
         self._calls = Places(CALLS_AT_ONCE, of_namespace=NAMESPACE_CALLS)
         self._slow = 0
-        """Calls under way to hosts that were slow the last time."""
+        """Calls in progress to hosts that were slow the last time."""
 
     async def poll_pair(
         self, active: V | None, pending: V | None, *, max_ages: tuple[float, float], now: datetime
     ) -> tuple[V | None, V | None]:
-        """Poll both clusters of a RayService; return their views, each without an answer that the other one gave."""
+        """Poll both clusters of a RayService and return their views.
+
+        An answer that was given by the other cluster is removed from a view.
+        """
         async with asyncio.TaskGroup() as group:
             polls = [
                 None
@@ -180,9 +191,10 @@ class ServeApi:
         return verify_identity(active, pending), verify_identity(pending, active)
 
     async def poll(self, view: V, *, max_age: float, now: datetime) -> V:
-        """Return a view with an answer of its dashboard, asked anew when the last one is too old, and with what was sent to it.
+        """Return the view with the dashboard's latest answer and the last config that was sent.
 
-        While the outcome of the newest record is unknown every answer is too old. Without a ready head nothing is asked.
+        The dashboard is polled if its answer is older than `max_age` seconds, and in any case while
+        the outcome of the newest record is unknown. It is not polled while the head is not ready.
         """
         if not head_is_ready(view.cluster):
             return view
@@ -237,9 +249,10 @@ class ServeApi:
         )
 
     def seen(self, cluster: RayCluster) -> tuple[ServeDetails | None, float] | None:
-        """Return Serve's last answer in a cluster, without asking, and its age in seconds; None when it was never asked.
+        """Return the last answer of Serve in a cluster, and its age in seconds, without a poll.
 
-        Before the first answer, that is the time since it was first asked.
+        Before the first answer, the age is the time since the first poll. None if the cluster was
+        never polled.
         """
         memory = self._clusters.get(cluster.metadata.uid)
         if memory is None or memory.answered_at is None:
@@ -247,7 +260,7 @@ class ServeApi:
         return memory.reading.details, self._clock.monotonic() - memory.answered_at
 
     async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
-        """Return the last health checks of a pod's proxy, newest last, after another one if due."""
+        """Return the last health checks of a pod's proxy, newest last; check it again if due."""
         checks = self._pods[pod.metadata.uid] = self._pods.get(pod.metadata.uid) or Checks()
         now = self._clock.monotonic()
         pause = max(max_age, LONGEST_PAUSE) if checks.is_slow else max_age
@@ -264,7 +277,8 @@ class ServeApi:
                         proxy, dashboard.PROXY_HEALTH, most=dashboard.LARGEST_HEALTH
                     )
                 answer = True
-            except errors.RaybusError as problem:  # our own lateness is no answer of the proxy
+            # a delay of this process says nothing about the proxy
+            except errors.RaybusError as problem:
                 if isinstance(problem, errors.Unanswered) and problem.is_late:
                     answer = None
         if answer is not None:
@@ -274,15 +288,18 @@ class ServeApi:
         return checks.answers
 
     async def ongoing_requests(self, pod: Pod) -> Ongoing | None:
-        """Return what a pod reports of the requests in flight; None when it does not, or enough slow hosts are asked already."""
+        """Return the requests in flight that a pod reports.
+
+        None if it does not report them, or if too many slow hosts are being polled.
+        """
         node = address(self._cluster_of(pod), pod, "metrics", ports.METRICS)
         return await self.metrics(node, pod.metadata.uid, ongoing.count)
 
     async def metrics(self, node: Target, uid: str, read: Callable[[bytes], T | None]) -> T | None:
-        """Return what `read` finds on the metrics page of the pod with this uid.
+        """Return the result of `read` for the metrics page of the pod with this UID.
 
-        None as for `ongoing_requests`. A long page is read in a thread, and few pages are in memory
-        at the same time.
+        None if there is no page, or if too many slow hosts are being polled. A long page is parsed
+        in a thread, and few pages are in memory at once.
         """
         is_slow = self._slow_metrics.get(uid, False)
         if not node.ip or self._is_full(slow=is_slow):
@@ -302,9 +319,10 @@ class ServeApi:
             return await asyncio.get_running_loop().run_in_executor(_page_thread, read, page)
 
     async def call(self, proxy: Target, path: str) -> None:
-        """Send a request of a user's application to one proxy; `Unavailable` or `Rejected` when it is not answered with 200.
+        """Send a request to a user's application through one proxy.
 
-        It may take as long as a model's first answer does, so these calls wait for one another and for no others.
+        Raises `Unavailable` or `Rejected` if it is not answered with 200. It may take as long as a
+        model's first answer, so these calls have a limit of their own and delay no others.
         """
         async with self._calls.hold(proxy.namespace):
             await self._dashboard.request(
@@ -330,7 +348,7 @@ class ServeApi:
                 body = {**body, "target_capacity": target_capacity}
             await self._ask(cluster, dashboard.APPLICATIONS, slow=memory.takes_slowly, config=body)
         except errors.NotOurs:
-            raise  # nothing was sent, so there is nothing to remember
+            raise  # nothing was sent
         except errors.RaybusError as problem:
             is_answer = isinstance(problem, errors.Terminal)
             retry_at = self._clock.now() + (LONGEST_RETRY if is_answer else RETRY_UNANSWERED)
@@ -355,7 +373,7 @@ class ServeApi:
         memory.refusal, memory.put_at = None, now
 
     def refuse(self, cluster: RayCluster, config: str, problem: errors.RaybusError) -> None:
-        """Remember why a config was not sent at all, so that it is not tried again at once."""
+        """Remember why a config was not sent, so that the next attempt waits."""
         wait = RETRY_UNANSWERED if isinstance(problem, errors.AlreadyExists) else LONGEST_RETRY
         retry_at = self._clock.now() + wait
         self._memory(cluster).refusal = Refusal(
@@ -363,7 +381,7 @@ class ServeApi:
         )
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of clusters and pods that are gone, or that another replica polls from now on."""
+        """Drop the state of clusters and pods that are deleted, or polled by another replica now."""
         for uid in (each.metadata.uid for each in objects):
             self.revisions.forget(uid)
             self._tokens.forget(uid)
@@ -375,12 +393,12 @@ class ServeApi:
         return self._cache.get(RayCluster, pod.metadata.namespace, name)
 
     def _is_full(self, *, slow: bool) -> bool:
-        """Return whether a host that was slow the last time would have to wait for its turn."""
+        """Return whether a call to a slow host would have to wait."""
         return slow and self._slow >= SLOW_AT_ONCE
 
     @asynccontextmanager
     async def _slot(self, *, slow: bool) -> AsyncGenerator[None]:
-        """Hold one of the calls that may be under way."""
+        """Hold one of the concurrent calls."""
         self._slow += slow
         try:
             async with self._slots:
@@ -397,7 +415,10 @@ class ServeApi:
     async def _ask(
         self, cluster: RayCluster, path: str, *, slow: bool, config: Json | None = None
     ) -> bytes:
-        """Ask a dashboard; when it refuses the token, once more with what is stored or issued by now."""
+        """Send a request to a dashboard.
+
+        If it rejects the token, try once more with a newer token.
+        """
         head, most = await self._head(cluster), dashboard.LARGEST_STATUS
         async with self._slot(slow=slow):
             try:
@@ -410,7 +431,10 @@ class ServeApi:
                     return await self._dashboard.request(head, path, most=most, config=config)
                 except errors.Unauthenticated as problem:
                     refusal = problem
-        text = f"the dashboard at {head.name}:{head.port} refuses raybus: {dashboard_token.remedy(cluster)} ({refusal})"
+        text = (
+            f"the dashboard at {head.name}:{head.port} refuses raybus: "
+            f"{dashboard_token.remedy(cluster)} ({refusal})"
+        )
         raise errors.Unauthenticated(text) from refusal
 
     async def _head(self, cluster: RayCluster) -> Target:
@@ -437,9 +461,10 @@ class ServeApi:
         )
 
     def _head_ip(self, cluster: RayCluster, service: Service) -> str:
-        """Return the address of the head pod by the EndpointSlices that its Service owns.
+        """Return the address of the head pod; empty if unknown.
 
-        That of the status counts only among them: whoever writes statuses could name any address.
+        Only addresses in the EndpointSlices that the head Service owns count, since whoever writes
+        statuses could put any address there.
         """
         slices = self._cache.list(
             EndpointSlice, cluster.metadata.namespace, {labels.SERVICE_NAME: service.metadata.name}
@@ -452,7 +477,7 @@ class ServeApi:
 
 
 def _pod_port(service: Service, port: ServicePort) -> int:
-    """Return the port of the pod; a Service without an address of its own translates none."""
+    """Return the port of the pod; a headless Service does not translate ports."""
     if service.spec.cluster_ip != "None" and isinstance(port.target_port, int):
         return port.target_port or port.port
     return port.port

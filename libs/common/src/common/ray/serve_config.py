@@ -1,7 +1,8 @@
-"""`serveConfigV2`: YAML as the user wrote it → the JSON object that Ray's dashboard takes.
+"""Convert `serveConfigV2` (YAML as the user wrote it) to the JSON object for Ray's dashboard.
 
-YAML as KubeRay reads it (`go_yaml`). A document that is not a mapping, or that is too large, too deep, or grows without bound
-through aliases, is refused with one line. A text is read once: what came of it is kept as long as there is room.
+`go_yaml` parses it as KubeRay does. A document that is not a mapping, or is too large, too deep or
+expands without limit through aliases, is rejected with a one-line reason. Results are cached while
+there is room.
 """
 
 import threading
@@ -23,41 +24,45 @@ _FIELD: Final = "spec.serveConfigV2"
 
 
 class Read(msgspec.Struct, frozen=True):
-    """The result of reading a text."""
+    """The result of parsing a config."""
 
     json: bytes = b""
     problem: str | None = None
-    """Why it cannot be sent; then there is no JSON."""
+    """Why the config cannot be sent; `json` is empty then."""
     applications: frozenset[str] = frozenset()
-    """The names of the applications that it asks for; none where it cannot be read."""
+    """Names of the applications in the config; empty if it cannot be read."""
     routed: frozenset[str] = frozenset()
-    """The names of those that serve a route prefix: Ray's proxies send requests to no other ones."""
+    """Names of the applications with a route prefix; Ray's proxies send requests only to these."""
     target_capacity: float = 100.0
-    """The capacity, in percent, that it asks for by itself."""
+    """The `target_capacity` of the config, in percent."""
 
 
 _known: Final = Remembered[str, Read](
     size=lambda text, read: len(text) + len(read.json) + _OVERHEAD * (1 + len(read.applications))
 )
 _lock: Final = threading.Lock()
-"""The event loop and the thread that reads ahead change what is known."""
+"""The event loop and the read-ahead thread both change `_known`."""
 
 
 def is_empty(text: str) -> bool:
-    """Return whether a config asks for nothing at all, so that there is nothing to send."""
+    """Return whether a config is blank, so that there is nothing to send."""
     return not text.strip()
 
 
 def is_read(text: str) -> bool:
-    """Return whether a text was read already, so that asking about it costs nothing."""
+    """Return whether `read` returns at once, without parsing."""
     return len(text) > MAX_SERVE_CONFIG or text in _known
 
 
 def read(text: str) -> Read:
-    """Return what comes of a text; a long one takes a second, for which `serve_api.read_ahead` has a thread."""
+    """Parse a config, or return the cached result.
+
+    A long config takes a second to parse; `serve_api.read_ahead` does that in a thread.
+    """
     if len(text) > MAX_SERVE_CONFIG:
         return Read(
-            problem=f"{_FIELD} has {len(text)} characters, more than {MAX_SERVE_CONFIG}; make it shorter"
+            problem=f"{_FIELD} has {len(text)} characters, more than {MAX_SERVE_CONFIG}; make it "
+            "shorter"
         )
     found = _known.get(text) or _read(text)
     with _lock:
@@ -90,7 +95,7 @@ def _names(applications: Iterable[Json]) -> frozenset[str]:
 
 
 def to_json(text: str) -> Json:
-    """Return the config as a JSON object; `InvalidSpec` names in one line what is wrong."""
+    """Return the config as a JSON object; raises `InvalidSpec` with a one-line reason."""
     found = read(text)
     if found.problem is not None:
         raise errors.InvalidSpec(found.problem)

@@ -1,11 +1,12 @@
-"""Which nodes of a cluster have a proxy of Serve, and at which port it takes HTTP requests.
+"""Which nodes of a cluster have a Serve proxy, and at which HTTP port.
 
-Ray fixes `proxy_location` and `http_options` when Serve starts and ignores later edits. So Ray's
-report counts for a cluster that runs. A config counts before its cluster exists, as in `raybus lint`.
+Ray fixes `proxy_location` and `http_options` when Serve starts and ignores later edits. So for a
+running cluster Ray's report counts. The config counts only before the cluster exists, as in `raybus
+lint`.
 
-A pod takes requests at the container port named `serve`, or at 8000: the Services lead there, and the
-readiness probe of a worker asks there, as KubeRay has it. A worker without a proxy at that port is
-never Ready, although its replicas serve. So nothing may wait for it.
+A pod takes requests at the container port named `serve`, or at 8000: the Services and the readiness
+probe of workers use that port, as in KubeRay. A worker whose proxy listens at another port is never
+Ready, although its replicas serve, so nothing may wait for it.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ _LOCATIONS: Final = {each.value: each for each in Location}
 
 
 class Proxies(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a cluster has proxies."""
+    """Location and port of a cluster's proxies."""
 
     location: Location = Location.EVERY_NODE
     port: int = ports.SERVE
@@ -34,26 +35,32 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
         return self.location is Location.DISABLED
 
     def may_be_at(self, container: Container | None) -> bool:
-        """Return whether a pod can be Ready, by the port that its Ray container declares."""
+        """Return whether a pod with this Ray container can become Ready, by its declared port."""
         declared = () if container is None else container.ports
         numbers = (each.container_port for each in declared if each.name == "serve")
         return next(numbers, ports.SERVE) == self.port
 
     def are_on_workers_of(self, config: Json) -> bool:
-        """Return whether the workers of all groups can be Ready, by the ports that they declare."""
+        """Return whether the workers of all groups can become Ready, by their declared ports.
+
+        `config` is the spec of the RayCluster.
+        """
         numbers = (port_of(pod_json.ray_container(each)) for each in _worker_templates(config))
         return self.location is Location.EVERY_NODE and all(each == self.port for each in numbers)
 
     def is_at(self, address: str, head: str) -> bool:
-        """Return whether a node has a proxy, once it holds a replica; `head` is the head's address."""
+        """Return whether a node gets a proxy once it runs a replica.
+
+        `head` is the head's address.
+        """
         return self.location is Location.EVERY_NODE or (
             self.location is Location.HEAD_ONLY and address == head
         )
 
     def nodes(self, details: ServeDetails, head: str, config: Json) -> frozenset[str]:
-        """Return the addresses through which requests reach all replicas of a RayCluster.
+        """Return the addresses of the nodes through which requests reach all replicas.
 
-        `head` is the address of its head, and `config` its spec.
+        `head` is the address of the head, and `config` the spec of the RayCluster.
         """
         if self.are_disabled:
             return frozenset()
@@ -63,12 +70,12 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def asked(config: Json) -> Proxies:
-    """Return the proxies that a Serve config asks for; Ray's defaults for what it does not say."""
+    """Return the proxies that a Serve config asks for, with Ray's defaults."""
     return _proxies(config.get("proxy_location"), config.get("http_options"))
 
 
 def reported(details: ServeDetails | None) -> Proxies:
-    """Return the proxies that Ray reports; its defaults for what it does not report."""
+    """Return the proxies that Ray reports, with Ray's defaults."""
     if details is None:
         return Proxies()
     return _proxies(details.proxy_location, details.http_options)
@@ -84,14 +91,14 @@ def _proxies(location: object, options: object) -> Proxies:
 
 
 def port_of(container: Json) -> int:
-    """Return the port at which a Ray container takes HTTP requests, by what it declares."""
+    """Return the port at which a Ray container declares to take HTTP requests."""
     return (pod_json.named(container, "ports", "serve") or {}).get("containerPort") or ports.SERVE
 
 
 def mismatches(proxies: Proxies, config: Json) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the pod templates of a RayCluster spec that need a proxy and declare another port.
+    """Yield the pod templates that need a proxy but declare another port.
 
-    Each comes with its place in the spec, and what to do.
+    Each item is the path of the group in the RayCluster spec, and a message with the remedy.
     """
     if proxies.are_disabled:
         return

@@ -1,9 +1,9 @@
-"""The status that Ray Serve reports, and what may be concluded from it.
+"""Decode the status that Ray Serve reports, and draw conclusions from it.
 
-Only the fields that a decision reads; all are optional, because Ray releases differ and KubeRay's users run old ones.
-Facts behind the rules: an app may be RUNNING and its deployment HEALTHY with no running replica at all, and a worker's
-proxy without replicas drains, so a status alone proves nothing. Numbers are held to what Ray can mean: the answer is
-untrusted, and decisions calculate with them. Spec rayservice §12.4; design rule 8.
+Only fields that a decision needs are decoded, and all are optional, because Ray releases differ. A
+status alone proves nothing: an app may be RUNNING and its deployment HEALTHY without any running
+replica, and the proxy of a worker without replicas drains. The answer is untrusted and decisions
+calculate with its numbers, so they are limited to values that Ray can mean. Spec rayservice §12.4.
 """
 
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ from common.api.opaque import Json
 from common.untrusted import clipped, outside_of_strings
 
 DEFAULT_APP: Final = "default"
-"""The name under which an app without a name is shown."""
+"""The name that is shown for an app without a name."""
 
 
 class AppState(StrEnum):
-    """Serve's states of an application that a decision needs; others are passed through."""
+    """The states of an application that decisions need; other states stay as they are."""
 
     RUNNING = "RUNNING"
     DELETING = "DELETING"
@@ -32,13 +32,13 @@ class AppState(StrEnum):
 
 
 class Location(StrEnum):
-    """Where Serve has proxies (`proxy_location`)."""
+    """Where Serve runs proxies (`proxy_location`)."""
 
     EVERY_NODE = "EveryNode"
-    """On the head, and on each node that holds a replica; the same where HAProxy is the proxy."""
+    """On the head and on each node with a replica; the same with HAProxy as the proxy."""
     HEAD_ONLY = "HeadOnly"
     DISABLED = "Disabled"
-    """Nowhere: applications are called from Python alone."""
+    """No proxies; applications are called from Python only."""
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     node_id: str | None = None
     node_ip: str | None = None
     start_time_s: Annotated[float, msgspec.Meta(ge=0, le=2**33)] | None = None
-    """Seconds since the epoch."""
+    """Unix time in seconds."""
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -59,7 +59,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     target_num_replicas: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
     replicas: list[Replica] | None = None
     deployment_config: Json | None = None
-    """The options with which it runs, those of its code included."""
+    """The effective options, including those from the application's code."""
 
     @cached_property
     def running(self) -> tuple[Replica, ...]:
@@ -74,11 +74,11 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     deployments: dict[str, Deployment] = {}
     deployed_app_config: Json | None = None
-    """As it was sent; None for an application that came by no config."""
+    """The config as it was sent; None for an application that was deployed by code."""
 
     @property
     def has_failed(self) -> bool:
-        """Return whether it does not run, and is not about to."""
+        """Return whether the application is DEPLOY_FAILED or UNHEALTHY."""
         return self.status in {AppState.DEPLOY_FAILED, AppState.UNHEALTHY}
 
 
@@ -122,20 +122,23 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 LONGEST_REASON: Final = 500
-"""Characters of a reason that a dashboard gives, or that its answer gives us."""
+"""Characters of a dashboard's text that messages quote."""
 MOST_PARTS: Final = 100_000
-"""Values in one answer; ten thousand replicas have fewer."""
+"""Maximum values in one answer; ten thousand replicas have fewer."""
 MOST_NAMED: Final = 5_000
-"""Applications and deployments together; each is walked at each poll."""
+"""Maximum applications and deployments together, since each poll walks all of them."""
 DEEPEST: Final = 64
-"""Levels of an application's own config; Ray's schema needs ten."""
+"""Maximum nesting of an application's config; Ray's schema needs ten levels."""
 
 
 def decode(body: bytes) -> ServeDetails:
-    """Read an untrusted answer; `Unavailable` for one that is no Serve status, or too rich."""
+    """Decode an untrusted answer.
+
+    Raises `Unavailable` if it is not a Serve status or exceeds the limits.
+    """
     if (
         _parts(body) > MOST_PARTS and _parts(outside_of_strings(body)) > MOST_PARTS
-    ):  # a traceback has many commas
+    ):  # strings do not count: a traceback has many commas
         raise _absurd(f"it has more than {MOST_PARTS} values")
     try:
         details = msgspec.json.decode(body, type=ServeDetails)
@@ -144,7 +147,7 @@ def decode(body: bytes) -> ServeDetails:
     except (
         msgspec.DecodeError,
         UnicodeDecodeError,
-    ) as problem:  # the latter msgspec raises as it is
+    ) as problem:  # msgspec does not wrap UnicodeDecodeError
         raise _absurd(str(problem)) from problem
     if sum(1 + len(each.deployments or {}) for each in details.applications.values()) > MOST_NAMED:
         raise _absurd(f"it has more than {MOST_NAMED} applications and deployments")
@@ -166,7 +169,7 @@ def _absurd(problem: str) -> errors.Unavailable:
 
 
 def levels(values: list[Any]) -> Iterator[list[Any]]:
-    """Yield values, then the values inside of them, level by level, without recursion."""
+    """Yield the values, then the values nested in them, level by level, without recursion."""
     while values:
         yield values
         objects = [cast("Json", each).values() for each in values if isinstance(each, dict)]
@@ -175,10 +178,10 @@ def levels(values: list[Any]) -> Iterator[list[Any]]:
 
 
 def of_applications(details: ServeDetails, names: frozenset[str]) -> ServeDetails:
-    """Return the status of these applications alone; without a name, that of all of them.
+    """Return the status of the named applications only; of all, if `names` is empty.
 
-    Ray keeps the applications that code deployed, and lists those that a config removed until
-    their replicas have ended. Neither shows whether a config is served.
+    Ray also lists applications that were deployed by code, and applications that a config removed
+    until their replicas have stopped. Both are irrelevant to whether a config is served.
     """
     kept = {
         name: app
@@ -191,13 +194,13 @@ def of_applications(details: ServeDetails, names: frozenset[str]) -> ServeDetail
 
 
 def is_running(details: ServeDetails) -> bool:
-    """Return whether there is an application and all of them are RUNNING (KubeRay's readiness)."""
+    """Return whether there are applications and all of them are RUNNING (KubeRay's readiness)."""
     apps = details.applications.values()
     return bool(apps) and all(each.status == AppState.RUNNING for each in apps)
 
 
 def running_percent(details: ServeDetails) -> int:
-    """Return how much of what its target capacity asks for runs: the percentage of the deployment that has least."""
+    """Return the percentage of target replicas that run, of the deployment with the lowest one."""
     shares = [
         len(each.running) * 100 // each.target_num_replicas
         for app in details.applications.values()
@@ -208,18 +211,18 @@ def running_percent(details: ServeDetails) -> int:
 
 
 def capacity(details: ServeDetails) -> float:
-    """Return the target capacity that Serve runs with; without one it runs with all of it."""
+    """Return the target capacity of Serve, in percent; 100 if none is set."""
     return 100.0 if details.target_capacity is None else details.target_capacity
 
 
 def missing(details: ServeDetails, asked: frozenset[str]) -> str | None:
-    """Return why these applications are not those that were asked for: one of them is not known at all."""
+    """Return which of the applications that were asked for is unknown to Serve; None if none is."""
     unknown = sorted(asked - set(details.named()))
     return f"application {unknown[0]} is not deployed yet" if unknown else None
 
 
 def not_serving(details: ServeDetails) -> str | None:
-    """Return why these applications do not serve yet, or None when all of them do."""
+    """Return why the applications do not serve yet, or None if all of them do."""
     if not details.applications:
         return "no application is deployed"
     for name, app in sorted(details.named().items()):
@@ -241,7 +244,7 @@ def has_no_proxy(details: ServeDetails) -> bool:
 
 
 def unproxied(details: ServeDetails) -> str | None:
-    """Return which node holds replicas and has no healthy proxy."""
+    """Return which node has replicas but no healthy proxy; None if there is none."""
     if has_no_proxy(details):
         return "no proxy is healthy"
     if details.proxies is None or details.proxy_location != Location.EVERY_NODE:

@@ -1,9 +1,10 @@
-"""Which service writes to the Ray dashboards of a RayService and moves its traffic (ADR 5): one pure function for both services.
+"""Which service sends Serve configs and moves traffic for a RayService (ADR 5).
 
-traffic-manager does where traffic moves in steps, service-reconciler everywhere else. service-reconciler decides that by the spec and
-its feature gate, and records it in the status: there a cluster of an upgrade in steps has a target capacity, any other has none.
-Both services follow the record, so one of them always writes, also while a rollout changes the gate. An upgrade ends under the
-strategy that it was begun with, whatever spec and gate are by then (spec rayservice §9.5).
+traffic-manager does if traffic moves in steps, otherwise service-reconciler. service-reconciler
+decides by the spec and its feature gate, and records the decision in the status: a cluster of an
+upgrade in steps has a target capacity there, others have none. Both services follow the record, so
+exactly one of them writes, even while a rollout changes the feature gate. An upgrade keeps the
+strategy that it began with until it is over (spec rayservice §9.5).
 """
 
 from typing import Final
@@ -16,7 +17,10 @@ INCREMENTAL: Final = "NewClusterWithIncrementalUpgrade"
 
 
 def is_recorded(service: RayService) -> bool:
-    """Return whether the status records that the traffic of a RayService moves in steps, so that traffic-manager writes."""
+    """Return whether the status records that traffic moves in steps.
+
+    Then traffic-manager writes.
+    """
     active, pending = service.status.active_service_status, service.status.pending_service_status
     held = pending if pending.ray_cluster_name else active
     return (
@@ -27,7 +31,7 @@ def is_recorded(service: RayService) -> bool:
 
 
 def is_incremental(service: RayService, gates: Gates) -> bool:
-    """Return whether the traffic of a RayService is to move in steps: what service-reconciler records."""
+    """Return whether traffic should move in steps; service-reconciler records the result."""
     status = service.status
     if (
         status.active_service_status.ray_cluster_name
@@ -42,5 +46,5 @@ def is_incremental(service: RayService, gates: Gates) -> bool:
 
 
 def asks_for_steps(service: RayService) -> bool:
-    """Return whether the spec wants upgrades in steps."""
+    """Return whether the spec asks for upgrades in steps."""
     return service.raw_upgrade_strategy.get("type") == INCREMENTAL

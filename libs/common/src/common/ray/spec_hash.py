@@ -1,9 +1,9 @@
-"""The hash of a cluster spec, for "same cluster spec": equal bytes to KubeRay's, so that taking over a running cluster changes nothing.
+"""Hash a cluster spec as KubeRay does, byte for byte, so that raybus can take over its clusters.
 
-What the autoscaler and Kueue change at run time is cleared before hashing. Two controllers use the same hash: RayCluster for its upgradeStrategy
-Recreate, RayService to decide whether a change needs a new cluster; the latter also clears `suspend`. Specs are JSON data that stays as it is.
-
-Behaviour: spec raycluster §9.3; spec rayservice §6.1, §6.2.
+Fields that the autoscaler and Kueue change at run time are removed first. The RayCluster controller
+uses the hash for the upgrade strategy Recreate. The RayService controller uses it to decide whether
+a change needs a new cluster, and also removes `suspend`. The functions do not modify their
+arguments. Behaviour: spec raycluster §9.3; spec rayservice §6.1, §6.2.
 """
 
 import base64
@@ -29,13 +29,16 @@ _CLEARED: Final = (
 
 
 def cluster_spec_hash(spec: Json) -> str:
-    """Hash a RayCluster's spec."""
+    """Hash the spec of a RayCluster."""
     digest = hashlib.sha1(canonical_json(spec).encode(), usedforsecurity=False).digest()
     return base64.b32hexencode(digest).decode()
 
 
 def service_goal_hash(config: Json, *, worker_groups: int | None = None) -> str:
-    """Hash a RayService's `rayClusterConfig`, or only that much of it as has the first so many worker groups."""
+    """Hash a RayService's `rayClusterConfig`.
+
+    With `worker_groups`, only its first so many worker groups are included.
+    """
     goal = _goal(config)
     if worker_groups is not None and isinstance(groups := goal.get("workerGroupSpecs"), list):
         goal["workerGroupSpecs"] = cast("list[Any]", groups)[:worker_groups]
@@ -43,24 +46,27 @@ def service_goal_hash(config: Json, *, worker_groups: int | None = None) -> str:
 
 
 def goal_json(config: Json) -> str:
-    """Return the text that is hashed of a RayService's `rayClusterConfig`."""
+    """Return the text that `service_goal_hash` hashes."""
     return canonical_json(_goal(config))
 
 
 def _goal(config: Json) -> Json:
-    """Return a `rayClusterConfig` without what queues change at run time."""
+    """Return a `rayClusterConfig` without `suspend`, which queues change at run time."""
     return {name: value for name, value in config.items() if name != "suspend"}
 
 
 def canonical_json(spec: Json) -> str:
-    """Return the text that is hashed."""
+    """Return the text that `cluster_spec_hash` hashes."""
     for path in _CLEARED:
         spec = _without(spec, path)
     return go_json.encode(go_types.CLUSTER_SPEC, spec)
 
 
 def _without(data: Any, path: str) -> Any:
-    """Copy JSON data without the field at a path, in which `*` stands for all items of a list; data of another shape is as it is."""
+    """Copy JSON data without the field at a path, in which `*` stands for all items of a list.
+
+    Data without that path is returned as it is.
+    """
     name, _, rest = path.partition(".")
     if name == "*" and isinstance(data, list):
         return [_without(each, rest) for each in cast("list[Any]", data)]

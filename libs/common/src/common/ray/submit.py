@@ -1,7 +1,7 @@
-"""Whether a Serve config must be sent to a cluster, and which one.
+"""Decide whether to send a Serve config to a cluster, and which one.
 
-The active cluster keeps the config that it was given for as long as another cluster is pending; the durable record knows it.
-Spec rayservice §12.2, §12.7, §17.11; acceptance 25, 37, 69, 70, 78.
+While another cluster is pending, the active cluster keeps the config that it was given, which its
+durable record contains. Spec rayservice §12.2, §12.7, §17.11; acceptance 25, 37, 69, 70, 78.
 """
 
 from datetime import datetime, timedelta
@@ -16,23 +16,27 @@ from common.ray.view import ServeView, head_is_ready
 from common.runtime.actions import Action, ActionEvents, Report, warning
 
 SETTLING: Final = timedelta(seconds=5)
-"""After a PUT Serve may show no application for a moment; that is no reason to send the config again."""
+"""After a PUT Serve may report no application for this long; the config is not sent again yet."""
 REPEAT: Final = timedelta(seconds=1)
-"""Until the same config is sent a second time; doubles with each further time."""
+"""Time until the same config is sent a second time; doubles with each repetition."""
 LONGEST_REPEAT: Final = timedelta(minutes=10)
 CHAIN: Final = "configs"
-"""Of actions that send configs: whatever else is refused, a cluster gets its own."""
+"""Chain of the actions that send configs, so that the failure of another action does not stop them.
+"""
 
 
 class Submit(Action, frozen=True, kw_only=True):
-    """Send a Serve config to a cluster, recorded before and after; a failure is the user's to correct."""
+    """Send a Serve config to a cluster and record it before and after.
+
+    Only the user can fix a failure.
+    """
 
     cluster: RayCluster
     given: Given
     after: int = 0
-    """The number of the cluster's newest record when this was decided."""
+    """Number of the cluster's newest record when this was decided."""
     capacity: int | None = None
-    """The `target_capacity` that goes along."""
+    """The `target_capacity` to send with the config."""
 
     is_optional: ClassVar[bool] = True
 
@@ -42,7 +46,10 @@ class Submit(Action, frozen=True, kw_only=True):
 
 
 def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> str | None:
-    """Return the config to send to a cluster now, None for none; `frozen` keeps it on the config that it has."""
+    """Return the config to send to a cluster now, None if there is none.
+
+    A `frozen` cluster keeps the config that it has.
+    """
     wanted, details = view.given if frozen else goal, view.serve.details
     if (
         wanted is None
@@ -55,7 +62,7 @@ def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> str | 
         return None
     if view.given != wanted:
         is_due = may_repeat(view, wanted, now=now)
-    elif not details.applications:  # its head may have been replaced
+    elif not details.applications:  # the head may have been replaced and lost its state
         is_due = view.put_at is None or now >= view.put_at + SETTLING
     else:
         is_due = drift(view) is not None and may_repeat(view, wanted, now=now)
@@ -70,7 +77,10 @@ def submission(
     capacity: int | None = None,
     now: datetime,
 ) -> Submit | None:
-    """Return what to send to a cluster now, None when nothing is; without a `capacity` the cluster keeps that of its record."""
+    """Return the PUT to send to a cluster now, None if there is none.
+
+    Without a `capacity` the cluster keeps the one of its recorded config.
+    """
     config, held = decide(view, service.serve_config, frozen=frozen, now=now), capacity
     difference = drift(view) if config is not None and config == view.given else None
     if held is None and view.record and view.given is not None:
@@ -87,7 +97,10 @@ def submission(
 def sending(
     view: ServeView, service: RayService, config: str, capacity: int | None, events: ActionEvents
 ) -> Submit:
-    """Return the PUT of a config, with the record of what its cluster was begun with; where traffic moves in steps it keeps its strategy."""
+    """Build the PUT of a config, with its record.
+
+    If traffic moves in steps, the record keeps the upgrade strategy that the cluster began with.
+    """
     kept = view.strategy if serve_writer.is_recorded(service) else None
     spec_hash = view.cluster.metadata.annotations.get(labels.SPEC_HASH, "")
     given = Given(
@@ -106,7 +119,11 @@ def sending(
 
 
 def events_of(cluster: RayCluster, drift: str | None) -> ActionEvents:
-    """Return the Events of a config that is sent; with a `drift`, because Serve ran another one than the cluster was given."""
+    """Return the Events of a config that is sent.
+
+    `drift` is the option in which Serve's config differed from the recorded one, if that is the
+    reason.
+    """
     where = cluster.metadata.namespaced_name
     sent = Report("Update", "ServeApplications", "serve applications to the RayCluster {}").of(
         where
@@ -119,7 +136,13 @@ def events_of(cluster: RayCluster, drift: str | None) -> ActionEvents:
 
 
 def drift(view: ServeView) -> str | None:
-    """Return where Serve reports another config than the cluster has by its record; None where it does not, or reports nothing."""
+    """Return an option in which Serve's config differs from the recorded one.
+
+    None if there is none.
+
+    A difference that Serve reported after two PUTs of the same config is its normal report and no
+    drift.
+    """
     details = view.serve.details
     if view.given is None or details is None or not details.applications:
         return None
@@ -135,12 +158,12 @@ def drift(view: ServeView) -> str | None:
 
 
 def has(view: ServeView, config: str) -> bool:
-    """Return whether a cluster has a config, by its record and by what Serve reports."""
+    """Return whether a cluster has a config, by its record and by Serve's report."""
     return view.given == config and drift(view) is None
 
 
 def has_other_capacity(view: ServeView, capacity: float, *, now: datetime) -> bool:
-    """Return whether Serve runs with another capacity than the cluster was given, and may be given it again."""
+    """Return whether Serve runs with another capacity than given, and may be corrected now."""
     details = view.serve.details
     if (
         view.given is None
@@ -155,14 +178,14 @@ def has_other_capacity(view: ServeView, capacity: float, *, now: datetime) -> bo
 
 
 def is_put_off(view: ServeView, config: str | None, *, now: datetime) -> bool:
-    """Return whether a config was refused, or sent without an answer, and is not to be sent again yet."""
+    """Return whether a config was rejected or not answered, and must not be sent again yet."""
     return (
         view.refused is not None and view.refused.config == config and not view.refused.is_due(now)
     )
 
 
 def may_repeat(view: ServeView, config: str, *, now: datetime) -> bool:
-    """Return whether a config may be sent again, which is put off ever longer."""
+    """Return whether a config may be sent again; the wait grows with each repetition."""
     put, at = view.put, view.put_at
     if put is None or at is None or put.config != config:
         return True

@@ -1,4 +1,4 @@
-"""State of Serve on one cluster; both services that may write to a dashboard read it through this."""
+"""The state of Serve on one cluster, as both services that may write to dashboards see it."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -15,11 +15,14 @@ from common.ray import deployed_config, serve_config, serve_status
 from common.ray.serve_status import ServeDetails
 
 LONGEST_RETRY: Final = timedelta(seconds=10)
-"""Until a Serve config that was refused is sent again."""
+"""Time until a rejected Serve config is sent again."""
 CHECKS_KEPT: Final = 3
-"""Health checks of a proxy that are remembered."""
+"""Number of a proxy's health checks to remember."""
 SILENT: Final = 3
-"""Failed reads in a row that make a silent dashboard a problem; a wrong identity is one at once."""
+"""Consecutive failed reads after which a dashboard counts as silent.
+
+An answer of the wrong cluster counts as silence immediately.
+"""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,13 +31,15 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     details: ServeDetails | None = None
     problem: str = ""
     failures: int = 0
-    """Reads in a row that failed."""
+    """Consecutive failed reads."""
     is_unauthenticated: bool = False
-    """Whether the last one failed for want of a token that the dashboard accepts: nothing is known of Serve, and nothing is silent."""
+    """Whether the dashboard rejected the token: Serve's state is unknown, but the dashboard is not
+    silent.
+    """
 
     @property
     def silences(self) -> int:
-        """Return the reads in a row that a dashboard did not answer."""
+        """Return the number of consecutive reads without an answer."""
         return 0 if self.is_unauthenticated else self.failures
 
 
@@ -45,24 +50,26 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     retry_at: datetime
     is_answer: bool = True
-    """Whether it is Ray's answer; otherwise there was none."""
+    """Whether Ray answered with a rejection; False if there was no answer."""
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether to try again; a clock that was set back does not put it off."""
+        """Return whether to try again; also true if the clock was set back."""
         return not timedelta(0) < self.retry_at - now <= LONGEST_RETRY
 
 
 class Put(msgspec.Struct, frozen=True, kw_only=True):
-    """The last Serve config that this process sent to a cluster and that was accepted."""
+    """The last Serve config of a cluster that this process sent and Ray accepted."""
 
     config: str
     capacity: int | None = None
     count: int = 1
-    """How often it was sent in a row."""
+    """How many times in a row it was sent."""
     reported: str | None = None
-    """Fingerprint of what Serve reported right after it; None before Serve was asked."""
+    """Fingerprint of Serve's report right after the PUT; None until Serve is polled."""
     reported_before: str | None = None
-    """That of an earlier PUT of the same config: once may be chance, so it takes the same answer twice."""
+    """Fingerprint after an earlier PUT of the same config. Only two equal ones show how Serve
+    normally reports the config.
+    """
 
 
 class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -70,35 +77,39 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     cluster: RayCluster
     pods: tuple[Pod, ...] = ()
-    """Its known pods; none where a service does not read them."""
+    """The cluster's known pods; empty if the service does not read them."""
     serve: Reading = Reading()
     given: str | None = None
-    """The Serve config that Ray accepted last, from the durable record; where there is none, what Serve reports."""
+    """The Serve config that Ray last accepted, from the record, or from Serve if there is no
+    record.
+    """
     record: int = 0
-    """The number of the newest record, 0 when there is none."""
+    """Number of the newest record, 0 if there is none."""
     strategy: Json = {}
-    """The upgrade strategy with which the cluster was begun, from the same record."""
+    """The upgrade strategy that the cluster began with, from the record."""
     refused: Refusal | None = None
     put_at: datetime | None = None
-    """When this process last sent a config; limits the rate of repeats, decides nothing else."""
+    """When this process last sent a config; only limits the rate of repetitions."""
     put: Put | None = None
-    """The config and capacity that were sent then."""
+    """The config and capacity that this process last sent."""
 
     @property
     def name(self) -> str:
-        """Return the cluster's name."""
         return self.cluster.metadata.name
 
     @property
     def was_edited(self) -> bool:
-        """Return whether it was given another Serve config after its first one; each is a record with the next number."""
+        """Return whether the cluster got another Serve config after its first one.
+
+        Each config is a record with the next number.
+        """
         return self.record > 1
 
     @cached_property
     def declared(self) -> ServeDetails | None:
-        """Return what Serve reports of the applications that the cluster's config asks for.
+        """Return Serve's status of the applications in the cluster's config.
 
-        None without an answer. Where the config is not known, all applications count.
+        None without an answer. If the config is unknown, the status of all applications.
         """
         details = self.serve.details
         if details is None or self.given is None:
@@ -108,10 +119,10 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def routed(self) -> frozenset[str]:
-        """Return the applications of the cluster's config to which Ray's proxies send requests.
+        """Return the applications to which Ray's proxies send requests: those with a route prefix.
 
-        Those are the ones with a route prefix. Where none is known to have one, every application
-        that the config asks for counts, or that Serve reports.
+        If none is known to have one, all applications of the config, or else all that Serve
+        reports.
         """
         config = serve_config.read(self.given or "")
         details = self.declared
@@ -131,7 +142,7 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Return the addresses of the cluster's head in the status and of its known pods."""
+        """Return the addresses of the head (from the status) and of the cluster's known pods."""
         known = (self.cluster.status.head.pod_ip, *(pod.status.pod_ip for pod in self.pods))
         return frozenset(each for each in known if each)
 
@@ -140,14 +151,15 @@ V = TypeVar("V", bound=ServeView)
 
 
 def dashboard_service(cluster: RayCluster) -> str:
-    """Return the name of the Service through which a cluster's dashboard is reached."""
+    """Return the name of the Service of a cluster's dashboard."""
     return cluster.status.head.service_name or names.head_service(cluster.metadata.name)
 
 
 def foreign_service(service: Service, cluster: RayCluster) -> str | None:
-    """Return why a Service may lead to something else than the head of a cluster.
+    """Return why a Service may lead elsewhere than to the head of a cluster; None if it cannot.
 
-    Every writer of Services and of a RayCluster's status could have us send requests, and the cluster's token, to any address.
+    Whoever can write Services or a RayCluster's status could otherwise make raybus send requests
+    with the cluster's token to any address.
     """
     meta = service.metadata
     if service.spec.type == "ExternalName":
@@ -158,7 +170,10 @@ def foreign_service(service: Service, cluster: RayCluster) -> str | None:
         why = f"it is not owned by RayCluster {cluster.metadata.name}"
     else:
         return None
-    return f"the dashboard is not asked through Service {meta.name}: {why}; delete it, and raybus creates the head Service"
+    return (
+        f"the dashboard is not asked through Service {meta.name}: {why}; delete it, and "
+        "raybus creates the head Service"
+    )
 
 
 def head_addresses(service: Service, slices: Iterable[EndpointSlice]) -> frozenset[str]:
@@ -180,10 +195,10 @@ def head_addresses(service: Service, slices: Iterable[EndpointSlice]) -> frozens
 def foreign_answer(
     cluster: RayCluster, known: frozenset[str], details: ServeDetails | None
 ) -> str | None:
-    """Return why an answer of a dashboard is not this cluster's: it names nodes, and none of them is known.
+    """Return why a dashboard's answer is not from this cluster: it lists nodes, but no known one.
 
-    The head has a proxy wherever there are proxies, so its address suffices. Before its first config
-    Serve names no node, and the address that was asked is all that is known.
+    The head has a proxy if there are any, so knowing its address suffices. Before the first config
+    Serve lists no node, and the answer cannot be checked.
     """
     if details is None or not details.proxies or not known:
         return None
@@ -191,16 +206,19 @@ def foreign_answer(
     if not named or named & known:
         return None
     return (
-        f"the dashboard of RayCluster {cluster.metadata.name} names node {min(named)} and none of the cluster's pods "
+        f"the dashboard of RayCluster {cluster.metadata.name} names node {min(named)} and "
+        "none of the cluster's pods "
         f"({', '.join(sorted(known)[:3])}); no Serve config is sent to it"
     )
 
 
 def verify_identity(view: V | None, other: V | None) -> V | None:
-    """Return a view, without an answer that the other cluster gave: it names nodes of that one and none of this one.
+    """Return the view without an answer that the other cluster gave.
 
-    A pod may take over the address of an earlier one a moment later, and a connection or a name may still lead to it. Such an answer
-    must neither show that a cluster serves nor take this cluster's config.
+    The answer is from the other cluster if it lists nodes of that cluster and none of this one. A
+    new pod may get the address of a deleted one, and a connection or a name may still lead to that
+    address. Such an answer must not count as this cluster's status, and the config of this cluster
+    must not be sent to the other one.
     """
     if view is None or other is None or view.serve.details is None:
         return view

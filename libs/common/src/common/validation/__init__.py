@@ -1,1 +1,1 @@
-"""Which specs are refused, and with what message; shared, because a RayService holds the spec of a RayCluster."""
+"""Validation rules for specs; shared, because a RayService contains the spec of a RayCluster."""

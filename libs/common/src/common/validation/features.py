@@ -1,4 +1,6 @@
-"""Rules on optional features: GCS fault tolerance, the history server, token authentication, network policies and mutual TLS.
+"""Validate optional features.
+
+GCS fault tolerance, history server, token auth, network policy, mTLS.
 
 Spec raycluster §4.2, S16-S23 with §4.2.1 and S32-S46 with §4.2.2 to §4.2.4.
 """
@@ -29,7 +31,7 @@ _REQUIRED: Final = {
     "S3": ("S3_REGION",),
     "ALIYUNOSS": ("OSS_BUCKET", "OSS_ENDPOINT", "OSS_REGION"),
 }
-"""Backend to the variables that it cannot do without."""
+"""Required variables by storage backend."""
 _TOKEN_SINCE: Final = (2, 52)
 _KUBERNETES_TOKEN_SINCE: Final = (2, 55)
 TLS_VOLUME: Final = "ray-tls"
@@ -39,7 +41,7 @@ _BY_OPERATOR: Final = "when tlsOptions is set - the operator manages TLS configu
 
 
 def of_fault_tolerance(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield what is wrong with the options, and with what is set beside them."""
+    """Yield violations of the options, and of settings that conflict with them."""
     options, annotations = cluster.spec.gcs_fault_tolerance_options, cluster.metadata.annotations
     params, head = (
         traits.start_params(cluster.spec.head_group_spec),
@@ -52,7 +54,8 @@ def of_fault_tolerance(cluster: RayCluster, gates: Gates) -> Iterator[str]:
         )
     if not traits.is_fault_tolerant(cluster) and _has_env(head, "RAY_REDIS_ADDRESS"):  # S17
         yield (
-            "RAY_REDIS_ADDRESS is set which implicitly enables GCS fault tolerance, but GcsFaultToleranceOptions "
+            "RAY_REDIS_ADDRESS is set which implicitly enables GCS fault tolerance, but "
+            "GcsFaultToleranceOptions "
             "is not set. Please set GcsFaultToleranceOptions to enable GCS fault tolerance"
         )
     if options is not None:
@@ -76,7 +79,10 @@ def of_fault_tolerance(cluster: RayCluster, gates: Gates) -> Iterator[str]:
             ),
         ):
             if is_set:
-                yield f"cannot set {what} when GcsFaultToleranceOptions is enabled - use GcsFaultToleranceOptions.{field} instead"
+                yield (
+                    f"cannot set {what} when GcsFaultToleranceOptions is enabled - use "
+                    f"GcsFaultToleranceOptions.{field} instead"
+                )
         yield from _of_backend(options, head, gates)  # S22
     if params.get("redis-username") or _has_env(head, "REDIS_USERNAME"):  # S23
         yield (
@@ -86,15 +92,19 @@ def of_fault_tolerance(cluster: RayCluster, gates: Gates) -> Iterator[str]:
 
 
 def _of_backend(options: GcsFaultToleranceOptions, head: Body, gates: Gates) -> Iterator[str]:
-    """Yield what is wrong with Redis or RocksDB, §4.2.1."""
+    """Yield violations of the Redis or RocksDB options (§4.2.1)."""
     storage = options.storage
     if options.backend != "rocksdb":
         if storage is not None:
-            yield "cannot set GcsFaultToleranceOptions.Storage when backend is 'redis' - it only applies to the 'rocksdb' backend"
+            yield (
+                "cannot set GcsFaultToleranceOptions.Storage when backend is 'redis' - it "
+                "only applies to the 'rocksdb' backend"
+            )
         return
     if Gate.EMBEDDED_STORAGE not in gates:
         yield (
-            "the embedded RocksDB GCS fault tolerance backend (GcsFaultToleranceOptions.Backend: 'rocksdb') requires "
+            "the embedded RocksDB GCS fault tolerance backend "
+            "(GcsFaultToleranceOptions.Backend: 'rocksdb') requires "
             "the GCSFaultToleranceEmbeddedStorage feature gate to be enabled"
         )
     for field, is_set in (
@@ -111,7 +121,10 @@ def _of_backend(options: GcsFaultToleranceOptions, head: Body, gates: Gates) -> 
         else (storage.size, storage.storage_class_name, storage.access_modes or None)
     )
     if storage is not None and storage.claim_name and any(each is not None for each in given):
-        yield "GcsFaultToleranceOptions.Storage.ClaimName is mutually exclusive with size, storageClassName, and accessModes"
+        yield (
+            "GcsFaultToleranceOptions.Storage.ClaimName is mutually exclusive with size, "
+            "storageClassName, and accessModes"
+        )
     has_storage = _has_env(head, "RAY_gcs_storage") or _has_env(head, "RAY_gcs_storage_path")
     has_mount = pod_json.has_mount(
         pod_json.ray_container(head), name="gcs-storage", path="/data/gcs"
@@ -131,7 +144,10 @@ def _of_backend(options: GcsFaultToleranceOptions, head: Body, gates: Gates) -> 
         (has_volume, 'a volume named "gcs-storage" in the head Pod', "it is"),
     ):
         if is_set:
-            yield f"cannot set {what} when the embedded GCS FT backend is used - {they} managed by KubeRay"
+            yield (
+                f"cannot set {what} when the embedded GCS FT backend is used - {they} managed "
+                "by KubeRay"
+            )
 
 
 def _has_env(head: Body, name: str) -> bool:
@@ -139,7 +155,7 @@ def _has_env(head: Body, name: str) -> bool:
 
 
 def of_history_server(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield what is wrong with the options, and containers that bear the collector's name."""
+    """Yield violations of the options, and containers with the reserved name of the collector."""
     options = cluster.spec.history_server_options
     if options is None:
         return
@@ -163,7 +179,7 @@ def of_history_server(cluster: RayCluster, gates: Gates) -> Iterator[str]:
 
 
 def _of_collector(options: CollectorOptions) -> Iterator[str]:
-    """Yield what is wrong with the collector's image and environment, §4.2.2."""
+    """Yield violations of the collector's image and environment (§4.2.2)."""
     if not options.image:
         yield f"{_FIELD}.image must be set"
     env: dict[str, Body] = {pod_json.text(entry, "name"): entry for entry in options.env or []}
@@ -176,7 +192,10 @@ def _of_collector(options: CollectorOptions) -> Iterator[str]:
             )
     backend = pod_json.text(env.get("STORAGE_BACKEND", {}), "value").upper()
     if not backend:
-        yield f"STORAGE_BACKEND environment variable must be set with a literal string value in {_FIELD}.env"
+        yield (
+            "STORAGE_BACKEND environment variable must be set with a literal string value in "
+            f"{_FIELD}.env"
+        )
     if backend == "AZUREBLOB":
         mode = pod_json.text(env.get("AZURE_STORAGE_AUTH_MODE", {}), "value").strip().lower()
         yield from _of_azure(mode, given)
@@ -200,7 +219,7 @@ def _of_azure(mode: str, given: set[str]) -> Iterator[str]:
 
 
 def of_authentication(cluster: RayCluster) -> Iterator[str]:
-    """Yield what is wrong with the source of tokens."""
+    """Yield violations of the token options."""
     options, version = cluster.spec.auth_options, cluster.spec.ray_version
     has_token, by_kubernetes = traits.has_token_auth(cluster), traits.has_kubernetes_auth(cluster)
     if has_token:  # S37-S39
@@ -210,7 +229,10 @@ def of_authentication(cluster: RayCluster) -> Iterator[str]:
         and has_token
         and not traits.is_version_at_least(version, _KUBERNETES_TOKEN_SINCE)
     ):  # S40
-        yield f"authOptions.enableK8sTokenAuth is enabled but minimum Ray version is 2.55.0, got {version}"
+        yield (
+            "authOptions.enableK8sTokenAuth is enabled but minimum Ray version is 2.55.0, "
+            f"got {version}"
+        )
     if by_kubernetes and has_token and options is not None and options.secret_name:  # S41
         yield "authOptions.enableK8sTokenAuth is enabled and authOptions.secretName is also set"
     if by_kubernetes and not has_token:  # S42
@@ -218,7 +240,7 @@ def of_authentication(cluster: RayCluster) -> Iterator[str]:
 
 
 def of_network_policies(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield what is wrong with modes and rules, and with groups that are named in them."""
+    """Yield violations of modes and rules, and names of unknown worker groups."""
     policy, groups = cluster.spec.network_policy, traits.worker_groups(cluster)
     if policy is None:
         return
@@ -229,7 +251,8 @@ def of_network_policies(cluster: RayCluster, gates: Gates) -> Iterator[str]:
     for group in groups:
         if found := kubernetes_syntax.dns_1123_problems(group.group_name):
             yield (
-                f'worker group name "{group.group_name}" must be a valid DNS1123 label when networkPolicy is enabled '
+                f'worker group name "{group.group_name}" must be a valid DNS1123 label '
+                "when networkPolicy is enabled "
                 f"(it is embedded in the NetworkPolicy name): [{' '.join(found)}]"
             )
     known = {group.group_name for group in groups}
@@ -241,14 +264,20 @@ def of_network_policies(cluster: RayCluster, gates: Gates) -> Iterator[str]:
 
 
 def _useless(mode: str | None, where: str, rules: PolicyRules) -> Iterator[str]:
-    """Yield the rules that let in what is not kept out: they mean something else than their author expects."""
+    """Yield rules for a direction that the mode does not restrict, and that so have no effect."""
     for direction, mode_without in (("ingress", "DenyAllEgress"), ("egress", "DenyAllIngress")):
         if rules is not None and mode == mode_without and getattr(rules, f"{direction}_rules"):
-            yield f'networkPolicy.{where}.{direction}Rules cannot be set when mode is "{mode}" ({direction} is not restricted)'
+            yield (
+                f'networkPolicy.{where}.{direction}Rules cannot be set when mode is "{mode}" '
+                f"({direction} is not restricted)"
+            )
 
 
 def of_tls(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield what conflicts with the operator's variables and mounts, in each Ray container and in the autoscaler's options."""
+    """Yield conflicts with the operator's TLS variables and mounts.
+
+    Each Ray container and the autoscaler's options are checked.
+    """
     if cluster.spec.tls_options is None:
         return
     if Gate.MTLS not in gates:  # S45
@@ -269,12 +298,18 @@ def of_tls(cluster: RayCluster, gates: Gates) -> Iterator[str]:
 
 
 def _overridden(container: Body, env: str, mounts: str, how: str) -> Iterator[str]:
-    """Yield the variables and mounts of the operator that a container has of its own."""
+    """Yield the operator's variables and mounts that a container defines itself."""
     for name in TLS_ENV:
         if pod_json.has_env(container, name):
             yield f"cannot set {name} environment variable in {env} {_BY_OPERATOR} {how}"
     for mount in pod_json.bodies(container, "volumeMounts"):
         if mount.get("name") == TLS_VOLUME:
-            yield f'cannot use volume mount named "{TLS_VOLUME}" in {mounts} {_BY_OPERATOR} automatically'
+            yield (
+                f'cannot use volume mount named "{TLS_VOLUME}" in {mounts} {_BY_OPERATOR} '
+                "automatically"
+            )
         if mount.get("mountPath") == TLS_PATH:
-            yield f'cannot use volume mount at path "{TLS_PATH}" in {mounts} {_BY_OPERATOR} automatically'
+            yield (
+                f'cannot use volume mount at path "{TLS_PATH}" in {mounts} {_BY_OPERATOR} '
+                "automatically"
+            )

@@ -1,8 +1,9 @@
-"""Which RayClusters are refused, and with what message: the first rule that a cluster breaks, with KubeRay's text.
+"""Validate RayClusters: return the first violation, with KubeRay's message.
 
-A family of rules yields the messages of its violations in the order of the specification, each beside its number there; the rules on optional
-features are in `features`. Only the first is ever asked for: users and tests see it alone, and rules rely on those before them.
-Behaviour: spec raycluster §4; acceptance cases 5-18.
+Each group of rules yields its violations in the order of the specification; the rule number is
+beside each. `features` has the rules of optional features. Only the first violation is used: users
+see only that one, and later rules may assume that earlier ones hold. Behaviour: spec raycluster §4;
+acceptance cases 5-18.
 """
 
 from collections import Counter
@@ -20,19 +21,19 @@ from common.ray.cluster_traits import RayGroup
 from common.validation import features
 
 LONGEST_NAME: Final = 53
-"""What leaves room in 63 characters for the longest ending, `-serve-svc`."""
+"""Characters. Derived names have up to 63, with endings such as `-serve-svc`."""
 NO_CERT_MANAGER: Final = "tlsOptions requires cert-manager, but cert-manager is not installed"
-"""What is wrong with a cluster that asks for certificates where nothing makes them (§4.4)."""
+"""Message for a cluster with tlsOptions if cert-manager is not installed (§4.4)."""
 CERT_MANAGER_REMEDY: Final = "install cert-manager, or remove tlsOptions"
 START_COMMAND_ENV: Final = "KUBERAY_GEN_AUTOSCALER_START_CMD"
 _PRIORITY_SINCE: Final = (2, 56)
 _TESTED_SINCE: Final = (2, 9)
-"""Older versions of Ray lack the REST API and the proxy health that upgrades of Serve rely on."""
+"""Older versions of Ray lack the REST API and the proxy health that Serve upgrades need."""
 _RESOURCE_PARAMS: Final = ("num-cpus", "num-gpus", "memory", "resources")
 
 
 def metadata(cluster: RayCluster) -> str | None:
-    """Return what is wrong with the name (§4.1, M1-M2)."""
+    """Return the violation of the name rules (§4.1, M1-M2)."""
     if len(cluster.metadata.name) > LONGEST_NAME:
         return f"RayCluster name should be no more than {LONGEST_NAME} characters"
     problems = kubernetes_syntax.dns_1035_problems(cluster.metadata.name)
@@ -44,7 +45,7 @@ def metadata(cluster: RayCluster) -> str | None:
 
 
 def spec(cluster: RayCluster, gates: Gates) -> str | None:
-    """Return what is wrong with the spec (§4.2)."""
+    """Return the first violation in the spec (§4.2)."""
     problems = chain(
         _of_groups(cluster),
         features.of_fault_tolerance(cluster, gates),
@@ -59,18 +60,22 @@ def spec(cluster: RayCluster, gates: Gates) -> str | None:
 
 
 def upgrade_options(cluster: RayCluster) -> str | None:
-    """Return what is wrong with the upgrade strategy (§4.5)."""
+    """Return the violation in the upgrade strategy (§4.5)."""
     strategy = cluster.spec.upgrade_strategy
     if strategy is not None and strategy.type not in {None, "Recreate", "None"}:
         return (
-            f"The RayCluster spec is invalid: Spec.UpgradeStrategy.Type value {strategy.type} is invalid, "
+            "The RayCluster spec is invalid: Spec.UpgradeStrategy.Type value "
+            f"{strategy.type} is invalid, "
             "valid options are Recreate or None"
         )
     return upgrade_type_on_a_child(cluster)
 
 
 def upgrade_type_on_a_child(cluster: RayCluster) -> str | None:
-    """Refuse to override a RayJob or RayService, which upgrades its cluster itself."""
+    """Return a violation if a RayJob or RayService created the cluster.
+
+    Those upgrade it themselves.
+    """
     creator, strategy = traits.creator_kind(cluster), cluster.spec.upgrade_strategy
     if strategy is None or strategy.type is None or creator == "RayCluster":
         return None
@@ -78,18 +83,22 @@ def upgrade_type_on_a_child(cluster: RayCluster) -> str | None:
 
 
 def status(cluster: RayCluster) -> str | None:
-    """Refuse both conditions of suspension at once: the second follows the first (§4.6)."""
+    """Return a violation if both suspension conditions are true.
+
+    The second follows the first (§4.6).
+    """
     kinds = ("RayClusterSuspending", "RayClusterSuspended")
     if not all(conditions.is_true(cluster.status.conditions, kind) for kind in kinds):
         return None
     return (
-        "invalid RayCluster State: rayv1.RayClusterSuspending and rayv1.RayClusterSuspended conditions "
+        "invalid RayCluster State: rayv1.RayClusterSuspending and "
+        "rayv1.RayClusterSuspended conditions "
         "should not be both true"
     )
 
 
 def _of_groups(cluster: RayCluster) -> Iterator[str]:
-    """Yield what is wrong with the head, then with group after group."""
+    """Yield violations of the head group, then of each worker group."""
     head = cluster.spec.head_group_spec
     if not pod_json.containers(head.template):  # S1
         yield "headGroupSpec should have at least one container"
@@ -117,7 +126,8 @@ def _of_workers(cluster: RayCluster, group: WorkerGroupSpec) -> Iterator[str]:
     if idle is not None and not _has_autoscaler_v2(cluster):  # S14
         yield (
             f"{name}: idleTimeoutSeconds is set, but autoscaler v2 is not enabled. Please set "
-            ".spec.autoscalerOptions.version to 'v2' (or set RAY_enable_autoscaler_v2 environment variable to 'true' "
+            ".spec.autoscalerOptions.version to 'v2' (or set RAY_enable_autoscaler_v2 "
+            "environment variable to 'true' "
             "in the head pod if using KubeRay < 1.4.0)"
         )
     if priority:  # S15a-S15c
@@ -134,9 +144,15 @@ def _of_workers(cluster: RayCluster, group: WorkerGroupSpec) -> Iterator[str]:
 def _shape(name: str, group: RayGroup) -> Iterator[str]:
     params = traits.start_params(group)
     if group.resources and any(params.get(param) for param in _RESOURCE_PARAMS):
-        yield f"resource fields should not be set in both rayStartParams and Resources for {name} group; please use only one"
+        yield (
+            "resource fields should not be set in both rayStartParams and Resources for "
+            f"{name} group; please use only one"
+        )
     if "labels" in params:
-        yield f"rayStartParams['labels'] is not supported for {name} group; please use the top-level Labels field instead"
+        yield (
+            f"rayStartParams['labels'] is not supported for {name} group; please use the "
+            "top-level Labels field instead"
+        )
     found: list[str] = []
     for key, value in sorted((group.labels or {}).items()):
         start = f"invalid label key for {name} group: '{key}'"
@@ -158,7 +174,7 @@ def _has_autoscaler_v2(cluster: RayCluster) -> bool:
 
 
 def of_autoscaling(cluster: RayCluster, gates: Gates) -> Iterator[str]:
-    """Yield what is wrong with suspended groups, the autoscaler's version, restart policies and the autoscaler's options."""
+    """Yield violations of group suspension, autoscaler version, restart policies and options."""
     options, is_on = cluster.spec.autoscaler_options, traits.is_autoscaling(cluster)
     version = traits.autoscaler_version(cluster) if is_on else None
     env = traits.head_env_value(cluster, traits.AUTOSCALER_V2_ENV)
@@ -166,25 +182,36 @@ def of_autoscaling(cluster: RayCluster, gates: Gates) -> Iterator[str]:
         (group.group_name for group in traits.worker_groups(cluster) if group.suspend), None
     )
     if suspended is not None and Gate.DELETION_POLICY not in gates:  # S24
-        yield f"worker group {suspended} can be suspended only when the RayJobDeletionPolicy feature gate is enabled"
+        yield (
+            f"worker group {suspended} can be suspended only when the RayJobDeletionPolicy "
+            "feature gate is enabled"
+        )
     if not is_on and env in {"1", "true"}:  # S25
         yield (
-            f"environment variable {traits.AUTOSCALER_V2_ENV} cannot be set to '{env}' when enableInTreeAutoscaling is false. "
+            f"environment variable {traits.AUTOSCALER_V2_ENV} cannot be set to '{env}' "
+            "when enableInTreeAutoscaling is false. "
             "Please set enableInTreeAutoscaling: true to use autoscaler v2"
         )
     if is_on and suspended is not None:  # S26
         yield f"worker group {suspended} cannot be suspended with Autoscaler enabled"
     if version is not None and env is not None:  # S27
         yield (
-            f"both .spec.autoscalerOptions.version and head Pod env var {traits.AUTOSCALER_V2_ENV} are set, "
+            "both .spec.autoscalerOptions.version and head Pod env var "
+            f"{traits.AUTOSCALER_V2_ENV} are set, "
             "please only use the former"
         )
     if version == "v2" and _restarts(cluster.spec.head_group_spec):  # S28
         yield "restartPolicy for head Pod should be Never or unset when using autoscaler V2"
     if version == "v2" and (restarting := _restarting_groups(cluster)):  # S29
-        yield f"restartPolicy for worker group {restarting[0]} should be Never or unset when using autoscaler V2"
+        yield (
+            f"restartPolicy for worker group {restarting[0]} should be Never or unset when "
+            "using autoscaler V2"
+        )
     if options is not None and (options.idle_timeout_seconds or 0) < 0:  # S30
-        yield f"autoscalerOptions.idleTimeoutSeconds must be non-negative, got {options.idle_timeout_seconds}"
+        yield (
+            "autoscalerOptions.idleTimeoutSeconds must be non-negative, got "
+            f"{options.idle_timeout_seconds}"
+        )
     if options is not None and pod_json.has_env({"env": options.env}, START_COMMAND_ENV):  # S31
         yield (
             f"autoscalerOptions.env must not contain {START_COMMAND_ENV}: "
@@ -193,27 +220,42 @@ def of_autoscaling(cluster: RayCluster, gates: Gates) -> Iterator[str]:
 
 
 def warnings(cluster: RayCluster) -> Iterator[str]:
-    """Yield what is allowed and unwise: the warning of §4.3, and three that KubeRay does not give."""
+    """Yield warnings for specs that are legal but unwise.
+
+    That of §4.3, and three that KubeRay lacks.
+    """
     yield from old_version(cluster.spec.ray_version)
     groups = _restarting_groups(cluster)
     if groups and traits.is_autoscaling(cluster) and traits.autoscaler_version(cluster) == "v1":
-        yield f"restartPolicy for worker groups [{', '.join(groups)}] should be Never or unset when using autoscaler V1"
+        yield (
+            f"restartPolicy for worker groups [{', '.join(groups)}] should be Never or unset "
+            "when using autoscaler V1"
+        )
     for name, times in Counter(each.group_name for each in traits.worker_groups(cluster)).items():
         if times > 1:
-            yield f"{times} worker groups are called {name!r}: only the first one has pods; give the others names of their own"
+            yield (
+                f"{times} worker groups are called {name!r}: only the first one has pods; "
+                "give the others names of their own"
+            )
     for group in traits.worker_groups(cluster):
         if group.num_of_hosts < 0:
-            yield f"worker group {group.group_name} has numOfHosts {group.num_of_hosts}: it counts as 1"
+            yield (
+                f"worker group {group.group_name} has numOfHosts {group.num_of_hosts}: it "
+                "counts as 1"
+            )
 
 
 def old_version(text: str) -> Iterator[str]:
-    """Yield a warning for a version of Ray that upgrades of Serve do not work with."""
+    """Yield a warning if the Ray version is too old for Serve upgrades."""
     try:
         is_old = bool(text) and traits.parse_version(text) < _TESTED_SINCE
     except traits.VersionError:
         return
     if is_old:
-        yield f"rayVersion {text} is older than 2.9, the oldest that is tested: use Ray 2.9.0 or later"
+        yield (
+            f"rayVersion {text} is older than 2.9, the oldest that is tested: use Ray 2.9.0 "
+            "or later"
+        )
 
 
 def _restarting_groups(cluster: RayCluster) -> list[str]:
@@ -225,10 +267,11 @@ def _restarts(group: RayGroup) -> bool:
 
 
 def of_references(cluster: RayCluster) -> Iterator[str]:
-    """Yield the fields with a text that no object can bear, then those with an amount that the operator cannot calculate with.
+    """Yield fields whose value is not the name of an object, or not a usable quantity.
 
-    KubeRay has no such rules. Its client puts names into the path of a request; a pod that uses an illegal name never starts. The API
-    server holds amounts to a pattern, which admits `1e5000` and a number of any length.
+    KubeRay has no such rules. It puts names into request paths unchecked, and a pod that refers to
+    an illegal name never starts. The API server checks quantities by a pattern that admits `1e5000`
+    and numbers of any length.
     """
     spec, head, storage = (
         cluster.spec,
@@ -269,7 +312,7 @@ def _of_template(group: str, template: Body) -> Iterator[str]:
 
 
 def of_resources(place: str, resources: Body) -> Iterator[str]:
-    """Yield the amounts of a container or a pod that cannot be calculated with."""
+    """Yield the quantities of a container or a pod that cannot be calculated with."""
     for what in ("limits", "requests"):
         yield from _of_amounts(f"{place}.{what}", pod_json.mapping(resources, what))
 
@@ -282,7 +325,10 @@ def _of_amounts(place: str, amounts: Mapping[str, object]) -> Iterator[str]:
 
 def _of_amount(amount: object) -> str | None:
     if not isinstance(amount, str | int | float):
-        return f"a {type(amount).__name__} is not a quantity; write a number with an optional suffix, such as 500m, 2 or 1.5Gi"
+        return (
+            f"a {type(amount).__name__} is not a quantity; write a number with an optional "
+            "suffix, such as 500m, 2 or 1.5Gi"
+        )
     try:
         quantity.parse(amount)
     except quantity.QuantityError as problem:

@@ -1,1 +1,1 @@
-"""Code that two or more services need, and nothing else."""
+"""Code that two or more services share."""

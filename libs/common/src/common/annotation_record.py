@@ -1,7 +1,8 @@
-"""Records in annotations: JSON and moments that raybus wrote, and that every writer of the object can replace.
+"""Records in annotations: JSON and timestamps that raybus wrote and any writer can replace.
 
-What cannot be ours counts as absent: text that nests too deep for a decoder, moments without a time zone or outside of these centuries,
-numbers and texts beyond what we write. So no reader calculates with them.
+A value that raybus cannot have written counts as absent: JSON that is nested too deep for a
+decoder, times without a time zone or outside of 1970 to 2200, and numbers and texts beyond the
+limits below. So readers can calculate with the values safely.
 """
 
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ import msgspec
 from common import untrusted
 
 LEVELS: Final = 16
-"""The deepest record of ours has four."""
+"""Maximum nesting. The deepest record has four levels."""
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
 LARGEST: Final = 2**31 - 1
@@ -22,7 +23,7 @@ LONGEST: Final = 1024
 
 
 class AnnotationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a record; every field is held to what we write."""
+    """Base of a record's structs; raises `ValueError` for a field outside of the limits."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -63,7 +64,7 @@ def _decode(text: str, kind: type[T]) -> T | None:
 
 
 def moment(text: str | None) -> datetime | None:
-    """Return the moment in an annotation, None where it is none of ours."""
+    """Parse the time in an annotation; None if raybus cannot have written it."""
     try:
         found = datetime.fromisoformat(text) if text else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""The only place that asks what time it is; everything else takes `now`."""
+"""Clocks. Only this module reads the time; all other code takes `now` as an argument."""
 
 import asyncio
 import time
@@ -13,34 +13,38 @@ log = structlog.get_logger()
 TOLERANCE: Final = timedelta(seconds=2)
 HALF_SECOND: Final = timedelta(seconds=0.5)
 JUMP: Final = timedelta(seconds=5)
-"""A larger difference between two reads is a clock that was set, not slewed."""
+"""A larger change of the difference between wall clock and monotonic clock means that the wall
+clock was set, not slewed.
+"""
 
 
 class Clock(Protocol):
-    """Wall-clock time for what is written down, monotonic seconds for what is waited for."""
+    """Wall-clock time for what is stored, monotonic seconds for what is waited for."""
 
     def now(self) -> datetime:
-        """Return the time in UTC."""
+        """Return the current time in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that never go back."""
+        """Return the seconds of a clock that never goes back."""
         ...
 
 
 def steady() -> float:
-    """Return seconds that never go back, counted on while the machine sleeps, and asked of the kernel at this moment.
+    """Return monotonic seconds that also count while the machine sleeps, read from the kernel.
 
-    The time of an event loop is that of its last turn, which may be long ago in a process that was frozen.
+    The event loop's time is that of its last iteration, which may be long ago if the process was
+    frozen.
     """
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Silence:
-    """How long another party has been silent, as far as this process was there to listen.
+    """Measures for how long another party has not answered, while this process could listen.
 
-    A process that got no processor for some seconds finds answers in its sockets that it has not read yet. So of the time between
-    two questions to this object at most `longest_gap` seconds count: whoever waits asks more often than that.
+    A process that was frozen for some seconds finds unread answers in its sockets when it
+    continues. So between two calls of `seconds` at most `longest_gap` seconds count; callers ask
+    more often than that.
     """
 
     def __init__(self, *, longest_gap: float, clock: Callable[[], float] = steady) -> None:
@@ -49,11 +53,11 @@ class Silence:
         self.end()
 
     def end(self) -> None:
-        """Record that the other party has answered."""
+        """Record an answer of the other party."""
         self._seconds, self._asked_at = 0.0, self._clock()
 
     def seconds(self) -> float:
-        """Return for how many seconds nothing was heard."""
+        """Return the seconds without an answer."""
         now = self._clock()
         self._seconds += min(now - self._asked_at, self._longest_gap)
         self._asked_at = now
@@ -61,21 +65,21 @@ class Silence:
 
 
 class SystemClock:
-    """The machine's clock; monotonic time is the event loop's, so tests may run it fast."""
+    """The machine's clock. Monotonic time is the event loop's, so tests can run it fast."""
 
     def now(self) -> datetime:
-        return datetime.now(UTC)  # noqa: TID251  (this is the clock that the rule points at)
+        return datetime.now(UTC)  # noqa: TID251  (this module is the exception)
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
 
 class ServerClock(SystemClock):
-    """The API server's clock, as its answers show it: all replicas write and judge moments by one clock.
+    """The API server's clock, estimated from its answers, so that all replicas use the same time.
 
-    The `Date` of an answer has whole seconds, and was written at an unknown moment of the round trip. So an answer bounds the
-    difference of the clocks, and corrects ours only where ours is `TOLERANCE` outside of the bounds: an answer that was long under
-    way corrects a clock that is wrong by more than that time, and no other.
+    The `Date` header has whole seconds and was written at an unknown moment of the round trip. So
+    an answer only bounds the difference between the clocks. This clock is corrected only if it is
+    more than `TOLERANCE` outside of the bounds; a slow answer corrects only larger errors.
     """
 
     def __init__(self) -> None:
@@ -85,7 +89,10 @@ class ServerClock(SystemClock):
         return super().now() + self._offset
 
     def learn(self, date: datetime, round_trip: float) -> None:
-        """Correct this clock by the date of an answer that has just come, `round_trip` seconds after its request was sent."""
+        """Correct this clock by the date of an answer that just arrived.
+
+        `round_trip` is the time since its request was sent, in seconds.
+        """
         uncertain = timedelta(seconds=max(round_trip, 0.0) / 2)
         ahead = date + HALF_SECOND + uncertain - self.now()
         if abs(ahead) > TOLERANCE + uncertain:
@@ -97,7 +104,7 @@ class ServerClock(SystemClock):
 
 
 class ClockWatch:
-    """Detects that the wall clock was set, so that the difference does not count as time that has passed."""
+    """Detects that the wall clock was set, so that the jump does not count as elapsed time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -105,7 +112,10 @@ class ClockWatch:
         self._set_at: datetime | None = None
 
     def set_at(self) -> datetime | None:
-        """Return when the clock was last set, in its present time; None when this process has seen no change."""
+        """Return when the clock was last set, by the new time.
+
+        None if this process saw no change.
+        """
         now = self._clock.now()
         began_at = now - timedelta(seconds=self._clock.monotonic())
         if self._began_at is not None and abs(began_at - self._began_at) > JUMP:

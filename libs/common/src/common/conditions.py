@@ -1,6 +1,7 @@
-"""The conditions of a status, kept as Kubernetes' own helper keeps them (spec raycluster §13, rayservice §13.2).
+"""Update status conditions as Kubernetes' own helper does (spec raycluster §13, rayservice §13.2).
 
-A new type is appended; a known one is changed in place, and its transition time moves only with its status.
+A new type is appended. A known type is replaced in place, and its transition time changes only if
+its status changes.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from common.api.meta import LONGEST_MESSAGE, Condition, clipped, whole_seconds
 
 
 class ConditionUpdate(msgspec.Struct, frozen=True):
-    """What a condition reports from now on."""
+    """New values of a condition."""
 
     type: str
     status: str
@@ -26,7 +27,7 @@ def find(conditions: Sequence[Condition], kind: str) -> Condition | None:
 
 
 def is_true(conditions: Sequence[Condition], kind: str) -> bool:
-    """Return whether a condition is True."""
+    """Return whether the condition of a type is True."""
     found = find(conditions, kind)
     return found is not None and found.status == "True"
 
@@ -37,7 +38,10 @@ def updated(
     now: datetime,
     generation: int | None = None,
 ) -> list[Condition]:
-    """Return the conditions with some set; without a `generation` each keeps that it was observed at."""
+    """Return the conditions with updates applied.
+
+    Without a `generation` each condition keeps its observed generation.
+    """
     found = list(conditions)
     for update in updates:
         old = find(found, update.type)
@@ -62,5 +66,8 @@ def updated(
 
 
 def without(conditions: Sequence[Condition], *kinds: str) -> list[Condition]:
-    """Return the conditions except for some types, so that these start anew."""
+    """Return the conditions without some types.
+
+    If a removed type is set again, it gets a new transition time.
+    """
     return [each for each in conditions if each.type not in kinds]

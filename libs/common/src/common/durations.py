@@ -1,4 +1,4 @@
-"""Go's durations: read as Go reads them, written as Go prints them (spec rayservice §3.2, §15)."""
+"""Parse and format durations as Go does (spec rayservice §3.2, §15)."""
 
 from datetime import timedelta
 from functools import lru_cache
@@ -18,12 +18,17 @@ _UNITS: Final = {
 }
 _PART: Final = re2.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS)})")
 LONGEST: Final = 100
-"""Characters; what takes time to match grows with the square of a long number, and an annotation may have 256 KiB."""
+"""Characters. Matching time is quadratic in the length of a number, and an annotation may have 256
+KiB.
+"""
 _WHOLE: Final = re2.compile(rf"[+-]?(?:{_PART.pattern})+")
 
 
 def parse(text: str) -> timedelta | None:
-    """Read `5m`, `1h30m`, `0`; None when it is no Go duration, or one that Go cannot hold (292 years)."""
+    """Parse a Go duration such as `5m`, `1h30m` or `0`.
+
+    None if it is not one, or if it is longer than Go's maximum (292 years).
+    """
     if text in {"0", "+0", "-0"}:
         return timedelta(0)
     return None if len(text) > LONGEST else _parse(text)
@@ -41,13 +46,13 @@ def _parse(text: str) -> timedelta | None:
 
 
 def parse_or_seconds(text: str) -> timedelta | None:
-    """Read a duration or a whole number of seconds; None when it is neither."""
+    """Parse a Go duration or a whole number of seconds; None if it is neither."""
     text = text.strip()[: LONGEST + 1]
     return parse(f"{text}s" if text.isascii() and text.isdigit() else text)
 
 
 def text(length: timedelta) -> str:
-    """Print a length as Go does: `6s`, `1m0.5s`, `1h0m0s`."""
+    """Format a duration as Go does: `6s`, `1m0.5s`, `1h0m0s`."""
     microseconds = length // timedelta(microseconds=1)
     if 0 < microseconds < 1_000_000:
         return f"{microseconds}µs" if microseconds < 1_000 else f"{_decimal(microseconds, 1_000)}ms"

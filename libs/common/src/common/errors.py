@@ -1,13 +1,14 @@
-"""The four kinds of error, and the party at fault in each.
+"""The kinds of errors, by who can correct them.
 
     RaybusError
-    ├── Retryable: Conflict, AlreadyExists, NotFound, Throttled, NotOurs, Unavailable (OutOfRoom, Unauthenticated, Unanswered)
-    ├── Terminal: InvalidSpec, Rejected, Forbidden (NamespaceTerminating)
+    ├── Retryable: Conflict, AlreadyExists, NotFound, Throttled, NotOurs,
+    │              Unavailable (OutOfRoom, Unauthenticated, Unanswered)
+    ├── Terminal:  InvalidSpec, Rejected, Forbidden (Unauthorized, NamespaceTerminating)
     └── Invariant
 
-Adapters translate into these; `common.runtime.controller` alone decides what happens next. "Not yet" is not an error: it is
-the time at which a reconcile is to be repeated. What keeps an object from its goal and ends no
-reconcile is a value, a `Problem`.
+Adapters translate errors of libraries to these, and only `common.runtime.controller` decides how to
+react. "Not ready yet" is not an error but a requeue time. A reason why an object does not reach its
+goal, which does not end the reconcile, is a value: a `Problem`.
 """
 
 from collections.abc import Iterator
@@ -20,11 +21,14 @@ Code = TypeVar("Code", bound=StrEnum)
 
 
 class RaybusError(Exception):
-    """Base of every error that the services raise on purpose."""
+    """Base of all errors that the services raise on purpose."""
 
 
 class Retryable(RaybusError):
-    """The cluster was busy or our read was stale: try again, with backoff; `after` is the shortest wait in seconds, if the server named one."""
+    """The cluster was busy or a read was stale: retry with backoff.
+
+    `after` is the minimum wait in seconds, if the server named one.
+    """
 
     def __init__(self, message: str, *, after: float | None = None) -> None:
         super().__init__(message)
@@ -32,41 +36,42 @@ class Retryable(RaybusError):
 
 
 class Conflict(Retryable):
-    """The object changed since we read it (409)."""
+    """The object changed since it was read (409)."""
 
 
 class AlreadyExists(Retryable):
-    """A create met an object of that name (409)."""
+    """An object of that name exists already (409)."""
 
 
 class NotFound(Retryable):
-    """The object is gone (404)."""
+    """The object does not exist (404)."""
 
 
 class Throttled(Retryable):
-    """The server asked for a wait (429)."""
+    """The server asks the client to wait (429)."""
 
 
 class NotOurs(Retryable):
-    """The object is no longer certainly ours to write: another replica may own it by now."""
+    """This replica may have lost the ownership of the object, so it must not write to it."""
 
 
 class Unavailable(Retryable):
-    """No answer, or the server's fault (5xx, connection, time-out)."""
+    """No answer, or a server error (5xx, connection failure, timeout)."""
 
 
 class OutOfRoom(Unavailable):
-    """The server stores nothing more until there is room; what was sent is not stored."""
+    """The server has no storage left; the request was not stored."""
 
 
 class Unauthenticated(Unavailable):
-    """A Ray dashboard refuses our token (401, 403), or there is none to send: nothing was carried out."""
+    """A Ray dashboard rejects the token (401, 403), or there is no token. Nothing was executed."""
 
 
 class Unanswered(Unavailable):
-    """No answer came: the connection failed, or the time was over.
+    """No answer: the connection failed or timed out.
 
-    `is_late` is whether this process looked so late that the answer may lie in its own socket.
+    `is_late` is True if this process itself was delayed, so that an answer may be unread in its
+    socket.
     """
 
     def __init__(self, message: str, *, is_late: bool = False) -> None:
@@ -75,35 +80,41 @@ class Unanswered(Unavailable):
 
 
 class Terminal(RaybusError):
-    """Only the user can correct it: condition, event, wait for a change."""
+    """Only the user can correct the cause: report it, and wait for a change."""
 
 
 class InvalidSpec(Terminal):
-    """The object breaks a rule of its kind; the text names the field and the rule."""
+    """The object breaks a rule of its kind; the message names the field and the rule."""
 
 
 class Rejected(Terminal):
-    """The API server refused what the object asks for (422)."""
+    """The API server rejected the object (422)."""
 
 
 class Forbidden(Terminal):
-    """We may not do that, or a quota is used up (403); retried slowly, since a quota may be lifted."""
+    """A right is missing or a quota is used up (403).
+
+    Retried slowly, since a quota may be raised.
+    """
 
 
 class Unauthorized(Forbidden):
-    """The API server does not accept our credentials (401): nothing was carried out."""
+    """The API server does not accept our credentials (401). Nothing was executed."""
 
 
 class NamespaceTerminating(Forbidden):
-    """The namespace is being deleted (403): nothing is created in it any more, and no user is to act."""
+    """The namespace is being deleted (403).
+
+    Nothing can be created in it, and no user needs to act.
+    """
 
 
 class Invariant(RaybusError):
-    """Something that cannot happen has happened: our bug."""
+    """An impossible state: a bug of raybus."""
 
 
 def leaves(problem: BaseException) -> Iterator[BaseException]:
-    """Return the errors inside nested groups, first to last; an error that is no group is its own."""
+    """Yield the errors inside nested exception groups, in order; a plain error yields itself."""
     if not isinstance(problem, BaseExceptionGroup):
         yield problem
         return
@@ -112,18 +123,18 @@ def leaves(problem: BaseException) -> Iterator[BaseException]:
 
 
 def text_of(problem: BaseException) -> str:
-    """Return the text of an error, or at least its kind."""
+    """Return the message of an error, or its class name if it has none."""
     return str(problem) or type(problem).__name__
 
 
 class Problem(msgspec.Struct, Generic[Code], frozen=True):
-    """Why an object does not reach its goal: decisions read its code, users its message."""
+    """Why an object does not reach its goal; decisions use the code, users read the message."""
 
     code: Code
-    """What kind it is; a condition's or an Event's reason where one reports it."""
+    """Also the reason of the condition or Event that reports the problem."""
     message: str
     transient: bool = False
-    """Whether a controller that has not answered yet resolves it by itself."""
+    """Whether the problem resolves by itself once a controller has answered."""
 
     def at(self, where: str) -> Self:
         """Return the problem with the name of its object before the message."""
@@ -131,5 +142,5 @@ class Problem(msgspec.Struct, Generic[Code], frozen=True):
 
 
 def message_of(problem: Problem[Any] | None) -> str | None:
-    """Return the message of a problem, None without one."""
+    """Return the message of a problem, None for None."""
     return None if problem is None else problem.message

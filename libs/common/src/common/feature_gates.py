@@ -1,7 +1,7 @@
-"""The feature gates that KubeRay knows, their stages, and what `A=true,B=false` makes of them (spec raycluster §3).
+"""KubeRay's feature gates, their stages, and the parser of `A=true,B=false` (spec raycluster §3).
 
-Gates are fixed for the life of a process. One that no service heeds yet is still known, so that flags written for KubeRay
-are accepted.
+Gates do not change during the life of a process. Gates that no service uses yet are known as well,
+so that flags written for KubeRay are accepted.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from common import errors
 
 
 class Gate(StrEnum):
-    """A feature that can be switched on or off for the whole process."""
+    """A feature that is on or off for the whole process."""
 
     STATUS_CONDITIONS = "RayClusterStatusConditions"
     DELETION_POLICY = "RayJobDeletionPolicy"
@@ -38,21 +38,21 @@ BETA: Final[Gates] = frozenset(
         Gate.INCREMENTAL_UPGRADE,
     }
 )
-"""The gates that are on by default; all others are alpha and off."""
+"""The gates that are on by default; all others are alpha and off by default."""
 ALL_ALPHA: Final = "AllAlpha"
 ALL_BETA: Final = "AllBeta"
-"""Each stands for the gates of its stage that are not named themselves."""
+"""Like `ALL_ALPHA`, a group: it sets the gates of its stage that are not set by name."""
 FORGOTTEN: Final = "AsyncJobInfoQuery"
-"""A gate of older operators; naming it changes nothing."""
+"""A gate of older operators; accepted without effect."""
 MIN_KUBERNETES: Final[Mapping[Gate, tuple[int, int]]] = {Gate.SIDECAR_SUBMITTER_RESTART: (1, 35)}
-"""The oldest minor version of Kubernetes with which KubeRay starts while the gate is on."""
+"""The oldest minor version of Kubernetes with which KubeRay starts if the gate is on."""
 _ON: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _OFF: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
-"""How Go's `strconv.ParseBool`, which reads KubeRay's flag, spells the two."""
+"""The values of Go's `strconv.ParseBool`, with which KubeRay parses the flag."""
 
 
 def parse(text: str) -> dict[str, bool]:
-    """Read `A=true,B=false` as it stands; raise `InvalidSpec` for what is no gate."""
+    """Parse `A=true,B=false`; raises `InvalidSpec` for an unknown gate or value."""
     named: dict[str, bool] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (part.strip() for part in pair.partition("="))
@@ -61,14 +61,15 @@ def parse(text: str) -> dict[str, bool]:
         if name not in {ALL_ALPHA, ALL_BETA, FORGOTTEN, *Gate}:
             known = ", ".join([ALL_ALPHA, ALL_BETA, *sorted(Gate)])
             raise errors.InvalidSpec(
-                f"Unable to set flag gates for known features: unrecognized feature gate {name!r}; known: {known}"
+                "Unable to set flag gates for known features: unrecognized feature gate "
+                f"{name!r}; known: {known}"
             )
         named[name] = value in _ON
     return named
 
 
 def resolve(named: Mapping[str, bool]) -> Gates:
-    """Return the gates that are on: by their own name, else by their stage's group, else by default."""
+    """Return the gates that are on: by name, else by the group of their stage, else by default."""
     alpha, beta = named.get(ALL_ALPHA, False), named.get(ALL_BETA, True)
     return frozenset(gate for gate in Gate if named.get(gate, beta if gate in BETA else alpha))
 
@@ -90,10 +91,13 @@ def check_kubernetes(gates: Gates, version: str) -> None:
 
 
 def is_on(values: Mapping[str, str], name: str, *, default: bool = False) -> bool:
-    """Return whether a switch that is no gate is on: an environment variable, or an annotation or label; other texts leave the default."""
+    """Return whether a switch in an environment variable, annotation or label is on.
+
+    Texts other than true and false, in any case, give the default. Not for feature gates.
+    """
     return {"true": True, "false": False}.get(values.get(name, "").lower(), default)
 
 
 def spell(named: Mapping[str, bool]) -> str:
-    """Write gates as `parse` reads them."""
+    """Format gates as `parse` reads them."""
     return ",".join(f"{name}={str(is_on).lower()}" for name, is_on in named.items())

@@ -1,8 +1,11 @@
-"""Every label, annotation and finalizer that we read or write (spec raycluster §2.1-2.3, rayservice §2.4, §4.2-4.3)."""
+"""All labels, annotations and finalizers of raybus.
+
+Spec raycluster §2.1-2.3, rayservice §2.4, §4.2-4.3.
+"""
 
 from typing import Final
 
-# --- labels ------------------------------------------------------------------------------------------------------------
+# --- labels ---
 CLUSTER: Final = "ray.io/cluster"
 NODE_TYPE: Final = "ray.io/node-type"
 GROUP: Final = "ray.io/group"
@@ -10,7 +13,8 @@ IS_RAY_NODE: Final = "ray.io/is-ray-node"
 IDENTIFIER: Final = "ray.io/identifier"
 SERVE: Final = "ray.io/serve"
 SERVES: Final = "raybus.io/serves"
-"""On pods of both clusters of an upgrade in steps: the RayService with the Serve Service that selects them."""
+"""On pods of both clusters of an upgrade in steps: the RayService whose Serve Service selects them.
+"""
 HEADLESS_WORKER_SERVICE: Final = "ray.io/headless-worker-svc"
 REPLICA_INDEX: Final = "ray.io/worker-group-replica-index"
 REPLICA_NAME: Final = "ray.io/worker-group-replica-name"
@@ -24,9 +28,9 @@ APP_COMPONENT: Final = "app.kubernetes.io/component"
 APP_CREATED_BY: Final = "app.kubernetes.io/created-by"
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 FINDING: Final = (CLUSTER, NODE_TYPE, GROUP, IDENTIFIER, ORIGIN_NAME, ORIGIN_KIND)
-"""By these we find again what we made."""
+"""The labels by which raybus finds the objects that it created."""
 
-# --- label values ------------------------------------------------------------------------------------------------------
+# --- label values ---
 HEAD: Final = "head"
 WORKER: Final = "worker"
 REDIS_CLEANUP: Final = "redis-cleanup"
@@ -34,13 +38,13 @@ HEAD_GROUP: Final = "headgroup"
 KUBERAY: Final = "kuberay"
 KUBERAY_OPERATOR: Final = "kuberay-operator"
 BY_OPERATOR: Final = {APP_NAME: KUBERAY, APP_CREATED_BY: KUBERAY_OPERATOR}
-"""On what KubeRay's operator makes, and so on what raybus makes."""
+"""On objects that KubeRay's operator creates, and therefore on those of raybus."""
 
-# --- annotations -------------------------------------------------------------------------------------------------------
+# --- annotations ---
 FT_ENABLED: Final = "ray.io/ft-enabled"
 EXTERNAL_STORAGE_NAMESPACE: Final = "ray.io/external-storage-namespace"
 REDIS_STORAGE_NAMESPACE: Final = "raybus.io/redis-storage-namespace"
-"""On a RayCluster that is deleted: the storage namespace of its last head, if the spec has another."""
+"""On a RayCluster in deletion: the storage namespace of its last head, if the spec has another."""
 GCS_FT_DELETION_TIMEOUT: Final = "ray.io/gcs-ft-deletion-timeout"
 OVERWRITE_CONTAINER_CMD: Final = "ray.io/overwrite-container-cmd"
 ENABLE_SERVE_SERVICE: Final = "ray.io/enable-serve-service"
@@ -51,60 +55,72 @@ SPEC_HASH: Final = "ray.io/hash-without-replicas-and-workers-to-delete"
 NUM_WORKER_GROUPS: Final = "ray.io/num-worker-groups"
 INITIALIZING_TIMEOUT: Final = "ray.io/initializing-timeout"
 CERTIFICATE_NAME: Final = "cert-manager.io/certificate-name"
-"""By which cert-manager marks a Secret that it writes."""
+"""On a Secret that cert-manager writes."""
 INGRESS_CLASS: Final = "kubernetes.io/ingress.class"
 GRACEFUL_DRAIN: Final = "raybus.io/graceful-drain"
-"""Asked for on a RayService or RayCluster; on a pod it means that its proxy supports draining."""
+"""On a RayService or RayCluster: requested. On a pod: its proxy supports draining."""
 DISRUPTION_BUDGET: Final = "raybus.io/disruption-budget"
 HAS_BUDGETS: Final = "raybus.io/has-disruption-budgets"
-"""On a RayCluster: PodDisruptionBudgets of ours may exist; it is there before the first of them, and gone after the last."""
+"""On a RayCluster that may have PodDisruptionBudgets of ours.
+
+Set before the first one is created, and removed after the last one is deleted.
+"""
 DRAIN_WORKERS: Final = "raybus.io/drain-workers"
 DRAINING: Final = "raybus.io/draining"
-"""On a pod: its proxy is to close kept-alive connections between requests."""
+"""On a pod: its proxy must close kept-alive connections between requests."""
 DRAIN_REFRESH: Final = "raybus.io/drain-refresh"
-"""On such a pod: a number that grows, for the kubelet shows a pod its annotations when the pod changes."""
+"""On a draining pod: a growing number. The kubelet only updates annotations in the pod's volume
+when the pod changes.
+"""
 DRAINING_SINCE: Final = "raybus.io/draining-since"
 DRAIN_TIMEOUT: Final = "raybus.io/drain-timeout"
 HTTP_ROUTE: Final = "raybus.io/http-route"
-"""On a RayService: the HTTPRoute of its user that carries its traffic."""
+"""On a RayService: the user's HTTPRoute that carries its traffic."""
 ROUTE_PERMITS: Final = "raybus.io/rayservice"
-"""On an HTTPRoute: the RayServices of its namespace that may send their traffic through it, separated by commas."""
+"""On an HTTPRoute: the RayServices of its namespace that may use it, separated by commas."""
 MAX_UNAVAILABLE: Final = "raybus.io/max-unavailable-percent"
 CAPACITY_PARITY: Final = "raybus.io/capacity-parity"
-"""On a RayService: `false` lets traffic move to fewer autoscaled replicas than those that carry it."""
+"""On a RayService: `false` lets traffic move to fewer autoscaled replicas than carry it now."""
 PAUSE: Final = "raybus.io/pause"
-"""On a RayService, as those that follow: what its user wants of an upgrade (`common.upgrade.controls`)."""
+"""On a RayService, like the following annotations: controls of an upgrade
+(`common.upgrade.controls`).
+"""
 ABORT: Final = "raybus.io/abort"
 PROMOTE: Final = "raybus.io/promote"
 PROGRESS_DEADLINE: Final = "raybus.io/progress-deadline"
 ON_DEADLINE: Final = "raybus.io/on-deadline"
 HISTORY_LIMIT: Final = "raybus.io/revision-history-limit"
-"""On a RayService: how many earlier specs are kept on record, as `revisionHistoryLimit` of a Deployment."""
+"""On a RayService: number of earlier specs to keep, like a Deployment's `revisionHistoryLimit`."""
 RESTARTED_AT: Final = "raybus.io/restartedAt"
-"""On pod templates, as kubectl's of that name: when `raybus restart` asked for a new cluster."""
+"""On pod templates, like kubectl's annotation: when `raybus restart` asked for a new cluster."""
 UPGRADE_POLICY: Final = "raybus.io/upgrade-policy"
 """On a RayService: the name of its UpgradePolicy."""
 DEFAULT_POLICY: Final = "raybus.io/default"
-"""On an UpgradePolicy: `true` for the RayServices of its namespace that name none."""
+"""On an UpgradePolicy: `true` applies it to RayServices of its namespace that name none."""
 APPROVED_STEP: Final = "raybus.io/approved-step"
-"""On a RayService: `<pending RayCluster>/<weight>`, the pause of its UpgradePolicy that its user ended."""
+"""On a RayService: the pause of its UpgradePolicy that the user approved.
+
+Format: `<pending RayCluster>/<weight>@<metadata.generation>`; the generation may be missing.
+"""
 UPGRADE_POLICY_RECORD: Final = "raybus.io/upgrade-policy-record"
-"""On a pending RayCluster: the policy that its upgrade began with."""
+"""On a pending RayCluster: a copy of the policy that its upgrade follows."""
 UPGRADE_RECEIPT: Final = "raybus.io/upgrade-receipt"
 DELETE_AFTER: Final = "raybus.io/delete-after"
-"""When an unneeded cluster is deleted; on the cluster, so that a restart does not forget it."""
+"""On a RayCluster that is no longer needed: when to delete it."""
 UPGRADE_FROM: Final = "raybus.io/upgrade-from"
-"""On a RayCluster: which one it was made to replace, until that upgrade is over."""
+"""On a RayCluster: the cluster that it replaces, until the upgrade is over."""
 
 REPLICA_OF: Final = "raybus.io/replica-of"
-"""Label on a Lease: the service of the replica that wrote it. The annotations that follow stand beside it."""
+"""Label of a Lease: the service of the replica that wrote it. The Lease also has the annotations
+below.
+"""
 PARTITIONS: Final = "raybus.io/partitions"
 TAKES_PART: Final = "raybus.io/takes-part"
 SESSION: Final = "raybus.io/session"
 
-# --- finalizers --------------------------------------------------------------------------------------------------------
+# --- finalizers ---
 RAYSERVICE_FINALIZER: Final = "ray.io/rayservice-finalizer"
 GCS_FT_FINALIZER: Final = "ray.io/gcs-ft-redis-cleanup-finalizer"
 
-# --- spec.managedBy ----------------------------------------------------------------------------------------------------
+# --- spec.managedBy ---
 MANAGED_BY_US: Final = "ray.io/kuberay-operator"

@@ -1,39 +1,45 @@
-"""Every object name that we derive, and the length rules that KubeRay applies to it (spec raycluster §2.7)."""
+"""The names of all derived objects, with KubeRay's length rules (spec raycluster §2.7)."""
 
 import string
 from enum import StrEnum
 from typing import Final
 
 SAFE_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""The characters of Kubernetes' random suffixes: no vowels, so that nothing offensive appears."""
+"""The characters of Kubernetes' random suffixes; without vowels, to avoid offensive words."""
 
 
 class SideRole(StrEnum):
-    """What an HTTPRoute beside the weighted one is for."""
+    """Purpose of an HTTPRoute beside the weighted one."""
 
     MIRROR = "mirror"
     PREVIEW = "preview"
 
 
 def pod_prefix(prefix: str, node_type: str) -> str:
-    """Return the generated part of a pod's name: `pod_prefix("demo-small", "worker")` is `demo-small-worker-`."""
+    """Return the `generateName` of a pod: `demo-small-worker-` for `("demo-small", "worker")`."""
     return f"{prefix[:50]}-{node_type}-".lower()
 
 
 def checked(name: str) -> str:
-    """Shorten a name to its last 50 characters that start with a letter (KubeRay's CheckName)."""
+    """Shorten a name to its last 50 characters, as KubeRay's CheckName.
+
+    A leading digit or punctuation character is replaced by `r`.
+    """
     name = name[-50:]
     return "r" + name[1:] if name[:1].isdigit() or name[:1] in string.punctuation else name
 
 
 def checked_label(value: str) -> str:
-    """Shorten a label value, or a Job's name, to its last 63 characters (KubeRay's CheckLabel and TrimJobName)."""
+    """Shorten a label value or Job name to its last 63 characters, as KubeRay's CheckLabel.
+
+    A leading punctuation character is replaced by `r`.
+    """
     value = value[-63:]
     return "r" + value[1:] if value and value[0] in string.punctuation else value
 
 
 def head_service(cluster: str) -> str:
-    """Return the name of a cluster's head Service, or of a RayService's own."""
+    """Return the name of the head Service of a cluster or of a RayService."""
     return f"{cluster}-head-svc"
 
 
@@ -60,7 +66,7 @@ def grpc_route(service: str) -> str:
 def side_route(service: str, role: SideRole) -> str:
     """Return the name of an HTTPRoute beside the weighted one.
 
-    No weighted route ends like this, whatever its RayService is called.
+    No weighted route of any RayService has a name with this ending.
     """
     return f"{http_route(service)}-{role}"
 
@@ -68,13 +74,13 @@ def side_route(service: str, role: SideRole) -> str:
 def former_side_route(service: str, role: SideRole) -> str:
     """Return the name that earlier versions of raybus gave to a side route.
 
-    A RayService called `<service>-<role>` has its weighted route under the same name.
+    It is also the name of the weighted route of a RayService called `<service>-<role>`.
     """
     return http_route(f"{service}-{role}")
 
 
 def preview_service(service: str) -> str:
-    """Return the name of the Service of previews."""
+    """Return the name of a RayService's preview Service."""
     return f"{service}-preview-svc"
 
 
@@ -84,11 +90,14 @@ def headless_service(cluster: str) -> str:
 
 
 def head_fqdn(head_service_name: str, namespace: str, domain: str) -> str:
-    """Return the DNS name that workers and dashboards' callers use for a head."""
+    """Return the DNS name of a head, for workers and for clients of its dashboard."""
     return f"{head_service_name}.{namespace}.svc.{domain}"
 
 
 def suffix(number: int) -> str:
-    """Spell a number in five characters of the safe alphabet; the same number gives the same suffix."""
+    """Encode a number in five characters of the safe alphabet.
+
+    Equal numbers give equal suffixes.
+    """
     base = len(SAFE_ALPHABET)
     return "".join(SAFE_ALPHABET[number // base**place % base] for place in range(5))

@@ -1,7 +1,7 @@
-"""Reads and edits of pods kept as JSON: containers, env, mounts and volumes.
+"""Read and edit pods as JSON: containers, environment variables, mounts and volumes.
 
-A pod template stays the JSON that the user wrote, so that no field we do not know is lost. The `add_*` functions change
-what they are given: callers edit a copy of their own. JSON null counts as absent.
+A pod template stays the JSON that the user wrote, so that unknown fields are kept. The `add_*` and
+`ensure_*` functions modify their argument; callers pass their own copy. JSON null counts as absent.
 """
 
 import copy
@@ -11,7 +11,10 @@ from common.api.opaque import Body
 
 
 def bodies(owner: Body, field: str) -> list[Body]:
-    """Return a list of objects for reading; empty when absent, and without entries that are no objects."""
+    """Return a list of objects for reading; empty if absent.
+
+    Entries that are not objects are skipped.
+    """
     found = owner.get(field)
     if not isinstance(found, list):
         return []
@@ -19,70 +22,70 @@ def bodies(owner: Body, field: str) -> list[Body]:
 
 
 def body(owner: Body, field: str) -> Body:
-    """Return an object for reading; empty when absent."""
+    """Return an object for reading; empty if absent."""
     found = owner.get(field)
     return cast("Body", found) if isinstance(found, dict) else {}
 
 
 def mapping(owner: Body, field: str) -> dict[str, str]:
-    """Return a map of strings for reading; empty when absent."""
+    """Return a map of strings for reading; empty if absent."""
     found = owner.get(field)
     return cast("dict[str, str]", found) if isinstance(found, dict) else {}
 
 
 def text(owner: Body, field: str) -> str:
-    """Return a string; empty when absent."""
+    """Return a string; empty if absent."""
     found = owner.get(field)
     return found if isinstance(found, str) else ""
 
 
 def strings(owner: Body, field: str) -> list[str]:
-    """Return a list of strings for reading; empty when absent."""
+    """Return a list of strings for reading; empty if absent."""
     return cast("list[str]", owner.get(field) or [])
 
 
 def ensure_list(owner: Body, field: str) -> list[Any]:
-    """Return a list for editing, put in place when absent."""
+    """Return a list for editing, created if absent."""
     if owner.get(field) is None:
         owner[field] = []
     return cast("list[Any]", owner[field])
 
 
 def ensure_body(owner: Body, field: str) -> Body:
-    """Return an object for editing, put in place when absent."""
+    """Return an object for editing, created if absent."""
     if owner.get(field) is None:
         owner[field] = {}
     return cast("Body", owner[field])
 
 
 def spec(template: Body) -> Body:
-    """Return a template's or a pod's spec."""
+    """Return the spec of a template or a pod."""
     return body(template, "spec")
 
 
 def containers(template: Body) -> list[Body]:
-    """Return a template's or a pod's containers."""
+    """Return the containers of a template or a pod."""
     return bodies(spec(template), "containers")
 
 
 def ray_container(template: Body) -> Body:
-    """Return the Ray container, always the first; empty when the template has no container, which validation forbids."""
+    """Return the Ray container of a template, which is the first one; empty if there is none."""
     found = containers(template)
     return found[0] if found else {}
 
 
 def named(owner: Body, field: str, name: str) -> Body | None:
-    """Return the first entry of a name in a list of objects, such as an environment variable or a port of a container."""
+    """Return the first entry with a name in a list of objects, such as a variable or a port."""
     return next((each for each in bodies(owner, field) if each.get("name") == name), None)
 
 
 def has_env(container: Body, name: str) -> bool:
-    """Return whether a container names an environment variable, with whatever value."""
+    """Return whether a container lists an environment variable, with any value."""
     return named(container, "env", name) is not None
 
 
 def has_mount(container: Body, *, name: str | None = None, path: str | None = None) -> bool:
-    """Return whether something is mounted under a volume's name, or at a path."""
+    """Return whether a container mounts a volume of this name, or anything at this path."""
     mounts = bodies(container, "volumeMounts")
     return any(
         (name is not None and mount.get("name") == name)
@@ -92,7 +95,7 @@ def has_mount(container: Body, *, name: str | None = None, path: str | None = No
 
 
 def shared(container: Body, *fields: str) -> Body:
-    """Return a copy of those of a container's fields that it has."""
+    """Return a copy of a container's `fields`, without absent ones."""
     return {
         field: copy.deepcopy(container[field])
         for field in fields
@@ -101,28 +104,31 @@ def shared(container: Body, *fields: str) -> Body:
 
 
 def literal(name: str, value: str) -> Body:
-    """Build an environment variable with a plain value."""
+    """Build an environment variable with a literal value."""
     return {"name": name, "value": value}
 
 
 def from_field(name: str, path: str) -> Body:
-    """Build an environment variable that Kubernetes fills from a field of the pod."""
+    """Build an environment variable from a field of the pod."""
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def add_env(container: Body, *envs: Body) -> None:
-    """Append copies of environment variables; the last of a name wins in Kubernetes."""
+    """Append copies of environment variables.
+
+    Of several with one name, Kubernetes uses the last.
+    """
     ensure_list(container, "env").extend(copy.deepcopy(envs))
 
 
 def add_missing_env(container: Body, *envs: Body) -> None:
-    """Append those environment variables with a name that the container does not have yet."""
+    """Append environment variables whose names the container does not list yet."""
     for env in envs:
         if not has_env(container, env["name"]):
             add_env(container, env)
 
 
 def add_missing_volume(pod: Body, volume: Body) -> None:
-    """Append a volume unless one has its name."""
+    """Append a volume unless the pod has one with its name."""
     if named(pod["spec"], "volumes", volume["name"]) is None:
         ensure_list(pod["spec"], "volumes").append(volume)

@@ -1,7 +1,7 @@
-"""The proxy of a request, by `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` as Go's clients read them.
+"""Choose the proxy of a request by `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`, as Go's clients do.
 
-`kubectl` and KubeRay are such clients. Python's own libraries ignore networks (`10.96.0.0/12`) in
-`NO_PROXY`, and each of them reads the rest of it in another way.
+`kubectl` and KubeRay are Go clients. Python's libraries ignore networks (`10.96.0.0/12`) in
+`NO_PROXY`, and differ from each other in the rest.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,17 @@ Address = IPv4Address | IPv6Address
 
 
 class _Exception(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of `NO_PROXY`: a network, an address or a domain, the last two perhaps of one port."""
+    """An entry of `NO_PROXY`.
+
+    A network, an address or a domain, the last two with an optional port.
+    """
 
     network: IPv4Network | IPv6Network | None = None
     address: Address | None = None
     domain: str = ""
-    """With a leading dot, as the end of a host's name."""
+    """The end of a host name, with a leading dot."""
     is_host: bool = False
-    """Whether the domain itself is meant, too, and not only hosts below it."""
+    """Whether the domain itself matches as well, not only its subdomains."""
     port: str = ""
 
     def covers(self, host: str, port: str, address: Address | None) -> bool:
@@ -44,12 +47,12 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
     http: str = ""
     https: str = ""
     is_off: bool = False
-    """Whether `NO_PROXY` is `*`."""
+    """Whether `NO_PROXY` contains `*`."""
     exceptions: tuple[_Exception, ...] = ()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Proxies":
-        """Read the variables; the name in lower case takes precedence over the other."""
+        """Read the variables; a lower-case name takes precedence over the upper-case one."""
         http, https, exceptions = (
             environ.get(name) or environ.get(name.upper()) or ""
             for name in ("http_proxy", "https_proxy", "no_proxy")
@@ -57,7 +60,7 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
         entries = [entry.strip().lower() for entry in exceptions.split(",")]
         read = (_read_exception(entry) for entry in entries if entry)
         return cls(
-            # In a CGI script a client of the web server sets HTTP_PROXY, by a header `Proxy`.
+            # In a CGI script, a client could set HTTP_PROXY by a `Proxy` header.
             http="" if environ.get("REQUEST_METHOD") else _with_scheme(http),
             https=_with_scheme(https),
             is_off="*" in entries,
@@ -65,7 +68,7 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def find(self, url: str) -> str | None:
-        """Return the URL of the proxy for a request to a URL; None if the server is asked directly."""
+        """Return the URL of the proxy for a request to a URL; None to connect directly."""
         server = urlsplit(url)
         proxy = {"http": self.http, "https": self.https}.get(server.scheme, "")
         return proxy if proxy and not self._is_direct(server) else None
@@ -80,7 +83,7 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _read_exception(entry: str) -> _Exception | None:
-    """Return what an entry of `NO_PROXY` names; None for one that names nothing."""
+    """Parse an entry of `NO_PROXY`; None if it matches nothing."""
     network, slash, length = entry.partition("/")
     if slash and length.isdecimal() and (address := _read_address(network)) is not None:
         is_mapped = ":" in network and isinstance(address, IPv4Address)
@@ -103,7 +106,7 @@ def _read_exception(entry: str) -> _Exception | None:
 
 
 def _read_address(text: str) -> Address | None:
-    """Return an address without its zone, an IPv4 address for one that is written as IPv6."""
+    """Parse an address, without its zone; an IPv4-mapped IPv6 address becomes IPv4."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:

@@ -1,8 +1,8 @@
-"""Kubernetes quantities, exact: parse, print, add, multiply, compare, round up.
+"""Kubernetes quantities with exact arithmetic: parse, print, add, multiply, compare, round up.
 
-A quantity is digits, a decimal point, and a suffix of one of three families: binary (Ki, Mi, …), decimal (n, u, m, k, M, …) or an exponent
-(e3). The family survives arithmetic, so a sum prints as its first non-zero operand was written. No float takes part, except in
-`Quantity.to_float`, which exists because Ray is given floats.
+A quantity has digits, a decimal point, and a suffix of one of three families: binary (Ki, Mi, …),
+decimal (n, u, m, k, M, …) or exponent (e3). A sum keeps the family of its first non-zero operand.
+Floats are used only in `Quantity.to_float`, for Ray.
 
 Behaviour: Kubernetes' `resource.Quantity`; vectors in spec raycluster §11.4, §13.3.
 """
@@ -19,11 +19,11 @@ from common.errors import InvalidSpec
 
 
 class QuantityError(InvalidSpec, ValueError):
-    """The text is not a quantity, or one that no machine has."""
+    """The text is not a quantity, or too large to calculate with."""
 
 
 class Family(StrEnum):
-    """How the amount is written."""
+    """The suffix family of an amount."""
 
     BINARY = "binary"
     DECIMAL = "decimal"
@@ -31,15 +31,15 @@ class Family(StrEnum):
 
 
 _EXACT: Final = Context(prec=4096, rounding=ROUND_UP)
-"""More digits than any sum or product of quantities has; rounds away from zero where it is asked to round."""
+"""More digits than any sum or product of quantities; rounding is away from zero."""
 _NANO: Final = Decimal("1e-9")
-"""The smallest amount there is."""
+"""The smallest amount of Kubernetes."""
 _LARGEST_BINARY: Final = Decimal((1 << 63) - 1)
 _FAST_DIGITS: Final = 18  # an int64 holds any number of 18 decimal digits
 _LONGEST: Final = 128
-"""Characters; the cost of a number grows with the square of its digits."""
+"""Characters. The cost of parsing is quadratic in the number of digits."""
 _LARGEST_EXPONENT: Final = 300
-"""What a float holds, since Ray is given floats."""
+"""Limit of a float, since Ray takes floats."""
 _PATTERN: Final = re2.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
 _EXPONENT: Final = re2.compile(r"[eE]([-+]?[0-9]{1,10})")
 _DECIMAL: Final = {
@@ -60,42 +60,44 @@ _BINARY_SUFFIX: Final = ("", *_BINARY)
 
 
 class Quantity(msgspec.Struct, frozen=True):
-    """An amount as it is written; compare amounts with `compare`, since `==` also sees how they were written."""
+    """An amount with its notation. Use `compare` for amounts: `==` also compares the notation."""
 
     amount: Decimal = Decimal(0)
     family: Family = Family.DECIMAL
     text: str = ""
-    """The text as given, when Kubernetes keeps it instead of printing the canonical form."""
+    """The original text, where Kubernetes keeps it instead of printing the canonical form."""
 
     def __str__(self) -> str:
-        """Print as Kubernetes does: the largest suffix that leaves no fraction."""
+        """Format as Kubernetes does, with the largest suffix that leaves no fraction."""
         return self.text or _canonical(self)
 
     @property
     def is_zero(self) -> bool:
-        """Whether the amount is nothing."""
         return not self.amount
 
     def add(self, other: "Quantity") -> "Quantity":
-        """Sum; zero takes the family of the other."""
+        """Return the sum; a zero takes the family of the other operand."""
         return Quantity(
             _EXACT.add(self.amount, other.amount), other.family if self.is_zero else self.family
         )
 
     def times(self, factor: int) -> "Quantity":
-        """Product with a whole number."""
+        """Return the product with a whole number."""
         return Quantity(_EXACT.multiply(self.amount, factor), self.family)
 
     def compare(self, other: "Quantity") -> int:
-        """Return -1, 0 or 1 as the amount is less than, equal to or more than the other."""
+        """Return -1, 0 or 1 if the amount is less than, equal to or more than the other."""
         return (self.amount > other.amount) - (self.amount < other.amount)
 
     def round_up(self) -> int:
-        """Return the whole number next to the amount, away from zero."""
+        """Round to a whole number, away from zero."""
         return int(self.amount.to_integral_value(ROUND_UP))
 
     def to_float(self) -> float:
-        """Multiply the digits by the power of ten in double arithmetic: `1200m` is 1.2, but `1.2` is 1.2000000000000002."""
+        """Return digits times a power of ten in double arithmetic, as Go does.
+
+        `1200m` is 1.2, but `1.2` is 1.2000000000000002.
+        """
         digits, power = _parts(self.amount)
         return float(digits) * (1.0 / 10.0**-power if power < 0 else 10.0**power)
 
@@ -104,10 +106,11 @@ ZERO: Final = Quantity()
 
 
 def parse(value: str | float) -> Quantity:
-    """Read a quantity; a JSON number counts as its decimal text."""
+    """Parse a quantity; a JSON number counts as its decimal text. Raises `QuantityError`."""
     if isinstance(value, str) and len(value) > _LONGEST:
         raise QuantityError(
-            f"{value[:20]!r}… has more than {_LONGEST} characters; write a number with a suffix, such as 500m, 2 or 1.5Gi"
+            f"{value[:20]!r}… has more than {_LONGEST} characters; write a number with a "
+            "suffix, such as 500m, 2 or 1.5Gi"
         )
     return _parsed(str(value))
 
@@ -118,7 +121,8 @@ def _parsed(text: str) -> Quantity:
     match = _PATTERN.fullmatch(text)
     if match is None or not (match[2] or match[3] or match[4]):
         raise QuantityError(
-            f"{text!r} is not a quantity; write a number with an optional suffix, such as 500m, 2 or 1.5Gi"
+            f"{text!r} is not a quantity; write a number with an optional suffix, such as "
+            "500m, 2 or 1.5Gi"
         )
     sign, _, number, fraction, suffix = match.groups(default="")
     power, family = _interpret(suffix, text)
@@ -135,7 +139,7 @@ def _parsed(text: str) -> Quantity:
 
 
 def _interpret(suffix: str, text: str) -> tuple[int, Family]:
-    """Return the power of ten, or of two, that a suffix stands for."""
+    """Return the power of ten, or of two for binary suffixes, and the family of a suffix."""
     if suffix in _DECIMAL:
         return _DECIMAL[suffix], Family.DECIMAL
     if suffix in _BINARY:
@@ -143,20 +147,22 @@ def _interpret(suffix: str, text: str) -> tuple[int, Family]:
     match = _EXPONENT.fullmatch(suffix)
     if match is None:
         raise QuantityError(
-            f"{text!r} has the unknown suffix {suffix!r}; use one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent such as e3"
+            f"{text!r} has the unknown suffix {suffix!r}; use one of n u m k M G T P E, "
+            "Ki Mi Gi Ti Pi Ei, or an exponent such as e3"
         )
     if abs(power := int(match[1])) > _LARGEST_EXPONENT:
         raise QuantityError(
-            f"{text!r} has the exponent {power}; use one between -{_LARGEST_EXPONENT} and {_LARGEST_EXPONENT}"
+            f"{text!r} has the exponent {power}; use one between -{_LARGEST_EXPONENT} and "
+            f"{_LARGEST_EXPONENT}"
         )
     return power, Family.EXPONENT
 
 
 def _binary(amount: int, places: int, power: int, text: str) -> Quantity:
-    """Return an amount of digits, with so many decimal places, times a power of two."""
+    """Return an amount of digits with `places` decimal places, times a power of two."""
     if (
         not places and len(str(abs(amount))) + power * 3 // 10 < 15
-    ):  # the bound of Kubernetes' fast path
+    ):  # the limit of Kubernetes' fast path
         return Quantity(Decimal(amount << power), Family.BINARY, text if amount % 8 else "")
     exact = Decimal(amount << power).scaleb(-places, _EXACT).quantize(_NANO, context=_EXACT)
     if abs(exact) > _LARGEST_BINARY:
@@ -185,6 +191,6 @@ def _canonical(quantity: Quantity) -> str:
 
 
 def _parts(amount: Decimal) -> tuple[int, int]:
-    """Return digits with their sign, and the power of ten that they are multiplied by."""
+    """Return the signed digits, and the power of ten by which they are multiplied."""
     exponent = cast("int", amount.as_tuple().exponent)
     return int(amount.scaleb(-exponent, _EXACT)), exponent

@@ -1,6 +1,7 @@
-"""Settings of a service: the only reader of `RAYBUS_*`.
+"""Settings of a service from environment variables; no other module reads `RAYBUS_*`.
 
-A wrong value ends the process with one line that names the variable, the value and what is allowed.
+An illegal value ends the process with one line that names the variable, the value and the legal
+values.
 """
 
 import os
@@ -21,12 +22,15 @@ LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 TRUE: Final = frozenset({"1", "true", "yes", "on"})
 FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 OPERATOR_FILE: Final = "RAYBUS_OPERATOR_CONFIG"
-"""Names a configuration file as KubeRay's `--config` does; only cluster-reconciler reads it."""
+"""Path of a configuration file, like KubeRay's `--config`; only cluster-reconciler reads it."""
 SCHEMES: Final = frozenset({"nats", "tls"})
 
 
 class Variable(NamedTuple):
-    """Where a setting is read from; `read` gets the name and a value, and raises `InvalidSpec` for what cannot be meant."""
+    """The environment variable of a setting.
+
+    `read` gets the name and the value, and raises `InvalidSpec` for an illegal value.
+    """
 
     name: str
     read: Callable[[str, str], Any] = lambda _name, value: value
@@ -37,7 +41,8 @@ def _url(variable: str, value: str) -> str:
     for part in map(urlsplit, value.split(",")):
         if part.scheme not in SCHEMES or not part.hostname:
             raise errors.InvalidSpec(
-                f"{variable}={value!r}: expected nats://HOST:PORT or tls://HOST:PORT, or several with commas"
+                f"{variable}={value!r}: expected nats://HOST:PORT or tls://HOST:PORT, or "
+                "several with commas"
             )
     return value
 
@@ -51,7 +56,7 @@ def _file(variable: str, value: str) -> Path:
 
 
 def _output(variable: str, value: str) -> Path:
-    """Return a file that may come to be."""
+    """Return the path of a file that will be created; its folder must exist."""
     if not Path(value).parent.is_dir():
         raise errors.InvalidSpec(
             f"{variable}={value!r}: there is no such folder; name a file in one that exists"
@@ -86,7 +91,7 @@ def _switch(variable: str, value: str) -> bool:
 
 
 def _parsed(parse: Callable[[str], Any], variable: str, value: str) -> Any:
-    """Return a value by a parser of its own, which does not know the variable."""
+    """Parse a value with a parser that does not know the variable; errors name the variable."""
     try:
         return parse(value)
     except (errors.InvalidSpec, ValueError) as problem:
@@ -98,56 +103,62 @@ def _gates(text: str) -> Gates:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that all services share; a service with more of its own keeps them beside these."""
+    """The settings that all services share."""
 
     service: str
-    """Name of the service; also its NATS user, its field manager and the name in its log."""
+    """Name of the service; also its NATS user, its field manager and its name in logs."""
     nats_url: Annotated[str, Variable("RAYBUS_NATS_URL", _url)] = "nats://127.0.0.1:4222"
-    """Where NATS is; with several servers of one cluster, all of them with commas between."""
+    """URL of NATS; URLs of several servers are separated by commas."""
     nats_seed_file: Annotated[Path | None, Variable("RAYBUS_NATS_SEED_FILE", _file)] = None
-    """NKEY seed; None only for a server without users."""
+    """NKEY seed; None only for a server without authentication."""
     nats_ca_file: Annotated[Path | None, Variable("RAYBUS_NATS_CA_FILE", _file)] = None
-    """The authority that signed the server's certificate; None means no TLS, unless the URL is `tls://`."""
+    """CA of the server's certificate; None disables TLS, unless the URL is `tls://`."""
     nats_register_key: Annotated[bool, Variable("RAYBUS_NATS_REGISTER_KEY", _switch)] = False
-    """Make a key at the start and register it in the ConfigMap `nats-keys-SERVICE` of `namespace`, in place of the two files."""
+    """Generate a key at startup instead of reading the two files.
+
+    The key is registered in the ConfigMap `nats-keys-SERVICE` of `namespace`.
+    """
     kubeconfig: Annotated[Path | None, Variable("RAYBUS_KUBECONFIG", _file)] = None
-    """None means the pod's own ServiceAccount."""
+    """None uses the pod's ServiceAccount."""
     http_port: Annotated[int, Variable("RAYBUS_HTTP_PORT", partial(_number, most=65535))] = 8080
     namespace: Annotated[str, Variable("RAYBUS_NAMESPACE")] = "default"
-    """Where our Leases live."""
+    """Namespace of our Leases."""
     lease_namespace: Annotated[str, Variable("RAYBUS_LEASE_NAMESPACE")] = ""
-    """Where the watchers' Lease lives, if elsewhere: KubeRay's namespace, so that the two exclude each other."""
+    """Namespace of the watchers' Lease, if different.
+
+    KubeRay's namespace, so that KubeRay and raybus exclude each other.
+    """
     identity: Annotated[str, Variable("RAYBUS_IDENTITY")] = ""
-    """Identity of the replica; empty means the host's name, outside a cluster with the process id."""
+    """Identity of the replica; empty uses the host name, outside a cluster with the process id."""
     watch_namespaces: Annotated[tuple[str, ...], Variable("RAYBUS_WATCH_NAMESPACES", _names)] = ()
-    """The namespaces that are watched; empty means all."""
+    """Namespaces to watch; empty means all."""
     log_level: Annotated[str, Variable("RAYBUS_LOG_LEVEL", _level)] = "INFO"
     feature_gates: Annotated[Gates, Variable("RAYBUS_FEATURE_GATES", partial(_parsed, _gates))] = (
         BETA
     )
     workers: Annotated[int, Variable("RAYBUS_WORKERS", partial(_number, least=1, most=1000))] = 4
-    """Reconciles that run at once."""
+    """Concurrent reconciles."""
     cluster_domain: Annotated[
         str, Variable("RAYBUS_CLUSTER_DOMAIN"), Variable("CLUSTER_DOMAIN")
     ] = "cluster.local"
-    """Domain of the Kubernetes cluster; the second variable is KubeRay's."""
+    """DNS domain of the Kubernetes cluster; `CLUSTER_DOMAIN` is KubeRay's variable."""
     use_kubernetes_proxy: Annotated[bool, Variable("RAYBUS_USE_KUBERNETES_PROXY", _switch)] = False
     """Reach Ray dashboards through the API server, from outside the cluster."""
     gate_targets: Annotated[
         tuple[Origin, ...], Variable("RAYBUS_GATE_TARGETS", partial(_parsed, targets.read))
     ] = ()
-    """The servers that gates of UpgradePolicies may ask; empty means none."""
+    """Servers that gates of UpgradePolicies may ask; empty means none."""
     kubernetes_host: Annotated[str, Variable("KUBERNETES_SERVICE_HOST")] = ""
-    """The API server's address in its cluster, which Kubernetes sets; no gate asks it."""
+    """In-cluster address of the API server, set by Kubernetes; gates may not ask it."""
     traces_file: Annotated[Path | None, Variable("RAYBUS_TRACES", _output)] = None
-    """Append spans to this file; OpenTelemetry's own `OTEL_*` variables work beside it."""
+    """File to append spans to; OpenTelemetry's `OTEL_*` variables work in addition."""
 
     @classmethod
     def from_environment(cls, service: str, environ: Mapping[str, str]) -> "Settings":
-        """Read `RAYBUS_*`.
+        """Read the environment variables.
 
-        Raise `InvalidSpec` for the first value that cannot be meant, and for two variables of one
-        setting that differ.
+        Raises `InvalidSpec` for the first illegal value, and if two variables of one setting
+        differ.
         """
         read: dict[str, Any] = {}
         for field in msgspec.structs.fields(cls):
@@ -163,10 +174,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def identity_of(settings: Settings) -> str:
-    """Return the name of a process among the replicas of its service, which is the name on its Lease: the one given, or else one of its own.
+    """Return the identity of this process on its Lease: the configured one, or a generated one.
 
-    A container that restarts in its pod is the same replica and goes on at once; outside a cluster, where many processes share a
-    machine, each one is a replica of its own.
+    In a pod the identity is the host name, so a restarted container is the same replica and
+    continues at once. Outside a cluster the process id is added, since many processes share a
+    machine.
     """
     host = socket.gethostname()
     return settings.identity or (host if settings.kubeconfig is None else f"{host}-{os.getpid()}")

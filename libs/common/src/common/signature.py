@@ -1,6 +1,7 @@
-"""Signatures of requests to receivers that users name: Standard Webhooks (https://www.standardwebhooks.com).
+"""Sign webhook requests by the Standard Webhooks specification (https://www.standardwebhooks.com).
 
-HMAC-SHA256 over the id, the time and the body: a receiver compares it, refuses old times, and knows a repetition by its id.
+The signature is HMAC-SHA256 over id, time and body. A receiver verifies it, rejects old times, and
+detects a repetition by its id.
 """
 
 import base64
@@ -15,7 +16,10 @@ KEY_FORM: Final = "whsec_ and base64 of at least 16 bytes, as 'openssl rand -bas
 
 
 def read_key(text: str) -> bytes:
-    """Read a signing key, `whsec_` and base64; raise `ValueError` for any other text, which is not quoted."""
+    """Parse a signing key: `whsec_` and base64.
+
+    Raises `ValueError`, which does not quote the text.
+    """
     try:
         key = base64.b64decode(text.strip().removeprefix("whsec_"), validate=True)
     except ValueError:
@@ -26,7 +30,7 @@ def read_key(text: str) -> bytes:
 
 
 def headers(identity: str, body: bytes, *, key: bytes, now: datetime) -> dict[str, str]:
-    """Return the headers by which a receiver knows the sender of a body."""
+    """Return the signature headers of a request with this id and body."""
     seconds = int(now.timestamp())
     digest = hmac.new(key, f"{identity}.{seconds}.".encode() + body, hashlib.sha256).digest()
     return {

@@ -1,8 +1,9 @@
-"""The servers that tenants may have raybus ask: those of the operator's list, and of these none at an address that is never meant.
+"""Decide which servers tenants may make raybus send requests to.
 
-An entry of the list is an origin: scheme, host and port, as in a browser's same-origin rule. A name is compared as text before it is
-resolved, so a name that is not listed is never looked up. What it resolves to is checked, too: an address of this machine, of the link
-(where clouds have their metadata), or of the API server is refused, whatever the list has. The caller connects to the checked address.
+The administrator lists origins: scheme, host and port, as in the same-origin rule of browsers. A
+host name is compared with the list before it is resolved, so unlisted names are never looked up.
+The resolved address is checked as well: loopback, link-local addresses (cloud metadata) and the API
+server are always refused. The caller connects to the checked address.
 """
 
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
@@ -15,7 +16,7 @@ import re2
 Address = IPv4Address | IPv6Address
 VARIABLE: Final = "RAYBUS_GATE_TARGETS"
 NAMESPACE: Final = "{namespace}"
-"""In a host: the namespace of the RayService."""
+"""Placeholder in a host for the namespace of the RayService."""
 FORM: Final = "https://HOST, https://*.DOMAIN, http://HOST:PORT or http://10.0.0.0/8:PORT"
 PORTS: Final = {"http": 80, "https": 443}
 _ENTRY: Final = re2.compile(
@@ -36,7 +37,7 @@ _NEVER: Final = tuple(
     )
 )
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
-"""IPv4 addresses behind NAT64."""
+"""NAT64 addresses, which stand for IPv4 addresses."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +45,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
     scheme: str
     host: str
-    """A name, `*.` and a domain, or a network of addresses."""
+    """A name, `*.` with a domain, or a network of addresses."""
     port: int
 
 
@@ -53,16 +54,19 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
 
     origins: tuple[Origin, ...] = ()
     api_server: str = ""
-    """Its address, which is never asked."""
+    """Address of the API server, which is never asked."""
 
     @classmethod
     def of(cls, url: SplitResult) -> "Targets":
-        """Return a list of one server."""
+        """Return a list with the one server of a URL."""
         port = url.port or PORTS.get(url.scheme, 0)
         return cls(origins=(Origin(scheme=url.scheme, host=url.hostname or "", port=port),))
 
     def refusal(self, url: SplitResult, namespace: str) -> str | None:
-        """Return why a server may not be asked for a RayService of this namespace; None where it may be."""
+        """Return why a server may not be asked for a RayService of this namespace.
+
+        None if it may.
+        """
         host, port = url.hostname or "", url.port or PORTS.get(url.scheme, 0)
         named = f"{url.scheme}://{host}:{port}"
         literal = as_address(host)
@@ -76,7 +80,7 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
         return f"{named} is not a server that the administrator of raybus lists in {VARIABLE}"
 
     def is_never_asked(self, address: Address) -> bool:
-        """Return whether an address is never asked, whatever the list has."""
+        """Return whether an address is refused even if it is listed."""
         address = _plain(address)
         return (
             address.is_loopback
@@ -90,7 +94,7 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_address(host: str) -> Address | None:
-    """Return the address that a host is, None for a name."""
+    """Return the host as an address, None if it is a name."""
     try:
         return ip_address(host.strip("[]"))
     except ValueError:
@@ -98,7 +102,7 @@ def as_address(host: str) -> Address | None:
 
 
 def read(text: str) -> tuple[Origin, ...]:
-    """Return the entries of a list with commas between; `ValueError` names an entry that cannot be meant, and what can be."""
+    """Parse a list of origins separated by commas; raises `ValueError` for an illegal entry."""
     return tuple(_origin(each) for each in filter(None, map(str.strip, text.split(","))))
 
 
@@ -136,7 +140,7 @@ def _holds(origin: Origin, host: str, namespace: str) -> bool:
 
 
 def _plain(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 address stands for, and any other one as it is."""
+    """Return the IPv4 address that an IPv6 address embeds; any other address unchanged."""
     if isinstance(address, IPv4Address):
         return address
     if address in _TRANSLATED:

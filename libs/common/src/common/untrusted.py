@@ -1,10 +1,12 @@
-"""What others wrote, held to bounds before raybus reads it or passes it on: bytes of an answer, depth of a JSON text, signs of a message.
+"""Limit untrusted input before raybus decodes or shows it: size, nesting, control characters.
 
-A few kilobytes of gzip unpack to gigabytes, so an answer is asked for as it is (`IDENTITY`), and a compressed one is refused.
+A few kilobytes of gzip unpack to gigabytes, so requests ask for uncompressed answers (`IDENTITY`),
+and a compressed answer is rejected.
 
-A decoder recurses into each level, so a few kilobytes of brackets exhaust its stack: `RecursionError` ends the process unless the text
-is checked before, without recursion and in time linear in its length. No kind that raybus reads nests 30 levels deep; `DEEPEST` leaves
-room for what a later Kubernetes adds.
+A JSON decoder recurses into each level, so a few kilobytes of brackets exhaust its stack, and the
+`RecursionError` would end the process. Therefore the nesting is checked before, without recursion
+and in linear time. No kind that raybus reads nests 30 levels deep; `DEEPEST` leaves room for later
+versions of Kubernetes.
 """
 
 from collections.abc import AsyncIterable, Iterator, Mapping
@@ -14,20 +16,20 @@ from typing import Final
 from common import errors
 
 IDENTITY: Final = {"Accept-Encoding": "identity"}
-"""Headers of a request for an answer that is not compressed."""
+"""Request headers that ask for an uncompressed answer."""
 HIDDEN: Final = b"[token]"
 DEEPEST: Final = 100
 """Levels."""
 CUT: Final = b'"raybus: nested too deep"'
-"""Stands in the output of `pruned` for a value below the limit."""
+"""Replaces a value below the limit in the output of `pruned`."""
 _USUAL: Final = 20
-"""Levels that are counted the fast way."""
+"""Levels that are counted by fast string replacement."""
 _STEP: Final = {ord("["): 1, ord("]"): -1}
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'"[]{}'))
 _PARAMETERS: Final = "".join(map(chr, range(0x30, 0x40)))
 _INTERMEDIATES: Final = "".join(map(chr, range(0x20, 0x30)))
-"""Of a sequence for a terminal (ECMA-48, 5.4)."""
+"""With `_PARAMETERS`, the characters of a terminal's control sequence (ECMA-48, 5.4)."""
 _INVISIBLE: Final = (
     *range(0x7F, 0xA0),
     0x061C,
@@ -36,14 +38,14 @@ _INVISIBLE: Final = (
     *range(0x2028, 0x202F),
     *range(0x2066, 0x206A),
 )
-"""Control characters beyond ASCII's first 32, ends of lines, and marks of the writing direction."""
+"""Control characters above ASCII 31, line separators, and direction marks."""
 _CONTROL: Final = dict.fromkeys((*range(0x09), *range(0x0B, 0x20), *_INVISIBLE), "\ufffd")
-"""What moves a cursor or the direction of writing; tab and line feed stay."""
+"""Characters that move the cursor or change the writing direction, except tab and line feed."""
 _ESCAPES: Final = {code: f"\\u{code:04x}" for code in _INVISIBLE}
 
 
 async def read(headers: Mapping[str, str], chunks: AsyncIterable[bytes], *, most: int) -> bytes:
-    """Return the body; `Unavailable` for one that is compressed or has more than `most` bytes."""
+    """Return the body; raises `Unavailable` if it is compressed or has more than `most` bytes."""
     encoding = headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in {"", "identity"}:
         raise errors.Unavailable(
@@ -58,12 +60,12 @@ async def read(headers: Mapping[str, str], chunks: AsyncIterable[bytes], *, most
 
 
 def without(body: bytes, secret: str) -> bytes:
-    """Return a body in which a secret that was sent along, and that the server repeats, is replaced; no status or log may have it."""
+    """Replace a secret that the server repeats in a body, so that no status or log contains it."""
     return body.replace(secret.encode(), HIDDEN) if secret else body
 
 
 def outside_of_strings(text: bytes) -> bytes:
-    """Return a JSON text without its strings: brackets, commas, numbers and names of constants."""
+    """Return a JSON text without its strings."""
     return b"".join(text.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
 
 
@@ -73,17 +75,17 @@ def is_too_deep(text: bytes, limit: int = DEEPEST) -> bool:
         return False
     if b"\\" in text:
         text = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    # Most strings have no bracket, so nothing but their quotes is left of them.
+    # Most strings contain no bracket, so only their quotes remain, which are removed in pairs.
     marks = text.translate(_BRACKETS, _NO_MARKS).replace(b'""', b"")
     brackets = b"".join(marks.split(b'"')[::2])
     usual = min(limit, _USUAL)
     for _ in range(usual):
-        brackets = brackets.replace(b"[]", b"")  # takes away the innermost level
+        brackets = brackets.replace(b"[]", b"")  # removes the innermost level
     return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > limit - usual
 
 
 def _brackets(text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the position after each bracket outside of strings, and the levels that it adds."""
+    """Yield for each bracket outside of strings the position after it, and +1 or -1."""
     masked = text.replace(rb"\\", b"  ").replace(rb"\"", b"  ")
     position = 0
     for index, part in enumerate(masked.split(b'"')):
@@ -95,7 +97,7 @@ def _brackets(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def pruned(text: bytes, limit: int) -> bytes:
-    """Return a JSON text with `CUT` for every value that begins below `limit` levels; the rest is unchanged."""
+    """Replace every value that begins below `limit` levels by `CUT`; the rest is unchanged."""
     kept: list[bytes] = []
     depth = begin = 0
     for end, levels in _brackets(text):
@@ -113,22 +115,25 @@ def has_invisible(text: str) -> bool:
 
 
 def escaped(text: str) -> str:
-    r"""Return a JSON text, or double-quoted YAML, with `\\u…` for characters that a terminal obeys."""
+    r"""Return a JSON text, or double-quoted YAML, safe for a terminal.
+
+    Characters that a terminal obeys are written as `\\u…`.
+    """
     return text.translate(_ESCAPES)
 
 
 def plain(text: str) -> str:
-    """Return a text without sequences for a terminal, in which each other control character is replaced by U+FFFD."""
+    """Return a text without terminal sequences; other control characters become U+FFFD."""
     if "\x1b" in text or "\x9b" in text:
         text = _without_sequences(text)
     return text.replace("\r\n", "\n").translate(_CONTROL)
 
 
 def _without_sequences(text: str) -> str:
-    r"""Remove sequences for a terminal (colours, cursor, title); what only begins like one stays.
+    r"""Remove terminal sequences (colours, cursor, title); incomplete sequences stay.
 
-    ECMA-48: CSI (`ESC [` or U+009B), parameters, intermediates, a final character; and OSC (`ESC ]`),
-    a text, BEL or `ESC \\`.
+    ECMA-48: CSI (`ESC [` or U+009B), parameters, intermediates and a final character; or OSC (`ESC
+    ]`), a text, and BEL or `ESC \\`.
     """
     first, *parts = text.replace("\x9b", "\x1b\x9b").split("\x1b")
     kept = [first]
@@ -150,6 +155,6 @@ def _without_sequences(text: str) -> str:
 
 
 def clipped(text: str, most: int) -> str:
-    """Return the first `most` characters of a text, without surrounding blanks and without control characters."""
+    """Return at most `most` characters of a text, stripped and without control characters."""
     short = plain(text[: most + 1].strip())
     return short if len(short) <= most else f"{short[: most - 1]}…"

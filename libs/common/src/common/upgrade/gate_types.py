@@ -27,8 +27,8 @@ LEAST_REQUESTS: Final = 100
 """Default of `minRequests`."""
 LONGEST_URL: Final = 500
 URL: Final = re2.compile(
-    r"https?://([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?"
-    r"(/[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,499})?"
+    r"https?://([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])"
+    r"(:[0-9]{1,5})?(/[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,499})?"
 )
 """Without user, password and fragment."""
 

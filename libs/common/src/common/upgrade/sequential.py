@@ -83,7 +83,7 @@ def is_bound(below: int, total: int, quantile: float, alpha: float) -> bool:
 
 @lru_cache(maxsize=1024)
 def requests_for_a_bound(quantile: float, alpha: float) -> int:
-    """Return the minimum number of observations that bound a quantile, if all are below the bound."""
+    """Return the minimum number of observations that bound a quantile, if all are below it."""
     return (
         bisect_left(range(1, 100_000), 1, key=lambda total: is_bound(total, total, quantile, alpha))
         + 1

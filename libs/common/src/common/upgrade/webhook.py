@@ -127,7 +127,8 @@ def step_of(  # noqa: PLR0913  (the identity of a step)
     if policy.preview.service:
         held["preview"] = (pending, names.preview_service(meta.name))
     addresses = {
-        role: f"{name}.{meta.namespace}.svc:{ports.of_head(cluster.raw_spec).get('serve', ports.SERVE)}"
+        role: f"{name}.{meta.namespace}.svc:"
+        f"{ports.of_head(cluster.raw_spec).get('serve', ports.SERVE)}"
         for role, (cluster, name) in held.items()
     }
     return Step(

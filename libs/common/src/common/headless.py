@@ -28,7 +28,11 @@ LARGEST_RECORD: Final = 16 * 2**10
 class RecordReader(ssl.SSLObject):
     """The TLS object of a connection; a read allocates one record at most."""
 
-    def read(self, len: int = LARGEST_RECORD, buffer: "WriteableBuffer | None" = None) -> bytes:  # noqa: A002  (as the base)
+    def read(
+        self,
+        len: int = LARGEST_RECORD,  # noqa: A002
+        buffer: "WriteableBuffer | None" = None,
+    ) -> bytes:
         """Read up to `len` bytes, but at most one record."""
         return super().read(min(len, LARGEST_RECORD), buffer)
 

@@ -160,9 +160,8 @@ def _interpret(suffix: str, text: str) -> tuple[int, Family]:
 
 def _binary(amount: int, places: int, power: int, text: str) -> Quantity:
     """Return an amount of digits with `places` decimal places, times a power of two."""
-    if (
-        not places and len(str(abs(amount))) + power * 3 // 10 < 15
-    ):  # the limit of Kubernetes' fast path
+    # The limit of Kubernetes' fast path.
+    if not places and len(str(abs(amount))) + power * 3 // 10 < 15:
         return Quantity(Decimal(amount << power), Family.BINARY, text if amount % 8 else "")
     exact = Decimal(amount << power).scaleb(-places, _EXACT).quantize(_NANO, context=_EXACT)
     if abs(exact) > _LARGEST_BINARY:
@@ -172,11 +171,12 @@ def _binary(amount: int, places: int, power: int, text: str) -> Quantity:
 
 def _canonical(quantity: Quantity) -> str:
     amount = _EXACT.normalize(quantity.amount)
+    # Binary suffixes are printed from 1Ki on.
     if (
         quantity.family is Family.BINARY
         and abs(amount) >= 1024
         and amount == amount.to_integral_value()
-    ):  # 1Ki
+    ):
         whole, steps = int(amount), 0
         while whole % 1024 == 0 and steps < len(_BINARY):
             whole, steps = whole // 1024, steps + 1

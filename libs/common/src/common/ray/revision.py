@@ -75,9 +75,8 @@ def build(cluster: RayCluster, given: Given, number: int) -> Body:
     The record with the highest number is the current one.
     """
     meta = cluster.metadata
-    incarnation = hashlib.sha256(meta.uid.encode()).hexdigest()[
-        :6
-    ]  # a cluster created again under the same name has other record names
+    # A cluster created again under the same name has other record names.
+    incarnation = hashlib.sha256(meta.uid.encode()).hexdigest()[:6]
     noted = {"labels": marks(meta.name), "annotations": {OUTCOME: Outcome.SENT}}
     return record(
         meta,
@@ -159,12 +158,11 @@ def current(records: list[Revision], details: ServeDetails | None) -> Given | No
         return possible[0].data
     if details is None:
         return None
-    if (
-        not details.applications
-    ):  # the next PUT decides; if Ray refuses it, the previous config is left
+    # Serve runs nothing, so the newest config that is not refused counts. It is sent again, and if
+    # Ray refuses it, the config before it counts.
+    if not details.applications:
         return possible[0].data if possible else None
     config = deployed_config.reported(details)
-    oldest = (
-        possible[-1].data if possible else Given()
-    )  # source of hash and strategy; a cluster made by KubeRay has no record
+    # Source of hash and strategy; a cluster made by KubeRay has no record.
+    oldest = possible[-1].data if possible else Given()
     return None if config is None else msgspec.structs.replace(oldest, serve_config=config)

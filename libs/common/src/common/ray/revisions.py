@@ -51,9 +51,8 @@ class Revisions:
             )
         if known and known[0].data == given:
             return known[0]
-        self._met.pop(
-            cluster.metadata.uid, None
-        )  # if the call below fails, the next read lists at the API server
+        # If the call below fails, the next read lists at the API server.
+        self._met.pop(cluster.metadata.uid, None)
         body = revision.build(cluster, given, newest + 1)
         new = self._kept(
             await self._kube.create(CONTROLLER_REVISION, cluster.metadata.namespace, body)

@@ -381,7 +381,7 @@ class ServeApi:
         )
 
     def forget(self, objects: Objects) -> None:
-        """Drop the state of clusters and pods that are deleted, or polled by another replica now."""
+        """Drop the state of clusters and pods that are deleted, or polled by another replica."""
         for uid in (each.metadata.uid for each in objects):
             self.revisions.forget(uid)
             self._tokens.forget(uid)

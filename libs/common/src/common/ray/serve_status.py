@@ -136,9 +136,8 @@ def decode(body: bytes) -> ServeDetails:
 
     Raises `Unavailable` if it is not a Serve status or exceeds the limits.
     """
-    if (
-        _parts(body) > MOST_PARTS and _parts(outside_of_strings(body)) > MOST_PARTS
-    ):  # strings do not count: a traceback has many commas
+    # Strings do not count: a traceback has many commas.
+    if _parts(body) > MOST_PARTS and _parts(outside_of_strings(body)) > MOST_PARTS:
         raise _absurd(f"it has more than {MOST_PARTS} values")
     try:
         details = msgspec.json.decode(body, type=ServeDetails)

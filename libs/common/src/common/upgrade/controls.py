@@ -167,9 +167,8 @@ def policy_of(options: Json, *, unavailable: int) -> Policy | None:
     found = Policy(surge=surge, step=step, interval=length, unavailable=unavailable)
     if step > 0 or surge > 0:
         return found
-    return msgspec.structs.replace(
-        found, step=found.carried(unavailable)
-    )  # step and surge are 0, so the steps are as large as the missing capacity
+    # Step and surge are 0, so the steps are as large as the missing capacity.
+    return msgspec.structs.replace(found, step=found.carried(unavailable))
 
 
 class _Reader:

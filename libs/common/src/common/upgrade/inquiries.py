@@ -145,9 +145,8 @@ class Inquiries:
             self.forget(uid)
             held = _Upgrade(moment=step.moment)
         self._upgrades[uid] = held
-        for gate in held.inquiries.keys() - set(
-            asked
-        ):  # removed or changed by an edit of the policy
+        # An edit of the policy removed or changed these gates.
+        for gate in held.inquiries.keys() - set(asked):
             del held.inquiries[gate]
         found: dict[AnyGate, Result] = {}
         for gate in asked:
@@ -183,9 +182,8 @@ class Inquiries:
         inquiry.due_at = self._clock.monotonic() + pause
 
     async def _answer(self, step: Step, gate: AskingGate) -> Answer:
-        if (
-            why := self._outbound.refusal(gate.url, step.namespace)
-        ) is not None:  # checked before the signing key is read
+        # Check the target before the signing key is read.
+        if (why := self._outbound.refusal(gate.url, step.namespace)) is not None:
             raise errors.Unavailable(f"is not asked: {why}")
         request = (
             await self._signed(step, gate)

@@ -104,8 +104,7 @@ def lowest_found(total: int, allowed: float, alpha: float) -> float | None:
     low, high = count / total, 1.0
     for _ in range(_HALVINGS):
         rate = (low + high) / 2
-        least = total * rate - _NINE_OF_TEN * math.sqrt(
-            total * rate * (1 - rate)
-        )  # normal approximation
+        # Normal approximation.
+        least = total * rate - _NINE_OF_TEN * math.sqrt(total * rate * (1 - rate))
         low, high = (low, rate) if least >= count else (rate, high)
     return high

@@ -224,11 +224,12 @@ def of_authentication(cluster: RayCluster) -> Iterator[str]:
     has_token, by_kubernetes = traits.has_token_auth(cluster), traits.has_kubernetes_auth(cluster)
     if has_token:  # S37-S39
         yield from traits.version_problems(version, _TOKEN_SINCE, "authOptions.mode is 'token' but")
+    # S40
     if (
         by_kubernetes
         and has_token
         and not traits.is_version_at_least(version, _KUBERNETES_TOKEN_SINCE)
-    ):  # S40
+    ):
         yield (
             "authOptions.enableK8sTokenAuth is enabled but minimum Ray version is 2.55.0, "
             f"got {version}"

@@ -41,7 +41,7 @@ BETA: Final[Gates] = frozenset(
 """The gates that are on by default; all others are alpha and off by default."""
 ALL_ALPHA: Final = "AllAlpha"
 ALL_BETA: Final = "AllBeta"
-"""Like `ALL_ALPHA`, a group: it sets the gates of its stage that are not set by name."""
+"""`AllAlpha` and `AllBeta` set all gates of their stage that are not set by name."""
 FORGOTTEN: Final = "AsyncJobInfoQuery"
 """A gate of older operators; accepted without effect."""
 MIN_KUBERNETES: Final[Mapping[Gate, tuple[int, int]]] = {Gate.SIDECAR_SUBMITTER_RESTART: (1, 35)}
@@ -75,9 +75,9 @@ def resolve(named: Mapping[str, bool]) -> Gates:
 
 
 def check_kubernetes(gates: Gates, version: str) -> None:
-    """Raise `InvalidSpec` for a gate that needs a newer API server; `version` is its `gitVersion`.
+    """Raise `InvalidSpec` if a gate that is on needs a newer API server.
 
-    A pre-release counts as its release, as in KubeRay.
+    `version` is the API server's `gitVersion`. A pre-release counts as its release, as in KubeRay.
     """
     numbers = version.removeprefix("v").split(".")[:2]
     known = tuple(map(int, numbers)) if all(each.isdecimal() for each in numbers) else ()

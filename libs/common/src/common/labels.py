@@ -38,7 +38,7 @@ HEAD_GROUP: Final = "headgroup"
 KUBERAY: Final = "kuberay"
 KUBERAY_OPERATOR: Final = "kuberay-operator"
 BY_OPERATOR: Final = {APP_NAME: KUBERAY, APP_CREATED_BY: KUBERAY_OPERATOR}
-"""On objects that KubeRay's operator creates, and therefore on those of raybus."""
+"""Labels of all objects that KubeRay's operator creates; raybus sets the same ones."""
 
 # --- annotations ---
 FT_ENABLED: Final = "ray.io/ft-enabled"
@@ -82,8 +82,7 @@ MAX_UNAVAILABLE: Final = "raybus.io/max-unavailable-percent"
 CAPACITY_PARITY: Final = "raybus.io/capacity-parity"
 """On a RayService: `false` lets traffic move to fewer autoscaled replicas than carry it now."""
 PAUSE: Final = "raybus.io/pause"
-"""On a RayService, like the following annotations: controls of an upgrade
-(`common.upgrade.controls`).
+"""On a RayService, like the annotations below: controls of an upgrade (`common.upgrade.controls`).
 """
 ABORT: Final = "raybus.io/abort"
 PROMOTE: Final = "raybus.io/promote"

@@ -21,7 +21,7 @@ def pod_prefix(prefix: str, node_type: str) -> str:
 
 
 def checked(name: str) -> str:
-    """Shorten a name to its last 50 characters, as KubeRay's CheckName.
+    """Shorten a name to its last 50 characters, as KubeRay's CheckName does.
 
     A leading digit or punctuation character is replaced by `r`.
     """
@@ -30,7 +30,7 @@ def checked(name: str) -> str:
 
 
 def checked_label(value: str) -> str:
-    """Shorten a label value or Job name to its last 63 characters, as KubeRay's CheckLabel.
+    """Shorten a label value or Job name to its last 63 characters, as KubeRay's CheckLabel does.
 
     A leading punctuation character is replaced by `r`.
     """

@@ -116,7 +116,7 @@ def from_field(name: str, path: str) -> Body:
 def add_env(container: Body, *envs: Body) -> None:
     """Append copies of environment variables.
 
-    Of several with one name, Kubernetes uses the last.
+    If a container lists a name twice, Kubernetes uses the last entry.
     """
     ensure_list(container, "env").extend(copy.deepcopy(envs))
 

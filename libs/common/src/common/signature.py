@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 SHORTEST_KEY: Final = 16
-"""Bytes."""
+"""Minimum length of a signing key, in bytes."""
 KEY_FORM: Final = "whsec_ and base64 of at least 16 bytes, as 'openssl rand -base64 32' makes it"
 
 

@@ -19,7 +19,7 @@ IDENTITY: Final = {"Accept-Encoding": "identity"}
 """Request headers that ask for an uncompressed answer."""
 HIDDEN: Final = b"[token]"
 DEEPEST: Final = 100
-"""Levels."""
+"""Maximum nesting of a JSON text, in levels."""
 CUT: Final = b'"raybus: nested too deep"'
 """Replaces a value below the limit in the output of `pruned`."""
 _USUAL: Final = 20

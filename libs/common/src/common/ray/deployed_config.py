@@ -61,13 +61,11 @@ _ACTOR: Final = frozenset(
 
 
 def differences(config: str, details: ServeDetails) -> list[str] | None:
-    """Return the options in which a Serve config differs from the deployed one.
+    """Return the names of the options in which a Serve config differs from the deployed one.
 
-    Values are not included.
-
-    Values may be secrets. An application that was deployed by code has no config. It counts as a
-    difference only if the config asks for its name, since no PUT changes it otherwise. None if the
-    config cannot be read, or if Serve reports no configs.
+    Their values are not returned, since they may be secrets. An application that was deployed by
+    code has no config. It counts as a difference only if the config asks for its name, since no PUT
+    changes it otherwise. None if the config cannot be read, or if Serve reports no configs.
     """
     reported, wanted = configs(details), _applications(config)
     if wanted is None or not _reports(reported):

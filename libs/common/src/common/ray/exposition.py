@@ -12,7 +12,7 @@ MAX_LINES: Final = 50_000
 19,000.
 """
 MAX_LINE_BYTES: Final = 16 * 1024
-"""Ray's own labels have 400 bytes."""
+"""The labels that Ray itself sets take 400 bytes."""
 MAX_LABELS: Final = 64
 _ENDS_A_NAME: Final = {b"{", b" ", b"\t", b"\r", b"\n", b""}
 _ESCAPED_BACKSLASH: Final = b"\x00"

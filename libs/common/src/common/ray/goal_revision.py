@@ -37,7 +37,7 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """A goal, with the hash that the clusters made for it carry."""
+    """A goal, with the spec hash that is annotated on the clusters made for it."""
 
     goal: Goal
     hash: str

@@ -34,9 +34,9 @@ def limit(
 
 
 def takeover(growing: ServeDetails, needs: Mapping[str, float] | None) -> tuple[int, str]:
-    """Return the maximum weight of a cluster and the reason.
+    """Return the maximum weight of a cluster, and the reason.
 
-    `needs` are the replicas for all traffic.
+    `needs` are the replicas of each deployment that all of the traffic needs.
     """
     most, name, running, needed = min(_limits(growing, needs or {}), default=(WHOLE, "", 0, 0.0))
     if most >= WHOLE:

@@ -48,7 +48,7 @@ def of_head(config: Json) -> dict[str, int]:
 
 
 USERS_LABELS: Final = (labels.IDENTIFIER, labels.APP_NAME, labels.APP_CREATED_BY)
-"""Selector labels of a head that its template and group may override."""
+"""Labels of the head's selector to which the head's template or group may give other values."""
 
 
 def head_selector(cluster: str, config: Json) -> dict[str, str]:
@@ -74,10 +74,9 @@ def head_labels(cluster: str, app: str = labels.KUBERAY) -> dict[str, str]:
 def head_spec(config: Json, selector: dict[str, str], *, has_cluster_ip: bool) -> Body:
     """Build the spec of a Service of a head.
 
-    The user's spec with this selector, and our ports added.
-
-    Without a spec of the user the Service is headless, unless `has_cluster_ip` or its type requires
-    a cluster IP.
+    It is the user's spec with this selector, and with our ports after the user's. Without a spec of
+    the user the Service is headless, unless `has_cluster_ip` is set or its type requires a cluster
+    IP.
     """
     group = head_group(config)
     own = pod_json.body(pod_json.body(group, "headService"), "spec")

@@ -119,9 +119,9 @@ def of(cluster: RayCluster, found: list[Revision]) -> list[Revision]:
 
 
 def open_ones(records: list[Revision]) -> list[Revision]:
-    """Return the newest records, down to the last accepted one.
+    """Return the records of the configs that Ray may run.
 
-    Ray may run the config of any of them.
+    The newest ones, down to the last accepted one.
 
     `records` are newest first, as for the functions below.
     """

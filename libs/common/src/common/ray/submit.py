@@ -26,9 +26,9 @@ CHAIN: Final = "configs"
 
 
 class Submit(Action, frozen=True, kw_only=True):
-    """Send a Serve config to a cluster and record it before and after.
+    """Send a Serve config to a cluster, and record it before and after.
 
-    Only the user can fix a failure.
+    If that fails, only the user can correct the cause.
     """
 
     cluster: RayCluster
@@ -140,8 +140,8 @@ def drift(view: ServeView) -> str | None:
 
     None if there is none.
 
-    A difference that Serve reported after two PUTs of the same config is its normal report and no
-    drift.
+    If Serve reported the same difference after two PUTs of the config, that is how Serve reports
+    the config, and it does not count.
     """
     details = view.serve.details
     if view.given is None or details is None or not details.applications:

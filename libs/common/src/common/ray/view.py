@@ -67,8 +67,10 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     reported: str | None = None
     """Fingerprint of Serve's report right after the PUT; None until Serve is polled."""
     reported_before: str | None = None
-    """Fingerprint after an earlier PUT of the same config. Only two equal ones show how Serve
-    normally reports the config.
+    """Fingerprint after an earlier PUT of the same config.
+
+    Serve may report a config differently from how it was sent. Two equal fingerprints show that
+    this is so and no drift; a single one may be chance.
     """
 
 
@@ -195,9 +197,10 @@ def head_addresses(service: Service, slices: Iterable[EndpointSlice]) -> frozens
 def foreign_answer(
     cluster: RayCluster, known: frozenset[str], details: ServeDetails | None
 ) -> str | None:
-    """Return why a dashboard's answer is not from this cluster: it lists nodes, but no known one.
+    """Return why a dashboard's answer is not from this cluster; None if it may be.
 
-    The head has a proxy if there are any, so knowing its address suffices. Before the first config
+    The answer is from another cluster if it lists nodes, but none of the `known` addresses. The
+    head has a proxy if there are any, so knowing its address suffices. Before the first config
     Serve lists no node, and the answer cannot be checked.
     """
     if details is None or not details.proxies or not known:

@@ -26,12 +26,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 def candidate_of(view: ServeView, known: str | None = None) -> Candidate | None:
     """Return the version that runs on a pending cluster.
 
-    None if it is changing or was never observed.
-
-    `known` is the recorded digest. It is kept while the dashboard does not answer, since the config
-    cannot change by that, and while applications are unhealthy. A different config becomes the
-    candidate only when all applications run with it; before, replicas of the previous config may
-    still answer requests.
+    None if the version is changing or was never observed. `known` is the recorded digest. It is
+    kept while the dashboard does not answer, since the config does not change by that, and while
+    applications are unhealthy. A different config becomes the candidate only when all applications
+    run with it; before, replicas of the previous config may still answer requests.
     """
     details = view.serve.details
     if details is None or not details.applications:

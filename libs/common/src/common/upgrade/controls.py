@@ -95,7 +95,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     bake: timedelta = timedelta(0)
     """Time that the old cluster keeps its capacity after all traffic has moved to the new one."""
     unavailable: int = 0
-    """Percent of capacity that may be missing below 100 while the clusters share the capacity."""
+    """Percent of capacity that both clusters together may lack below 100 during the upgrade."""
 
     @property
     def may_progress(self) -> bool:

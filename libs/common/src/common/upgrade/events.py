@@ -105,11 +105,11 @@ class _Moved(Data, frozen=True, kw_only=True):
 
 
 class CapacityChanged(_Moved, frozen=True, kw_only=True):
-    """Serve accepted another target_capacity on a cluster (only upgrades in steps)."""
+    """Serve accepted a new target_capacity on one or both clusters (only upgrades in steps)."""
 
 
 class TrafficShifted(_Moved, frozen=True, kw_only=True):
-    """The route has other weights for the two clusters (only upgrades in steps)."""
+    """The route has new weights for the two clusters (only upgrades in steps)."""
 
 
 class GateEvaluated(Data, frozen=True, kw_only=True):
@@ -148,20 +148,14 @@ class Resumed(Data, frozen=True, kw_only=True):
 
 
 class Stalled(Data, frozen=True, kw_only=True):
-    """The upgrade made no progress within `raybus.io/progress-deadline`.
-
-    It continues when it can.
-    """
+    """No progress within `raybus.io/progress-deadline`; the upgrade continues when it can."""
 
     reason: Annotated[str, Meta(description="The cause, as in the condition UpgradeStalled.")]
     message: str
 
 
 class DrainStarted(Data, frozen=True, kw_only=True):
-    """The old cluster is no longer needed.
-
-    It gets no new requests and completes those in flight.
-    """
+    """The old cluster gets no new requests and completes those in flight."""
 
     cluster: Annotated[str, Meta(description="The old cluster.")]
     deletion_delay_seconds: Annotated[int, Meta(description="Minimum time until its deletion.")]
@@ -175,10 +169,7 @@ class Promoted(Data, frozen=True, kw_only=True):
 
 
 class Completed(Data, frozen=True, kw_only=True):
-    """The upgrade is complete and the new cluster serves.
-
-    The old cluster is deleted, now or already.
-    """
+    """The upgrade is complete: the new cluster serves, and the old one is deleted."""
 
     receipt: Annotated[Receipt, Meta(description="As in the annotation raybus.io/upgrade-receipt.")]
 
@@ -210,9 +201,9 @@ class RolledBack(Data, frozen=True, kw_only=True):
 
 
 class Failed(Data, frozen=True, kw_only=True):
-    """The new cluster did not become ready in time, and the upgrade is over.
+    """The new cluster, or the service's first cluster, did not become ready in time.
 
-    If `from` is empty, this is the service's first cluster.
+    The upgrade is over. `from` is empty for the service's first cluster.
     """
 
     reason: Annotated[str, Meta(description="As in the condition Ready.")]

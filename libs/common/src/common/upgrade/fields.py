@@ -194,7 +194,7 @@ class Fields:
     ) -> T:
         """Return a field, `default` if it is absent, or `instead` if it is not legal.
 
-        It is required if `default` is None.
+        If `default` is None, the field is required.
         """
         if not self.has(name):
             if default is None:

@@ -18,7 +18,7 @@ MOST_GATES: Final = 10
 MOST_STEPS: Final = 20
 """Steps of one policy. The outcome of every gate is recorded at each step."""
 LARGEST_INCREASE: Final = 1000
-"""Percent."""
+"""Highest `maxIncrease`, in percent."""
 LOWEST_QUANTILE: Final = 0.5
 HIGHEST_QUANTILE: Final = 0.999
 MOST_REQUESTS: Final = 10**6

@@ -65,9 +65,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests of both clusters in one interval: since the weights last changed, or a later start.
+    """The requests of both clusters in one interval.
 
-    This process counts them, so they begin anew after a restart.
+    The interval begins when the weights last changed, or later within the step. This process counts
+    the requests, so a window begins again after a restart.
     """
 
     active: Sample
@@ -94,8 +95,10 @@ def unanswered(gate: AskingGate, problem: str | None = None) -> Result:
 class _Limit(msgspec.Struct, frozen=True, kw_only=True):
     value: float = math.inf
     passes: float = math.inf
-    """A value at or below this passes: the limit itself, or for `maxIncrease` the limit computed
-    from the observed value of the active cluster.
+    """A value at or below this passes.
+
+    It is the limit itself, or for `maxIncrease` the limit computed from the observed value of the
+    active cluster.
     """
     reason: str = ""
     awaits: str | None = None
@@ -147,7 +150,8 @@ def lowest_found(gate: Gate, requests: int, *, steps: int) -> float | None:
 def within(gate: Gate, window: Window, steps: int) -> Result:
     """Evaluate a gate in the window of the step and in the later windows within the step.
 
-    Return the first result that fails, or else the result of the step's window.
+    Return the first result that fails, or else the result of the step's window. `steps` is the
+    number of steps of the upgrade.
     """
     windows = (window, *window.recent)
     return _decisive(

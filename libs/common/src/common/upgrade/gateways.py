@@ -59,10 +59,10 @@ async def weighted(
 
 
 async def beside(sources: Sources, service: RayService, policy: UpgradePolicy | None) -> SideRoutes:
-    """Return the side routes of a RayService; `policy` belongs to its upgrade in steps, if any.
+    """Return the side routes of a RayService.
 
-    For wanted routes that are not ours, the name is looked up, since the bus delivers only our
-    objects.
+    `policy` belongs to its upgrade in steps, if any. The bus delivers only our objects, so a wanted
+    route that is missing there is looked up by name: another owner may have it.
     """
     meta, wanted = service.metadata, side_routes.wanted(service, policy)
     held: dict[str, HttpRoute | None] = {}

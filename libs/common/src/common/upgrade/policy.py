@@ -113,9 +113,9 @@ class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stages(self) -> int:
-        """Return how many times the gates are evaluated from scratch.
+        """Return how many times the gates are evaluated with new windows.
 
-        At each step, and once for mirrored requests.
+        They are at each step, and once more if requests are mirrored.
         """
         return max(1, len(self.steps)) + (self.mirror is not None)
 
@@ -271,9 +271,9 @@ def upgraded_from(cluster: RayCluster | None) -> str:
 
 
 def of_upgrade(active: str, pending: RayCluster | None) -> UpgradePolicy | None:
-    """Return the policy of the upgrade from `active` to `pending`.
+    """Return the policy that the upgrade from `active` to `pending` follows.
 
-    Ignore records of earlier upgrades.
+    None if the record on `pending` belongs to an earlier upgrade.
     """
     return of_cluster(pending) if pending is not None and upgraded_from(pending) == active else None
 

@@ -25,7 +25,7 @@ FRESH: Final = 30.0
 EVIDENCE: Final = 3
 """Consecutive values beyond the limit that fail a gate."""
 LARGEST_ANSWER: Final = 64 * 2**10
-"""Bytes."""
+"""Maximum bytes of an answer."""
 SECONDS: Final = 10.0
 """Time limit of one query, in seconds."""
 _NUMBER: Final = re2.compile(r"[-+]?([0-9]{1,400}([.][0-9]{0,400})?([eE][-+]?[0-9]{1,4})?|Inf)|NaN")

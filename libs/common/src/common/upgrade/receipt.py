@@ -20,9 +20,9 @@ class Outcome(StrEnum):
 
     PROMOTED = "Promoted"
     ROLLED_BACK = "RolledBack"
-    """Some requests had moved, and moved back."""
+    """Some requests had moved to the new cluster, and moved back."""
     CANCELLED = "Cancelled"
-    """No request had moved."""
+    """The upgrade ended before any request had moved."""
     ABORTED = "Aborted"
     """Ended by the user or by a deadline."""
 
@@ -35,7 +35,7 @@ class Seconds(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     shifting: int
     """Until the last requests had moved, to the new cluster or back."""
     draining: int
-    """Until the cluster without traffic was deleted."""
+    """Until the replaced or abandoned cluster was deleted."""
 
 
 class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):

@@ -30,7 +30,7 @@ The name is fixed, so that no policy can make raybus sign with another Secret.
 """
 SECRET_KEY: Final = "key"  # noqa: S105 - the name of a field
 LARGEST_ANSWER: Final = 16 * 2**10
-"""Bytes."""
+"""Maximum bytes of an answer."""
 LONGEST_TEXT: Final = 200
 """Characters of a server's text that messages quote."""
 SECONDS: Final = 10.0

@@ -161,7 +161,7 @@ def refusal(service: RayService, route: HttpRoute) -> RoutingProblem | None:
 def not_ours(service: ObjectMeta, have: ObjectMeta) -> RoutingProblem | None:
     """Return a problem if an object with the name of ours has another owner.
 
-    Raybus does not touch it.
+    raybus does not modify such an object.
     """
     if owner.owns(service, have):
         return None
@@ -204,7 +204,10 @@ def serve_service(namespace: str, owner: str) -> Reference:
 
 
 def rules_of(route: HttpRoute, own: Set[Reference]) -> tuple[int, ...]:
-    """Return the indexes of the rules of a user's route that get our backends (see the module)."""
+    """Return the indexes of the rules of a user's route that get our backends.
+
+    The description of this module lists the order in which rules are chosen.
+    """
     rules = route.spec.rules
     ours = tuple(
         index

@@ -33,7 +33,7 @@ _RESOURCE_PARAMS: Final = ("num-cpus", "num-gpus", "memory", "resources")
 
 
 def metadata(cluster: RayCluster) -> str | None:
-    """Return the violation of the name rules (§4.1, M1-M2)."""
+    """Return the violated rule of the name, None if it is legal (§4.1, M1-M2)."""
     if len(cluster.metadata.name) > LONGEST_NAME:
         return f"RayCluster name should be no more than {LONGEST_NAME} characters"
     problems = kubernetes_syntax.dns_1035_problems(cluster.metadata.name)
@@ -45,7 +45,7 @@ def metadata(cluster: RayCluster) -> str | None:
 
 
 def spec(cluster: RayCluster, gates: Gates) -> str | None:
-    """Return the first violation in the spec (§4.2)."""
+    """Return the first violation in the spec, None if it is legal (§4.2)."""
     problems = chain(
         _of_groups(cluster),
         features.of_fault_tolerance(cluster, gates),
@@ -60,7 +60,7 @@ def spec(cluster: RayCluster, gates: Gates) -> str | None:
 
 
 def upgrade_options(cluster: RayCluster) -> str | None:
-    """Return the violation in the upgrade strategy (§4.5)."""
+    """Return the violated rule of the upgrade strategy, None if it is legal (§4.5)."""
     strategy = cluster.spec.upgrade_strategy
     if strategy is not None and strategy.type not in {None, "Recreate", "None"}:
         return (
@@ -83,9 +83,9 @@ def upgrade_type_on_a_child(cluster: RayCluster) -> str | None:
 
 
 def status(cluster: RayCluster) -> str | None:
-    """Return a violation if both suspension conditions are true.
+    """Return a violation if both suspension conditions are true (§4.6).
 
-    The second follows the first (§4.6).
+    `Suspended` follows `Suspending`, so they exclude each other.
     """
     kinds = ("RayClusterSuspending", "RayClusterSuspended")
     if not all(conditions.is_true(cluster.status.conditions, kind) for kind in kinds):
@@ -222,7 +222,7 @@ def of_autoscaling(cluster: RayCluster, gates: Gates) -> Iterator[str]:
 def warnings(cluster: RayCluster) -> Iterator[str]:
     """Yield warnings for specs that are legal but unwise.
 
-    That of §4.3, and three that KubeRay lacks.
+    One is in §4.3; KubeRay does not give the others.
     """
     yield from old_version(cluster.spec.ray_version)
     groups = _restarting_groups(cluster)

@@ -93,7 +93,8 @@ def check_kubernetes(gates: Gates, version: str) -> None:
 def is_on(values: Mapping[str, str], name: str, *, default: bool = False) -> bool:
     """Return whether a switch in an environment variable, annotation or label is on.
 
-    Texts other than true and false, in any case, give the default. Not for feature gates.
+    It is on if the text is `true` and off if it is `false`, regardless of case. Any other text, or
+    none, gives the default. Not for feature gates.
     """
     return {"true": True, "false": False}.get(values.get(name, "").lower(), default)
 

@@ -18,9 +18,9 @@ Address = IPv4Address | IPv6Address
 
 
 class _Exception(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of `NO_PROXY`.
+    """An entry of `NO_PROXY`: a network, an address or a domain.
 
-    A network, an address or a domain, the last two with an optional port.
+    An address or a domain may be limited to one port.
     """
 
     network: IPv4Network | IPv6Network | None = None

@@ -124,9 +124,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     namespace: Annotated[str, Variable("RAYBUS_NAMESPACE")] = "default"
     """Namespace of our Leases."""
     lease_namespace: Annotated[str, Variable("RAYBUS_LEASE_NAMESPACE")] = ""
-    """Namespace of the watchers' Lease, if different.
+    """Namespace of the watchers' Lease; empty means `namespace`.
 
-    KubeRay's namespace, so that KubeRay and raybus exclude each other.
+    Set it to KubeRay's namespace, so that KubeRay and raybus exclude each other.
     """
     identity: Annotated[str, Variable("RAYBUS_IDENTITY")] = ""
     """Identity of the replica; empty uses the host name, outside a cluster with the process id."""

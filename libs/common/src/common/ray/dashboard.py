@@ -44,13 +44,13 @@ OK: Final = 200
 LARGEST_STATUS: Final = 4 * 2**20
 LARGEST_METRICS: Final = 8 * 2**20
 LARGEST_HEALTH: Final = 64 * 2**10
-"""Maximum bytes of an answer; the status of ten thousand replicas is smaller than 4 MiB."""
+"""Maximum bytes of an answer, by what is asked. The status of 10,000 replicas is smaller."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """An HTTP endpoint of a cluster.
 
-    The dashboard of the head, or a pod's Serve proxy or metrics.
+    It is the dashboard of the head, or the Serve proxy or the metrics port of a pod.
     """
 
     namespace: str

@@ -86,7 +86,8 @@ def differences(config: str, details: ServeDetails) -> list[str] | None:
 def configs(details: ServeDetails) -> dict[str, Json | None]:
     """Return the reported config of each application by name.
 
-    Applications that the last config removed are left out; None for one that was deployed by code.
+    The config is None for an application that was deployed by code. Applications that the last
+    config removed are left out.
     """
     return {
         name: app.deployed_app_config

@@ -1,9 +1,9 @@
 """A ControllerRevision for each spec of a RayService: the history for `raybus undo`.
 
-It still exists when the old cluster is deleted. The RayService owns it, so both are deleted
-together. The name is derived from the content, like that of a Deployment's ReplicaSet: a spec that
-returns reuses its record with a new revision number. The configs that clusters were given have
-records of their own, on the cluster (`common.ray.revision`).
+A record survives the deletion of the old cluster. The RayService owns its records, so they are
+deleted with it. A record's name is derived from its content, like that of a Deployment's
+ReplicaSet: a spec that returns reuses its record with a new revision number. The configs that
+clusters were given have records of their own, which the cluster owns (`common.ray.revision`).
 """
 
 import hashlib

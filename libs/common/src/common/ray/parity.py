@@ -55,12 +55,11 @@ def lacking(source: ServeDetails, weight: int, growing: ServeDetails, held: int)
 def _limits(
     growing: ServeDetails, needs: Mapping[str, float]
 ) -> Iterator[tuple[int, str, int, float]]:
-    """Yield for each limiting deployment.
+    """Yield the deployments that limit the traffic of a growing cluster.
 
-    Maximum weight, name, replicas, and replicas for all traffic.
-
-    A deployment that already has all replicas of its target capacity is no limit, since the
-    autoscaler cannot add any.
+    Each item has the maximum weight, the name of the deployment, its running replicas, and the
+    replicas that all traffic needs. A deployment that already has all replicas of its target
+    capacity is no limit, since the autoscaler cannot add any.
     """
     for name, deployment in _deployments(growing):
         config, running, needed = (

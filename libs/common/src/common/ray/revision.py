@@ -121,9 +121,8 @@ def of(cluster: RayCluster, found: list[Revision]) -> list[Revision]:
 def open_ones(records: list[Revision]) -> list[Revision]:
     """Return the records of the configs that Ray may run.
 
-    The newest ones, down to the last accepted one.
-
-    `records` are newest first, as for the functions below.
+    These are the newest records, down to the last accepted one. `records` are newest first, as for
+    the functions below.
     """
     accepted = [index for index, each in enumerate(records) if each.outcome is Outcome.ACCEPTED]
     return records[: accepted[0] + 1] if accepted else records
@@ -144,7 +143,8 @@ def current(records: list[Revision], details: ServeDetails | None) -> Given | No
     """Return the config that a cluster has, from its records and Serve's report.
 
     If the newest record is accepted, it decides. If its outcome is unknown, the record that matches
-    Serve's report decides, or else the reported config itself. None if none of these is known.
+    Serve's report decides, or else the reported config itself. If it was refused, the record before
+    it decides in the same way. None if none of these is known.
     """
     candidates = open_ones(records)
     if candidates and candidates[0].outcome is Outcome.ACCEPTED:

@@ -125,9 +125,9 @@ class Checks(msgspec.Struct):
 
 
 def address(cluster: RayCluster | None, pod: Pod, port: str, default: int) -> Target:
-    """Return the endpoint of a pod.
+    """Return the endpoint of a pod of a cluster.
 
-    The named port that its Ray container declares, or `default`.
+    Its port is the named one that the pod's Ray container declares, or `default`.
     """
     container = traits.ray_container(cluster, pod)
     declared = container.ports if container is not None else []

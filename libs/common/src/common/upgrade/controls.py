@@ -47,7 +47,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     weight: int
     """Percent of the traffic at which the upgrade paused."""
     generation: int | None = None
-    """`metadata.generation` of the RayService for which it was given; None if it names none."""
+    """The RayService's `metadata.generation` when the user approved; None if unknown."""
 
     def holds(self, cluster: str, weight: int, *, was_edited: bool) -> bool:
         """Return whether the approval ends the pause of the upgrade to `cluster` at `weight`.

@@ -69,10 +69,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def kind(self) -> str:
-        """Return the kind, derived from the struct's name.
-
-        `cluster-created` for `ClusterCreated`.
-        """
+        """Return the kind, such as `cluster-created` for the struct `ClusterCreated`."""
         return _kind_of(type(self))
 
 

@@ -23,8 +23,9 @@ LONGEST_LATENCY: Final = timedelta(hours=1)
 DURATION: Final = re2.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
 """The duration format of the Gateway API."""
 DECIMAL: Final = re2.compile(r"-?[0-9]{1,15}([.][0-9]{1,12})?")
-"""Without an exponent. Written as a string, because a CRD schema cannot admit both fractions and
-percentages otherwise.
+"""A decimal number without an exponent, written as a string.
+
+The same field also takes percentages, and a CRD schema cannot admit a number and a percentage.
 """
 PERCENT: Final = re2.compile(r"([0-9]{1,4}([.][0-9]{1,2})?)%")
 _SHOWN: Final = 60
@@ -64,9 +65,9 @@ class Fields:
         return found
 
     def close(self) -> None:
-        """Note an unknown field, unless reading is not strict.
+        """Note an unknown field, if reading is strict.
 
-        A later release may have added it.
+        Otherwise the field is ignored, since a later release may have added it.
         """
         if self._strict and (
             unknown := sorted(str(name) for name in self._values.keys() - self._read)
@@ -208,7 +209,7 @@ class Fields:
 
 
 def _items(value: Any) -> list[Any] | None:
-    # pyright: the type of the items is unknown, and does not matter here.
+    # The items may have any type.
     return value if isinstance(value, list) else None  # pyright: ignore[reportUnknownVariableType]
 
 

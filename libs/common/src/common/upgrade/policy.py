@@ -113,9 +113,9 @@ class UpgradePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stages(self) -> int:
-        """Return how many times the gates are evaluated with new windows.
+        """Return the number of evaluations with new windows.
 
-        They are at each step, and once more if requests are mirrored.
+        There is one at each step, and one for mirrored requests.
         """
         return max(1, len(self.steps)) + (self.mirror is not None)
 

@@ -28,7 +28,8 @@ class SideRoutes(msgspec.Struct, frozen=True, kw_only=True):
 def wanted(service: RayService, policy: UpgradePolicy | None) -> Set[SideRole]:
     """Return which side routes the policy of an upgrade in steps asks for.
 
-    None for a user's own route, which hangs on the user's Gateway.
+    The set is empty if the user provides the route: that route belongs to the user's Gateway, and
+    raybus creates no other route there.
     """
     if policy is None or weighted_route.is_users(service):
         return set()

@@ -143,7 +143,7 @@ def steps_of(upgrade: Upgrade | None) -> tuple[gate_record.Step, ...]:
 def of_route(route: Route | None) -> Record:
     """Return the record on a route.
 
-    An empty one if it is missing, unreadable or of another major.
+    The record is empty if it is missing, unreadable, or of another format version.
     """
     text = route.metadata.annotations.get(ANNOTATION) if route is not None else None
     found = annotation_record.decode(text, Record) if text else None

@@ -1,9 +1,9 @@
 """The webhook gate: build the request at each step of an upgrade and interpret the answers.
 
 The request is JSON, signed as in Standard Webhooks with a key of the RayService's namespace. A
-legal answer is `{"result": "Pass"}`, `Fail`, or `Wait`, with an optional `text`. After `Wait`, and
-after anything that is not a legal answer, the webhook is asked again, with a growing delay. Only a
-legal answer passes or fails a gate.
+legal answer is `{"result": "Pass"}`, `Fail`, or `Wait`, with an optional `text`. Only a legal
+answer passes or fails a gate. After `Wait` the webhook is asked again in 30 s, or after the
+answer's Retry-After. Without a legal answer it is asked again with a growing delay of up to 60 s.
 """
 
 import hashlib

@@ -173,7 +173,8 @@ class Windows:
     ) -> Window | None:
         """Return the windows of the present step, and start the next read if due.
 
-        `moved_at` is when the weights last changed. None until the counters are read once.
+        `moved_at` is when the weights last changed. None until the counters have been read in this
+        step.
         """
         uid, now = candidate.cluster_uid, self._clock.monotonic()
         held = self._upgrades.get(uid) or _Upgrade(candidate=candidate, is_unused=is_unused)

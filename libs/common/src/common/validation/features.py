@@ -1,8 +1,7 @@
-"""Validate optional features.
+"""Validate the optional features of a RayCluster.
 
-GCS fault tolerance, history server, token auth, network policy, mTLS.
-
-Spec raycluster §4.2, S16-S23 with §4.2.1 and S32-S46 with §4.2.2 to §4.2.4.
+These are GCS fault tolerance, the history server, token authentication, network policies and mutual
+TLS. Spec raycluster §4.2, S16-S23 with §4.2.1 and S32-S46 with §4.2.2 to §4.2.4.
 """
 
 from collections.abc import Iterator

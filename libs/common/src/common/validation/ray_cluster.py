@@ -72,9 +72,9 @@ def upgrade_options(cluster: RayCluster) -> str | None:
 
 
 def upgrade_type_on_a_child(cluster: RayCluster) -> str | None:
-    """Return a violation if a RayJob or RayService created the cluster.
+    """Return a violation if a cluster of a RayJob or RayService has an upgrade strategy.
 
-    Those upgrade it themselves.
+    A RayJob or RayService upgrades its cluster itself.
     """
     creator, strategy = traits.creator_kind(cluster), cluster.spec.upgrade_strategy
     if strategy is None or strategy.type is None or creator == "RayCluster":

@@ -19,7 +19,7 @@ EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
 LARGEST: Final = 2**31 - 1
 LONGEST: Final = 1024
-"""Characters of one text."""
+"""Maximum characters of one text."""
 
 
 class AnnotationRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,7 +32,6 @@ class _Exception(msgspec.Struct, frozen=True, kw_only=True):
     port: str = ""
 
     def covers(self, host: str, port: str, address: Address | None) -> bool:
-        """Return whether a server is reached without a proxy."""
         if address is None:
             is_named = host.endswith(self.domain) or (self.is_host and host == self.domain[1:])
             return bool(self.domain) and is_named and self.port in {"", port}

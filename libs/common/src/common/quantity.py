@@ -33,13 +33,13 @@ class Family(StrEnum):
 _EXACT: Final = Context(prec=4096, rounding=ROUND_UP)
 """More digits than any sum or product of quantities; rounding is away from zero."""
 _NANO: Final = Decimal("1e-9")
-"""The smallest amount of Kubernetes."""
+"""The smallest amount that Kubernetes can represent."""
 _LARGEST_BINARY: Final = Decimal((1 << 63) - 1)
 _FAST_DIGITS: Final = 18  # an int64 holds any number of 18 decimal digits
 _LONGEST: Final = 128
 """Characters. The cost of parsing is quadratic in the number of digits."""
 _LARGEST_EXPONENT: Final = 300
-"""Limit of a float, since Ray takes floats."""
+"""Maximum power of ten; Ray takes quantities as floats, which can hold it."""
 _PATTERN: Final = re2.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
 _EXPONENT: Final = re2.compile(r"[eE]([-+]?[0-9]{1,10})")
 _DECIMAL: Final = {
@@ -82,7 +82,6 @@ class Quantity(msgspec.Struct, frozen=True):
         )
 
     def times(self, factor: int) -> "Quantity":
-        """Return the product with a whole number."""
         return Quantity(_EXACT.multiply(self.amount, factor), self.family)
 
     def compare(self, other: "Quantity") -> int:

@@ -137,7 +137,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         BETA
     )
     workers: Annotated[int, Variable("RAYBUS_WORKERS", partial(_number, least=1, most=1000))] = 4
-    """Concurrent reconciles."""
+    """Number of concurrent reconciles."""
     cluster_domain: Annotated[
         str, Variable("RAYBUS_CLUSTER_DOMAIN"), Variable("CLUSTER_DOMAIN")
     ] = "cluster.local"

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 DIRECT_SECONDS: Final = 2.0
 DEPLOY_SECONDS: Final = 10.0
-"""Longer than for reads, because the first config starts Serve itself, which takes seconds."""
+"""Longer than for reads: the first config starts Serve itself, which takes seconds."""
 PROXIED_SECONDS: Final = 10.0
 APPLICATIONS: Final = "/api/serve/applications/"
 STATUS: Final = f"{APPLICATIONS}?api_type=declarative"
 PROXY_HEALTH: Final = "/-/healthz"
 METRICS: Final = "/metrics"
 WARM_UP_SECONDS: Final = 60.0
-"""A model may compile before its first answer."""
+"""A model may compile before its first answer, so the limit is long."""
 LATE_SECONDS: Final = 0.5
 """Seconds. If a request ends later than this after its deadline, this process itself was delayed.
 """
@@ -126,7 +126,6 @@ class DirectDashboard:
         self._failures = (httpx.HTTPError, httpx.InvalidURL)
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._http.aclose()
 
     async def request(

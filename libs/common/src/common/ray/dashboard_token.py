@@ -70,7 +70,7 @@ class Tokens:
         self._kube = kube
         self._clock = clock
         self._kept = Remembered[str, _Kept]()
-        """By the UID of a cluster, or by the namespace of a ServiceAccount."""
+        """Keyed by the UID of a cluster, or by the namespace of a ServiceAccount."""
 
     async def of(self, cluster: RayCluster) -> str | None:
         """Return the token of a cluster, None if it needs none.

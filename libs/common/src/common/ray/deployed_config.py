@@ -173,7 +173,6 @@ def _options(
 
 
 def _equal(wanted: object, have: object) -> bool:
-    """Return whether two values are equal under Ray's schema."""
     match wanted, have:
         case dict(), dict():
             first, second = cast("Json", wanted), cast("Json", have)

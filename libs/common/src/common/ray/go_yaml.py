@@ -64,7 +64,7 @@ _NO_UTF8: Final = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")
 MOST_VALUES: Final = 200_000
 MOST_CHARACTERS: Final = 4 * 2**20
 MOST_LEVELS: Final = 64
-"""Nesting with aliases expanded; Ray's schema needs ten levels."""
+"""Maximum nesting with aliases expanded; Ray's schema needs ten levels."""
 _INT64: Final = 2**63
 _MOST_DIGITS: Final = 64
 """A 64-bit integer has no more digits in any base, without leading zeros."""

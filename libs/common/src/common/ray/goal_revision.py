@@ -32,7 +32,6 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def spec_hash(self) -> str:
-        """Return the hash of the cluster spec."""
         return spec_hash.service_goal_hash(self.ray_cluster_config)
 
 

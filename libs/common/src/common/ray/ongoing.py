@@ -34,7 +34,7 @@ class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
     """The requests in flight that nodes report."""
 
     proxies: int = 0
-    """Requests that proxies report."""
+    """Requests of clients that proxies report."""
     replicas: int = 0
     """Requests that replicas process: those of clients, and calls between deployments."""
     has_ha_proxy: bool = False

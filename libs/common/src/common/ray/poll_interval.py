@@ -13,7 +13,7 @@ from common.ray.view import ServeView
 FASTEST: Final = timedelta(seconds=0.25)
 SLOWEST: Final = timedelta(seconds=5)
 GROWS_AFTER: Final = 40
-"""Quiet time divided by this is the interval."""
+"""The interval is the time without change divided by this number."""
 QUESTIONS: Final = 5
 """Polls a second of one replica, for all services at rest together."""
 BEAT: Final = timedelta(seconds=2)

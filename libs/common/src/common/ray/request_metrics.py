@@ -85,7 +85,7 @@ class Series(NamedTuple):
 
     route: str
     requests: Requests
-    """Since the exporting process began to count."""
+    """Cumulative since the exporting process started to count."""
 
 
 NodeSeries: TypeAlias = Mapping[int, Series]

@@ -27,9 +27,9 @@ SERVE_CONFIG: Final = "serve-config"
 OUTCOME: Final = "raybus.io/serve-config-outcome"
 """Annotation of a record. Records of earlier releases lack it and count as accepted."""
 KEPT: Final = 2
-"""Superseded records to keep for a cluster: the last accepted one, and one for comparison."""
+"""Maximum superseded records to keep: the last accepted one, and one for comparison."""
 MOST: Final = 8
-"""Additional records without a known outcome to keep."""
+"""Maximum additional records to keep whose outcome is unknown."""
 
 
 class Outcome(StrEnum):

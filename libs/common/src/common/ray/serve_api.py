@@ -56,7 +56,7 @@ from common.ray.view import (
 from common.runtime.cache import Cache, Objects, Remembered
 
 AT_ONCE: Final = 128
-"""Concurrent calls, over all clusters."""
+"""Maximum concurrent calls, over all clusters."""
 LEAST_WORKERS: Final = 32
 """Minimum workers of a service that polls dashboards: a reconcile may wait seconds for an answer.
 """

@@ -15,7 +15,7 @@ from common.ray import deployed_config, serve_config, serve_status
 from common.ray.serve_status import ServeDetails
 
 LONGEST_RETRY: Final = timedelta(seconds=10)
-"""Time until a rejected Serve config is sent again."""
+"""Maximum wait until a rejected Serve config is sent again."""
 CHECKS_KEPT: Final = 3
 """Number of a proxy's health checks to remember."""
 SILENT: Final = 3
@@ -63,7 +63,7 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     config: str
     capacity: int | None = None
     count: int = 1
-    """How many times in a row it was sent."""
+    """How many times in a row this process sent the config."""
     reported: str | None = None
     """Fingerprint of Serve's report right after the PUT; None until Serve is polled."""
     reported_before: str | None = None

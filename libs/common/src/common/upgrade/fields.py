@@ -18,7 +18,7 @@ from common.api.opaque import Json
 NO_TIME: Final = timedelta(0)
 SHORTEST: Final = timedelta(microseconds=1)
 LONGEST: Final = timedelta(days=7)
-"""Maximum of a time that an upgrade waits."""
+"""Maximum of a duration for which an upgrade waits."""
 LONGEST_LATENCY: Final = timedelta(hours=1)
 DURATION: Final = re2.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
 """The duration format of the Gateway API."""
@@ -50,7 +50,6 @@ class Fields:
             self._problems = []  # no problems for its missing fields
 
     def note(self, name: str, problem: str) -> None:
-        """Note a problem of a field."""
         self._problems.append(f"{self._path}.{name}: {problem}")
 
     def has(self, name: str) -> bool:

@@ -30,7 +30,7 @@ URL: Final = re2.compile(
     r"https?://([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])"
     r"(:[0-9]{1,5})?(/[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,499})?"
 )
-"""Without user, password and fragment."""
+"""URL of a server, without user, password and fragment."""
 
 LONGEST_QUERY: Final = 1000
 QUERY: Final = re2.compile(r"[\t\n -~]{1,1000}")
@@ -122,7 +122,6 @@ class PrometheusGate(_Server, frozen=True, kw_only=True):
         return self.min or 0.0 if self.max is None else self.max
 
     def holds(self, value: float) -> bool:
-        """Return whether a value is within the limit."""
         return value >= self.limit if self.max is None else value <= self.limit
 
 

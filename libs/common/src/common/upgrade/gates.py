@@ -110,11 +110,10 @@ class _Measure(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: int
     beyond: int
-    """Number of requests beyond the limit."""
     allowed: float
     """The fraction of requests that may be beyond the limit."""
     value: float
-    """0 without requests."""
+    """0 if there are no requests."""
     limit: _Limit
     text: str
 

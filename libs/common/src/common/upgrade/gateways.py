@@ -24,7 +24,7 @@ from common.upgrade.weighted_route import Place
 FOREIGN: Final = 2.0
 """Seconds. Maximum age of a Gateway that the bus does not deliver, while traffic moves."""
 FOREIGN_AT_REST: Final = 30.0
-"""Seconds. The same while no traffic moves."""
+"""Seconds. Maximum age of such a Gateway, or of a route, while no traffic moves."""
 
 
 async def read(

@@ -30,8 +30,6 @@ MAX_VALUES_TO_ADMIT: Final = MAX_VALUES // 2
 
 
 class _Value(msgspec.Struct, frozen=True):
-    """The last value of one series."""
-
     requests: Requests
     read: int
     """Number of the read that found the value."""
@@ -107,7 +105,7 @@ class Nodes(msgspec.Struct):
     """Whether a node was dropped. If so, an unknown node is not necessarily new."""
     size: int = 0
     _nodes: dict[str, Node] = {}
-    """By the UID of the pod."""
+    """Keyed by the UID of the pod."""
     _trimmed: int = 0
     """Number of the last read that dropped missing nodes and series."""
 

@@ -31,8 +31,9 @@ from common.upgrade.prometheus import Readings
 from common.upgrade.webhook import Answer, Reply, Step
 
 AT_ONCE: Final = 128
-"""Requests in flight, over all namespaces."""
+"""Maximum requests in flight, over all namespaces."""
 OF_A_NAMESPACE: Final = 4
+"""Maximum requests in flight for one namespace."""
 REMEMBERED: Final = 8192
 
 
@@ -90,7 +91,6 @@ class _PrometheusInquiry(_Inquiry, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Return whether the server is not asked again at this step."""
         return self.failure is not None
 
     def take(self, answer: Answer, now: float) -> float:
@@ -133,7 +133,7 @@ class Inquiries:
         self._upgrades = Remembered[str, _Upgrade](
             most=REMEMBERED, dropped=lambda each: each.inquiries.clear()
         )
-        """By the UID of the pending cluster."""
+        """Keyed by the UID of the pending cluster."""
         self._under_way: Counter[str] = Counter()
         """Requests in flight, by namespace."""
 

@@ -36,7 +36,9 @@ MOST_AT_ONCE: Final = 16
 LONGEST_PATH: Final = 1000
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 PATH: Final = re2.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,999}")
-"""RE2 and Go limit repetitions to 1000."""
+"""An absolute path. RE2 and Go limit repetitions to 1000, so at most 999 characters follow the
+slash.
+"""
 _CLIMBS: Final = re2.compile(r"\.\.|//")
 """Sequences that a client may resolve to another path or host. `PATH` excludes percent signs."""
 HEADER_NAME: Final = re2.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
@@ -126,11 +128,10 @@ class WarmUpProgress(msgspec.Struct):
     wanted: int
     answered: int = 0
     problem: str | None = None
-    """Why a request was not answered."""
+    """Why a request was not answered; the warm-up has failed then."""
 
     @property
     def is_over(self) -> bool:
-        """Return whether all requests were answered."""
         return self.problem is None and self.answered >= self.wanted
 
     @property

@@ -33,8 +33,6 @@ _AGGREGATE: Final = "have the query return one, as by sum(...) or max(...)"
 
 
 class _Body(msgspec.Struct, frozen=True):
-    """The JSON body of an answer."""
-
     status: str
     data: "_Data | None" = None
     error: str = ""
@@ -47,7 +45,7 @@ class _Data(msgspec.Struct, frozen=True):
 
 class _Series(msgspec.Struct, frozen=True):
     value: tuple[float, str] | None = None
-    """None for a histogram."""
+    """None if the series is a histogram."""
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):

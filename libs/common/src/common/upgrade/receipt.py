@@ -24,18 +24,18 @@ class Outcome(StrEnum):
     CANCELLED = "Cancelled"
     """The upgrade ended before any request had moved."""
     ABORTED = "Aborted"
-    """Ended by the user or by a deadline."""
+    """The user or a deadline ended the upgrade."""
 
 
 class Seconds(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """Duration of each phase."""
 
     preparing: int
-    """Until the first requests moved."""
+    """Seconds until the first requests moved."""
     shifting: int
-    """Until the last requests had moved, to the new cluster or back."""
+    """Seconds until the last requests had moved, to the new cluster or back."""
     draining: int
-    """Until the replaced or abandoned cluster was deleted."""
+    """Seconds until the replaced or abandoned cluster was deleted."""
 
 
 class Receipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):

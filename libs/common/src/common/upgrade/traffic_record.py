@@ -82,7 +82,7 @@ class Upgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     `best`.
     """
     shed_at: datetime | UnsetType = UNSET
-    """The first of these times."""
+    """When a cluster first lost traffic in this way."""
     failed: str | UnsetType = UNSET
     """The gate that failed, with its figures. The upgrade does not recover from a failed gate."""
     mirrored: bool | UnsetType = UNSET

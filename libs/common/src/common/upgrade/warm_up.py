@@ -46,7 +46,7 @@ class WarmUps:
         self._runs = Remembered[str, _Run](
             most=REMEMBERED, dropped=lambda each: each.task and each.task.cancel()
         )
-        """By the UID of the cluster."""
+        """Keyed by the UID of the cluster."""
 
     async def of(
         self, candidate: Candidate, proxies: Sequence[Target], asked: WarmUp

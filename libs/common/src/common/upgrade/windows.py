@@ -40,6 +40,7 @@ MOST_NODES: Final = 256
 EXPORT_INTERVAL: Final = 10.0
 """Seconds between two exports of a node's counters (Ray's `metrics_report_interval_ms`)."""
 AT_ONCE: Final = 16
+"""Nodes of one cluster that are read concurrently."""
 REMEMBERED: Final = 1024
 RESTARTED_EVERY: Final = 60.0
 """Seconds between the starts of two windows within a step."""
@@ -53,16 +54,16 @@ most values begins again.
 """
 
 Targets: TypeAlias = Mapping[str, Target]
-"""By the UID of the pod."""
+"""Metrics endpoints of a cluster's nodes, keyed by the UID of the pod."""
 
 
 class _Cluster(msgspec.Struct):
-    """The counts of one cluster."""
+    """The request counts of one cluster."""
 
     nodes: Nodes = msgspec.field(default_factory=Nodes)
     step: Tally = msgspec.field(default_factory=Tally)
     within: dict[int, Tally] = {}
-    """The windows within the step, by their number."""
+    """The counts of the windows within the step, by number of the window."""
 
     def begin_step(self) -> None:
         self.step = Tally(since=self.nodes.read)
@@ -78,7 +79,7 @@ class _Cluster(msgspec.Struct):
 
 
 class _Upgrade(msgspec.Struct):
-    """The counts of one upgrade."""
+    """The request counts of both clusters of one upgrade."""
 
     candidate: Candidate
     active: _Cluster = msgspec.field(default_factory=_Cluster)
@@ -159,7 +160,7 @@ class Windows:
         self._upgrades = Remembered[str, _Upgrade](
             most=REMEMBERED, dropped=lambda each: each.task and each.task.cancel()
         )
-        """By the UID of the pending cluster."""
+        """Keyed by the UID of the pending cluster."""
 
     async def of(
         self,

@@ -997,7 +997,11 @@ class Interleaved(Sim):
     def _largest_step(self, now: float) -> int:
         """Return the largest step that the user allowed lately; all at once without steps."""
         options = self.service.get("spec", {}).get("upgradeStrategy", {})
-        size = options.get("clusterUpgradeOptions", {}).get("stepSizePercent", rules.WHOLE)
+        options = options.get("clusterUpgradeOptions", {})
+        size = options.get("stepSizePercent", rules.WHOLE)
+        if size == options.get("maxSurgePercent") == 0:  # the steps are what may be missing
+            missing = int(self.annotations_now.get(labels.MAX_UNAVAILABLE, 0))
+            size = min(rules.WHOLE, rules.WHOLE * missing // (rules.WHOLE - missing))
         self._step_at[size] = now
         return max(each for each, at in self._step_at.items() if now - at <= laws.WINDOW)
 

@@ -65,13 +65,13 @@ SLOW_AT_ONCE: Final = LEAST_WORKERS // 2
 MAX_PAGES: Final = SLOW_AT_ONCE + 8
 """Pages of metrics in memory at the same time, of at most 8 MiB each, over all clusters."""
 NAMESPACE_PAGES: Final = MAX_PAGES // 3
-"""Those of them that hosts of one namespace may hold: nobody knows a host that hangs before it is asked."""
+"""Maximum of these pages that hosts of one namespace hold; a host that hangs is known only later."""
 SHORT_PAGE: Final = 64 * 1024
 """Bytes. A metrics page up to this size is parsed in a few milliseconds, without a thread."""
 CALLS_AT_ONCE: Final = 64
 """Requests of users' applications under way, over all clusters."""
 NAMESPACE_CALLS: Final = CALLS_AT_ONCE // 4
-"""Those of them in one namespace."""
+"""Maximum of these requests in one namespace."""
 SLOW: Final = 1.0
 """Seconds after which a call counts as slow, whatever its outcome."""
 LONGEST_PAUSE: Final = 5.0
@@ -138,17 +138,17 @@ def address(cluster: RayCluster | None, pod: Pod, port: str, default: int) -> Ta
 
 
 class Places:
-    """A number of places, of which those who work for one namespace hold a part at most."""
+    """A semaphore that also limits how many of its places one namespace may hold."""
 
     def __init__(self, total: int, *, of_namespace: int) -> None:
         self._all = asyncio.Semaphore(total)
         self._limit = of_namespace
         self._of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """The part of each namespace for which somebody holds or awaits a place."""
+        """The semaphore of each namespace that holds or awaits a place."""
 
     @asynccontextmanager
     async def hold(self, namespace: str) -> AsyncGenerator[None]:
-        """Hold a place for the length of a block; who waits for a part of a namespace holds none."""
+        """Hold a place during a block; a caller that waits for its namespace holds no place yet."""
         part = self._of.get(namespace) or asyncio.Semaphore(self._limit)
         self._of[namespace] = part
         async with part, self._all:

@@ -105,7 +105,7 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def serving_nodes(self) -> frozenset[str]:
-        """Return the addresses of the nodes that hold a running replica, as far as Ray reports them."""
+        """Return the addresses of the nodes with a running replica, as far as Ray reports them."""
         return frozenset(
             replica.node_ip
             for app in self.applications.values()
@@ -116,7 +116,7 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def nodes(self) -> frozenset[str]:
-        """Return the addresses of all nodes that hold a proxy or a running replica, as far as Ray reports them."""
+        """Return the addresses of all nodes with a proxy or a running replica that Ray reports."""
         proxies = (self.proxies or {}).values()
         return self.serving_nodes.union(each.node_ip for each in proxies if each.node_ip)
 

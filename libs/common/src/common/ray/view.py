@@ -75,7 +75,10 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A cluster as the decision about its Serve config sees it; each service adds what else it reads."""
+    """A cluster as the decision about its Serve config sees it.
+
+    Each service adds the fields that it reads besides.
+    """
 
     cluster: RayCluster
     pods: tuple[Pod, ...] = ()

@@ -255,7 +255,7 @@ def of_cluster(cluster: RayCluster) -> UpgradePolicy | None:
 
 @lru_cache(maxsize=256)
 def _recorded_policy(text: str) -> UpgradePolicy | None:
-    """Return the policy that a record states; each reconcile asks for that of the same text many times."""
+    """Return the policy in a record; cached, since a reconcile reads the same text many times."""
     found = _record(text)
     try:
         return read(found.name, found.spec, strict=False) if found is not None else None

@@ -1,1 +1,1 @@
-"""Which clusters a RayService has, which one it needs, and when traffic moves."""
+"""Decides which clusters a RayService has and needs, and when traffic moves."""

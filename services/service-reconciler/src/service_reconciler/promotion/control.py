@@ -1,15 +1,22 @@
-"""How the user's controls, and the deadline, bear on an upgrade now (`common.upgrade.controls`).
+"""Decides on pause, abort and stall of an upgrade from the user's controls and the deadline.
 
-An abort makes the active cluster's spec the goal, whatever the RayService asks for. One that follows from a deadline is
-remembered in the condition UpgradeAborted for the generation that it was decided for; promoting goes on nevertheless.
+The controls are in `common.upgrade.controls`. An abort makes the spec of the active cluster the
+goal, whatever the RayService asks for. An abort at the deadline is remembered in condition
+UpgradeAborted for the generation of the spec that it was decided for; the control `promote`
+overrides it.
 
-An upgrade is stalled without progress until its deadline (`raybus.io/progress-deadline`). Progress is a change of a weight or of a
-capacity, a replica or a pod that becomes ready, and a step of the cluster that is to grow: durable facts only, so that no restart
-forgets it (design rule 7). What is no fault of the upgrade does not count against it: the interval between two steps, a pause, and a
-clock that is set. A pod that was restarted makes no progress by becoming ready once more. Neither does an upgrade that gives traffic
-back for the health of a cluster: once may be chance, and the way forward from there counts; from the second time on nothing counts
-that happened after the first, until the new cluster gets more traffic than it ever had (ADR 11). The cause is named from what is
-observed now, and stays as it was named first unless a better one is found, so that it does not flicker.
+An upgrade is stalled if it makes no progress until its deadline (`raybus.io/progress-deadline`).
+Progress is a change of a weight or a capacity, a replica or a pod that becomes ready, and a step in
+the start of the growing cluster. Only durable facts count, so that a restart of the controller
+forgets none. Delays that the upgrade did not cause are excluded: the interval between two steps, a
+pause, and a change of the clock.
+
+A restarted pod that becomes ready again is no progress. The first time that a cluster loses traffic
+for its health may be chance, so later progress counts. From the second time on, nothing after the
+first time counts until the new cluster gets more traffic than ever before (ADR 11).
+
+The cause of a stall is found from the current state. The first cause stays until a more specific
+cause is found, so that the condition does not flicker.
 """
 
 from collections.abc import Iterator
@@ -37,23 +44,25 @@ from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.resources.ray_cluster import Match
 
 FLAPPING: Final = 2
-"""So many times traffic left a cluster for its health, without progress between, and it counts against the deadline."""
+"""Number of losses of traffic for a cluster's health that makes the traffic flap.
+
+While it flaps, the deadline counts from the first loss."""
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
-    """What bears on an upgrade now."""
+    """The controls in force for an upgrade."""
 
     abort: Problem[Reason] | None = None
-    """The service stays on its active cluster, or rolls back to it."""
+    """Why the service stays on its active cluster or rolls back to it."""
     pause: Problem[Reason] | None = None
-    """The way forward is closed."""
+    """Why the upgrade must not go forward now."""
     stall: Problem[Reason] | None = None
     requeue_at: datetime | None = None
-    """When the deadline is over."""
+    """When the progress deadline is reached."""
 
 
 def decide(observed: Observed, *, now: datetime) -> Control:
-    """Return what bears on the upgrade of a RayService now."""
+    """Return the controls in force for the upgrade of a RayService."""
     controls, is_back = observed.controls, decided.is_rolling_back(observed.service)
     may_pause = not is_back and not controls.promotes
     pause = _pause(observed) if may_pause else None
@@ -71,7 +80,7 @@ def decide(observed: Observed, *, now: datetime) -> Control:
 
 
 def _pause(observed: Observed) -> Problem[Reason] | None:
-    """Return why the upgrade waits for its user."""
+    """Return why the upgrade is paused; None if it is not."""
     names, policy, pending = observed.names, observed.policy, observed.pending
     if not names.pending or not names.active:
         return None
@@ -88,19 +97,19 @@ def _pause(observed: Observed) -> Problem[Reason] | None:
         return None
     share = observed.record.clusters.get(pending.name)
     weight = 0 if share is None else share.weight
-    if (
-        not observed.is_incremental
-    ):  # all of its traffic moves at once, when the cluster can take it
+    # All traffic moves at once, when the cluster can take it.
+    if not observed.is_incremental:
         weight = WHOLE if promote.not_ready(observed, pending) is None else 0
     text = upgrade_policy.pause(policy, pending, weight, observed.controls.approved)
     return None if text is None else Problem(Reason.PAUSED_BY_POLICY, text)
 
 
 def failed_gate(observed: Observed) -> str | None:
-    """Return which gate of its UpgradePolicy the upgrade failed.
+    """Return the gate of its UpgradePolicy that the upgrade failed; None if none failed.
 
-    In steps that is what traffic-manager recorded. Elsewhere it is what this service recorded for this generation of the spec, in the
-    condition that pauses the upgrade, else the warm-up, or an answer to this service.
+    In a stepwise upgrade traffic-manager recorded the failure. Otherwise the first of these counts:
+    the failure that this service recorded in condition UpgradePaused for this generation, the
+    warm-up, a failed answer of a gate.
     """
     if observed.is_incremental:
         return None if observed.upgrade is None else observed.upgrade.failed or None
@@ -115,7 +124,10 @@ def failed_gate(observed: Observed) -> str | None:
 
 
 def _abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason] | None:
-    """Return why the service stays where it is; there is nothing to abort where that is what it asks for."""
+    """Return why the upgrade is aborted; None if it is not.
+
+    Nothing is aborted if the active cluster already matches the spec.
+    """
     active, controls = observed.active, observed.controls
     if (
         active is None
@@ -140,19 +152,22 @@ def _abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason]
     }
     if (found := held if is_final else _by_gate(observed, text)) is not None:
         return found
+    # A cluster that does not serve is no target for a rollback.
     if (
         stall is None
         or controls.on_deadline is not OnDeadline.ROLLBACK
         or not head_is_ready(active.cluster)
     ):
-        return None  # a cluster that does not serve is no place to go back to
+        return None
     return Problem(Reason.PROGRESS_DEADLINE_EXCEEDED, f"{text} {stall.message}")
 
 
 def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
-    """Return that a gate ends the upgrade to the spec as it is now; a spec that changed since is not to blame.
+    """Return the abort of an upgrade whose gate failed; None unless the policy says rollback.
 
-    Where only its Serve config changed, the cluster that failed still matches: it goes first, and another one is tried with that config.
+    A pending cluster that differs from the spec failed for an earlier spec, so the new spec is not
+    aborted. If only the Serve config changed since, the failed cluster still matches the spec. That
+    cluster is dropped first, and another cluster is tried with the new config.
     """
     policy, pending, failed = observed.policy, observed.pending, failed_gate(observed)
     if (
@@ -172,9 +187,10 @@ def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
 
 
 def stalled(observed: Observed, *, now: datetime) -> tuple[Problem[Reason] | None, datetime | None]:
-    """Return why the upgrade that is on, or its rollback, is stalled; else when it would be, if there is one.
+    """Return why the upgrade is stalled, and, if it is not, when its deadline is reached.
 
-    A pending cluster that may take over now is about to.
+    A rollback can stall as well. Both results are None if no upgrade is in progress or if the
+    pending cluster is about to take over.
     """
     names, pending, controls = observed.names, observed.pending, observed.controls
     is_back = decided.is_rolling_back(observed.service)
@@ -200,9 +216,10 @@ def stalled(observed: Observed, *, now: datetime) -> tuple[Problem[Reason] | Non
 
 
 def progress_since(observed: Observed, growing: ClusterView | None, *, now: datetime) -> datetime:
-    """Return when the upgrade last made progress; now, where nothing shows that it is stalled.
+    """Return when the upgrade last made progress; `now` if that is unknown.
 
-    What happened in the future happened before the clock was set back: its time is unknown.
+    A timestamp in the future was written before the clock was set back, so its real time is
+    unknown.
     """
     service = observed.service
     is_upgrading = decided.holds(service, ConditionType.UPGRADE_IN_PROGRESS)
@@ -231,7 +248,7 @@ def progress_since(observed: Observed, growing: ClusterView | None, *, now: date
 
 
 def _mirrored_until(observed: Observed) -> datetime | None:
-    """Return until when requests are mirrored before the first traffic; None where they are not."""
+    """Return when the mirroring before the first traffic ends; None without mirroring."""
     policy, route = observed.policy, observed.side_routes.mirror
     if policy is None or policy.mirror is None or route is None:
         return None
@@ -240,7 +257,10 @@ def _mirrored_until(observed: Observed) -> datetime | None:
 
 
 def _wait(observed: Observed) -> timedelta:
-    """Return how long the traffic stays as it is now by the user's own wish; a hold or bake of another weight does not count."""
+    """Return how long the user's settings keep the traffic at its present weight.
+
+    This is the interval between steps, or the hold or bake of the policy at this weight.
+    """
     service, policy = observed.service, observed.policy
     interval = upgrade_controls.interval_of(service)
     if policy is None or decided.is_rolling_back(service):
@@ -256,9 +276,10 @@ def _wait(observed: Observed) -> timedelta:
 
 
 def flaps_since(observed: Observed) -> datetime | None:
-    """Return when a cluster first lost traffic for its health, of several times without progress; None if it did not.
+    """Return the first time that a cluster lost traffic for its health, if it flaps.
 
-    A rollback begins anew: what was shed before it is why it began.
+    None if that happened fewer than `FLAPPING` times since the last progress. A rollback starts a
+    new count, because traffic lost before it is the reason for the rollback.
     """
     if (upgrade := observed.upgrade) is None:
         return None
@@ -274,7 +295,10 @@ def flaps_since(observed: Observed) -> datetime | None:
 
 
 def _of_cluster(view: ClusterView | None) -> Iterator[datetime]:
-    """Yield when a cluster, its pods and its replicas came about; replicas of applications that fail do not count."""
+    """Yield when a cluster was created and when its conditions, pods and replicas became ready.
+
+    Replicas of failed applications do not count.
+    """
     if view is None:
         return
     if view.cluster.metadata.creation_timestamp is not None:

@@ -1,4 +1,4 @@
-"""The times of an unneeded cluster's end: its deadline, its drain, and how long either lasts (spec rayservice §16)."""
+"""Times in the end of an unneeded cluster: deletion delay and drain (spec rayservice §16)."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -8,30 +8,37 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import DEFAULT_DELETION_DELAY, RayService
 
 DELETION_SLACK: Final = 2
-"""Seconds added to the delay: KubeRay counts from the pass after promotion, and its users poll once a second (§16.4)."""
+"""Seconds added to the deletion delay.
+
+KubeRay counts from the reconcile after the promotion, and its users poll once a second (§16.4)."""
 RECHECK: Final = timedelta(seconds=1)
 ROUNDED_UP: Final = timedelta(microseconds=999_999)
-"""Times are written in whole seconds, and the slack must not be lost to that."""
+"""Added to times that are written in whole seconds, so that rounding does not eat the slack."""
 DEFAULT_TIMEOUT: Final = timedelta(seconds=60)
-"""How long after the usual delay requests may still be worked on."""
+"""Time after the deletion delay in which requests may still finish."""
 SETTLING: Final = timedelta(seconds=15)
-"""Ray exports its numbers every 10 s, and a mark takes up to 2 s to take effect: before that, "nothing" may be old."""
-SETTLING_HA_PROXY: Final = timedelta(seconds=25)
-"""The same where HAProxy is the proxy: Ray asks it every 10 s, and exports its answer as late again."""
-REFRESHES: Final = (timedelta(seconds=3), timedelta(seconds=10), timedelta(seconds=30))
-"""When the pods of a draining cluster are changed again after their mark.
+"""Time after which a reported count of 0 requests can be trusted.
 
-A kubelet renders a pod's annotations into its volume when the pod changes, sometimes from an older copy of the pod: 13 of 900 changes
-were late on a busy node. It does so again at the next change, or after 60 to 90 s, which is later than the cap.
-"""
+Ray exports its counts every 10 s, and a mark takes up to 2 s to take effect."""
+SETTLING_HA_PROXY: Final = timedelta(seconds=25)
+"""Time after which a count of 0 requests from HAProxy can be trusted.
+
+Ray polls HAProxy every 10 s, and exports the count up to 10 s later."""
+REFRESHES: Final = (timedelta(seconds=3), timedelta(seconds=10), timedelta(seconds=30))
+"""Times after the mark when the pods of a draining cluster are changed again.
+
+The kubelet updates the annotation volume when the pod changes, sometimes from an older copy of the
+pod: 13 of 900 changes were late on a busy node. The kubelet updates the volume again at the next
+change, or after 60 to 90 s, which is later than the drain timeout."""
 
 
 def recheck_at(
     ongoing: int | None, *, fresh_at: datetime, cap: datetime, now: datetime
 ) -> datetime | None:
-    """Return when to count the requests in flight of a cluster past its delay again, None when it goes now.
+    """Return when to count the requests in flight again; None if the cluster is to be deleted.
 
-    `ongoing` is None when their number is unknown; that there are none may be an old count until `fresh_at`.
+    `ongoing` is None if the number is unknown. A count of 0 may be outdated until `fresh_at`. The
+    cluster is deleted at `cap` in any case.
     """
     if now >= cap or (ongoing == 0 and now >= fresh_at):
         return None
@@ -39,23 +46,22 @@ def recheck_at(
 
 
 def in_flight(ongoing: int | None) -> str:
-    """Return how many requests are in flight, as a text."""
+    """Return the number of requests in flight as text for users."""
     if ongoing is None:
         return "an unknown number of requests in flight"
     return f"{ongoing} request{'' if ongoing == 1 else 's'} in flight"
 
 
 def delay_of(service: RayService) -> timedelta:
-    """Return how long an unneeded cluster lives on."""
-    given = service.raw_spec.get(
-        "rayClusterDeletionDelaySeconds"
-    )  # raw: an odd spec must not keep clusters alive
+    """Return the time from the end of traffic to the deletion of a cluster, slack included."""
+    # raw_spec: an invalid spec must not keep unneeded clusters alive
+    given = service.raw_spec.get("rayClusterDeletionDelaySeconds")
     seconds = given if isinstance(given, int) and given >= 0 else DEFAULT_DELETION_DELAY
     return timedelta(seconds=seconds + DELETION_SLACK)
 
 
 def timeout_of(service: RayService) -> tuple[timedelta, str | None]:
-    """Return how long after the delay a cluster may drain, and what is wrong with the user's time-out if another one holds."""
+    """Return the drain timeout, and what is wrong with the user's value if the default is used."""
     text = service.metadata.annotations.get(labels.DRAIN_TIMEOUT)
     length = durations.parse_or_seconds(text or "")
     if text is None or (length is not None and length >= timedelta(0)):
@@ -67,20 +73,20 @@ def timeout_of(service: RayService) -> tuple[timedelta, str | None]:
 
 
 def due_at(cluster: RayCluster) -> datetime | None:
-    """Return the deadline on a cluster, None when it has none that can be read."""
+    """Return the deletion deadline on a cluster; None if it is missing or unreadable."""
     return annotation_record.moment(cluster.metadata.annotations.get(labels.DELETE_AFTER))
 
 
 def draining_since(cluster: RayCluster) -> datetime | None:
-    """Return since when a cluster drains, None when it does not."""
+    """Return when the drain of a cluster began; None if it is missing or unreadable."""
     return annotation_record.moment(cluster.metadata.annotations.get(labels.DRAINING_SINCE))
 
 
 def refreshes(begun: datetime, *, now: datetime) -> int:
-    """Return how many times the pods of a cluster that drains since `begun` are due to have been changed after their mark."""
+    """Return how many refreshes of the pods' marks are due for a drain that began at `begun`."""
     return sum(begun + each <= now for each in REFRESHES)
 
 
 def next_refresh(begun: datetime, *, now: datetime) -> datetime | None:
-    """Return when they are changed next, None when no more."""
+    """Return when the pods' marks are refreshed next; None if no refresh is left."""
     return next((begun + each for each in REFRESHES if begun + each > now), None)

@@ -1,8 +1,9 @@
-"""When traffic moves to the pending cluster, and when that cluster becomes the active one.
+"""Decides when traffic moves to the pending cluster and when that cluster becomes active.
 
-Traffic follows proven capacity (design rule 8): the applications run on a read that was made after the last config was sent, each
-node with a running replica has a healthy proxy and a ready pod, and the new selector has an endpoint. KubeRay moves on
-"RUNNING" alone. Promotion itself follows from what the Serve Service selects, so a crash in between changes nothing.
+Traffic moves only to proven capacity. The applications must run according to a read that began
+after the last config was sent, each node with a running replica must have a healthy proxy and a
+ready pod, and the new selector must have an endpoint. KubeRay moves traffic on "RUNNING" alone. The
+promotion follows from the selector of the Serve Service, so a crash in between changes nothing.
 Spec rayservice §7.3, §13.1; acceptance 24-28.
 """
 
@@ -24,7 +25,10 @@ from service_reconciler.observed import ClusterView, Observed
 
 
 def target(observed: Observed, pause: str | None = None) -> tuple[str, str]:
-    """Return the cluster that the Services should select, empty for "as they are", and why; a pause holds the first one."""
+    """Return the cluster that the Services should select, and why; "" means no change.
+
+    `pause` is the reason of a pause, which keeps the traffic on the active cluster.
+    """
     pending, active = observed.pending, observed.active
     if pending is not None:
         if observed.serving == pending.name:
@@ -41,7 +45,7 @@ def target(observed: Observed, pause: str | None = None) -> tuple[str, str]:
 
 
 def target_in_steps(observed: Observed) -> tuple[str, str]:
-    """Return the cluster that the head Service should select where a route moves the traffic, and why."""
+    """Return the cluster that the head Service should select in a stepwise upgrade, and why."""
     if observed.active is not None:
         return observed.active.name, "the active cluster is first until all has moved"
     if observed.pending is None:
@@ -59,24 +63,27 @@ def target_in_steps(observed: Observed) -> tuple[str, str]:
 
 
 def not_ready(observed: Observed, pending: ClusterView) -> str | None:
-    """Return why the pending cluster may not take the traffic yet."""
+    """Return why the pending cluster may not take the traffic yet; None if it may."""
     return not_askable(observed, pending) or undecided(observed)
 
 
 def not_askable(observed: Observed, pending: ClusterView) -> str | None:
-    """Return what else than its gates the pending cluster lacks, to take the traffic."""
+    """Return what the pending cluster lacks apart from its gates; None if it lacks nothing else."""
     return not_serving(observed, pending) or (
         None if observed.warm_up is None else observed.warm_up.lacking
     )
 
 
 def not_serving(observed: Observed, pending: ClusterView) -> str | None:
-    """Return why the pending cluster cannot serve yet."""
+    """Return why the pending cluster cannot serve yet; None if it can."""
     return next(_reasons(observed, pending), None)
 
 
 def undecided(observed: Observed) -> str | None:
-    """Return which gate has not passed, where all traffic moves at once; traffic-manager evaluates them at the steps of the others."""
+    """Return which gate has not passed yet, if all traffic moves at once; else None.
+
+    In a stepwise upgrade traffic-manager evaluates the gates.
+    """
     policy = observed.policy
     if (
         policy is None
@@ -93,9 +100,10 @@ def undecided(observed: Observed) -> str | None:
 
 
 def judged(gate: Gate, window: Window, warm_up: WarmUpProgress | None) -> Result:
-    """Return the outcome of a gate on what the pending cluster has answered before the switch.
+    """Return the result of a gate on the requests that the pending cluster answered so far.
 
-    It does not fail before all requests of the warm-up are counted: the first ones are slow while a model loads, and none harms a user.
+    The gate does not fail before all requests of the warm-up are counted. The first requests are
+    slow while a model loads, and none of them is a user's request.
     """
     found = gates.within(gate, window, steps=1)
     counted = window.pending.get(ALL, Requests()).total
@@ -121,7 +129,7 @@ def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
         yield unknown
     if not serve_status.is_running(details):
         yield serve_status.not_serving(details) or "its applications do not run"
-    if observed.active is None:  # no cluster serves, so there is nothing to lose
+    if observed.active is None:  # No cluster serves, so nothing can be lost.
         return
     if (reason := serve_status.not_serving(details)) is not None:
         yield reason
@@ -129,7 +137,7 @@ def _reasons(observed: Observed, pending: ClusterView) -> Iterator[str]:
 
 
 def _late_pods(observed: Observed, pending: ClusterView, details: ServeDetails) -> Iterator[str]:
-    """Yield which pods cannot be sent requests yet, though requests are to reach replicas by them."""
+    """Yield the pods that cannot receive requests yet although they hold replicas."""
     proxies = serve_proxies.reported(details)
     if proxies.are_disabled:
         return

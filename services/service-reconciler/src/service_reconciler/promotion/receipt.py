@@ -1,7 +1,9 @@
-"""The receipt of an upgrade: its result, kept for later reads.
+"""Builds the receipt of an upgrade, which records the result of the upgrade.
 
-It is made when the upgrade's unneeded cluster is deleted, from durable state: the clusters' ages, the traffic record on
-the route, and the annotation that the unneeded cluster got when it became that. An aborted upgrade has one too.
+The receipt is built when the cluster that the upgrade leaves behind is deleted: the old cluster
+after a promotion, the new cluster after an abort. The sources are durable: the ages of both
+clusters, the traffic record on the route, and the annotation `SO_FAR`, which a cluster gets when it
+becomes unneeded.
 """
 
 from collections.abc import Mapping
@@ -24,13 +26,13 @@ from service_reconciler.observed import Names, Observed
 from service_reconciler.reasons import ConditionType
 
 SO_FAR: Final = "raybus.io/upgrade-so-far"
-"""On an unneeded cluster: what is known of its upgrade when the traffic is off it."""
+"""Annotation of an unneeded cluster: the facts about its upgrade after the traffic left it."""
 BOTH: Final = 200
-"""Percent of capacity that an upgrade without steps has while both clusters run."""
+"""Percent of capacity of a NewCluster upgrade while both clusters run."""
 
 
 class SoFar(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """An upgrade with traffic at its final place; percentages are None when they are not known any more."""
+    """An upgrade whose traffic has moved for good. Percentages are None if they are unknown."""
 
     old: str
     new: str
@@ -46,10 +48,12 @@ class SoFar(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 
 
 def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Names | None:
-    """Return the upgrade that left a cluster behind, None when there was none with the active one, which may be gone.
+    """Return the two clusters of the upgrade that left the cluster `left` behind.
 
-    The old cluster of the upgrade is its active one, and the new one its pending one: promoted if that is the active one now.
-    A cluster names its predecessor until its upgrade is over; where neither does, as KubeRay's do not, their ages decide.
+    In the result, `active` is the old and `pending` the new cluster of that upgrade. The upgrade
+    was promoted if the new cluster is the active one now. None if `left` was in no upgrade with the
+    active cluster, which may be deleted. A cluster names its predecessor until its upgrade ends. If
+    neither does, as with clusters of KubeRay, the older cluster is the old one.
     """
     name = left.metadata.name
     aborted, replaced = (
@@ -70,7 +74,7 @@ def origin_of(names: Names, active: RayCluster | None, left: RayCluster) -> Name
 
 
 def so_far(observed: Observed, unneeded: RayCluster, *, now: datetime) -> str | None:
-    """Return what is written on a cluster that becomes unneeded; None when it was part of no upgrade."""
+    """Return the value of `SO_FAR` for a cluster that becomes unneeded; None without an upgrade."""
     active = observed.active.cluster if observed.active is not None else None
     pair = origin_of(observed.names, active, unneeded)
     if pair is None:
@@ -84,7 +88,7 @@ def so_far(observed: Observed, unneeded: RayCluster, *, now: datetime) -> str | 
 
 
 def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Outcome:
-    """Return the outcome of an upgrade without promotion, from a status."""
+    """Return the outcome of an upgrade without promotion: aborted, cancelled or rolled back."""
     if conditions.is_true(status.conditions, ConditionType.UPGRADE_ABORTED):
         return Outcome.ABORTED
     found = traffic_record.upgrade_of(observed.record, pair.active, pair.pending)
@@ -92,14 +96,18 @@ def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Outcom
 
 
 def begun(annotations: Mapping[str, str]) -> SoFar | None:
-    """Return what is written of an upgrade on its unneeded cluster."""
+    """Return the value of `SO_FAR` in the annotations; None if it is missing or unreadable."""
     return annotation_record.decode(annotations.get(SO_FAR, ""), SoFar)
 
 
 def finished(
     service: RayService, cluster: RayCluster, ongoing: int | None, *, now: datetime
 ) -> Receipt | None:
-    """Return the receipt of the upgrade that leaves a cluster behind, which goes now with requests in flight; None where it is written."""
+    """Return the receipt of the upgrade whose unneeded cluster is deleted now.
+
+    `ongoing` is the number of requests in flight. None if the receipt is written already or if the
+    cluster has no record of an upgrade.
+    """
     held, last = begun(cluster.metadata.annotations), receipt_of(service)
     if held is None or (last is not None and (last.old, last.new) == (held.old, held.new)):
         return None
@@ -107,9 +115,9 @@ def finished(
 
 
 def returned(observed: Observed, active: RayCluster, old: RayCluster, *, now: datetime) -> Receipt:
-    """Return the receipt of a promoted upgrade with an old cluster that is needed again.
+    """Return the receipt of a promoted upgrade whose old cluster is needed again.
 
-    Nothing was deleted, so no request was cut.
+    No cluster was deleted, so no request was cut.
     """
     held, last = begun(old.metadata.annotations), receipt_of(observed.service)
     pair = (old.metadata.name, active.metadata.name)
@@ -126,7 +134,10 @@ def lost(
     ongoing: int | None = None,
     now: datetime,
 ) -> Receipt:
-    """Return the receipt of an upgrade without its old cluster: the written one, else what is known without it."""
+    """Return the receipt of an upgrade whose old cluster does not exist any more.
+
+    This is the receipt on the RayService, else one from the facts that are still known.
+    """
     if (held := receipt_of(observed.service)) is not None and (held.old, held.new) == (
         old,
         active.metadata.name,

@@ -1,7 +1,8 @@
-"""Which records of a RayService's specs are made, renewed and let go when it is about to get a new cluster. Pure.
+"""Decides which spec records of a RayService to create, renew and delete. Pure.
 
-The new spec becomes the newest record and names the record of the spec that serves now. That one is recorded too if it is not yet: its Serve
-config may have changed in place, or another operator made the cluster.
+This happens before a new cluster is created. The new spec becomes the newest record and names the
+record of the spec that serves now. The serving spec is recorded too if it has no record: its Serve
+config may have been changed in place, or another operator may have created the cluster.
 """
 
 from common.api.meta import ObjectMeta
@@ -16,7 +17,10 @@ Record = Create | Patch | Delete
 def decide(
     meta: ObjectMeta, spec: Spec, before: Spec | None, found: list[GoalRevision], *, kept: int
 ) -> tuple[Record, ...]:
-    """Return the writes; `found` is oldest first, `before` is what serves, `kept` how many older records may stay."""
+    """Return the writes for the records of `spec` and of the serving spec `before`.
+
+    `found` are the existing records, oldest first. `kept` is the number of older records that stay.
+    """
     wanted, last = goal_revision.name(meta, spec), found[-1] if found else None
     number = last.revision if last is not None else 0
     made: list[Record] = []
@@ -29,7 +33,8 @@ def decide(
             meta, before, number, replaces=last.metadata.name if last is not None else ""
         )
         made.append(Create(resource=CONTROLLER_REVISION, body=body))
-    if replaces == wanted:  # the same again, for instance after the cluster was deleted by hand
+    # The same spec again, for instance after the cluster was deleted by hand.
+    if replaces == wanted:
         replaces = served.replaces if served is not None else ""
     have = next((each for each in found if each.metadata.name == wanted), None)
     if have is None:
@@ -48,7 +53,10 @@ def decide(
 
 
 def _record_of(meta: ObjectMeta, spec: Spec, found: list[GoalRevision]) -> GoalRevision | None:
-    """Return the record of a spec; where it is unknown what is served, the newest with this cluster spec."""
+    """Return the record of a spec; None if there is none.
+
+    If the serving Serve config is unknown, this is the newest record with the same cluster spec.
+    """
     if spec.goal.serve_config is None:
         return next((each for each in reversed(found) if each.goal.spec_hash == spec.hash), None)
     name = goal_revision.name(meta, spec)

@@ -1,7 +1,8 @@
-"""What happens to the pending cluster: whether a new one is needed, whether it has a purpose still, and when it is promoted.
+"""Decides what happens to the pending cluster: create, keep, drop, promote or roll back.
 
-For upgrades in steps the facts are durable: the hashes on the clusters, and the record on the route that carries the weights. Each
-decision ends in one status write, refused when the RayService changed since, so a spec that is reverted in time always wins (spec
+The facts for stepwise upgrades are durable: the hashes on the clusters, and the traffic record on
+the route with the weights. Each decision ends in one status write, which the API server refuses if
+the RayService changed in the meantime. A spec that is reverted in time therefore always wins (spec
 rayservice §6.5, §6.6, §8.5, §8.8, §8.10 (G9), §17.6; acceptance 18-28, 36-38, 59-68).
 """
 
@@ -24,32 +25,32 @@ _PENDING: Final = Share(capacity=0, weight=0)
 
 
 class Step(StrEnum):
-    """What happens to the pending name."""
+    """What happens to the name of the pending cluster in the status."""
 
     KEEP = "keep"
     NEW = "new"
     DROP = "drop"
     PROMOTE = "promote"
-    """The pending cluster becomes the active one."""
+    """The pending cluster becomes the active cluster."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to the pending name, the names that hold from now on, and why."""
+    """The step, the cluster names after it, and the reason."""
 
     step: Step
     names: Names
     note: str
     rollback: str | None = None
-    """The message of the condition RollbackInProgress; None while nothing is rolled back."""
+    """Message of condition RollbackInProgress; None without a rollback."""
 
     @property
     def is_forward(self) -> bool:
-        """Return whether the upgrade that is on, if any, goes on."""
+        """Whether an upgrade, if there is one, goes forward."""
         return self.step is Step.KEEP and self.rollback is None
 
 
 def decide(observed: Observed, control: Control) -> Decision:
-    """Decide whether a new cluster is prepared, the pending one is dropped or promoted, or all stays."""
+    """Decide on the pending cluster."""
     active, pending, rollback = observed.active, observed.pending, None
     if pending is None:
         step, note = _without_pending(observed, control)
@@ -73,7 +74,7 @@ def decide(observed: Observed, control: Control) -> Decision:
 
 def _at_once(observed: Observed, pending: ClusterView, control: Control) -> tuple[Step, str]:
     is_wanted = observed.match(pending) is not Match.DIFFERENT
-    # the last cluster that gets requests serves whatever the spec asks for by now (design rule 8)
+    # The last cluster that gets requests serves, even if it does not match the spec any more.
     is_left = bool(observed.names.active) and observed.active is None
     if (
         is_left
@@ -99,7 +100,10 @@ def _at_once(observed: Observed, pending: ClusterView, control: Control) -> tupl
 
 
 def _without_pending(observed: Observed, control: Control) -> tuple[Step, str]:
-    """Decide without a pending cluster; a name without a cluster lasts while a new one is needed."""
+    """Decide without a pending cluster.
+
+    A pending name without a cluster stays while a new cluster is needed.
+    """
     names, active = observed.names, observed.active
     created = Step.KEEP, "the pending cluster is to be created"
     if active is None:
@@ -121,7 +125,7 @@ def _without_pending(observed: Observed, control: Control) -> tuple[Step, str]:
 
 
 def _is_new_needed(observed: Observed, active: ClusterView, control: Control) -> bool:
-    """Return whether the spec needs a cluster in place of the active one, and may have it."""
+    """Return whether the active cluster must be replaced to match the spec, and may be."""
     is_different = observed.match(active) is Match.DIFFERENT
     return control.abort is None and is_different and replaces_clusters(observed)
 
@@ -129,7 +133,7 @@ def _is_new_needed(observed: Observed, active: ClusterView, control: Control) ->
 def _in_steps(
     observed: Observed, active: ClusterView, pending: ClusterView, control: Control
 ) -> tuple[Step, str, str | None]:
-    """Return where an upgrade in steps goes now, why, and why it rolls back, if it does."""
+    """Return the step of a stepwise upgrade, the reason, and the message of a rollback, if any."""
     if control.abort is not None:
         why = "Upgrade aborted, rolling back to original cluster."
     elif observed.match(active) is Match.FULL:
@@ -155,7 +159,10 @@ def _in_steps(
 
 
 def replaces_clusters(observed: Observed) -> bool:
-    """Return whether a changed spec may have a new cluster; the strategy None has its first cluster only."""
+    """Return whether the upgrade strategy allows a new cluster for a changed spec.
+
+    With strategy None only the first cluster is created.
+    """
     strategy = observed.service.spec.upgrade_strategy
     if strategy is None or strategy.type is None:
         return observed.config.zero_downtime
@@ -163,13 +170,17 @@ def replaces_clusters(observed: Observed) -> bool:
 
 
 def _has_moved(observed: Observed, active: ClusterView, pending: ClusterView) -> bool:
-    """Return whether the route itself gives the pending cluster everything, and the active one has no capacity left."""
+    """Return whether the pending cluster has all traffic and the active cluster no capacity.
+
+    The weight is read from the route itself.
+    """
     held = traffic_record.of_route(observed.route).clusters
     old, new = held.get(active.name, _ACTIVE), held.get(pending.name, _PENDING)
+    # A cluster that was recreated under its name has no traffic yet.
     if new.uid not in {
         "",
         pending.cluster.metadata.uid,
-    }:  # it was made again under its name, and has nothing yet
+    }:
         return False
     backend = weighted_route.serve_service(observed.service.metadata.namespace, pending.name)
     weight = traffic_record.weight_of(observed.route, backend)
@@ -177,12 +188,12 @@ def _has_moved(observed: Observed, active: ClusterView, pending: ClusterView) ->
 
 
 def _is_back(record: Record, active: ClusterView, pending: ClusterView) -> bool:
-    """Return whether the active cluster has everything.
+    """Return whether the active cluster has all traffic and all capacity again.
 
-    The capacity of a pending cluster that is not ready or does not answer is not waited for: nobody
-    could lower it. Silence moves no traffic here, since the weights have to be back already. It
-    deletes nothing that gets requests either: `requests_from` counts a route until its Gateway has
-    accepted it, and holds the deletion back.
+    The capacity of a pending cluster that is not ready or does not answer is ignored, because
+    nobody could lower it. Ignoring it is safe. No traffic moves, since the weights must be back
+    already. No cluster that gets requests is deleted either, since `requests_from` counts a route
+    until its Gateway has accepted it.
     """
     old, new = (
         record.clusters.get(active.name, _ACTIVE),

@@ -1,1 +1,1 @@
-"""The Kubernetes objects that this service owns; one module for each, all pure."""
+"""Bodies of the Kubernetes objects that this service owns, one module each. Pure."""

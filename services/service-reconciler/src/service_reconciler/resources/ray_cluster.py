@@ -1,4 +1,4 @@
-"""The RayClusters of a RayService: how one is built, and whether one still is what the RayService asks for.
+"""Builds the RayClusters of a RayService, and compares them with its spec.
 
 Spec rayservice §4.3, §6.1-6.4; acceptance 16-23.
 """
@@ -27,18 +27,20 @@ NOT_INHERITED: Final = {
     labels.UPGRADE_POLICY_RECORD,
     labels.APPROVED_STEP,
 }
-"""Annotations of a RayService that its clusters do not get: of the upgrade, or ours alone to write."""
+"""Annotations of a RayService that its clusters do not inherit.
+
+They belong to an upgrade, or only raybus writes them."""
 _KUBERAY: Final = re2.compile(r"nightly|v1\.\d+\.\d+(-.*)?")
-"""How KubeRay writes its version."""
+"""Format of KubeRay's version in annotations."""
 _hashes: Final = Remembered[tuple[type, bytes, int | None], str](size=lambda of, _: len(of[1]))
 
 
 class Match(StrEnum):
-    """How a cluster compares with the RayService's `rayClusterConfig`."""
+    """Result of comparing a cluster with the `rayClusterConfig` of the RayService."""
 
     FULL = "full"
     APPENDED = "appended"
-    """Worker groups were added at the end and nothing else that counts has changed."""
+    """Worker groups were appended, and no other compared field has changed."""
     DIFFERENT = "different"
 
 
@@ -50,10 +52,11 @@ def build(
     replaces: str = "",
     policy: str | None = None,
 ) -> Body:
-    """Return the cluster that the RayService asks for; one that starts small grows from `minReplicas` as Serve asks for it.
+    """Return the body of a cluster for the RayService.
 
-    A replacement names the cluster that it replaces in an annotation, until its upgrade is over, and holds the record of the
-    UpgradePolicy that this upgrade follows.
+    A cluster that `starts_small` has no `replicas` and grows from `minReplicas` as Serve needs it.
+    Until its upgrade ends, a replacement names the replaced cluster in an annotation and holds the
+    record of the UpgradePolicy that the upgrade follows.
     """
     config, meta = service.raw_cluster_config, service.metadata
     if starts_small:
@@ -82,7 +85,7 @@ def build(
 
 
 def stamps(service: RayService) -> dict[str, str]:
-    """Return the annotations of a cluster with the hash of its spec and the version of the operator."""
+    """Return the annotations with the hash of the spec and the version of the operator."""
     return {
         labels.SPEC_HASH: goal_hash(service),
         labels.NUM_WORKER_GROUPS: str(len(_groups(service.raw_cluster_config))),
@@ -91,7 +94,7 @@ def stamps(service: RayService) -> dict[str, str]:
 
 
 def goal_hash(of: RayService | RayCluster, worker_groups: int | None = None) -> str:
-    """Return the hash of what a RayService asks for, or of what a cluster of it has; it is computed once for a text."""
+    """Return the hash of the compared fields of a cluster spec, cached by the text of the spec."""
     key = type(of), bytes(of.spec_json), worker_groups
     found = _hashes.get(key)
     if found is None:
@@ -102,10 +105,10 @@ def goal_hash(of: RayService | RayCluster, worker_groups: int | None = None) -> 
 
 
 def match(cluster: RayCluster, service: RayService) -> Match:
-    """Compare a cluster with the goal.
+    """Compare a cluster with the RayService.
 
-    The annotations decide. Those of another operator's version may come from another algorithm, so that what the cluster
-    really holds decides too.
+    The annotations decide. A different version of the operator may have hashed differently, so the
+    spec of such a cluster is compared as well.
     """
     annotations, goal, count = cluster.metadata.annotations, goal_hash(service), None
     held = annotations.get(labels.SPEC_HASH, "")
@@ -125,7 +128,7 @@ def match(cluster: RayCluster, service: RayService) -> Match:
 
 
 def differences(cluster: RayCluster, service: RayService) -> list[str]:
-    """Return the fields of `rayClusterConfig` that a cluster has otherwise, of those that are hashed."""
+    """Return the compared fields of `rayClusterConfig` in which a cluster differs."""
     held, wanted = (
         msgspec.json.decode(spec_hash.goal_json(each), type=dict[str, Any])
         for each in (cluster.raw_spec, service.raw_cluster_config)
@@ -146,9 +149,9 @@ def differences(cluster: RayCluster, service: RayService) -> list[str]:
 
 
 def change(cluster: RayCluster, service: RayService) -> Body | None:
-    """Return the merge patch that appends worker groups, or renews the annotations and touches nothing else; None where neither is due.
+    """Return a merge patch that appends worker groups or only renews annotations; None if neither.
 
-    What the autoscaler wrote into the groups that are there stays.
+    Values that the autoscaler wrote into existing groups stay.
     """
     found, version = match(cluster, service), {"resourceVersion": cluster.metadata.resource_version}
     if found is Match.FULL and needs_stamp(cluster, service):
@@ -173,10 +176,11 @@ def change(cluster: RayCluster, service: RayService) -> Body | None:
 
 
 def needs_stamp(cluster: RayCluster, service: RayService) -> bool:
-    """Return whether the annotations of another version of the operator must be renewed.
+    """Return whether to renew annotations that another version of the operator wrote.
 
-    Those of KubeRay stay where they equal ours: KubeRay, given the cluster back, then finds its own version and leaves
-    the spec alone, and two operators at once have nothing to undo.
+    KubeRay's annotations stay if they have the same values. If KubeRay gets the cluster back, it
+    then finds its own version and leaves the spec alone, and two operators running at once do not
+    undo each other's writes.
     """
     held = cluster.metadata.annotations
     version = held.get(labels.KUBERAY_VERSION, "")
@@ -185,18 +189,23 @@ def needs_stamp(cluster: RayCluster, service: RayService) -> bool:
 
 
 def filled(config: Json) -> Json:
-    """Return a `rayClusterConfig` as KubeRay's Go types would write it back (spec rayservice §2.5), for clients that count on that.
+    """Return a `rayClusterConfig` as KubeRay's Go types would write it (spec rayservice §2.5).
 
-    KubeRay adds its finalizer with an update of the whole object. The zero values that Go writes, and quantities in their canonical
-    form, are a change of the spec to the API server, so `metadata.generation` grows by one. What the user wrote stays; fields that our
-    types do not know stay too. The hash that decides about clusters is the same for both forms.
+    Some clients rely on this effect: KubeRay adds its finalizer with an update of the whole object,
+    which adds Go's zero values and canonical quantities. The API server sees a change of the spec,
+    so `metadata.generation` grows by one. Values and fields from the user stay, including fields
+    that raybus's types do not have. The hash that decides about clusters is the same for both
+    forms.
     """
     written = msgspec.json.decode(go_json.encode(go_types.CLUSTER_SPEC, config))
     return cast("Json", _filled(config, written))
 
 
 def _marks(service: RayService) -> Body:
-    """Return the labels and annotations of a cluster: the user's on the RayService, not what we noted of the last upgrade, and ours."""
+    """Return the labels and annotations of a cluster.
+
+    They are the user's on the RayService without `NOT_INHERITED`, plus those of raybus.
+    """
     meta = service.metadata
     inherited = {
         name: value for name, value in meta.annotations.items() if name not in NOT_INHERITED

@@ -1,7 +1,7 @@
-"""The two Services of a RayService.
+"""The Services of a RayService.
 
-`<RayService>-head-svc` is the head of the cluster that serves (spec rayservice §10.1), `<RayService>-serve-svc` is where users send their requests
-(§10.2, §10.3; acceptance 32-35).
+`<RayService>-head-svc` selects the head of the serving cluster (spec rayservice §10.1). Users send
+their requests to `<RayService>-serve-svc` (§10.2, §10.3; acceptance 32-35).
 """
 
 from typing import cast
@@ -15,7 +15,7 @@ from common.ray import owner, ports
 
 
 def head(service: RayService, cluster: str, *, config: Json, has_cluster_ip: bool) -> Body:
-    """Return the Service that selects a cluster's head; `config` is that cluster's spec."""
+    """Return the Service that selects the head of `cluster`, whose spec is `config`."""
     template, name = pod_json.body(ports.head_group(config), "headService"), service.metadata.name
     selector = ports.head_selector(cluster, config)
     spec = ports.head_spec(config, selector, has_cluster_ip=has_cluster_ip)
@@ -24,9 +24,10 @@ def head(service: RayService, cluster: str, *, config: Json, has_cluster_ip: boo
 
 
 def serve(service: RayService, cluster: str, *, config: Json, is_shared: bool = False) -> Body:
-    """Return the Service that selects a cluster's ready proxies; `InvalidSpec` when no port would be left.
+    """Return the Service that selects the ready proxies of `cluster`, whose spec is `config`.
 
-    One that is shared selects pods of two clusters, by a label of our own.
+    A shared Service selects pods of two clusters by a label of raybus. Raises `InvalidSpec` if the
+    Service would have no port.
     """
     found, name = ports.of_serve(config), service.metadata.name
     if not found and service.raw_spec.get("serveService") is None:
@@ -58,21 +59,21 @@ def preview(service: RayService, cluster: str, *, config: Json) -> Body:
 
 
 def serve_name(service: RayService) -> str:
-    """Return the name of a RayService's Serve Service: the user's own, if the template has one."""
+    """Return the name of the Serve Service: the name in the user's template, else the default."""
     template: Json = service.raw_spec.get("serveService") or {}
     meta: Json = template.get("metadata") or {}
     return meta.get("name") or names.serve_service(service.metadata.name)
 
 
 def selected(have: Service | None) -> str:
-    """Return the cluster that a Service selects, empty when there is none."""
+    """Return the name of the cluster that a Service selects; empty if none."""
     return have.spec.selector.get(labels.CLUSTER, "") if have is not None else ""
 
 
 def selects_same(have: Service, want: Body) -> bool:
-    """Return whether a Service may stay, whatever else users changed.
+    """Return whether a Service already selects the right pods, whatever else users changed in it.
 
-    It is rewritten for another cluster, and where labels of a head have values that its pod lacks.
+    False if the Service selects another cluster, or requires head labels that the head pod lacks.
     """
     held, wanted = have.spec.selector, want["spec"]["selector"]
     is_same = all(

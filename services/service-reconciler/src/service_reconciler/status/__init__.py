@@ -1,1 +1,1 @@
-"""The status of a RayService; computed from scratch at every reconcile."""
+"""The status of a RayService, computed anew at every reconcile."""

@@ -1,7 +1,8 @@
-"""The whole status of a RayService, from scratch (spec rayservice §2.2, §5.4, §13.1).
+"""Computes the status of a RayService (spec rayservice §2.2, §5.4, §13.1).
 
-`targetCapacity`, `trafficRoutedPercent` and `lastTrafficMigratedTime` mirror the traffic record (ADR 1). Where traffic does not move in
-steps they are absent; that is also how an upgrade in steps is known from any other.
+`targetCapacity`, `trafficRoutedPercent` and `lastTrafficMigratedTime` are copied from the traffic
+record (ADR 1). The three fields are absent unless traffic moves in steps; other code recognises a
+stepwise upgrade by their presence.
 """
 
 from datetime import datetime
@@ -23,7 +24,7 @@ from service_reconciler.status.conditions import Assessment
 
 
 def compute(found: Assessment) -> RayServiceStatus:
-    """Return the status that holds once the plan is executed: the stored one itself where nothing in it changes."""
+    """Return the status that holds after the plan; the stored object itself if nothing changes."""
     observed = found.observed
     updated = of_service.computed(found)
     names = Names() if of_service.is_timed_out(updated) else found.names
@@ -39,7 +40,7 @@ def compute(found: Assessment) -> RayServiceStatus:
 
 
 def invalid(observed: Observed, text: str, *, now: datetime) -> RayServiceStatus:
-    """Return the status of a RayService that breaks a rule: all stays but the condition Ready."""
+    """Return the status of an invalid RayService: only condition Ready changes."""
     old = observed.service.status
     update = ConditionUpdate(
         type=ConditionType.READY, status="False", reason=Reason.VALIDATION_FAILED, message=text
@@ -53,9 +54,9 @@ def invalid(observed: Observed, text: str, *, now: datetime) -> RayServiceStatus
 def stored_or_new(
     old: RayServiceStatus, new: RayServiceStatus, *, now: datetime
 ) -> RayServiceStatus:
-    """Return `old` itself where `new` contains the same, else `new` with the time of its writing.
+    """Return `old` itself if `new` is equivalent, else `new` with the current time.
 
-    That time and what is new in copies of cluster statuses wait for the next write.
+    The update time and new details in the copied cluster statuses do not cause a write.
     """
     if essence(old) == essence(new) and _copied(old) <= _copied(new):
         return old
@@ -63,7 +64,10 @@ def stored_or_new(
 
 
 def essence(status: RayServiceStatus) -> RayServiceStatus:
-    """Return a status without the time of its writing and the copies of cluster statuses, which are written along."""
+    """Return a status without the parts that do not cause a write on their own.
+
+    These are the update time and the copied cluster statuses.
+    """
     active, pending = (
         msgspec.structs.replace(each, ray_cluster_status=RayClusterStatus())
         for each in (status.active_service_status, status.pending_service_status)
@@ -85,7 +89,10 @@ def _copied(status: RayServiceStatus) -> set[tuple[str, str, str]]:
 def mirrored(
     observed: Observed, cluster: ClusterServiceStatus, wanted: Names
 ) -> ClusterServiceStatus:
-    """Return one cluster's status with its part of the traffic; a cluster that was on no route yet has no weight."""
+    """Return a cluster's status with its capacity and traffic from the traffic record.
+
+    A cluster that was on no route yet has no weight.
+    """
     name, old = cluster.ray_cluster_name, observed.service.status
     if not name or not observed.is_incremental:
         return cluster
@@ -108,7 +115,10 @@ def mirrored(
 
 
 def _cluster(observed: Observed, name: str) -> ClusterServiceStatus:
-    """Return the status of a cluster; while its dashboard does not answer, its applications are the last known ones."""
+    """Return the status of a cluster.
+
+    While the dashboard does not answer, the status keeps the last known applications.
+    """
     view = {view.name: view for view in observed.views}.get(name)
     if not name or view is None:
         return ClusterServiceStatus(ray_cluster_name=name)

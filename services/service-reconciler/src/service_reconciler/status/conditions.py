@@ -1,7 +1,9 @@
-"""The conditions of a RayService but those of suspension (spec rayservice §8.8, §13.2, §13.3, §15; acceptance 14, 15, 77, 83).
+"""The conditions of a RayService except Suspending and Suspended.
 
-UpgradePaused, UpgradeStalled, UpgradeAborted and InvalidAnnotations are there only while there is a need, RollbackInProgress while a rollback
-runs, or after a suspend. A pause that is over stays as False until the upgrade ends: the time without progress counts from its end.
+UpgradePaused, UpgradeStalled, UpgradeAborted and InvalidAnnotations exist only while they are
+needed, and RollbackInProgress only during a rollback or after a suspend. UpgradePaused stays with
+status False after a pause until the upgrade ends, because the progress deadline counts from the end
+of the pause. Spec rayservice §8.8, §13.2, §13.3, §15; acceptance 14, 15, 77, 83.
 """
 
 from collections.abc import Iterator
@@ -52,19 +54,19 @@ SECOND: Final = timedelta(seconds=1)
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
-    """What one reconcile found and decided; the status and the Events follow from it."""
+    """The findings and decisions of one reconcile, from which status and Events follow."""
 
     observed: Observed
     now: datetime
     control: Control
     decision: Decision
     names: Names
-    """The names that hold once the Services select their cluster."""
+    """The cluster names after the Services have been switched."""
     problem: ServiceProblem | None
 
     @property
     def cause(self) -> str | None:
-        """Return why the service, or its upgrade, makes no progress."""
+        """Why the service or its upgrade makes no progress; None if it does."""
         return (
             "; ".join(
                 each.message for each in (self.control.pause, self.problem) if each is not None
@@ -74,7 +76,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def computed(found: Assessment) -> list[Condition]:
-    """Return the conditions that hold once the plan is executed."""
+    """Return the conditions that hold after the plan is executed."""
     observed, now = found.observed, found.now
     generation, before = observed.service.metadata.generation, observed.service.status.conditions
     now_ready = ready(found)
@@ -101,7 +103,7 @@ def computed(found: Assessment) -> list[Condition]:
 
 
 def ready(found: Assessment) -> ConditionUpdate:
-    """Report whether requests can be served."""
+    """Return condition Ready, which says whether the service has endpoints."""
     observed, names, kind = found.observed, found.names, ConditionType.READY
     old, limit = (
         conditions.find(observed.service.status.conditions, kind),
@@ -133,7 +135,10 @@ def ready(found: Assessment) -> ConditionUpdate:
 
 
 def starts_anew(found: Assessment) -> bool:
-    """Return whether the time to become ready counts from now: the spec was invalid until now, or the clock was set back."""
+    """Return whether the initializing timeout starts now.
+
+    It does after an invalid spec was corrected, or after the clock was set back.
+    """
     observed, limit = found.observed, found.observed.initializing_limit
     old = conditions.find(observed.service.status.conditions, ConditionType.READY)
     if old is None or observed.endpoints > 0:
@@ -143,7 +148,7 @@ def starts_anew(found: Assessment) -> bool:
 
 
 def is_timed_out(before: list[Condition]) -> bool:
-    """Return whether the service timed out; only suspend and resume start it again."""
+    """Return whether the initializing timeout expired; only suspend and resume clear that state."""
     old = conditions.find(before, ConditionType.READY)
     return old is not None and old.reason == Reason.INITIALIZING_TIMEOUT
 
@@ -153,7 +158,7 @@ def _started_invalid(old: Condition, names: Names) -> bool:
 
 
 def upgrade_in_progress(found: Assessment) -> ConditionUpdate | None:
-    """Report whether a second cluster is pending; None when the condition stays as it is."""
+    """Return condition UpgradeInProgress; None if it does not change."""
     names, kind = found.names, ConditionType.UPGRADE_IN_PROGRESS
     old = conditions.find(found.observed.service.status.conditions, kind)
     if names.active and names.pending:
@@ -171,7 +176,7 @@ def upgrade_in_progress(found: Assessment) -> ConditionUpdate | None:
 
 
 def gates_passed(upgrade: Upgrade | None) -> ConditionUpdate | None:
-    """Report what the gates of an upgrade came to at the present weight, with figures; None where none is evaluated."""
+    """Return condition UpgradeGatesPassed for the present weight; None if no gate is evaluated."""
     kind, current = ConditionType.UPGRADE_GATES_PASSED, traffic_record.gates_of(upgrade)
     if upgrade is not None and upgrade.failed:
         return ConditionUpdate(kind, "False", Reason.GATE_FAILED, f"The gate {upgrade.failed}")
@@ -182,7 +187,10 @@ def gates_passed(upgrade: Upgrade | None) -> ConditionUpdate | None:
 
 
 def cluster_spec_ignored(found: Assessment) -> ConditionUpdate | None:
-    """Report a changed cluster spec that no cluster gets, because the upgrade strategy is None."""
+    """Return condition ClusterSpecIgnored; None if no changed cluster spec is ignored.
+
+    A changed cluster spec is ignored if the upgrade strategy is None.
+    """
     observed, decision = found.observed, found.decision
     view = observed.pending or observed.active
     if view is None or decision.step is not Step.KEEP or found.control.abort is not None:
@@ -203,14 +211,16 @@ def cluster_spec_ignored(found: Assessment) -> ConditionUpdate | None:
 
 
 def _moment(held: list[Condition], update: ConditionUpdate, *, now: datetime) -> datetime:
-    """Return when a condition changes: a second after the last time at least, so that the events of both differ."""
+    """Return the transition time of a condition.
+
+    It is at least one second after the last transition, so that the upgrade events of both differ.
+    """
     old = conditions.find(held, update.type)
     if old is None or old.status == update.status:
         return now
     ahead = old.last_transition_time - whole_seconds(now)
-    is_soon = (
-        timedelta(0) <= ahead < SKEW
-    )  # what is further ahead was written before the clock was set back
+    # A time further ahead was written before the clock was set back.
+    is_soon = timedelta(0) <= ahead < SKEW
     return old.last_transition_time + SECOND if is_soon else now
 
 

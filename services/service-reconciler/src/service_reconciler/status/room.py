@@ -1,7 +1,8 @@
-"""The part of Serve's messages about applications that the status of a RayService has room for.
+"""Shortens Serve's messages about applications so that the status of a RayService fits.
 
-An object has 1.5 MiB, its spec, the last applied manifest and the statuses of both clusters included. Long messages are cut first, evenly;
-then the messages of deployments are left out, then applications, those that run first. The status mentions that it is not all.
+An object may have 1.5 MiB, including its spec, the last applied manifest and the statuses of both
+clusters. First long messages are cut, all to the same length. Then the messages of deployments are
+dropped, then applications, running ones first. The status says that something was left out.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,14 +17,16 @@ from common.ray.serve_status import Application, AppState
 Applications = dict[str, AppStatus]
 
 OBJECT: Final = 1536 * 1024
-"""Bytes that etcd takes."""
+"""Maximum bytes of an object in etcd."""
 RESERVED: Final = 384 * 1024
-"""Bytes for what is not counted here: managed fields, conditions, the statuses of both clusters."""
+"""Bytes for everything else: managed fields, conditions, the statuses of both clusters."""
 MOST: Final = 512 * 1024
-"""Bytes that applications may have in any case: each watcher of RayServices gets them with each change."""
+"""Maximum bytes for applications.
+
+Each watcher of RayServices receives them with each change."""
 LEAST: Final = 16 * 1024
 LIMITS: Final = (32_768, 8_192, 2_048, 512, 128, 0)
-"""Characters of a message, tried in this order until all fit."""
+"""Maximum characters of a message, tried in this order until everything fits."""
 LEFT_OUT: Final = (
     f"The status leaves out a part of what Ray Serve reports of the applications, because an object has room for {OBJECT // 1024} KiB: "
     "messages that are cut are marked, and the Ray dashboard has all of them"
@@ -32,20 +35,23 @@ _NOTE: Final = f"[all{MARK}"
 
 
 def per_cluster(service: RayService) -> int:
-    """Return how many bytes the applications of one of the two clusters may have."""
+    """Return the bytes that the applications of one of the two clusters may have."""
     used = len(service.spec_json) + len(msgspec.json.encode(service.metadata))
     return max(LEAST, min(MOST, OBJECT - RESERVED - used)) // 2
 
 
 def fitted(apps: Mapping[str, Application], room: int) -> Applications | None:
-    """Return the statuses that Serve reports for applications and deployments, as far as they fit into `room` bytes."""
+    """Return the statuses of applications and deployments, shortened to `room` bytes.
+
+    None if there are no applications or if nothing fits.
+    """
     if not apps:
         return None
     return next((each for each in _shorter(apps) if len(msgspec.json.encode(each)) <= room), None)
 
 
 def is_cut(status: RayServiceStatus) -> bool:
-    """Return whether a status leaves out any part of Serve's answer."""
+    """Return whether a status leaves out part of Serve's answer."""
     clusters = (status.active_service_status, status.pending_service_status)
     apps = [app for each in clusters for app in (each.applications or {}).values()]
     return any(
@@ -54,7 +60,7 @@ def is_cut(status: RayServiceStatus) -> bool:
 
 
 def _shorter(apps: Mapping[str, Application]) -> Iterator[Applications]:
-    """Yield the applications as they are, then ever less of them."""
+    """Yield the applications in full, then with less and less detail."""
     for limit in LIMITS:
         yield {name: _with_messages(app, limit) for name, app in apps.items()}
     bare = {name: AppStatus(status=app.status, message=_NOTE) for name, app in apps.items()}

@@ -1,7 +1,8 @@
-"""The suspend machine: `spec.suspend` takes everything down, once and completely, and starts anew afterwards.
+"""The suspend machine: `spec.suspend` deletes everything; a resume starts the service anew.
 
-Its state is the pair of conditions Suspending and Suspended; nothing else writes them. The request is made durable before
-anything is deleted, and from then on only the end stops it. Spec rayservice §14; acceptance 79-82, 84.
+The state of the machine is the pair of conditions Suspending and Suspended, which only this module
+writes. The request is durable before anything is deleted, and the deletion always runs to
+completion. Spec rayservice §14; acceptance 79-82, 84.
 """
 
 from collections.abc import Iterator
@@ -25,11 +26,11 @@ from service_reconciler.status.conditions import CONTROLS, INITIALIZING_AGAIN
 
 
 class State(StrEnum):
-    """Where the machine is, as the note of a plan."""
+    """States of the machine; the values are the notes of plans."""
 
     AWAKE = "the service is not suspended"
     REQUESTED = "suspend is requested"
-    """Now: write it down, delete nothing yet."""
+    """The request is to be written to the status; nothing is deleted yet."""
     SUSPENDING = "everything is being deleted"
     COMPLETE = "everything is deleted"
     SUSPENDED = "the service is suspended"
@@ -37,7 +38,7 @@ class State(StrEnum):
 
 
 def state(observed: Observed) -> State:
-    """Return where the machine is, from its conditions, the spec and what exists."""
+    """Return the state from the conditions, the spec and the existing objects."""
     held, wanted = observed.service.status.conditions, observed.service.is_to_be_suspended
     if conditions.is_true(held, ConditionType.SUSPENDING):
         exists = bool(observed.clusters or observed.services or awaited(observed))
@@ -48,13 +49,13 @@ def state(observed: Observed) -> State:
 
 
 def awaited(observed: Observed) -> tuple[Gateway | Route, ...]:
-    """Return the Gateway and the routes that must be gone before the RayService is suspended."""
+    """Return the Gateway and routes that must be deleted before the RayService is suspended."""
     meta, side = observed.service.metadata, observed.side_routes.existing
     return (*(each for each in _named(observed) if owner.owns(meta, each.metadata)), *side)
 
 
 def kept(observed: Observed) -> Iterator[Problem[RoutingCode]]:
-    """Yield which objects have a name of ours and another owner: a suspend leaves them alone."""
+    """Yield objects of other owners under names of raybus; a suspend leaves them alone."""
     for have in _named(observed):
         problem = weighted_route.not_ours(observed.service.metadata, have.metadata)
         if problem is not None:
@@ -62,7 +63,7 @@ def kept(observed: Observed) -> Iterator[Problem[RoutingCode]]:
 
 
 def _named(observed: Observed) -> Iterator[Gateway | Route]:
-    """Yield the Gateway and the weighted routes that have a name of ours, whoever owns them."""
+    """Yield the Gateway and the weighted routes under names of raybus, whoever owns them."""
     found = (observed.gateway, observed.our_route, observed.grpc_route)
     return (each for each in found if each is not None)
 
@@ -74,7 +75,7 @@ def _kind(have: Gateway | Route) -> str:
 
 
 def status(observed: Observed, state: State, *, now: datetime) -> RayServiceStatus:
-    """Return the status of a state in which something changes; a service that resumes has fresh conditions, and a fresh time limit."""
+    """Return the status for a state; a resume resets conditions and initializing timeout."""
     kind, old = ConditionType, observed.service.status
     held, is_turn = old.conditions, state in {State.REQUESTED, State.RESUMED}
     generation = observed.service.metadata.generation if is_turn else old.observed_generation

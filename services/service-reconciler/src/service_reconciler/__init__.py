@@ -1,1 +1,1 @@
-"""Turns RayServices into RayClusters, promotes them, reports their status."""
+"""Reconcile RayServices: create and promote their RayClusters, and report their status."""

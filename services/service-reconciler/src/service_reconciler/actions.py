@@ -1,4 +1,7 @@
-"""What only this service's plans ask for; `execute.py` does it. All other actions are in `common.runtime.actions`."""
+"""Actions that only the plans of this service contain; `execute.py` executes them.
+
+All other actions are in `common.runtime.actions`.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,7 +16,7 @@ from common.upgrade.events import Data
 
 
 class UpdateServiceStatus(UpdateStatus, frozen=True, kw_only=True):
-    """Replace the RayService's status."""
+    """Replace the status of the RayService."""
 
     status: RayServiceStatus
 
@@ -23,18 +26,24 @@ class UpdateServiceStatus(UpdateStatus, frozen=True, kw_only=True):
 
 
 class RecordRevision(Action, frozen=True, kw_only=True):
-    """Record what the RayService asks for, and what serves until then; one that is refused holds nothing up."""
+    """Record the spec of the RayService, and the spec that serves until the upgrade is done.
+
+    If the API server refuses the record, the plan continues without it.
+    """
 
     before: Spec | None
     kept: int
-    """How many records of earlier specs may stay."""
+    """Maximum number of records of earlier specs that stay."""
 
     def __str__(self) -> str:
         return "record the spec"
 
 
 class ReportPolicy(Action, frozen=True, kw_only=True):
-    """Write the conditions of the UpgradePolicy that an upgrade is to follow; one that is refused holds nothing up."""
+    """Write the conditions of the UpgradePolicy that an upgrade is about to follow.
+
+    If the API server refuses the write, the plan continues without it.
+    """
 
     name: str
     resource_version: str
@@ -45,16 +54,19 @@ class ReportPolicy(Action, frozen=True, kw_only=True):
 
 
 class Publish(Action, frozen=True, kw_only=True):
-    """Publish a step of an upgrade, once in the life of a process; what follows makes it past."""
+    """Publish an upgrade event, at most once per process.
+
+    It precedes the write after which its state is not visible any more.
+    """
 
     data: Data
     facts: tuple[object, ...] = ()
-    """What is durable and distinguishes the event from others of its kind in the same upgrade."""
+    """Durable values that distinguish this event from others of its kind in the same upgrade."""
     at: datetime
 
     @property
     def id(self) -> str:
-        """Return the event's id, which is the same when it is repeated."""
+        """The id of the event, which is the same when the event is published again."""
         return events.identity(self.data, *self.facts)
 
     def __str__(self) -> str:
@@ -64,6 +76,6 @@ class Publish(Action, frozen=True, kw_only=True):
 def change_metadata(
     resource: Resource, meta: ObjectMeta, report: ActionEvents, **parts: Mapping[str, str | None]
 ) -> Patch:
-    """Return a change of an object's `labels` or `annotations`; nothing else in the plan depends on it."""
+    """Return a side action that changes the `labels` or `annotations` of an object."""
     patch = {"metadata": {"resourceVersion": meta.resource_version, **parts}}
     return Patch(resource=resource, name=meta.name, patch=patch, events=report, is_side=True)

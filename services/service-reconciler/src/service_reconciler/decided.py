@@ -1,9 +1,11 @@
-"""What earlier reconciles decided about the upgrade of a RayService: decisions read it back from the conditions here alone.
+"""Decisions of earlier reconciles about the upgrade of a RayService.
 
-Decisions read the observed state. What no object shows must be remembered: since when an upgrade, its pause and its rollback last, and
-what was decided at a deadline, which would be decided anew by each reconcile after it. The record of that is the conditions: they are
-written in one request with the names of the clusters, which is refused when the RayService changed meanwhile, and they outlive a
-restart. A record beside them could differ from what users read. What is missing there counts as never decided.
+Some facts are visible in no object: when an upgrade, its pause or its rollback began, and what was
+decided at a deadline. Without a record, each later reconcile would decide about the deadline again.
+The conditions of the RayService are this record, since they survive a restart. One request writes
+both the conditions and the cluster names, and the API server refuses it if the RayService changed
+in the meantime. A second record could contradict the conditions that users read. A missing
+condition counts as "never decided". Only this module reads decisions back from the conditions.
 """
 
 from datetime import datetime
@@ -15,27 +17,30 @@ from common.errors import Problem
 from service_reconciler.reasons import ConditionType, Reason
 
 PAUSED_BY_GATE: Final = "paused, for the gate "
-"""How the text of the condition UpgradePaused begins after a failure; the gate with its figures follows."""
+"""Start of the message of condition UpgradePaused after a failed gate; the gate follows."""
 
 
 def holds(service: RayService, kind: ConditionType) -> bool:
-    """Return whether a decision holds: that an upgrade is on, paused, rolled back or aborted."""
+    """Return whether the condition `kind` (upgrade in progress, paused, aborted ...) is true."""
     return conditions.is_true(service.status.conditions, kind)
 
 
 def is_rolling_back(service: RayService) -> bool:
-    """Return whether the traffic rolls back."""
+    """Return whether a rollback is in progress."""
     return holds(service, ConditionType.ROLLBACK_IN_PROGRESS)
 
 
 def changed_at(service: RayService, kind: ConditionType) -> datetime | None:
-    """Return when something was decided last; None if it never was."""
+    """Return the last transition time of the condition `kind`; None if it was never set."""
     found = conditions.find(service.status.conditions, kind)
     return None if found is None else found.last_transition_time
 
 
 def problem_of(service: RayService, kind: ConditionType) -> Problem[Reason] | None:
-    """Return why an upgrade to this very generation was stalled or aborted; None if that was not decided."""
+    """Return why the upgrade was stalled or aborted; None if it was not.
+
+    A condition of another generation of the spec does not count.
+    """
     found = conditions.find(service.status.conditions, kind)
     if (
         found is None
@@ -47,7 +52,10 @@ def problem_of(service: RayService, kind: ConditionType) -> Problem[Reason] | No
 
 
 def failed_gate(service: RayService) -> str | None:
-    """Return the gate, with its figures, whose failure paused the upgrade to this very generation; None if none did."""
+    """Return the gate, with its figures, whose failure paused the upgrade; None if no gate did.
+
+    A condition of another generation of the spec does not count.
+    """
     found = problem_of(service, ConditionType.UPGRADE_PAUSED)
     if found is None or found.code is not Reason.GATE_FAILED:
         return None
@@ -55,7 +63,11 @@ def failed_gate(service: RayService) -> str | None:
 
 
 def is_earlier_to_blame(service: RayService) -> bool:
-    """Return whether a gate had ended the upgrade to an earlier generation when this one came."""
+    """Return whether the upgrade to an earlier generation of the spec was ended by a gate.
+
+    True also in later reconciles, when the reason of condition UpgradeAborted is
+    `EarlierGateFailed`.
+    """
     found, meta = (
         conditions.find(service.status.conditions, ConditionType.UPGRADE_ABORTED),
         service.metadata,

@@ -1,9 +1,13 @@
-"""What happens to unneeded clusters: they get a deadline, drain, and are deleted, with the receipt of their upgrade and Events.
+"""The end of unneeded clusters: deadline, drain, receipt of the upgrade, Events and deletion.
 
-The deadline is an annotation on the cluster, so a restart does not forget it. It counts from the first reconcile after promotion at which nothing
-sends the cluster requests any more, with the slack that KubeRay has (spec rayservice §16; acceptance 29, 30). Behind a weighted route, or if its
-pods can be marked, a cluster drains: without a route its pods are marked as soon as it is unneeded, so that their proxies close connections. After
-the usual delay it is deleted once nothing is in flight, or at a cap. What is in flight is read anew at each reconcile.
+The deadline is an annotation on the cluster, so it survives a restart. The deadline counts from the
+first reconcile after the promotion in which nothing sends requests to the cluster, and includes the
+same slack as in KubeRay (spec rayservice §16; acceptance 29, 30).
+
+A cluster drains if it is behind a weighted route or if its pods can be marked as draining. Without
+a route its pods are marked as soon as the cluster is unneeded, so that their proxies close
+connections. After the deadline the cluster is deleted when no request is in flight, or at the drain
+timeout. Each reconcile reads the requests in flight anew.
 """
 
 from collections.abc import Mapping, Set
@@ -46,17 +50,21 @@ from service_reconciler.promotion import receipt as receipts
 from service_reconciler.reasons import ConditionType, EventReason
 
 CLEANUP: Final = "cleanup"
-"""The chain of these writes: a quota that refuses a new cluster may wait for the end of an old one."""
+"""Chain of the writes that end unneeded clusters, separate from the main chain.
+
+A quota may refuse a new cluster until an old cluster is deleted, so a refused creation must not
+stop these writes."""
 LATE: Final = timedelta(seconds=30)
-"""How long an unneeded cluster may get requests before the user gets an Event."""
+"""Time that an unneeded cluster may receive requests before the user gets an Event."""
 
 
 def recall(observed: Observed, names: Names, *, now: datetime) -> list[Action]:
-    """Take clusters that are needed again out of their drain; `names` hold after the plan (ADR 44).
+    """Return the writes that take clusters which are needed again out of their drain (ADR 44).
 
-    The marks of a cluster go before the status names it: a deadline that stays would end that
-    cluster in its next upgrade. A replaced cluster that the status names as pending ends the
-    upgrade that replaced it, before any traffic moves.
+    `names` are the active and the pending cluster after the plan. The marks of a cluster are
+    removed before the status names the cluster: a deadline that stays would delete the cluster in
+    its next upgrade. If the status names a replaced cluster as pending, the upgrade that replaced
+    it ends before any traffic moves.
     """
     held, returns = observed.names, observed.returning
     needed = {held.active, held.pending, names.active, names.pending}
@@ -92,12 +100,13 @@ def recall(observed: Observed, names: Names, *, now: datetime) -> list[Action]:
 
 
 def decide(observed: Observed, named: Set[str] = frozenset(), *, now: datetime) -> Plan[Action]:
-    """Give each unneeded cluster a deadline, and delete those past their deadline, once they have drained.
+    """Give each unneeded cluster a deadline, and delete drained clusters past their deadline.
 
-    `named` are clusters that the status names once the plan is executed: they are needed.
+    `named` are the clusters that the status names after the plan; they are needed.
 
-    The clock of a cluster starts when nothing sends it requests any more; requests that come back stop it.
-    A receipt comes before its cluster goes, for a restart in between must not lose it.
+    The deadline of a cluster counts from the moment when nothing sends requests to it any more, and
+    is removed if requests return. The receipt of the upgrade is written before the cluster is
+    deleted, so that a restart in between does not lose the receipt.
     """
     kept, marked, marks = list[Action](), list[Action](), list[Action]()
     received, ended = list[Action](), list[Action]()
@@ -140,18 +149,17 @@ def decide(observed: Observed, named: Set[str] = frozenset(), *, now: datetime) 
 
 
 def _baked_at(observed: Observed, cluster: RayCluster, *, now: datetime) -> datetime | None:
-    """Return when the bake of a cluster that its upgrade replaced ends; None for any other, and afterwards."""
+    """Return when the bake of the replaced cluster ends; None for other clusters or afterwards."""
     since = decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
-    if (
-        observed.baking is None or since is None or since > now + SKEW
-    ):  # the clock was set back since
+    # The clock was set back in the meantime.
+    if observed.baking is None or since is None or since > now + SKEW:
         return None
     old, length = observed.baking
     return since + length if cluster is old and now < since + length else None
 
 
 def deletion(cluster: RayCluster, report: Report = events.CLUSTER_DELETED) -> Delete:
-    """Return the deletion of a cluster."""
+    """Return the deletion of a cluster, with the Events of `report`."""
     meta = cluster.metadata
     return Delete(
         resource=RAY_CLUSTER, name=meta.name, uid=meta.uid, events=report.of(meta.namespaced_name)
@@ -159,7 +167,11 @@ def deletion(cluster: RayCluster, report: Report = events.CLUSTER_DELETED) -> De
 
 
 def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime) -> list[Action]:
-    """Stop the clock of a cluster that gets requests, and report it if traffic-manager and the Gateway should have ended that."""
+    """Remove the deadline of a cluster that still receives requests.
+
+    An Event reports the sender if traffic-manager and the Gateway should have moved the traffic
+    away by now.
+    """
     actions: list[Action] = []
     if held := marks_of(cluster):
         actions.append(annotated(cluster, "old", dict.fromkeys(held)))
@@ -176,12 +188,14 @@ def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime
 def _deadline(
     observed: Observed, cluster: RayCluster, draining: DrainingCluster | None, *, now: datetime
 ) -> tuple[datetime, dict[str, str]]:
-    """Return the deadline of a cluster, and what it lacks: that, and the moment that its drain began."""
+    """Return the deadline of a cluster, and the annotations that the cluster lacks.
+
+    The annotations are the deadline, the start of the drain and the record of the upgrade.
+    """
     due, lacking = dangling.due_at(cluster), dict[str, str]()
     latest = whole_seconds(now + dangling.delay_of(observed.service) + dangling.ROUNDED_UP)
-    if (
-        due is None or due > latest + SKEW
-    ):  # later by more: the clock was set back since, or the delay is shorter now
+    # Such a late deadline means that the clock was set back or that the delay was shortened.
+    if due is None or due > latest + SKEW:
         due = latest
         lacking[labels.DELETE_AFTER] = rfc3339(due)
         record = receipts.so_far(observed, cluster, now=now)
@@ -199,7 +213,7 @@ def _requeue_at(
     *,
     now: datetime,
 ) -> datetime | None:
-    """Return when to reconcile a marked cluster again, None when it is deleted now."""
+    """Return when to reconcile the cluster again; None if it is to be deleted now."""
     since = dangling.draining_since(cluster)
     is_graceful = draining is not None and draining.is_graceful
     refresh = dangling.next_refresh(since, now=now) if is_graceful and since is not None else None
@@ -208,9 +222,8 @@ def _requeue_at(
     if draining is None or since is None:
         return None
     cap = due + dangling.timeout_of(observed.service)[0]
-    if (
-        draining.is_silent and not is_graceful
-    ):  # the user asked for no drain, and nothing can be observed
+    # The user asked for no drain, and the requests in flight cannot be observed.
+    if draining.is_silent and not is_graceful:
         cap = min(cap, due + dangling.SETTLING)
     fresh_at = since + (dangling.SETTLING_HA_PROXY if draining.has_ha_proxy else dangling.SETTLING)
     again = dangling.recheck_at(draining.ongoing, fresh_at=fresh_at, cap=cap, now=now)
@@ -218,7 +231,7 @@ def _requeue_at(
 
 
 def _pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
-    """Return the marks of pods that can drain and lack theirs or its refresh."""
+    """Return the writes that mark pods as draining, or that refresh their marks."""
     actions: list[Action] = []
     since = dangling.draining_since(draining.cluster)
     refreshes = dangling.refreshes(since, now=now) if since is not None else 0
@@ -232,9 +245,10 @@ def _pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
 
 
 def _received(observed: Observed, receipt: Receipt) -> list[Action]:
-    """Publish the end of an upgrade, and write its receipt on the RayService unless that has it, or a later one.
+    """Publish the end of an upgrade, and write its receipt on the RayService.
 
-    There may be two unneeded clusters at once. While they cannot be deleted, their receipts would replace each other without end.
+    The receipt is not written if the RayService already has it or a later receipt. Two unneeded
+    clusters that cannot be deleted would otherwise replace each other's receipt endlessly.
     """
     published: list[Action] = [*upgrade_events.completed(observed, receipt)]
     held = receipt_of(observed.service)
@@ -255,7 +269,10 @@ def _received(observed: Observed, receipt: Receipt) -> list[Action]:
 
 
 def _upgrade_over(observed: Observed, deleted: set[str], *, now: datetime) -> list[Action]:
-    """End an upgrade with an old cluster that is deleted now, or that was gone before raybus could write that it deleted it."""
+    """End the upgrade whose old cluster is deleted now or does not exist any more.
+
+    If the old cluster vanished before raybus deleted it, the receipt is written without it.
+    """
     active = observed.active.cluster if observed.active is not None else None
     old = upgrade_policy.upgraded_from(active)
     is_there = any(each.metadata.name == old for each in observed.clusters)
@@ -276,14 +293,14 @@ def annotated(
     *,
     success: Event | None = None,
 ) -> Patch:
-    """Return a change of a cluster's annotations; a failure names its role."""
+    """Return a change of a cluster's annotations; the Event of a failure names its `role`."""
     failure = events.CLUSTER_UPDATED.of(role, cluster.metadata.namespaced_name).failure
     report = ActionEvents(success=success, failure=failure)
     return change_metadata(RAY_CLUSTER, cluster.metadata, report, annotations=annotations)
 
 
 def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> Event:
-    """Return the event of a cluster that begins to drain, with the time and condition of its end."""
+    """Return the Event of a drain that begins, with the time and the condition of its end."""
     timeout, odd = dangling.timeout_of(observed.service)
     graceful, routed = (
         "its proxies close connections between requests",
@@ -303,7 +320,6 @@ def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> Even
 
 
 def _ended(draining: DrainingCluster) -> Event:
-    """Return the event of a drain that ended."""
     where = draining.cluster.metadata.namespaced_name
     is_quiet = draining.ongoing == 0 or (draining.is_silent and not draining.is_graceful)
     note = f"RayCluster {where} was deleted with {dangling.in_flight(draining.ongoing)}"

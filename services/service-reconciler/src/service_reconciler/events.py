@@ -1,6 +1,7 @@
-"""Every Kubernetes Event of this service: of its writes, with KubeRay's texts where it has them, and of what a reconcile finds begun, ended or wrong.
+"""All Kubernetes Events of this service (spec rayservice §13.4).
 
-Spec rayservice §13.4.
+They report writes, with the texts of KubeRay where KubeRay has them, and transitions that a
+reconcile finds.
 """
 
 from collections.abc import Iterator
@@ -21,10 +22,10 @@ from service_reconciler.status import room
 from service_reconciler.status.conditions import Assessment
 
 LONGEST_NAME: Final = 253
-"""Characters of a name in a status that an Event repeats."""
+"""Maximum characters of a cluster name from the status that an Event repeats."""
 
 MAX_NAMED: Final = 5
-"""RayClusters that an Event lists."""
+"""Maximum RayClusters that an Event lists by name."""
 
 CLUSTER_CREATED: Final = Report("Create", "RayCluster", "the RayCluster {}")
 CLUSTER_UPDATED: Final = Report("Update", "RayCluster", "the {} RayCluster {}")
@@ -50,7 +51,7 @@ FINALIZER_REFUSED: Final = ActionEvents(
 
 
 def transitions(found: Assessment, status: RayServiceStatus) -> Iterator[Event]:
-    """Report what differs from the last reconcile, each once."""
+    """Yield one Event for each change since the last reconcile."""
     meta, old = found.observed.service.metadata, found.observed.service.status
     for name in sorted(found.observed.foreign_names):
         note = (
@@ -69,7 +70,7 @@ def transitions(found: Assessment, status: RayServiceStatus) -> Iterator[Event]:
 
 
 def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> Event:
-    """Return the event of a deleted RayService that waited for an object in quarantine."""
+    """Return the Event of a finalizer that is removed despite an object in quarantine."""
     note = (
         f"The finalizer is removed {durations.text(limit)} after the deletion, although an object "
         "in quarantine kept raybus from cleaning up. Check that the RayClusters with the label "
@@ -80,7 +81,7 @@ def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> Event:
 
 
 def finalizer_released(observed: Observed, limit: timedelta) -> Event:
-    """Return the event of a deleted RayService that waits no longer for its RayClusters."""
+    """Return the Event of a finalizer that is removed although RayClusters still exist."""
     left = [each.metadata for each in observed.clusters]
     named = (
         f"{each.name} ({', '.join(each.finalizers) or 'its deletion is refused'})"
@@ -96,7 +97,7 @@ def finalizer_released(observed: Observed, limit: timedelta) -> Event:
 
 
 def timeout(observed: Observed, *, now: datetime) -> Event:
-    """Return the event of a RayService that was not ready within its user's limit."""
+    """Return the Event of a RayService that was not ready within the time limit of its user."""
     limit = observed.initializing_limit or timedelta(0)
     found = conditions.find(observed.service.status.conditions, ConditionType.READY)
     spent = now - found.last_transition_time if found is not None else limit

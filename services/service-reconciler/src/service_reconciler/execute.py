@@ -1,8 +1,8 @@
-"""Does what `common.runtime.executor` leaves to this service: Serve configs, records of specs, upgrade events.
+"""Handlers of the actions that only this service has: Serve configs, spec records, events.
 
-A Serve config that is not taken does not end the reconcile: that is the user's to correct, and the next status reports it. An upgrade
-event that is lost does not either. The records of specs are read and written only when a cluster is about to be created, so at rest they
-cost nothing, the bus does not carry them, and there is nothing to remember between reconciles.
+A refused Serve config does not stop the reconcile: the next status reports it, and the user has to
+correct it. A lost upgrade event does not stop the reconcile either. Records of specs are read only
+when a cluster is about to be created, so they are neither on the bus nor cached.
 """
 
 from contextlib import suppress
@@ -36,11 +36,11 @@ from service_reconciler.reasons import EventReason
 log = structlog.get_logger()
 
 UNRECORDED_LIMIT: Final = 5
-"""Failures in a row of a record after which the cluster is created without it."""
+"""Consecutive failures to record a spec after which the cluster is created without the record."""
 
 
 class Execution:
-    """Executes the actions that are more than a write."""
+    """The handlers of this service's actions, for `common.runtime.executor`."""
 
     def __init__(
         self, writer: ConfigWriter, *, kube: Kube, publisher: Publisher, events: EventRecorder
@@ -48,7 +48,7 @@ class Execution:
         self._kube = kube
         self._events = events
         self._unrecorded = Remembered[str, int]()
-        """RayServices, by uid, with how often their spec could not be recorded in a row."""
+        """Consecutive failures to record the spec, by uid of the RayService."""
         self.handlers: Handlers[Observed] = {
             Submit: writer.send,
             RecordRevision: self._record_revision,
@@ -61,7 +61,12 @@ class Execution:
     async def _record_revision(
         self, action: RecordRevision, observed: Observed, _writer: Writer
     ) -> bool:
-        """Record the spec; report why it is not recorded and the cluster is created without it."""
+        """Record the spec.
+
+        A temporary failure is raised, so that the reconcile is retried. After `UNRECORDED_LIMIT`
+        failures in a row, or a permanent failure, an Event reports it and the plan continues
+        without the record.
+        """
         meta = observed.service.metadata
         try:
             await self._record(observed.service, action)
@@ -83,7 +88,7 @@ class Execution:
     async def _report_policy(
         self, action: ReportPolicy, observed: Observed, _writer: Writer
     ) -> bool:
-        """Write the conditions of an UpgradePolicy; they only inform, so nothing waits for them."""
+        """Write the conditions of an UpgradePolicy; log a failure, because they only inform."""
         status = {"conditions": msgspec.to_builtins(action.conditions)}
         body = {"metadata": {"resourceVersion": action.resource_version}, "status": status}
         patch = client.Patch(body=body, subresource="status")
@@ -109,7 +114,7 @@ class Execution:
         return True
 
     async def _record(self, service: RayService, action: RecordRevision) -> None:
-        """Record what a RayService asks for, and what serves until then; a second time this writes nothing."""
+        """Write the records of the new and the serving spec; repeating it writes nothing."""
         meta, goal = service.metadata, goal_revision.asked_of(service)
         selector = label_selector(goal_revision.marks(meta.name))
         body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)

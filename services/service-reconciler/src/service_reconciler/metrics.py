@@ -1,7 +1,7 @@
-"""This service's own metrics: KubeRay's gauges about RayServices (spec rayservice §13.5), and ours about upgrades.
+"""Metrics of RayServices: the gauges of KubeRay (spec rayservice §13.5) and metrics of upgrades.
 
-Gauges about objects are computed at scrape from the cache, so that they vanish with the object, and so that a restart forgets
-none. What counts events is counted when a write has been made.
+Gauges are computed from the cache at each scrape, so they vanish with their object and survive a
+restart. Counters are increased after the write that they count.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -176,24 +176,24 @@ CUT: Final = Counter(
 
 
 class Phase(StrEnum):
-    """The phases, in their usual order."""
+    """Phases of an upgrade, in their usual order."""
 
     IDLE = "Idle"
     STARTING = "Starting"
-    """The first cluster is on its way."""
+    """The first cluster is being created."""
     PREPARING = "Preparing"
-    """No request has moved yet."""
+    """The new cluster is being prepared and has no traffic yet."""
     SHIFTING = "Shifting"
     ROLLING_BACK = "RollingBack"
     DRAINING = "Draining"
-    """All requests are where they stay; the other cluster has not gone yet."""
+    """All traffic has moved, and the other cluster is not deleted yet."""
 
 
 Sample = tuple[Family, tuple[str, ...], float]
 
 
 def initialize() -> None:
-    """Begin every counter with 0, so that the first event counts as a change."""
+    """Create every counter series with 0, so that the first event shows up as an increase."""
     for outcome in Outcome:
         UPGRADES.labels(outcome)
     for result in ("quiet", "cut", "unknown"):
@@ -205,7 +205,7 @@ def initialize() -> None:
 
 
 def note(observed: Observed, action: Action) -> None:
-    """Count what a write means that has been made."""
+    """Update the counters after a write: a receipt ends an upgrade, a deletion ends a drain."""
     match action:
         case Annotate(name=labels.UPGRADE_RECEIPT, value=str(value)):
             receipt = msgspec.json.decode(value, type=Receipt)
@@ -226,7 +226,7 @@ def note(observed: Observed, action: Action) -> None:
 
 
 class RayServiceCollector(Collector):
-    """All gauges about the RayServices of this replica."""
+    """Collector of all gauges about the RayServices that this replica reconciles."""
 
     def __init__(
         self,
@@ -236,15 +236,17 @@ class RayServiceCollector(Collector):
     ) -> None:
         self._cache = cache
         self._seen = seen
-        """Returns the last answer of Serve in a cluster and its age, without a request; None when it was never asked."""
+        """Returns Serve's last answer in a cluster and its age in seconds; None if never asked.
+
+        It sends no request."""
         self._clock = clock
 
     def describe(self) -> Iterable[Metric]:
-        """Name the families without reading the state."""
+        """Return the families without samples, without reading the cache."""
         return [family.empty() for family in FAMILIES]
 
     def collect(self) -> Iterable[Metric]:
-        """Compute every series from the state as it is now."""
+        """Compute every series from the current cache."""
         built = {family: family.empty() for family in FAMILIES}
         now = self._clock.now()
         services = sorted(
@@ -256,7 +258,7 @@ class RayServiceCollector(Collector):
             identity = (meta.name, meta.namespace, meta.uid)
             try:
                 samples = list(self._samples(service, now=now))
-            except Exception as problem:  # noqa: BLE001  (whatever is wrong with one object, the metrics of all others are exported)
+            except Exception as problem:  # noqa: BLE001  (one bad object must not hide the others)
                 log.warning(
                     "metrics of a RayService are left out",
                     object=f"{meta.namespace}/{meta.name}",
@@ -298,7 +300,11 @@ class RayServiceCollector(Collector):
     def _of_clusters(
         self, service: RayService, record: Record, clusters: list[RayCluster]
     ) -> Iterator[Sample]:
-        """Yield the samples of the active and the pending cluster; where no route carries weights, the Serve Service decides."""
+        """Yield the samples of the active and the pending cluster.
+
+        Without a route with weights, all traffic goes to the cluster that the Serve Service
+        selects.
+        """
         namespace, held = service.metadata.namespace, Names.of(service.status)
         roles = {held.active: "active", held.pending: "pending"}
         selected = services.selected(
@@ -328,7 +334,7 @@ class RayServiceCollector(Collector):
 
 
 def _phase(service: RayService, record: Record, clusters: Iterable[RayCluster]) -> Phase:
-    """Return the phase of a RayService, from durable state; `clusters` are all that carry its labels."""
+    """Return the upgrade phase. `clusters` are all clusters with the labels of the RayService."""
     names = Names.of(service.status)
     if decided.is_rolling_back(service):
         return Phase.ROLLING_BACK

@@ -1,8 +1,8 @@
-"""All reads of one reconcile of a RayService, once, into one frozen value.
+"""Read everything for one reconcile of a RayService, once, into one frozen `Observed`.
 
-The cache may be behind right after a start, so the RayService itself is read from the API server when this replica reconciles it
-for the first time, and again before a cluster is deleted as unneeded (spec rayservice §16.4). A cluster that the status names
-is asked for before it counts as gone.
+The cache may be stale after a start. This replica therefore reads a RayService from the API server
+at its first reconcile, and again before it deletes an unneeded cluster (spec rayservice §16.4). A
+cluster that the status names counts as gone only if the API server does not have it.
 """
 
 import asyncio
@@ -53,17 +53,21 @@ from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.settings import Config
 
 FRESH = 0.2
-"""Seconds that an answer about a cluster on its way to serve may be old."""
+"""Maximum age in seconds of the dashboard's answer for the pending cluster."""
 RECENT = 0.9
 STEADY = 4.5
 FOREIGN_ROUTE = 2.0
-"""Seconds that a user's route may be old before it is labelled with its RayService, so that the bus brings it."""
+"""Maximum age in seconds of a user's route that is not on the bus.
+
+The bus carries the route once it has the label of its RayService."""
 IDLE_PHASES = frozenset({"", "Pending", "Succeeded", "Failed"})
-"""Of pods in which no container runs; a pod of which nothing was reported yet has begun none."""
+"""Phases of pods in which no container runs.
+
+The phase is empty until the kubelet first reports the pod."""
 
 
 class Observer:
-    """Reads what a plan may know."""
+    """Reads everything that a plan is decided from."""
 
     def __init__(self, sources: Sources, config: Config) -> None:
         self._sources = sources
@@ -73,10 +77,10 @@ class Observer:
         self._config = config
         self._fetched: set[Key] = set()
         self._lacking = Remembered[str, datetime]()
-        """Clusters, by uid, that do not have the Serve config of the spec."""
+        """When a cluster was first seen without the Serve config of the spec, by uid."""
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of objects that are gone, or that another replica reconciles from now on."""
+        """Forget deleted objects, and objects that another replica reconciles from now on."""
         for each in objects:
             self._lacking.pop(each.metadata.uid, None)
             self._policies.forget(each.metadata.uid)
@@ -84,9 +88,10 @@ class Observer:
                 self._fetched.discard(Key(each.metadata.namespace, each.metadata.name))
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
-        """Return what is known of a RayService; None when it is gone or another operator's.
+        """Return the state of a RayService; None if it is deleted or managed by another operator.
 
-        Of one that another operator manages by now, only our finalizer is left to be removed.
+        If another operator took the RayService over and the RayService is being deleted, the result
+        lets the plan remove the finalizer of raybus.
         """
         service = await self._service(key)
         if service is None:
@@ -156,9 +161,10 @@ class Observer:
         return msgspec.structs.replace(observed, answers=await self._answers(observed))
 
     async def _answers(self, observed: Observed) -> Mapping[AnyGate, Result]:
-        """Return what the gates came to, where all traffic moves at once.
+        """Return the results of the gates that are evaluated before all traffic moves at once.
 
-        Requests count once the cluster can serve, so those of its warm-up do. Servers are asked when they are all that is missing.
+        Requests count as soon as the cluster can serve, including those of its warm-up. Servers are
+        asked only when nothing else is missing.
         """
         policy, active, pending = observed.policy, observed.active, observed.pending
         decisive = () if policy is None else upgrade_policy.decide_before(policy)
@@ -171,7 +177,8 @@ class Observer:
         ):
             return {}
         if has_failed := decided.failed_gate(observed.service) is not None:
-            self._sources.inquiries.forget(pending.cluster.metadata.uid)  # the record counts now
+            # The failure is recorded, and the record counts from now on.
+            self._sources.inquiries.forget(pending.cluster.metadata.uid)
         is_over = (
             observed.serving == pending.name
             or decided.holds(observed.service, ConditionType.UPGRADE_ABORTED)
@@ -216,7 +223,10 @@ class Observer:
         return found
 
     async def _warm_up(self, observed: Observed) -> WarmUpProgress | None:
-        """Return how far the warm-up of a cluster is that is to take over all traffic, and begin it when that is all it lacks."""
+        """Return the progress of the warm-up, and start it when the cluster lacks nothing else.
+
+        None if traffic moves in steps, if there is no warm-up, or if the cluster cannot serve yet.
+        """
         policy, pending = observed.policy, observed.pending
         if policy is None or policy.warm_up is None or pending is None or observed.is_incremental:
             return None
@@ -254,9 +264,10 @@ class Observer:
     async def _next_policy(
         self, observed: Observed, active: ClusterView | None
     ) -> Reading | UnsetType | None:
-        """Return the record of the UpgradePolicy for an upgrade that is about to begin, or why there is none though the user asks for one.
+        """Return the policy record for an upgrade that is about to begin.
 
-        Conditions do not count: they are of the spec before, in the very reconcile that begins the next upgrade.
+        UNSET if no upgrade begins. The decision ignores conditions: in the reconcile that begins an
+        upgrade they still describe the spec before.
         """
         if active is None:
             return None
@@ -266,9 +277,9 @@ class Observer:
         return await self._policies.record_for(observed.service) if is_upgrade else UNSET
 
     async def _is_namespace_ending(self, service: RayService) -> bool:
-        """Return whether the API server creates nothing more beside a RayService.
+        """Return whether the namespace is terminating, so that no object can be created in it.
 
-        The deletion of a namespace takes the RayClusters and the RayService in any order.
+        The deletion of a namespace may delete the RayClusters before the RayService.
         """
         meta, nothing = service.metadata, Spec(goal=Goal(), hash="")
         body = goal_revision.build(meta, nothing, 0, replaces="")
@@ -279,11 +290,11 @@ class Observer:
         except errors.NamespaceTerminating:
             return True
         except (errors.Terminal, errors.AlreadyExists):
-            return False  # another refusal is reported when a cluster is created
+            return False  # Another refusal is reported when a cluster is created.
         return False
 
     async def _begun(self, service: RayService) -> Observed:
-        """Return a RayService with its Services, and its clusters by name."""
+        """Return the RayService with its Services and the names of its clusters."""
         meta, foreign = service.metadata, set[str]()
         for role in (service.status.active_service_status, service.status.pending_service_status):
             if name := role.ray_cluster_name:
@@ -358,7 +369,10 @@ class Observer:
         is_goal: bool,
         now: datetime,
     ) -> ClusterView | None:
-        """Return a view with the answers of its proxy, and since when its cluster lacks the Serve config that it is to get."""
+        """Add the proxy's answers to the view, and when its cluster first lacked the Serve config.
+
+        Returns None without a view.
+        """
         if view is None:
             return None
         uid, since = view.cluster.metadata.uid, None
@@ -369,7 +383,11 @@ class Observer:
         return msgspec.structs.replace(view, proxy_answers=answers, lacks_goal_since=since)
 
     async def _draining(self, observed: Observed, *, now: datetime) -> tuple[DrainingCluster, ...]:
-        """Return the clusters that drain: behind a weighted route all do, elsewhere those with pods that can be marked."""
+        """Return the clusters that drain.
+
+        Behind a weighted route these are all unneeded clusters, else those with pods that can be
+        marked.
+        """
         namespace = observed.service.metadata.namespace
         route = self._cache.get(HttpRoute, namespace, weighted_route.name_of(observed.service))
         is_weighted = route is not None and traffic_record.ANNOTATION in route.metadata.annotations
@@ -383,10 +401,11 @@ class Observer:
         return tuple(found)
 
     async def _in_flight(self, draining: DrainingCluster, *, now: datetime) -> DrainingCluster:
-        """Return a draining cluster with the requests in flight, if its deadline has passed.
+        """Add the requests in flight to a draining cluster whose deadline has passed.
 
-        A pod with containers that have not begun, or have ended, works on no request and is not asked. Any other one counts as unknown
-        until it answers, also a pod that its node does not report any more (phase `Unknown`).
+        A pod whose containers have not started or have ended handles no request and is not asked.
+        The count of any other pod is unknown until the pod answers, also if its node does not
+        report it any more (phase `Unknown`).
         """
         due = dangling.due_at(draining.cluster)
         if due is None or due > now:
@@ -403,7 +422,10 @@ class Observer:
         )
 
     def _endpoints(self, observed: Observed) -> int:
-        """Count the pods that requests may reach; those of a first cluster count once it serves, another's Service never."""
+        """Count the pods that requests may reach.
+
+        The pods of a first cluster count once it serves. A Service of another owner does not count.
+        """
         namespace, clusters, own = (
             observed.service.metadata.namespace,
             observed.names,

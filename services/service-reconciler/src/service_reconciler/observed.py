@@ -1,4 +1,4 @@
-"""What a plan may know: one RayService and all that belongs to it, read once."""
+"""The observed state of one RayService and its objects, from which a plan is decided."""
 
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -29,35 +29,34 @@ from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.settings import Config
 
 REREAD: Final = timedelta(seconds=10)
-"""Between two reads of an UpgradePolicy with edits that apply at once, for each upgrade that follows it."""
+"""Interval between two reads of an UpgradePolicy with `applyEdits: AtOnce`, for each upgrade."""
 HA_PROXY: Final = b"RAY_SERVE_ENABLE_HA_PROXY"
-"""The environment variable of Ray that makes HAProxy the proxy, in the text of a spec."""
+"""Ray's environment variable that makes HAProxy the proxy; searched in the JSON of a spec."""
 
 
 class Names(msgspec.Struct, frozen=True, kw_only=True):
-    """The two clusters of a RayService by name; empty when there is none."""
+    """Names of the active and the pending cluster; empty if there is no such cluster."""
 
     active: str = ""
     pending: str = ""
 
     @classmethod
     def of(cls, status: RayServiceStatus) -> Self:
-        """Return the names in a status."""
         active, pending = status.active_service_status, status.pending_service_status
         return cls(active=active.ray_cluster_name, pending=pending.ray_cluster_name)
 
 
 class ClusterView(ServeView, frozen=True, kw_only=True):
-    """A cluster of the RayService, with the state of its pods and the answer of its dashboard."""
+    """A cluster of the RayService with its pods and the answers of its dashboard."""
 
     lacks_goal_since: datetime | None = None
-    """Since when this process has observed that the cluster, which is to get the Serve config of the spec, does not have it."""
+    """When this process first saw the cluster without the Serve config that it is to get."""
     proxy_answers: tuple[bool, ...] = ()
-    """The last health checks of the head's proxy, newest last."""
+    """Results of the latest health checks of the head's proxy, newest last."""
 
     @property
     def head(self) -> Pod | None:
-        """Return the one head pod, None while there is none or there are two."""
+        """The head pod; None unless exactly one exists that is not being deleted."""
         heads = [
             pod
             for pod in self.pods
@@ -68,12 +67,12 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
 
     @property
     def offered(self) -> tuple[Pod, ...]:
-        """Return the pods that its Serve Service selects, ready or not."""
+        """The pods that the Serve Service of the cluster selects, ready or not."""
         return tuple(each for each in self.pods if each.metadata.labels.get(labels.SERVE) == "true")
 
     @property
     def proxies(self) -> tuple[Pod, ...]:
-        """Return the pods that can be sent requests."""
+        """The pods that can receive requests: selected by the Serve Service, running and ready."""
         return tuple(each for each in self.offered if each.is_running_and_ready)
 
 
@@ -82,22 +81,22 @@ class DrainingCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: RayCluster
     pods: tuple[Pod, ...]
-    """Those with proxies that may work on requests."""
+    """Pods with proxies that may handle requests."""
     ongoing: int | None = None
-    """Requests in flight; asked only when the cluster is due to go, None when unknown."""
+    """Requests in flight, read after the cluster's deadline; None if unknown."""
     is_silent: bool = False
-    """Whether no pod at all reports its number."""
+    """Whether the pods were asked for their requests in flight and none answered."""
     has_ha_proxy: bool = False
-    """Whether HAProxy is the proxy, which reports less often."""
+    """Whether HAProxy is the proxy; it reports requests in flight less often."""
 
     @property
     def is_graceful(self) -> bool:
-        """Return whether its pods can be marked as draining, because the user asked for a graceful drain."""
+        """Whether pods of the cluster can be marked as draining, as the user requested."""
         return any(drains(pod) for pod in self.pods)
 
     @property
     def is_drained_for_good(self) -> bool:
-        """Return whether its proxies do not serve again: an HAProxy that drains never stops to."""
+        """Whether the proxies cannot serve again: HAProxy never leaves the drain state."""
         is_marked = any(labels.DRAINING in pod.metadata.annotations for pod in self.pods)
         return is_marked and (self.has_ha_proxy or HA_PROXY in bytes(self.cluster.spec_json))
 
@@ -108,53 +107,59 @@ def drains(pod: Pod) -> bool:
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What an upgrade is to follow: one that is about to begin, or one that an edit applies to at once."""
+    """The result of reading an UpgradePolicy.
+
+    The policy is read for an upgrade that is about to begin, and during an upgrade if edits of its
+    policy apply at once.
+    """
 
     record: str | Problem[Reason] | None
-    """The record of the policy, or why there is none; None where none is asked for."""
+    """The record of the policy, or why the policy cannot be used; None without a policy."""
     stored: Stored | None = None
-    """The policy, where it was read just now."""
+    """The policy object, if it was read in this reconcile."""
 
 
 class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True):
-    """Everything that one reconcile of a RayService is decided from."""
+    """The observed state of a RayService, from which one reconcile decides."""
 
     config: Config
     names: Names
     foreign_names: frozenset[str] = frozenset()
-    """Names in the status that are not of clusters which the RayService may control; `names` does not hold them."""
+    """Names in the status whose clusters the RayService may not control; not part of `names`."""
     fresh_name: str = ""
-    """A name that no cluster of this RayService has; used if a new one is needed."""
+    """A name that no cluster of this RayService has, for a new cluster."""
     violation: Problem[EventReason] | None = None
     clusters: tuple[RayCluster, ...] = ()
-    """All clusters that carry the RayService's labels."""
+    """All clusters with the labels of the RayService."""
     draining: tuple[DrainingCluster, ...] = ()
-    """Those of them that are unneeded and drain."""
+    """The unneeded clusters that drain."""
     services: tuple[Service, ...] = ()
-    """All Services that carry the RayService's labels."""
+    """All Services with the labels of the RayService."""
     head_service: Service | None = None
     serve_service: Service | None = None
     endpoints: int = 0
     next_policy: str | Problem[Reason] | UnsetType | None = None
-    """The record of the UpgradePolicy for the cluster that is to be created, or why there is none though the user asks for one.
+    """The policy record for the cluster that is to be created; None without a policy.
 
-    Unset where it was not read: then no cluster is created for an upgrade.
-    """
+    A `Problem` if the user's policy cannot be used. UNSET if the policy was not read; then no
+    cluster is created for an upgrade."""
     policy_read: Reading | None = None
-    """That policy as it was read, or the policy of the upgrade in progress after an edit that applies at once; None where none was."""
+    """The policy as read in this reconcile; None if it was not read.
+
+    During an upgrade this is the edited policy, if its edits apply at once."""
     is_namespace_ending: bool = False
-    """Whether the namespace is being deleted; asked only when the active cluster is gone."""
+    """Whether the namespace is terminating; asked only if the active cluster is gone."""
     clock_set_at: datetime | None = None
-    """When the clock on the wall was set; a time that seems long ago may not be."""
+    """When the wall clock was last set; earlier timestamps are unreliable."""
 
     @cached_property
     def is_incremental(self) -> bool:
-        """Return whether traffic-manager moves the traffic in steps, and writes to the dashboards."""
+        """Whether traffic-manager moves traffic in steps and sends the Serve configs."""
         return serve_writer.is_incremental(self.service, self.config.gates)
 
     @cached_property
     def upgrade(self) -> Upgrade | None:
-        """Return what is recorded of the upgrade in steps that is on."""
+        """The record of the stepwise upgrade in progress; None without such an upgrade."""
         names = self.names
         return (
             traffic_record.upgrade_of(self.record, names.active, names.pending)
@@ -164,18 +169,18 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @cached_property
     def initializing_limit(self) -> timedelta | None:
-        """Return how long the first start may take; `InvalidSpec` where a rule is violated."""
+        """Time limit of the first start; None without one. Raises `InvalidSpec` for a bad value."""
         return validation.initializing_limit(self.service.metadata.annotations)
 
     @cached_property
     def all_routes(self) -> tuple[Route, ...]:
-        """Return all routes that may send requests to the clusters."""
+        """All routes that may send requests to the clusters."""
         single = (self.route, self.our_route, self.grpc_route)
         return (*(each for each in single if each is not None), *self.users_routes)
 
     @cached_property
     def own_serve_service(self) -> Service | None:
-        """Return the Serve Service, unless it is another owner's."""
+        """The Serve Service; None if it is missing or has another owner."""
         have = self.serve_service
         return (
             have
@@ -185,31 +190,31 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @property
     def serving(self) -> str:
-        """Return the cluster that the Serve Service selects; where traffic moves in steps no such Service decides."""
+        """Name of the cluster that the Serve Service selects; empty if traffic moves in steps."""
         return "" if self.is_incremental else services.selected(self.serve_service)
 
     @cached_property
     def undeleted(self) -> tuple[RayCluster, ...]:
-        """Return the clusters that nobody has deleted."""
+        """The clusters that are not being deleted."""
         return tuple(each for each in self.clusters if each.metadata.deletion_timestamp is None)
 
     @cached_property
     def unneeded(self) -> tuple[RayCluster, ...]:
-        """Return those of them that are neither active nor pending."""
+        """The undeleted clusters that are neither active nor pending."""
         needed = {self.names.active, self.names.pending}
         return tuple(each for each in self.undeleted if each.metadata.name not in needed)
 
     @cached_property
     def replaced(self) -> RayCluster | None:
-        """Return the unneeded cluster that the active one was created to replace."""
+        """The unneeded cluster that the active cluster was created to replace."""
         old = upgrade_policy.upgraded_from(None if self.active is None else self.active.cluster)
         return next((each for each in self.unneeded if each.metadata.name == old), None)
 
     @property
     def returning(self) -> tuple[ClusterView, ClusterView] | None:
-        """Return the active cluster and the one that it replaced, while the status names both.
+        """The active cluster and the cluster that it replaced, while the status names both.
 
-        The upgrade between them ends before traffic moves; after that there is none.
+        The upgrade between the two ends before traffic moves; afterwards this is None.
         """
         active, back = self.active, self.pending
         if active is None or back is None:
@@ -218,7 +223,10 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @cached_property
     def baking(self) -> tuple[RayCluster, timedelta] | None:
-        """Return the replaced cluster that stays for the `bake` of its upgrade's policy, and that time; in steps it passes before the promotion."""
+        """The replaced cluster that stays for its policy's `bake`, and the length of the bake.
+
+        None if traffic moves in steps: then the bake precedes the promotion.
+        """
         if self.active is None or self.is_incremental:
             return None
         policy, old = upgrade_policy.of_cluster(self.active.cluster), self.replaced
@@ -228,7 +236,10 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @property
     def following(self) -> RayCluster | None:
-        """Return the cluster with the record of the policy that is in force: of an upgrade that goes forward, or of its bake."""
+        """The cluster whose recorded policy is in force; None if there is none.
+
+        The pending cluster of an upgrade that goes forward, or the active cluster during its bake.
+        """
         is_over = decided.is_rolling_back(self.service) or decided.holds(
             self.service, ConditionType.UPGRADE_ABORTED
         )
@@ -238,10 +249,10 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
     @property
     def returnable(self) -> RayCluster | None:
-        """Return the replaced cluster if it is whole and is what the RayService asks for (ADR 44).
+        """The replaced cluster, if it is complete and matches the RayService (ADR 44).
 
-        Only the way back is free of a new cluster: the replaced cluster is the older one of both.
-        A newer version that is asked for again has to pass its gates again.
+        Only an older cluster is returned to without a new cluster. A newer version that the user
+        asks for again has to pass its gates again.
         """
         old, active = self.replaced, self.active
         if old is None or active is None or not is_whole(old):
@@ -254,14 +265,15 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         return old if is_wanted and born <= later else None
 
     def match(self, view: ClusterView) -> Match:
-        """Return how a cluster compares with what the RayService asks for."""
+        """Return how the spec of a cluster compares with the spec of the RayService."""
         return ray_cluster.match(view.cluster, self.service)
 
     def requests_from(self, cluster: str) -> str | None:
-        """Return what sends requests to a cluster, None when nothing does.
+        """Return the route or Service that sends requests to a cluster; None if there is none.
 
-        That is a route with a weight for it, or the Serve Service. A route that took its weight away counts until its Gateway, if it exists,
-        has accepted that: until then requests flow as before.
+        A route sends requests if it gives the cluster a weight. A route that removed its weight
+        counts until its Gateway, if the Gateway exists, has accepted the change: until then
+        requests flow as before.
         """
         backend = weighted_route.serve_service(self.service.metadata.namespace, cluster)
         held = self.record.upgrade
@@ -285,13 +297,13 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
 
 def marks_of(cluster: RayCluster) -> tuple[str, ...]:
-    """Return the annotations by which a cluster is marked as unneeded: its deadline, its drain."""
+    """Return the annotations on the cluster that mark it as unneeded: deadline and drain start."""
     marks = (labels.DELETE_AFTER, labels.DRAINING_SINCE)
     return tuple(each for each in marks if each in cluster.metadata.annotations)
 
 
 def is_whole(cluster: RayCluster) -> bool:
-    """Return whether a cluster has a ready head and all workers that it is to have."""
+    """Return whether a cluster has a ready head and all desired workers."""
     status, is_suspended = cluster.status, cluster.raw_spec.get("suspend") is True
     has_workers = status.ready_worker_replicas >= status.desired_worker_replicas
     return head_is_ready(cluster) and has_workers and not is_suspended
@@ -303,9 +315,12 @@ def names_of(
     serving: str,
     foreign: frozenset[str] = frozenset(),
 ) -> Names:
-    """Return the names in status; rebuild them when they were wiped under running clusters, or replaced by others' (acceptance 93).
+    """Return the cluster names of the status, or rebuild them from the clusters (acceptance 93).
 
-    The Services select the cluster that serves. An unneeded cluster has a deadline, so one without it was pending.
+    They are rebuilt if the status was wiped under running clusters, or if it names clusters of
+    other owners (`foreign`). `serving` is the cluster that the Services select and becomes the
+    active one. The newest other cluster without a deadline becomes the pending one, since an
+    unneeded cluster has a deadline.
     """
     names = Names.of(service.status)
     is_forged = not foreign.isdisjoint({names.active, names.pending})

@@ -1,9 +1,10 @@
-"""The plan of one reconcile of a RayService: the order of decisions (spec rayservice §5.2).
+"""The plan of one reconcile of a RayService: the order of its decisions (spec rayservice §5.2).
 
-Deletion, suspend, validation and the time limit come first; then clusters, Serve, Services and
-status. KubeRay validates before it suspends, so that an invalid spec is never suspended. The status
-is written where its durability matters: a pending name before its cluster exists, a promotion after
-both Services select the cluster.
+Deletion, suspend, validation and the initializing timeout are decided first, then clusters, Serve
+configs, Services and status. KubeRay validates before it suspends, so that an invalid spec is never
+suspended. The position of the status write in the plan makes later writes safe: a pending name is
+durable before its cluster is created, and a promotion is recorded after both Services select the
+cluster.
 """
 
 from collections.abc import Set
@@ -50,40 +51,41 @@ from service_reconciler.status.conditions import Assessment, is_timed_out
 from service_reconciler.status.suspend import State
 
 RELEASE: Final = timedelta(seconds=30)
-"""How long a RayService that goes waits for its part in a user's route to be taken out."""
+"""Time that a deleted RayService waits until the user's route has no backends of raybus."""
 RELEASE_LIMIT: Final = timedelta(minutes=10)
-"""How long a deleted RayService waits for its RayClusters to go.
+"""Time after which a deleted RayService does not wait for its RayClusters any longer.
 
-Twice the longest time that a RayCluster waits for the clean-up of Redis by default (300 s). The
-deletion of the RayClusters is requested by then, so the finalizer protects nothing any more.
-"""
+Twice the default limit for the clean-up of Redis by a RayCluster (300 s). The deletion of the
+RayClusters is requested by then, so the finalizer protects nothing any more."""
 FINALIZER: Final = Finalizer(
     name=labels.RAYSERVICE_FINALIZER,
     limit=lambda _: RELEASE_LIMIT,
     event=events.released_in_quarantine,
 )
-"""The finalizer as it goes from a RayService that waits for an object in quarantine."""
+"""The finalizer of raybus, with its limit and Event if an object in quarantine blocks the
+deletion."""
 RELEASE_CHAIN: Final = "release"
-"""The chain of the finalizer's removal, so that a refused deletion of a cluster does not hold it."""
+"""Chain of the finalizer's removal, so that a refused deletion of a cluster does not block it."""
 FAST: Final = timedelta(seconds=0.5)
-"""Until the next poll of a dashboard while applications of the cluster that serves do not run."""
+"""Shortest poll interval of the active cluster while its applications do not run."""
 STARTING: Final = timedelta(seconds=1)
-"""While a cluster has no ready head; its pods send messages."""
+"""Shortest requeue delay while a cluster has no ready head; its pods also trigger reconciles."""
 SILENT: Final = timedelta(seconds=2.5)
-"""While a dashboard does not answer; recovery is observed within 10 s."""
+"""Longest poll interval while a dashboard does not answer, so that recovery is seen in 10 s."""
 
 
 def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
-    """Decide what one observation leads to; the same observation at the same time gives the same plan."""
+    """Return the plan for an observation; it depends on `observed` and `now` only."""
     meta = observed.service.metadata
     published = upgrade_events.of_status(observed, observed.names, observed.service.status, now=now)
     if meta.deletion_timestamp is not None:
         going = _delete(observed, now=now)
         return msgspec.structs.replace(going, actions=(*published, *going.actions))
+    # A suspend deletes all clusters at once and needs nothing from the spec.
     found, cleanup = _suspend(observed, now=now), Plan[Action]()
     if found is None and observed.is_namespace_ending:
         found = Plan(requeue_at=now + STARTING, note="the namespace is being deleted")
-    elif found is None:  # a suspend ends all clusters at once, and needs nothing of the spec
+    elif found is None:
         found = _validate(observed, now=now) or _run(observed, now=now)
         cleanup = draining.decide(observed, _named(found), now=now)
     first: list[Action] = []
@@ -104,14 +106,14 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
 
 
 def _named(plan: Plan[Action]) -> Set[str]:
-    """Return the clusters that the status names once a plan is executed."""
+    """Return the clusters that the status names after a plan."""
     written = (each.status for each in plan.actions if isinstance(each, UpdateServiceStatus))
     names = map(Names.of, written)
     return {name for each in names for name in (each.active, each.pending) if name}
 
 
 def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
-    """Delete all clusters, and let the RayService go once they are gone."""
+    """Delete all clusters, and remove the finalizer once they are gone."""
     meta = observed.service.metadata
     if labels.RAYSERVICE_FINALIZER not in meta.finalizers:
         return Plan(note="the RayService is going")
@@ -136,7 +138,10 @@ def _delete(observed: Observed, *, now: datetime) -> Plan[Action]:
 
 
 def _release(observed: Observed, *, now: datetime) -> list[Action]:
-    """Return the end of the wait for clusters that do not go, after `RELEASE_LIMIT`."""
+    """Return the actions that remove the finalizer although RayClusters still exist.
+
+    Empty until `RELEASE_LIMIT` after the deletion of the RayService.
+    """
     meta = observed.service.metadata
     if meta.deletion_timestamp is None or now - meta.deletion_timestamp < RELEASE_LIMIT:
         return []
@@ -149,7 +154,7 @@ def _release(observed: Observed, *, now: datetime) -> list[Action]:
 
 
 def _validate(observed: Observed, *, now: datetime) -> Plan[Action] | None:
-    """Report a spec or metadata that break a rule; nothing else changes."""
+    """Return the plan that only reports a violation in the spec or metadata; None if valid."""
     if observed.violation is None:
         return None
     code, text = observed.violation.code, observed.violation.message
@@ -162,7 +167,10 @@ def _validate(observed: Observed, *, now: datetime) -> Plan[Action] | None:
 
 
 def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
-    """Take everything down, or start anew: each state is written, and the next reconcile finds the next one."""
+    """Return the plan of the suspend machine; None if the RayService is not suspended.
+
+    Each plan writes one state; the next reconcile reads that state and continues.
+    """
     state = suspend.state(observed)
     if state is State.AWAKE:
         return None
@@ -194,8 +202,9 @@ def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
 
 
 def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
-    """Bring clusters, Serve configs, Services and the status to what the RayService asks for."""
-    if is_timed_out(observed.service.status.conditions):  # only suspend and resume start it again
+    """Reconcile clusters, Serve configs, Services and the status with the spec."""
+    # Only suspend and resume start the service again.
+    if is_timed_out(observed.service.status.conditions):
         return Plan(note="the service did not become ready in time")
     control = controls.decide(observed, now=now)
     decision = rollback.decide(observed, control)
@@ -245,7 +254,7 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
 def _traffic(
     observed: Observed, decision: Decision, control: Control
 ) -> tuple[serving.Switch, Names, str]:
-    """Return the writes that move the Services, the names once they are done, and why."""
+    """Return the writes that switch the Services, the cluster names afterwards, and the reason."""
     if decision.step is not Step.KEEP or observed.returning is not None:
         return serving.Switch(), decision.names, decision.note
     if observed.is_incremental:
@@ -266,7 +275,10 @@ def _traffic(
 
 
 def _submissions(found: Assessment) -> list[Submit]:
-    """Return what is sent to dashboards; the active cluster keeps its config while another is on its way."""
+    """Return the Serve configs to send.
+
+    The active cluster keeps its config while another cluster is pending or the upgrade is aborted.
+    """
     service, observed, decision = found.observed.service, found.observed, found.decision
     if serve_writer.is_recorded(service):
         return []
@@ -284,7 +296,7 @@ def _submissions(found: Assessment) -> list[Submit]:
 
 
 def _policy_report(observed: Observed, *, now: datetime) -> list[Action]:
-    """Return the write of what the UpgradePolicy of an upgrade that is about to begin was found to be, unless its status has that."""
+    """Return the write of condition Accepted of the UpgradePolicy, unless it is up to date."""
     reading, kind = observed.policy_read, "Accepted"
     if reading is None or reading.stored is None:
         return []
@@ -305,9 +317,10 @@ def _policy_report(observed: Observed, *, now: datetime) -> list[Action]:
 
 
 def _policy_edit(found: Assessment) -> list[Action]:
-    """Return the write of an edited UpgradePolicy onto the new cluster; its upgrade follows it from now on.
+    """Return the write that records an edited UpgradePolicy on the new cluster.
 
-    An upgrade that failed a gate keeps the policy that it failed by: what follows from a failure was decided by that.
+    The upgrade follows the edited policy from then on. An upgrade that failed a gate keeps its
+    policy, because its consequences were decided by that policy.
     """
     observed, cluster = found.observed, found.observed.following
     record = None if observed.policy_read is None else observed.policy_read.record
@@ -328,7 +341,7 @@ def _policy_edit(found: Assessment) -> list[Action]:
 
 
 def _growth(found: Assessment) -> list[Action]:
-    """Return changes to existing clusters: appended worker groups, and renewed annotations."""
+    """Return the patch that appends worker groups to the current cluster or renews annotations."""
     observed, decision = found.observed, found.decision
     role, view = (
         ("pending", observed.pending) if decision.names.pending else ("active", observed.active)
@@ -342,11 +355,14 @@ def _growth(found: Assessment) -> list[Action]:
 
 
 def _creation(observed: Observed, names: Names) -> list[Action]:
-    """Return the creation of a cluster with a name that is durable by now, and the record of what serves until then."""
+    """Return the actions that record the specs and then create the pending cluster.
+
+    The plan writes the cluster's name to the status before, so that the name is durable. Empty if
+    the cluster exists or if its UpgradePolicy is not known.
+    """
     service, active = observed.service, observed.active
-    is_there = any(
-        each.metadata.name == names.pending for each in observed.clusters
-    )  # one that is adopted again
+    # A replaced cluster that is used again exists already.
+    is_there = any(each.metadata.name == names.pending for each in observed.clusters)
     policy = observed.next_policy if active is not None else None
     if not names.pending or is_there or isinstance(policy, Problem | UnsetType):
         return []
@@ -366,7 +382,7 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
 
 
 def _next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -> datetime:
-    """Return when to poll what sends no message, or when a service that still initializes is out of time."""
+    """Return when to poll the dashboards, or when the initializing timeout is reached."""
     polls = [now + _interval(observed, view, now=now) for view in observed.views]
     limit, ready = (
         observed.initializing_limit,
@@ -385,7 +401,10 @@ def _next_poll(observed: Observed, status: RayServiceStatus, *, now: datetime) -
 
 
 def _interval(observed: Observed, view: ClusterView, *, now: datetime) -> timedelta:
-    """Return how soon a cluster wants to be asked again: ever less often the longer nothing changes; KubeRay asks every 2 s."""
+    """Return the poll interval of a cluster's dashboard.
+
+    It grows the longer nothing changes. KubeRay polls every 2 s.
+    """
     quiet = poll_interval.interval(now - poll_interval.last_changed_at(view))
     details = view.declared
     if not head_is_ready(view.cluster):

@@ -1,10 +1,14 @@
-"""The UpgradePolicy of an upgrade that is about to begin: what the RayService names, else its namespace's default.
+"""Reads the UpgradePolicy of an upgrade that is about to begin.
 
-It is read from the API server while the spec differs from the active cluster's and no pending cluster exists, and recorded on that one: a service at its
-goal costs nothing, and an edit applies to the next upgrade. Without a readable policy no upgrade begins, for its user counts on the gates.
+The policy is the one that the RayService names, else the default of its namespace. The policy is
+read from the API server while the spec differs from the active cluster and no pending cluster
+exists, and is recorded on the pending cluster. A service that matches its spec therefore costs no
+read, and an edit applies to the next upgrade. Without a readable policy no upgrade begins, because
+its user relies on the gates.
 
-Where the record has `applyEdits: AtOnce` the policy is read again each `REREAD` while the upgrade lasts. What cannot be followed or
-read leaves the record as it is, and so does another policy of the same name (ADR 30).
+If the record says `applyEdits: AtOnce`, the policy is read again every `REREAD` during the upgrade.
+The record stays as it is if the policy is invalid, unreadable, or another policy of the same name
+(ADR 30).
 """
 
 import math
@@ -30,27 +34,30 @@ from service_reconciler.observed import REREAD, Reading
 from service_reconciler.reasons import Reason
 
 MOST: Final = 100
-"""UpgradePolicies of a namespace among which the default is searched."""
+"""Maximum UpgradePolicies of a namespace that are searched for the default policy."""
 
 log = structlog.get_logger()
 
 
 class Policies:
-    """Reads UpgradePolicies."""
+    """Reads UpgradePolicies from the API server."""
 
     def __init__(self, kube: Kube, outbound: Outbound, clock: Clock) -> None:
         self._kube = kube
         self._outbound = outbound
         self._clock = clock
         self._edits = Remembered[str, tuple[float, Reading | None]]()
-        """When the policy of an upgrade was read, and its edit; by the uid of the cluster with the record."""
+        """Time of the last read of an upgrade's policy, and its edit; by uid of the new cluster."""
 
     def forget(self, uid: str) -> None:
-        """Drop what is known of the policy of an upgrade to a cluster."""
+        """Forget the policy of the upgrade to a cluster."""
         self._edits.pop(uid, None)
 
     async def edit_of(self, cluster: RayCluster) -> Reading | None:
-        """Return the policy of an upgrade in progress as it was edited since it was recorded on the new cluster; None without such an edit."""
+        """Return the edited policy of the upgrade in progress; None if there is no edit to apply.
+
+        `cluster` is the new cluster, which holds the record of the policy.
+        """
         meta, held, policy = (
             cluster.metadata,
             upgrade_policy.record_of(cluster),
@@ -59,13 +66,12 @@ class Policies:
         if held is None or policy is None or not policy.applies_edits_at_once:
             return None
         now, (read_at, edit) = self._clock.monotonic(), self._edits.get(meta.uid, (-math.inf, None))
-        if (
-            now < read_at + REREAD.total_seconds()
-        ):  # its write may have been refused; its report was made
+        # The edit was reported already, but its write to the cluster may have been refused.
+        if now < read_at + REREAD.total_seconds():
             record = None if edit is None or isinstance(edit.record, Problem) else edit.record
             is_due = record not in {None, meta.annotations.get(labels.UPGRADE_POLICY_RECORD)}
             return Reading(record=record) if is_due else None
-        edit = None  # what cannot be read changes nothing
+        edit = None  # An unreadable policy changes nothing.
         try:
             found = msgspec.json.decode(
                 await self._kube.get(UPGRADE_POLICY, meta.namespace, held.name), type=Stored
@@ -83,7 +89,7 @@ class Policies:
         return edit
 
     async def record_for(self, service: RayService) -> Reading:
-        """Return the record of the policy that a RayService follows."""
+        """Return the record of the policy that a RayService is to follow, or the reason why not."""
         name, namespace = (
             service.metadata.annotations.get(labels.UPGRADE_POLICY, ""),
             service.metadata.namespace,
@@ -106,7 +112,10 @@ class Policies:
         )
 
     def _forbidden(self, policy: UpgradePolicy, namespace: str) -> str | None:
-        """Return which gate asks a server that may not be asked; its upgrade would wait for good."""
+        """Return why a gate of the policy may not ask its server; None if all gates may.
+
+        An upgrade with such a gate would wait forever.
+        """
         for gate in gate_types.asking(policy.gates):
             if (why := self._outbound.refusal(gate.url, namespace)) is not None:
                 field = f"spec.gates[{policy.gates.index(gate)}].{gate.FIELD}"
@@ -127,7 +136,10 @@ class Policies:
             return _refused(name, f"cannot be read: {problem}")
 
     async def _default(self, namespace: str) -> Stored | Problem[Reason] | None:
-        """Return the namespace's default; where the API server does not know the kind, or lets nobody read it, there is none."""
+        """Return the default policy of the namespace; None if there is none.
+
+        None also if the API server does not know the kind or refuses the read.
+        """
         try:
             body = await self._kube.list(UPGRADE_POLICY, namespace, limit=MOST + 1)
             found = msgspec.json.decode(body, type=Items[Stored]).items

@@ -1,7 +1,8 @@
-"""Why a cluster does not serve, or an upgrade makes no progress: one line for the user.
+"""Finds why a cluster does not serve or why an upgrade makes no progress, as one line for users.
 
-KubeRay leaves these to the operator's log. A text stays the same while the problem does: no counters, no addresses, no alternation
-between "ErrImagePull" and "ImagePullBackOff". Spec rayservice §9.3, §17.1, §18 W15; acceptance 49.
+KubeRay reports these problems only in the operator's log. The text does not change while the
+problem lasts: it has no counters and no addresses, and it does not alternate between "ErrImagePull"
+and "ImagePullBackOff". Spec rayservice §9.3, §17.1, §18 W15; acceptance 49.
 """
 
 from collections.abc import Iterator
@@ -26,15 +27,17 @@ from service_reconciler.reasons import ConditionType, EventReason, Reason
 
 LONGEST: Final = 300
 REPORTED_AFTER: Final = timedelta(seconds=8)
-"""A pod that cannot be placed for this long is reported; the autoscaler may need a moment."""
+"""Age at which a problem is reported, such as an unschedulable pod: the autoscaler needs time."""
 SETTLES_WITHIN: Final = timedelta(seconds=5)
-"""Objects of the Gateway API that were asked for just now need a moment."""
+"""Time that new objects of the Gateway API get before their problems are reported."""
 TAKEN_IN_WITHIN: Final = timedelta(seconds=30)
-"""A route whose controller has not taken in the last change for this long is reported."""
+"""Time that a controller gets to accept a change of its route."""
 REMEMBERED: Final = timedelta(minutes=15)
-"""How long a condition reports that another writer replaced our backends: a tool that does so does it again."""
+"""Time that a condition reports that another writer replaced the backends of raybus.
+
+A tool that did so once will usually do so again."""
 FOLLOWS_WITHIN: Final = timedelta(seconds=10)
-"""The autoscaler follows a move of traffic after some seconds."""
+"""Time that Ray's autoscaler gets to follow a move of traffic."""
 _PULL_TROUBLE: Final = {
     "ErrImagePull",
     "ImagePullBackOff",
@@ -46,18 +49,20 @@ _CONFIG_TROUBLE: Final = {"CreateContainerConfigError", "CreateContainerError", 
 
 
 class ServiceProblem(Problem[Reason], frozen=True, kw_only=True):
-    """Something that keeps a cluster from serving what the RayService asks for; its code is the cause of a stall, if this lasts too long."""
+    """A reason why a cluster does not serve what the RayService asks for.
+
+    `code` becomes the reason of condition UpgradeStalled if the problem lasts too long.
+    """
 
     event: EventReason
-    """The reason of its Event."""
     is_reported: bool = False
-    """Whether the write that failed has its own Event."""
+    """Whether another Event already reports the problem, such as that of the failed write."""
 
 
 def of_cluster(
     observed: Observed, view: ClusterView | None, *, now: datetime
 ) -> ServiceProblem | None:
-    """Return what is wrong first, in the order in which a user would have to fix it."""
+    """Return the first problem of a cluster, in the order in which a user would fix them."""
     of_view = (
         ()
         if view is None
@@ -76,7 +81,7 @@ def _of_config(
     if (wrong := serve_config.read(config).problem) is not None:
         yield ServiceProblem(code, wrong, event=EventReason.FAILED_TO_UPDATE_APPLICATIONS)
     details = view.serve.details if view is not None else None
-    # Serve may report it as deployed: then the answer to its PUT was lost, and nothing else
+    # If Serve reports the config as deployed, only the answer to the PUT was lost.
     has_arrived = (
         view is not None
         and details is not None
@@ -190,7 +195,10 @@ def _of_serve(view: ClusterView) -> Iterator[ServiceProblem]:
 
 
 def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator[ServiceProblem]:
-    """Yield why traffic-manager cannot send, or has not sent, a config; what this service sends has its own texts."""
+    """Yield why a cluster in a stepwise upgrade lacks its config; traffic-manager sends it.
+
+    Problems of configs that this service sends have their own texts.
+    """
     if not observed.is_incremental:
         return
     details, since = view.serve.details, view.lacks_goal_since
@@ -213,16 +221,15 @@ def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator
 
 
 def of_gateway(observed: Observed, *, now: datetime) -> ServiceProblem | None:
-    """Return what is wrong with the Gateway or the routes of a service with traffic that moves in steps."""
+    """Return the first problem of the Gateway or the routes of a stepwise upgrade."""
     since = decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
     if not observed.is_incremental or since is None or now - since < SETTLES_WITHIN:
         return None
     if (found := next(_routing_problems(observed, now=now), None)) is None:
         return None
     event, text = found
-    is_reported = (
-        event is EventReason.ROUTE_OVERWRITTEN
-    )  # traffic-manager wrote the backends again, with an Event
+    # traffic-manager wrote the backends again, and reported it in an Event.
+    is_reported = event is EventReason.ROUTE_OVERWRITTEN
     return ServiceProblem(Reason.GATEWAY_NOT_READY, text, event=event, is_reported=is_reported)
 
 
@@ -262,7 +269,7 @@ def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[Ev
 
 
 def _taken_names(observed: Observed) -> Iterator[tuple[EventReason, str]]:
-    """Yield which side routes of the upgrade cannot be created, since others have their names."""
+    """Yield side routes of the upgrade whose names belong to objects of other owners."""
     for route in observed.side_routes.foreign:
         why = weighted_route.not_ours(observed.service.metadata, route.metadata)
         if why is not None:
@@ -271,7 +278,7 @@ def _taken_names(observed: Observed) -> Iterator[tuple[EventReason, str]]:
 
 
 def route_trouble(observed: Observed) -> RoutingProblem | None:
-    """Return why the traffic does not follow the route as it is now."""
+    """Return why the Gateway does not apply the current route; None if it does."""
     clusters = [each.metadata.name for each in observed.clusters]
     return weighted_route.route_trouble(
         observed.service, observed.route, clusters, is_settled=observed.is_settled
@@ -279,9 +286,10 @@ def route_trouble(observed: Observed) -> RoutingProblem | None:
 
 
 def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServiceProblem | None:
-    """Return that a step waits for replicas of the cluster that is to get more traffic; `is_back`: that is the active one.
+    """Return the problem that a step waits for replicas of the cluster that gets more traffic.
 
-    traffic-manager sends a cluster no more than its replicas carry (ADR 11). The text has no numbers, so that it stays the same while
+    That cluster is the active one if `is_back`. traffic-manager sends a cluster no more traffic
+    than its replicas can carry (ADR 11). The text has no numbers, so that it does not change while
     the autoscaler works.
     """
     source, growing = (
@@ -309,7 +317,10 @@ def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServicePro
 
 
 def of_gates(observed: Observed) -> ServiceProblem | None:
-    """Return that a step waits for gates of its UpgradePolicy; the text has no numbers, so that it stays the same while requests come."""
+    """Return the problem that a step waits for undecided gates of its UpgradePolicy.
+
+    The text has no numbers, so that it does not change with each request.
+    """
     upgrade, policy = observed.upgrade, observed.policy
     inconclusive = (
         gate.title
@@ -328,7 +339,7 @@ def of_gates(observed: Observed) -> ServiceProblem | None:
 
 
 def _short(text: str) -> str:
-    """Return the most useful lines of a long text: the first line and, of a traceback, the last."""
+    """Return the first line of a text and, of a traceback, the last; shortened to `LONGEST`."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     if not lines:
         return "no reason given"

@@ -1,8 +1,9 @@
-"""Publishes upgrade events to external consumers over NATS, one after the other, each acknowledged before the next thing happens.
+"""Publishes upgrade events over NATS, one after the other, each acknowledged before the next.
 
-An event that was acknowledged is not sent again by this process; one that comes again after a restart has the same id. Without a
-connection a reconcile waits, as no replica decides then anyway. A server that is there and does not take events is waited for a while,
-and must not stop an upgrade: after that they are lost, counted and reported, until it takes one.
+This process does not publish an acknowledged event again. After a restart an event may be published
+again with the same id. Without a connection the reconcile waits, as no replica decides then anyway.
+A server that is connected but refuses events must not stop an upgrade: after `LOST_AFTER` seconds
+events are dropped, counted and reported, until the server accepts events again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,19 +27,21 @@ from service_reconciler.reasons import EventReason
 log = structlog.get_logger()
 
 LOST_AFTER: Final = 30.0
-"""Seconds of refusals after which events are lost; streams that a lost volume took along are there again in less."""
+"""Seconds of refusals after which events are dropped.
+
+A stream whose volume was lost is created again in less time."""
 FORGOTTEN: Final = 120.0
-"""Seconds without a refusal after which the wait begins anew."""
+"""Seconds without a refusal after which the next refusal starts a new wait."""
 REMEMBERED: Final = 16_384
-"""Events that are known to be published; an upgrade that is on has a handful that count."""
+"""Ids of published events to remember; an upgrade in progress needs a handful of them."""
 
 
 class Bus(Protocol):
-    """The stream of upgrade events."""
+    """The NATS connection to the stream of upgrade events."""
 
     @property
     def problem(self) -> str | None:
-        """Return why there is no connection; None while there is one."""
+        """Why there is no connection; None while there is one."""
         ...
 
     def publish(
@@ -50,12 +53,15 @@ class Bus(Protocol):
         expected: int | None,
         message_id: str,
     ) -> Awaitable[object]:
-        """Store a message, once however often its id is sent within two minutes; return when it is stored."""
+        """Store a message, and return when it is stored.
+
+        A message id that is sent again within two minutes is stored only once.
+        """
         ...
 
 
 class Publisher:
-    """Publishes upgrade events for one process."""
+    """Publishes the upgrade events of this process, each once."""
 
     def __init__(
         self, bus: Bus, clock: Clock, report: Callable[[ObjectMeta, Event], Awaitable[None]]
@@ -68,7 +74,10 @@ class Publisher:
         self._refused_at = 0.0
 
     async def publish(self, action: Publish, observed: Observed, _writer: Writer) -> bool:
-        """Publish an event unless this process has, and report it if it is lost. Raises `Retryable` while it may still go."""
+        """Publish an event unless this process has published it; report it if it is dropped.
+
+        Raises `Retryable` while the event may still be published.
+        """
         meta = observed.service.metadata
         event = upgrade_events.Event(
             namespace=meta.namespace, name=meta.name, id=action.id, time=action.at, data=action.data
@@ -83,7 +92,7 @@ class Publisher:
                 wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id
             )
         except errors.NotOurs:
-            raise  # the RayService's new owner publishes it
+            raise  # The new owner of the RayService publishes the event.
         except (errors.Retryable, errors.Terminal) as problem:
             is_retryable = isinstance(problem, errors.Retryable)
             if is_retryable and (self._bus.problem is not None or self._is_waited_for()):
@@ -104,7 +113,7 @@ class Publisher:
         return False
 
     def _is_waited_for(self) -> bool:
-        """Return whether a server that is there and takes no events may take them yet."""
+        """Return whether to wait for a connected server that refuses events."""
         now = self._clock.monotonic()
         if self._refused_since is None or now - self._refused_at > FORGOTTEN:
             self._refused_since = now

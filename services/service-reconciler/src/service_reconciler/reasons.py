@@ -1,14 +1,17 @@
-"""Every reason of a condition or of an Event of this service (spec rayservice §13.3, §13.4)."""
+"""Every reason of a condition or an Event of this service (spec rayservice §13.3, §13.4)."""
 
 from enum import StrEnum
 from typing import Final
 
 RAY_SERVICE_INITIALIZING: Final = "RayService is initializing"
-"""The message of the first conditions."""
+"""Message of the first conditions of a RayService."""
 
 
 class ConditionType(StrEnum):
-    """The conditions of a RayService; those after the blank line are ours, and there only while they hold."""
+    """The conditions of a RayService.
+
+    Those after the blank line are raybus's own and exist only while they are needed.
+    """
 
     READY = "Ready"
     UPGRADE_IN_PROGRESS = "UpgradeInProgress"
@@ -25,7 +28,7 @@ class ConditionType(StrEnum):
 
 
 class Reason(StrEnum):
-    """Reasons of conditions; those after the blank line are ours."""
+    """Reasons of conditions; those after the blank line are raybus's own."""
 
     INITIALIZING = "Initializing"
     INITIALIZING_TIMEOUT = "InitializingTimeout"
@@ -63,7 +66,10 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """Reasons of Events beside those of `events.Report` and of what `common.ray` sends; those after the blank line are ours, the others KubeRay's."""
+    """Reasons of Events; those after the blank line are raybus's own, the others KubeRay's.
+
+    Not listed are the reasons in `events.Report` and those that `common.ray` reports.
+    """
 
     INVALID_METADATA = "InvalidRayServiceMetadata"
     INVALID_SPEC = "InvalidRayServiceSpec"
@@ -119,5 +125,5 @@ class EventReason(StrEnum):
 
 
 def caused(message: str, cause: str | None) -> str:
-    """Add the cause to a message, if one is known."""
+    """Append the cause to a message, if it is known."""
     return f"{message.rstrip('.')}: {cause}" if cause else message

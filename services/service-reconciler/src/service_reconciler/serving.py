@@ -1,11 +1,14 @@
-"""The Services of a RayService: what makes them select a cluster, and the labels by which they select its pods.
+"""Points the Services of a RayService at a cluster, and labels the pods that they select.
 
-The head Service goes first. A Service that selects the right cluster does not change, whatever else users changed in it; one that belongs
-to another owner is refused. Spec rayservice §10.3, §11.2; acceptance 74, 75, 92.
+The head Service is switched first. A Service that selects the right cluster is not changed,
+whatever else users changed in it. A Service of another owner is refused. Spec rayservice §10.3,
+§11.2; acceptance 74, 75, 92.
 
-During an upgrade in steps the clients of a Serve Service that is left from another strategy know nothing of the route (ADR 14). It selects
-pods of both clusters by a label of our own, so that they have the whole capacity at every step: all pods of the active cluster while the
-route gives that one requests, and of the pending one, once the route does, those on a node that was observed to hold a running replica.
+During a stepwise upgrade a Serve Service may remain from another strategy, and its clients do not
+use the route (ADR 14). The Service then selects pods of both clusters by a label of raybus, so that
+its clients reach the whole capacity at every step. The label is set on all pods of the active
+cluster while the route sends requests to that cluster, and, once the route sends requests to the
+pending cluster, on its pods on nodes where a replica was seen running.
 """
 
 from collections.abc import Sequence
@@ -29,18 +32,23 @@ from service_reconciler.reasons import EventReason, Reason
 from service_reconciler.resources import services
 
 FAILURES: Final = 2
-"""Failed checks of a proxy, of the last three, after which the head pod gets no requests; KubeRay takes it out at the first slow answer."""
+"""Failed checks, of the last three, after which the head pod gets no requests.
+
+KubeRay takes the head pod out at the first slow answer."""
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """The writes, or why there are none."""
+    """The writes that switch the Services, or the problem that prevents them."""
 
     actions: tuple[Action, ...] = ()
     problem: ServiceProblem | None = None
 
 
 def point_at(observed: Observed, view: ClusterView) -> Switch:
-    """Return what makes both Services select a cluster; where a Gateway takes the requests, no Serve Service is made."""
+    """Return the writes that make both Services select a cluster.
+
+    Where a Gateway receives the requests, no Serve Service is created.
+    """
     service, config = observed.service, view.cluster.raw_spec
     pairs: list[tuple[Service | None, Body]] = []
     if not observed.is_incremental or observed.serve_service is not None:
@@ -65,7 +73,7 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
 
 
 def preview(observed: Observed, *, is_wanted: bool) -> list[Action]:
-    """Return what makes the Service of previews select the pending cluster, or takes it away."""
+    """Return the writes that point the preview Service at the pending cluster, or delete it."""
     service, pending, policy = observed.service, observed.pending, observed.policy
     name = names.preview_service(service.metadata.name)
     have = next((each for each in observed.services if each.metadata.name == name), None)
@@ -88,7 +96,10 @@ def _refused(event: EventReason, text: str) -> Switch:
 
 
 def _write(have: Service | None, want: Body) -> Action | None:
-    """Return the write of a Service: the cluster IP of one that exists cannot change, and its metadata stays the user's."""
+    """Return the write of a Service; None if it selects the right pods.
+
+    An update keeps the metadata of the Service and its cluster IP, which is immutable.
+    """
     where = f"{want['metadata']['namespace']}/{want['metadata']['name']}"
     if have is None:
         return Create(resource=SERVICE, body=want, events=events.SERVICE_CREATED.of(where))
@@ -109,7 +120,7 @@ def _write(have: Service | None, want: Body) -> Action | None:
 
 
 def head_labels(observed: Observed) -> list[Action]:
-    """Return the labels by which the Serve Service selects head pods, where they are not what they should be."""
+    """Return patches of `ray.io/serve` on head pods, by which the Serve Service selects them."""
     actions: list[Action] = []
     for view in observed.views:
         if (head := view.head) is None:
@@ -125,7 +136,10 @@ def head_labels(observed: Observed) -> list[Action]:
 
 
 def head_label(pod: Pod, answers: Sequence[bool], *, excluded: bool) -> str:
-    """Return the value that the label `ray.io/serve` of a head pod should have; a proxy that answers counts at once."""
+    """Return the value for the label `ray.io/serve` of a head pod.
+
+    One successful check sets the label to true; `FAILURES` failed checks set it to false.
+    """
     if excluded:
         return "false"
     current = pod.metadata.labels.get(labels.SERVE, "")
@@ -138,7 +152,7 @@ def head_label(pod: Pod, answers: Sequence[bool], *, excluded: bool) -> str:
 
 
 def shared_labels(observed: Observed) -> list[Action]:
-    """Return the labels of our own that pods lack, or have no more reason to have."""
+    """Return patches that add or remove raybus's label by which a shared Service selects pods."""
     wanted, actions = _members(observed), list[Action]()
     for pod in (pod for each in (*observed.views, *observed.draining) for pod in each.pods):
         meta, value = (
@@ -156,7 +170,10 @@ def shared_labels(observed: Observed) -> list[Action]:
 
 
 def _is_shared(observed: Observed) -> bool:
-    """Return whether the Service may select pods of both clusters: all that it should offer have the label by now, so no client loses one."""
+    """Return whether the Serve Service may select pods by raybus's label.
+
+    All pods that it should offer must have the label first, so that no client loses a pod.
+    """
     wanted = _members(observed)
     pods = [pod for view in observed.views for pod in view.pods]
     offered = [pod for pod in pods if pod.metadata.uid in wanted and pod.is_running_and_ready]
@@ -165,7 +182,7 @@ def _is_shared(observed: Observed) -> bool:
 
 
 def _is_needed(observed: Observed) -> bool:
-    """Return whether the Serve Service is to select pods of both clusters."""
+    """Return whether the Serve Service should select pods of both clusters."""
     return (
         observed.own_serve_service is not None
         and observed.is_incremental
@@ -180,7 +197,11 @@ def _is_on(observed: Observed) -> bool:
 
 
 def _members(observed: Observed) -> set[str]:
-    """Return, by uid, the pods that clients of the Service may reach; of a single cluster all, while the Service selects by the label."""
+    """Return the uids of the pods that should have raybus's label.
+
+    After the upgrade these are all pods of the remaining cluster, as long as the Serve Service
+    still selects by the label.
+    """
     active, pending, shares = observed.active, observed.pending, observed.record.clusters
     if active is None or pending is None or not _is_needed(observed):
         return (
@@ -200,7 +221,7 @@ def _members(observed: Observed) -> set[str]:
             if details is not None
             else frozenset[str]()
         )
-        # a pod that had a running replica stays: its readiness follows its replicas
+        # A pod that had a running replica keeps the label: its readiness follows its replicas.
         found += [
             pod
             for pod in pending.pods

@@ -1,10 +1,17 @@
-"""The upgrade events for external consumers: pure, from the observation and the status alone, so that a repetition is the same.
+"""Derives the upgrade events for external consumers from observation and status. Pure.
 
-Events are published in this order. A step of traffic-manager comes before the status shows it, for it waits with the next one
-until then (`steps`). The state in the status comes once it is written, and again by each new process as long as it holds
-(`of_status`); what the status is about to forget comes before. What ends with an object comes before its deletion. What holds before and
-after a write is twice in a plan, and published once. So no record of published events is needed, and a crash at any moment costs at most a
-repetition.
+The same state gives the same events, byte for byte, so publishing again is harmless and no record
+of published events is needed. The position of an event in the plan makes sure that a crash loses
+none:
+
+- A step of traffic-manager (`steps`) is published before the status shows the step, because
+  traffic-manager waits for the status before its next step.
+- The state in the status (`of_status`) is published after the status is written, and once more by
+  each new process as long as the state holds.
+- State that the next status write erases is published before that write (`ended`).
+- The end of an upgrade is published before the object that shows it is deleted.
+
+An event that holds before and after a write is twice in the plan; the publisher sends it once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,9 +40,9 @@ from service_reconciler.status.conditions import is_timed_out
 
 
 def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
-    """Yield the end of an upgrade that cannot be observed any more once this status is written."""
+    """Yield the end of an upgrade that is not visible any more after this status is written."""
     held, names, kind = observed.names, Names.of(status), ConditionType.UPGRADE_ABORTED
-    if is_timed_out(status.conditions):  # nothing is tried any more
+    if is_timed_out(status.conditions):  # No upgrade is tried any more.
         pair = held if held.pending else Names(pending=held.active)
         ready = conditions.find(status.conditions, ConditionType.READY)
         if ready is not None and pair.pending:
@@ -46,7 +53,7 @@ def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Ite
         return
     is_over = held.active and held.pending and held.pending not in {names.active, names.pending}
     if not is_over or any(each.metadata.name == held.pending for each in observed.clusters):
-        return  # with its cluster, `of_status` yields the abort afterwards
+        return  # Otherwise `of_status` yields the abort afterwards, from the cluster that remains.
     abort = conditions.find(status.conditions, kind)
     if abort is not None and not decided.holds(observed.service, kind):
         data = events.Aborted(
@@ -57,7 +64,7 @@ def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Ite
 
 
 def cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -> Iterator[Publish]:
-    """Yield the abort of the upgrade that is on when its service ends."""
+    """Yield the abort of the upgrade in progress when its service is suspended or deleted."""
     yield from steps(observed, now=now)
     names = observed.names
     if names.active and names.pending:
@@ -68,14 +75,14 @@ def cut_short(observed: Observed, reason: str, message: str, *, now: datetime) -
 
 
 def deleted(observed: Observed, *, now: datetime) -> Iterator[Publish]:
-    """Yield what ends with a RayService."""
+    """Yield the events that must precede the deletion of a RayService."""
     why = "The RayService is deleted, and all its clusters with it."
     yield from cut_short(observed, "ServiceDeleted", why, now=now)
     yield from swept(observed, now=now)
 
 
 def swept(observed: Observed, *, now: datetime) -> Iterator[Publish]:
-    """Yield the ends of upgrades with old clusters that still drain, and are deleted before their time."""
+    """Yield the completion of upgrades whose old clusters are deleted before their drain ends."""
     for cluster in observed.undeleted:
         if (found := receipts.finished(observed.service, cluster, None, now=now)) is not None:
             yield from completed(observed, found)
@@ -84,7 +91,7 @@ def swept(observed: Observed, *, now: datetime) -> Iterator[Publish]:
 def drain_started(
     observed: Observed, cluster: RayCluster, lacking: Mapping[str, str], *, now: datetime
 ) -> Iterator[Publish]:
-    """Yield that the old cluster begins to drain, when its first deadline is written on it."""
+    """Yield the start of the old cluster's drain, when its first deadline is written."""
     held = receipts.begun(lacking)
     if dangling.due_at(cluster) is not None or held is None or held.outcome is not Outcome.PROMOTED:
         return
@@ -98,16 +105,20 @@ def drain_started(
 
 
 def completed(observed: Observed, found: Receipt) -> Iterator[Publish]:
-    """Yield that an upgrade is over, from its receipt; one that was rolled back was over before."""
+    """Yield the completion of a promoted upgrade, from its receipt.
+
+    The end of other upgrades was published before.
+    """
     if found.outcome is Outcome.PROMOTED:
         upgrade = _upgrade(observed, Names(active=found.old, pending=found.new))
         yield Publish(data=events.Completed(upgrade=upgrade, receipt=found), at=found.finished)
 
 
 def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
-    """Yield what traffic-manager has changed in an upgrade in steps since the status was written; weights come first, as they are moved.
+    """Yield traffic-manager's steps that the status does not show yet, weights first.
 
-    It takes the next step only when the status shows the last one (ADR 6), so each of them is observed here once.
+    traffic-manager takes the next step only when the status shows the last one (ADR 6), so each
+    step is observed here.
     """
     status, names = observed.service.status, observed.names
     if not (
@@ -136,7 +147,10 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
 
 
 def past_verdicts(observed: Observed) -> Iterator[Publish]:
-    """Yield the verdicts of gates at weights that are over, but not yet by the status; `steps` yields the move after them."""
+    """Yield the gate results at past weights that the status does not show as past yet.
+
+    `steps` yields the move that followed them.
+    """
     shown = observed.service.status.pending_service_status.last_traffic_migrated_time
     for step in traffic_record.past_steps(observed.upgrade):
         if shown is None or whole_seconds(step.since) >= shown:
@@ -144,7 +158,7 @@ def past_verdicts(observed: Observed) -> Iterator[Publish]:
 
 
 def present_verdicts(observed: Observed) -> Iterator[Publish]:
-    """Yield the verdicts at the present weight; a gate that the step waits for is one, too."""
+    """Yield the gate results at the present weight, including gates that the step waits for."""
     if (current := traffic_record.gates_of(observed.upgrade)) is not None:
         yield from _verdicts(observed, current)
 
@@ -174,10 +188,10 @@ def _verdicts(
 def of_status(
     observed: Observed, names: Names, status: RayServiceStatus, *, now: datetime
 ) -> Iterator[Publish]:
-    """Yield the events of a status with these names and of the clusters that are there, in the order in which they came about.
+    """Yield the events that follow from a status and the existing clusters, in time order.
 
-    An unneeded cluster shows the upgrade's end until it has a deadline. Repetitions are the same to the byte,
-    since a condition brings its reason, its text and the moment of its transition.
+    `names` are the cluster names in that status. An unneeded cluster shows the end of its upgrade
+    until it has a deadline.
     """
     at, there = (
         status.last_update_time or now,
@@ -201,7 +215,8 @@ def of_status(
     if not (names.active and names.pending):
         return
     upgrade, made = _upgrade(observed, names), there.get(names.pending)
-    if made is None or lost == names.pending:  # a replaced cluster that returns exists already
+    # A replaced cluster that is used again exists already.
+    if made is None or lost == names.pending:
         started = events.Started(
             upgrade=upgrade,
             reason=events.Cause.SPEC_CHANGED
@@ -248,13 +263,13 @@ def _of_conditions(
 def _rolled_back(
     observed: Observed, pair: Names, status: RayServiceStatus, *, at: datetime
 ) -> Publish:
-    """Return that an upgrade is over and the service stays where it was."""
+    """Return the event that an upgrade ended without promotion."""
     outcome = receipts.failure(observed, status, pair)
     return Publish(data=events.RolledBack(upgrade=_upgrade(observed, pair), outcome=outcome), at=at)
 
 
 def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> Split:
-    """Return the parts that a status shows; at the beginning the old cluster has everything."""
+    """Return the shares of both clusters in a status; by default the old cluster has everything."""
     weight = new.traffic_routed_percent or 0
     rest = WHOLE - weight if old.traffic_routed_percent is None else old.traffic_routed_percent
     return Split(

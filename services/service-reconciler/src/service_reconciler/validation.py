@@ -1,8 +1,9 @@
-"""Whether a RayService may be reconciled at all; the first rule that it breaks, with KubeRay's text.
+"""Finds the first rule that a RayService breaks, with KubeRay's text.
 
-Rules M1-M3 and S1-S6 of spec rayservice §3.2, §3.3; S2 stands for the rules of RayClusters, which the cluster spec inside and
-the annotations obey (§3.4). Protection that we cannot give yet is refused too, before there is a cluster without it. The annotation
-`ray.io/initializing-timeout` limits how long the first start may take (§15; acceptance 5, 83, 84).
+Rules M1-M3 and S1-S6 of spec rayservice §3.2, §3.3. S2 stands for the rules of RayClusters, which
+the cluster spec and the annotations must obey (§3.4). A spec that asks for protection which raybus
+cannot give yet is refused too, before a cluster runs without it. The annotation
+`ray.io/initializing-timeout` limits the first start (§15; acceptance 5, 83, 84).
 """
 
 from datetime import timedelta
@@ -25,17 +26,17 @@ from common.validation import ray_cluster as cluster_rules
 from service_reconciler.reasons import EventReason
 
 LONGEST_NAME: Final = 47
-"""So that `<name>-xxxxx-serve-svc` still fits into 63 characters."""
+"""Characters, so that `<name>-xxxxx-serve-svc` fits into the 63 of a DNS label."""
 STRATEGIES: Final = (serve_writer.INCREMENTAL, "NewCluster", "None")
 
 LONGEST_LIMIT: Final = 10**9
-"""Seconds that a clock can count on from now; more is for ever."""
+"""Seconds (31 years). Longer timeouts are cut to this, so that dates cannot overflow."""
 _SECONDS: Final = re2.compile(r"[+-]?[0-9]{1,18}")
-"""What Go reads as a whole number: no blanks, no underscores, no digits of other scripts."""
+"""Go's format of an integer: no blanks, no underscores, ASCII digits only."""
 
 
 def violation(service: RayService, gates: Gates) -> Problem[EventReason] | None:
-    """Return the first rule broken."""
+    """Return the first broken rule; None if the RayService is valid."""
     meta, problem = service.metadata, None
     if len(meta.name) > LONGEST_NAME:
         problem = f"RayService name should be no more than {LONGEST_NAME} characters"
@@ -62,7 +63,10 @@ def violation(service: RayService, gates: Gates) -> Problem[EventReason] | None:
 
 
 def initializing_limit(annotations: dict[str, str]) -> timedelta | None:
-    """Return how long a RayService may take to become ready for the first time, None without a limit; `InvalidSpec` for an odd one."""
+    """Return the time limit of the first start of a RayService; None without a limit.
+
+    Raises `InvalidSpec` if the annotation is not a positive duration or number of seconds.
+    """
     value, name = (
         annotations.get(labels.INITIALIZING_TIMEOUT, ""),
         f"annotation {labels.INITIALIZING_TIMEOUT}",
@@ -83,7 +87,7 @@ def initializing_limit(annotations: dict[str, str]) -> timedelta | None:
 
 def _spec_problem(service: RayService, gates: Gates) -> str | None:
     config, meta = service.spec.ray_cluster_config, service.metadata
-    cluster = RayCluster(  # as we would create it
+    cluster = RayCluster(  # Built as raybus would create it.
         metadata=ObjectMeta(
             name=meta.name,
             namespace=meta.namespace,
@@ -125,7 +129,7 @@ def _strategy_problem(service: RayService, gates: Gates) -> str | None:
     options = spec.upgrade_strategy.cluster_upgrade_options
     if options is None:
         return "ClusterUpgradeOptions are required for NewClusterWithIncrementalUpgrade"
-    # a step may be as great as what is allowed to be missing, where that is more
+    # The step size may be as large as the unavailable percentage, if that is larger.
     unavailable = upgrade_controls.of(service).unavailable
     surge = 100 if options.max_surge_percent is None else options.max_surge_percent
     step = -1 if options.step_size_percent is None else options.step_size_percent

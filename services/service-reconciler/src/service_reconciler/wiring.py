@@ -1,4 +1,4 @@
-"""Puts the service together, once, by constructors."""
+"""Constructs the service from its parts."""
 
 import os
 import socket
@@ -51,7 +51,7 @@ EVENT_SOURCE: Final = "raybus.io/service-reconciler"
 KINDS: Final[dict[str, type[Object]]] = {**SHARED_KINDS, "Pod": Pod}
 
 
-def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
+def assemble(  # noqa: PLR0913  (this function names every part)
     kube: Kube,
     dashboard: Dashboard,
     config: Config,
@@ -62,7 +62,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
     registry: CollectorRegistry | None = None,
     outbound: Outbound | None = None,
 ) -> App:
-    """Put the reconciler together; with a registry, what it knows is exported there."""
+    """Construct the reconciler; its metrics are exported if there is a registry."""
     cache, background = Cache(), Background()
     sources = Sources(
         kube, dashboard, cache, clock, background=background, outbound=outbound or NoOutbound()
@@ -103,7 +103,7 @@ def assemble(  # noqa: PLR0913  (the one place that names all it puts together)
 
 
 async def main(settings: Settings) -> None:
-    """Run the service until cancelled."""
+    """Run the service until it is cancelled."""
     config = config_of(settings.feature_gates, os.environ)
     bus = NatsBus(settings)
 

@@ -1,1 +1,1 @@
-"""The objects that a RayCluster owns, one module each: `name`, `build`, and no I/O."""
+"""Bodies of the objects that a RayCluster owns, one module each. Pure."""

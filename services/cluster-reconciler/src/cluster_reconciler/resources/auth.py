@@ -1,6 +1,7 @@
-"""Token authentication: the Secret with a token that we make, and what a container gets, the token or Kubernetes' own in a volume.
+"""Token authentication: the Secret with the token, and its use in containers.
 
-Behaviour: spec raycluster §8.3, §11.14; acceptance cases 99-100.
+A container gets either the token of raybus or a token of Kubernetes in a volume. Spec raycluster
+§8.3, §11.14; acceptance cases 99-100.
 """
 
 from typing import Final
@@ -19,9 +20,9 @@ KEY: Final = "auth_token"
 
 
 def secret(cluster: RayCluster, *, token: str) -> Body | None:
-    """Build the Secret around a token, which the caller draws: base64 of 32 random bytes; None where we make no token.
+    """Build the Secret with `token`, which is base64 of 32 random bytes; None if not needed.
 
-    An empty mode makes one too, as in KubeRay, though no pod uses it.
+    An empty mode needs a Secret too, as in KubeRay, though no pod uses it.
     """
     options = cluster.spec.auth_options
     if (
@@ -35,7 +36,7 @@ def secret(cluster: RayCluster, *, token: str) -> Body | None:
 
 
 def configure_container(container: Body, cluster: RayCluster) -> None:
-    """Let a container's Ray processes authenticate, where the cluster asks for it."""
+    """Add the authentication of Ray to a container's environment, if the cluster asks for it."""
     if not traits.has_token_auth(cluster):
         return
     pod_json.add_missing_env(container, literal("RAY_AUTH_MODE", "token"))
@@ -52,7 +53,7 @@ def configure_container(container: Body, cluster: RayCluster) -> None:
 
 
 def add_volume(pod: Body, cluster: RayCluster) -> None:
-    """Give a pod the volume that its containers mount."""
+    """Add the volume with Kubernetes' token to a pod, if its containers mount one."""
     if traits.has_token_auth(cluster) and traits.has_kubernetes_auth(cluster):
         sources = [{"serviceAccountToken": {"path": "token"}}]
         pod_json.add_missing_volume(pod, {"name": VOLUME, "projected": {"sources": sources}})

@@ -1,6 +1,6 @@
-"""The autoscaler, a container beside the head's, and what it may do: its ServiceAccount, Role and RoleBinding.
+"""The autoscaler's container in the head pod, and its ServiceAccount, Role and RoleBinding.
 
-Behaviour: spec raycluster §8.1, §11.12, §12.7; acceptance cases 20-21, 98.
+Spec raycluster §8.1, §11.12, §12.7; acceptance cases 20-21, 98.
 """
 
 import copy
@@ -25,17 +25,20 @@ _RULES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
 
 
 def users_service_account(cluster: RayCluster) -> str:
-    """Return the ServiceAccount that the head template names; empty when it names none."""
+    """Return the ServiceAccount in the head's template; empty if it has none."""
     return pod_json.text(pod_json.spec(cluster.spec.head_group_spec.template), "serviceAccountName")
 
 
 def service_account_name(cluster: RayCluster) -> str:
-    """Return the ServiceAccount that the head pod runs under: the template's, or one named as the cluster."""
+    """Return the ServiceAccount of the head pod: the template's, else the cluster's name."""
     return names.checked(users_service_account(cluster) or cluster.metadata.name)
 
 
 def identity(cluster: RayCluster) -> dict[Resource, Body]:
-    """Build the ServiceAccount, the Role (see and patch pods, resize them, change the cluster's replica counts) and the RoleBinding of the two."""
+    """Build the ServiceAccount, the Role and the RoleBinding.
+
+    The Role permits to read, patch and resize pods and to change the replicas of RayClusters.
+    """
     name, account = names.checked(cluster.metadata.name), service_account_name(cluster)
     subject = {
         "kind": SERVICE_ACCOUNT.kind,
@@ -57,7 +60,11 @@ def identity(cluster: RayCluster) -> dict[Resource, Body]:
 
 
 def append_container(pod: Body, node: Node) -> None:
-    """Append the container; what the user set replaces a field as a whole, env and mounts are appended. A version is set for Ray too."""
+    """Append the autoscaler's container to a head pod.
+
+    The user's options replace a whole field, except env and mounts, which are appended. The version
+    of the autoscaler is also set in the Ray container.
+    """
     ray_container, options = (
         pod_json.ray_container(pod),
         node.cluster.spec.autoscaler_options or AutoscalerOptions(),

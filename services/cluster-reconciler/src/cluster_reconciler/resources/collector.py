@@ -1,6 +1,7 @@
-"""The history server's collector: a container beside Ray that stores logs and events where the history server reads them.
+"""The collector of the history server: a container that stores Ray's logs and events.
 
-Ray's processes get what makes them write events to it. Behaviour: spec raycluster §11.16.
+The environment of the Ray container makes Ray send its events to the collector. Spec raycluster
+§11.16.
 """
 
 import copy
@@ -34,11 +35,14 @@ EVENTS: Final = (
     literal(f"{_AGENT}_EXPOSABLE_EVENT_TYPES", _EVENT_TYPES),
     literal(f"{_AGENT}_PUBLISHER_HTTP_ENDPOINT_EXPOSABLE_EVENT_TYPES", _EVENT_TYPES),
 )
-"""The environment in which Ray writes its events to the container."""
+"""Environment that makes Ray send its events to the collector."""
 
 
 def append_container(pod: Body, node: Node) -> None:
-    """Append the container, where the cluster asks for it; the user's environment comes after ours, and credentials last."""
+    """Append the collector's container to a pod, if the cluster asks for it.
+
+    In its environment, raybus's variables come first, then the user's, then the credentials.
+    """
     wanted = node.cluster.spec.history_server_options
     options = None if wanted is None else wanted.collector_options
     if options is None or Gate.HISTORY_SERVER not in node.config.gates:
@@ -73,6 +77,6 @@ def append_container(pod: Body, node: Node) -> None:
 
 
 def find(pod: Body, node: Node) -> Body | None:
-    """Return the container, also one that the user wrote under its name; None while the gate is off."""
+    """Return the container named as the collector, also the user's own; None if the gate is off."""
     is_off = Gate.HISTORY_SERVER not in node.config.gates
     return None if is_off else pod_json.named(pod["spec"], "containers", features.COLLECTOR)

@@ -1,8 +1,9 @@
-"""The PodDisruptionBudgets of a cluster: how many of its pods a drain of nodes leaves, for the head and for the workers.
+"""The PodDisruptionBudgets of a cluster's head and workers.
 
-Off unless an annotation, or the operator's configuration, asks for them: KubeRay has none, a protected head blocks `kubectl drain`, and
-a pod under two budgets cannot be evicted at all (ADR 26). Kubernetes counts the pods of a controller that it cannot scale only for a
-`minAvailable` that is a number. Pods that are not ready may always be evicted.
+They are off unless an annotation or the operator's configuration asks for them: KubeRay has none, a
+protected head blocks `kubectl drain`, and a pod with two budgets cannot be evicted at all (ADR 26).
+For pods of a controller without a scale subresource, Kubernetes only supports an integer
+`minAvailable`. Pods that are not ready may always be evicted.
 """
 
 from datetime import datetime, timedelta
@@ -19,21 +20,23 @@ from common.kube.resources import POD_DISRUPTION_BUDGET
 from common.ray import cluster_traits as traits
 
 IDLE_AFTER: Final = timedelta(minutes=10)
-"""A worker that runs and is not ready for so long does not serve: Serve has no replica there, or it is broken."""
+"""Time after which a running worker that is not ready does not serve.
+
+Serve has no replica on it, or the worker is broken."""
 
 
 def is_asked_for(cluster: RayCluster, config: Config) -> bool:
-    """Return whether evictions of a cluster's pods are to be limited."""
+    """Return whether evictions of a cluster's pods are limited."""
     annotations, default = cluster.metadata.annotations, config.limits_disruption
     return feature_gates.is_on(annotations, labels.DISRUPTION_BUDGET, default=default)
 
 
 def build(cluster: RayCluster, config: Config, *, workers: int, serving: int) -> dict[str, Body]:
-    """Return the budgets that a cluster is to have, by name: none while it is suspended.
+    """Return the wanted budgets of a cluster, by name; empty while it is suspended.
 
-    A replaced cluster keeps them until it is deleted: it still works on requests that it got before. The head has one, unless its loss
-    ends nothing. Of the workers, of which `serving` are expected to be ready, one may go at a time,
-    and the last one may not.
+    A replaced cluster keeps its budgets until it is deleted, because it may still have requests in
+    flight. The head has a budget unless the cluster survives its loss. One of the workers may be
+    evicted at a time, but not the last; `serving` is the number of workers expected to be ready.
     """
     if cluster.spec.suspend is True or not is_asked_for(cluster, config):
         return {}
@@ -49,7 +52,7 @@ def build(cluster: RayCluster, config: Config, *, workers: int, serving: int) ->
 
 
 def is_idle(pod: Pod, *, now: datetime) -> bool:
-    """Return whether a worker is not expected to be ready, so that it counts for no budget."""
+    """Return whether a worker is not expected to be ready, so that no budget counts it."""
     ready = pod.condition("Ready")
     if (
         pod.status.phase != "Running"

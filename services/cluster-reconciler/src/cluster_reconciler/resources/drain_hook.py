@@ -1,10 +1,15 @@
-"""What lets a pod that is evicted or deleted finish its requests before its processes end: a preStop hook, for clusters that ask for it.
+"""The preStop hook with which a deleted or evicted pod finishes its requests.
 
-Ray 2.60 drains a node that receives SIGTERM; earlier versions end its replicas at once, and the shell that runs `ray start` need not pass
-SIGTERM on. The hook of a worker marks the node as about to be preempted, so that Serve moves its replicas to other nodes and closes its
-proxy, and waits until Ray has ended the node. Ray cannot drain a head: its hook, for a RayService, waits until its proxy has no request
-any more, while the workers' proxies get the new ones. Either waits for at most the pod's grace period, goes only into a container
-without a preStop hook, and changes no hash: pods that run keep what they have (ADR 26).
+Only clusters that ask for it get the hook. Ray 2.60 drains a node that receives SIGTERM. Earlier
+versions stop its replicas at once, and the shell that runs `ray start` may not pass SIGTERM on.
+
+The hook of a worker marks the node as about to be preempted, so that Serve moves its replicas to
+other nodes and closes its proxy, and waits until Ray has ended the node. Ray cannot drain a head.
+The hook of a RayService's head waits until its proxy has no more requests, while the workers'
+proxies receive new requests.
+
+Both hooks wait at most for the pod's grace period and are added only to containers without a
+preStop hook. The hooks change no hash, so running pods stay as they are (ADR 26).
 """
 
 from typing import Final
@@ -16,9 +21,9 @@ from common.ray import cluster_traits as traits
 from common.ray import ports
 
 DEFAULT_GRACE: Final = 30
-"""Seconds that Kubernetes gives a pod by default."""
+"""Seconds of the grace period if the pod sets none (Kubernetes' default)."""
 RESERVE: Final = 5
-"""Seconds of it that are left to Ray's processes after the hook."""
+"""Seconds of the grace period that Ray's processes get after the hook."""
 LEAST: Final = 5
 _OF_WORKER: Final = """\
 import os, socket, subprocess, time
@@ -39,13 +44,15 @@ def is_up(pid):
 while time.time() < end and any(is_up(pid) for pid in os.listdir("/proc") if pid.isdigit()):
     time.sleep(0.5)
 """
-"""Ray's command line asks for the drain, since its Python interface changes between versions; `IDLE_TERMINATION` may be rejected."""
+"""The drain is requested by Ray's command line, because Ray's Python interface changes.
+
+The reason is a preemption, because Ray may reject a drain for `IDLE_TERMINATION`."""
 
 
 SETTLING: Final = 5
-"""Seconds in which gateways and proxies learn that a pod ends, and send it requests until then."""
+"""Seconds after which no gateway or proxy sends new requests to a pod that is ending."""
 FRESH_AFTER: Final = 15
-"""Seconds after which the metrics are of a time when they had learnt it: Ray exports them every 10 s."""
+"""Seconds after which the metrics show that state, because Ray exports them every 10 s."""
 _OF_HEAD: Final = """\
 import time
 from urllib.request import ProxyHandler, build_opener
@@ -75,11 +82,14 @@ while True:
         break
     time.sleep(0.5)
 """
-"""A gateway keeps idle connections open, and Ray drops the number of a proxy with long requests alone: either is enough, neither is needed."""
+"""Either condition is enough: no connection, or no request in the metrics.
+
+A gateway keeps idle connections open, and Ray drops the metric of a proxy that has only long
+requests."""
 
 
 def configure(pod: Body, cluster: RayCluster, *, is_head: bool) -> None:
-    """Have a worker drain in Ray before it ends, and the head of a RayService finish its requests, if the cluster asks for that."""
+    """Add the preStop hook to a worker or a RayService's head, if the cluster asks for it."""
     container = pod_json.ray_container(pod)
     lifecycle = pod_json.body(container, "lifecycle")
     is_asked_for = feature_gates.is_on(cluster.metadata.annotations, labels.DRAIN_WORKERS)

@@ -1,6 +1,6 @@
-"""What GCS fault tolerance adds to a head: annotations, the store's address and credentials, or its volume; and the claim of that volume.
+"""GCS fault tolerance of a head: annotations, Redis access or a volume, and its claim.
 
-Behaviour: spec raycluster §8.7, §11.13, §12.6; acceptance cases 35, 39-42, 105.
+Spec raycluster §8.7, §11.13, §12.6; acceptance cases 35, 39-42, 105.
 """
 
 from typing import Final, cast
@@ -20,7 +20,7 @@ DEFAULT_ACCESS_MODES: Final = ("ReadWriteOnce",)
 
 
 def head_params(cluster: RayCluster) -> dict[str, str]:
-    """Return the rayStartParams that refer to Redis' credentials in the environment."""
+    """Return the rayStartParams that refer to Redis credentials in the environment."""
     options = cluster.spec.gcs_fault_tolerance_options
     if options is None or traits.has_embedded_storage(cluster):
         return {}
@@ -28,13 +28,13 @@ def head_params(cluster: RayCluster) -> dict[str, str]:
 
 
 def _credentials(options: GcsFaultToleranceOptions) -> dict[str, RedisCredential]:
-    """Return what is given of Redis' user name and password, by the name of its environment variable."""
+    """Return the Redis user name and password that the user set, by environment variable."""
     given = {"REDIS_USERNAME": options.redis_username, "REDIS_PASSWORD": options.redis_password}
     return {name: credential for name, credential in given.items() if credential is not None}
 
 
 def configure_head(pod: Body, cluster: RayCluster) -> None:
-    """Annotate the head with its fault tolerance, and connect its GCS to its store."""
+    """Annotate the head with its fault tolerance, and connect its GCS to Redis or the volume."""
     annotations = pod_json.ensure_body(pod["metadata"], "annotations")
     annotations[labels.FT_ENABLED] = "true" if traits.is_fault_tolerant(cluster) else "false"
     if not traits.is_fault_tolerant(cluster):
@@ -72,7 +72,10 @@ def configure_head(pod: Body, cluster: RayCluster) -> None:
 
 
 def storage_namespace(cluster: RayCluster) -> str:
-    """Return what the cluster's keys in Redis begin with, after `RAY`; no valid spec is needed."""
+    """Return the storage namespace in Redis, with which the cluster's keys begin after `RAY`.
+
+    The spec need not be valid. A deleted cluster has the namespace in an annotation.
+    """
     annotations, options = (
         cluster.metadata.annotations,
         cluster.raw_spec.get("gcsFaultToleranceOptions"),
@@ -90,12 +93,12 @@ def storage_namespace(cluster: RayCluster) -> str:
 
 
 def claim_name(cluster: RayCluster) -> str:
-    """Return the claim's name: the user's own claim, or ours."""
+    """Return the name of the volume claim: the user's own, else raybus's."""
     return traits.embedded_storage(cluster).claim_name or f"{cluster.metadata.name}-gcs-pvc"
 
 
 def build_claim(cluster: RayCluster) -> Body:
-    """Build our claim; it outlives the cluster under the policy Retain."""
+    """Build the volume claim; with policy Retain it has no owner and outlives the cluster."""
     wanted = traits.embedded_storage(cluster)
     spec: Body = {
         "accessModes": list(wanted.access_modes or DEFAULT_ACCESS_MODES),
@@ -112,7 +115,7 @@ def build_claim(cluster: RayCluster) -> Body:
 
 
 def claim_drift(cluster: RayCluster, have: Body) -> str:
-    """Return the differences between a claim as read and the user's options; a claim cannot be changed."""
+    """Return the differences between an existing claim, which is immutable, and the options."""
     wanted, spec, found = build_claim(cluster)["spec"], pod_json.body(have, "spec"), list[str]()
     requests = (
         pod_json.mapping(pod_json.body(each, "resources"), "requests") for each in (wanted, spec)
@@ -120,9 +123,8 @@ def claim_drift(cluster: RayCluster, have: Body) -> str:
     size, current = (quantity.parse(each.get("storage", "0")) for each in requests)
     if size.compare(current) != 0:
         found.append(f"requested size {size} != current {current}")
-    has_class = spec.get(
-        "storageClassName", "<default>"
-    )  # an empty one asks for no class, and is no default
+    # An empty storageClassName means "no class", which is not the default class.
+    has_class = spec.get("storageClassName", "<default>")
     if (storage_class := wanted.get("storageClassName")) not in {None, has_class}:
         found.append(f"storageClassName {storage_class} != current {has_class}")
     modes, has_modes = (pod_json.strings(each, "accessModes") for each in (wanted, spec))
@@ -132,7 +134,7 @@ def claim_drift(cluster: RayCluster, have: Body) -> str:
 
 
 def realigned_claim(cluster: RayCluster, have: Body) -> Body | None:
-    """Return a claim as read, with the owner that the deletion policy asks for; None when it has it."""
+    """Return the claim with the owner that the deletion policy requires; None if it is right."""
     outlives = traits.embedded_storage(cluster).deletion_policy == "Retain"
     if owner.controls(cluster, have) is not outlives:
         return None

@@ -1,8 +1,9 @@
-"""What lets a Ray Serve proxy close kept-alive connections before its cluster goes: a module of ours in a ConfigMap.
+"""Graceful drain: a module in a ConfigMap lets Ray Serve's proxies close connections.
 
-A Service's selector moves new connections only, so clients that keep theirs stay with the old cluster until it dies. Off
-unless a RayService, or the operator's configuration, asks for it. Nothing of the user's is overridden: the shell that runs
-`ray start` appends to whatever PYTHONPATH there is, the image's too, and sets a callback only where there is none.
+The selector of a Service affects new connections only. Clients that keep their connections stay
+with the old cluster until it is deleted. The feature is off unless a RayService or the operator's
+configuration asks for it. It overrides nothing of the user's: the shell that runs `ray start`
+appends to an existing PYTHONPATH, also the image's, and sets the callback only if there is none.
 """
 
 from importlib import resources
@@ -35,7 +36,7 @@ _EXPORTS: Final = (
 
 
 def is_asked_for(cluster: RayCluster, config: Config) -> bool:
-    """Return whether a cluster that serves requests is to drain gracefully."""
+    """Return whether a cluster of a RayService is to drain gracefully."""
     annotations, default = cluster.metadata.annotations, config.drains_gracefully
     return traits.is_for_a_service(cluster) and feature_gates.is_on(
         annotations, labels.GRACEFUL_DRAIN, default=default
@@ -48,7 +49,10 @@ def is_on(cluster: RayCluster, config: Config) -> bool:
 
 
 def obstacle(cluster: RayCluster) -> str | None:
-    """Return the user's own setting that conflicts with the feature, which is off for the whole cluster then."""
+    """Return the user's setting that conflicts with the feature; None without a conflict.
+
+    A conflict in one group turns the feature off for the whole cluster.
+    """
     groups = {"the head group": cluster.spec.head_group_spec.template} | {
         f"worker group {group.group_name}": group.template
         for group in traits.worker_groups(cluster)
@@ -63,17 +67,21 @@ def obstacle(cluster: RayCluster) -> str | None:
 
 
 def config_map_name(cluster: RayCluster) -> str:
-    """Return the name of the ConfigMap that holds the module."""
+    """Return the name of the ConfigMap that contains the module."""
     return f"{cluster.metadata.name}-drain"
 
 
 def config_map(cluster: RayCluster) -> Body:
-    """Build that ConfigMap."""
+    """Build the ConfigMap that contains the module."""
     return owner.child(cluster, CONFIG_MAP, name=config_map_name(cluster), data={FILE: TEXT})
 
 
 def configure_pod(pod: Body, node: Node) -> str:
-    """Mount the module and the pod's annotations; return what the shell exports before `ray start`, empty when off."""
+    """Mount the module and the pod's annotations in a pod.
+
+    Returns the shell commands that export the environment before `ray start`; empty if the feature
+    is off.
+    """
     if not is_on(node.cluster, node.config):
         return ""
     pod["metadata"]["annotations"][labels.GRACEFUL_DRAIN] = "true"

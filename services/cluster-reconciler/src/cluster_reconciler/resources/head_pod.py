@@ -1,6 +1,6 @@
-"""The head pod: the user's template made into the first node of a Ray cluster; and the Job that removes a deleted cluster's keys from Redis.
+"""Builds the head pod, and the Job that removes a deleted cluster's keys from Redis.
 
-Behaviour: spec raycluster §7.3, §11.1, §11.2; acceptance cases 37, 42, 49, 85-105.
+Spec raycluster §7.3, §11.1, §11.2; acceptance cases 37, 42, 49, 85-105.
 """
 
 from typing import Final
@@ -28,12 +28,15 @@ _GUIDE: Final = "https://docs.ray.io/en/master/cluster/kubernetes/user-guides/ku
 
 
 def name_prefix(cluster: RayCluster) -> str:
-    """Return what a drawn name begins with, the dash before the suffix included."""
+    """Return the prefix of a generated name, with the dash before the suffix."""
     return names.pod_prefix(cluster.metadata.name, labels.HEAD)
 
 
 def build(cluster: RayCluster, config: Config, *, name: str) -> Body:
-    """Build the pod; a name in the user's template wins over the one given, as in KubeRay, and a fixed name over both."""
+    """Build the head pod. A name in the user's template takes precedence over `name`.
+
+    As in KubeRay, a fixed name (`ENABLE_DETERMINISTIC_HEAD_POD_NAME`) takes precedence over both.
+    """
     pod = _without_hook(cluster, config, name=name)
     drain_hook.configure(pod, cluster, is_head=True)
     return pod
@@ -58,7 +61,10 @@ def _without_hook(cluster: RayCluster, config: Config, *, name: str) -> Body:
 
 
 def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
-    """Build the Job from a head pod, which runs a short program and no Ray: it needs the same credentials, volumes and placement."""
+    """Build the clean-up Job from a head pod that runs a short program instead of Ray.
+
+    The Job needs the same credentials, volumes and placement as the head.
+    """
     name = names.checked_label(f"{cluster.metadata.name}-redis-cleanup")
     pod = _without_hook(cluster, config, name="")
     metadata, container = pod["metadata"], pod_json.ray_container(pod)
@@ -86,7 +92,7 @@ def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
 
 
 def _script(*, takes_username: bool) -> str:
-    """Write the program; a Ray that knows no user names must not be given the parameter."""
+    """Return the program. A Ray version without Redis user names must not get that argument."""
     username = "username=os.environ.get('REDIS_USERNAME', url.username), " if takes_username else ""
     program = (
         "import os, sys; "

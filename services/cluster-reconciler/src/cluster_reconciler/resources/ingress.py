@@ -1,6 +1,6 @@
-"""The Ingress that lets users outside the cluster reach the dashboard, and the Route that replaces it on OpenShift.
+"""The Ingress for the dashboard, and the Route that replaces it on OpenShift.
 
-Behaviour: spec raycluster §8.2, §12.4, §12.5; acceptance case 110.
+Spec raycluster §8.2, §12.4, §12.5; acceptance case 110.
 """
 
 import copy
@@ -22,7 +22,10 @@ OPENSHIFT_GROUPS: Final = frozenset(
 
 
 def build(cluster: RayCluster) -> Body:
-    """Build the Ingress; the cluster's annotations configure the controller, save the class, which has a field."""
+    """Build the Ingress.
+
+    The cluster's annotations are copied for its controller, except the class, which has a field.
+    """
     options = cluster.spec.head_group_spec.ingress_options or IngressOptions()
     annotations = dict(cluster.metadata.annotations)
     ingress_class = annotations.pop(labels.INGRESS_CLASS, None)
@@ -46,9 +49,9 @@ def build(cluster: RayCluster) -> Body:
 
 
 def updated(cluster: RayCluster, have: Body) -> Body | None:
-    """Return the Ingress as read, with labels, annotations and spec as they should be; None when they are.
+    """Return an existing Ingress with labels, annotations and spec updated; None if up to date.
 
-    A class that a user set stays when the cluster names none.
+    A class that a user set on the Ingress stays if the cluster has none.
     """
     want = build(cluster)
     chosen = pod_json.body(have, "spec").get("ingressClassName")
@@ -58,7 +61,11 @@ def updated(cluster: RayCluster, have: Body) -> Body | None:
 
 
 def build_route(cluster: RayCluster) -> Body:
-    """Build the Route; its name is cut so that name and namespace fit one DNS label, and where no room is left, a hash distinguishes clusters."""
+    """Build the Route.
+
+    Its name is cut so that name and namespace fit into one DNS label. If the namespace leaves no
+    room, the name is a hash of the cluster's name.
+    """
     name, room = cluster.metadata.name, 51 - len(cluster.metadata.namespace)
     digest = hashlib.sha256(name.encode()).hexdigest()[:10]
     route = names.checked(f"{name}-head-route"[:room]) if room > 0 else f"r{digest}"

@@ -1,7 +1,8 @@
-"""The NetworkPolicies around a cluster's pods: one for the head, one for each worker group.
+"""The NetworkPolicies of a cluster's pods: one for the head, one for each worker group.
 
-Each denies the directions of the mode, but for the traffic among the cluster's own pods and what the user's rules add. DNS is not
-added: where egress is denied, the user's rules have to allow it. Behaviour: spec raycluster §21; acceptance case 119.
+Each denies the directions of the mode, except traffic among the cluster's pods and the user's
+rules. DNS is not allowed automatically: where egress is denied, the user's rules have to allow it.
+Spec raycluster §21; acceptance case 119.
 """
 
 from typing import Final
@@ -22,7 +23,7 @@ _BY_A_JOB: Final = "K8sJobMode"
 
 
 def build(cluster: RayCluster) -> dict[str, Body]:
-    """Return the policies that a cluster asks for, by name; none without `networkPolicy`."""
+    """Return the wanted policies of a cluster, by name; empty without `networkPolicy`."""
     config = cluster.spec.network_policy
     if config is None:
         return {}
@@ -64,7 +65,7 @@ def _policy(
 
 
 def _submitter(cluster: RayCluster) -> tuple[Body, ...]:
-    """Return the rule that lets the submitter of the RayJob that owns the cluster reach the dashboard."""
+    """Return the rule that lets the submitter of the owning RayJob reach the dashboard."""
     owners = (
         each
         for each in cluster.metadata.owner_references
@@ -85,7 +86,10 @@ def _submitter(cluster: RayCluster) -> tuple[Body, ...]:
 
 
 def _stored(direction: str, rules: list[Json] | None) -> list[Json]:
-    """Return a user's rules of `Ingress` or `Egress` as the API server stores them: without empty lists, each port with its protocol."""
+    """Return the user's rules as the API server stores them.
+
+    Empty lists are left out, and each port has a protocol. `direction` is `Ingress` or `Egress`.
+    """
     go_type = f"networking/v1.NetworkPolicy{direction}Rule"
     kept: list[Json] = [msgspec.json.decode(go_json.encode(go_type, rule)) for rule in rules or []]
     for port in (each for rule in kept for each in rule.get("ports", [])):

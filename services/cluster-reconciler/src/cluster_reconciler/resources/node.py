@@ -1,7 +1,8 @@
-"""One Ray node to be, the head or a worker, as the parts of its pod must know it: its name, its addresses and its labels.
+"""A Ray node to be created, head or worker: its addresses, its labels and its name.
 
-Head and worker pods are put together from the same parts in the same order; this module holds their differences.
-Behaviour: spec raycluster §2.1 (with its precedence), §11.3; acceptance cases 51, 67, 72, 101-103.
+Head and worker pods are built from the same parts in the same order; this module contains their
+differences. Spec raycluster §2.1 (with its precedence), §11.3; acceptance cases 51, 67, 72,
+101-103.
 """
 
 import hashlib
@@ -20,15 +21,18 @@ from common.feature_gates import Gate
 from common.ray import cluster_traits as traits
 
 FIXED: Final = frozenset({labels.NODE_TYPE, labels.GROUP, labels.CLUSTER})
-"""What a user may not change: by these we find our pods."""
+"""Labels that a user cannot change, because raybus finds its pods by them."""
 WAIT_GCS_READY: Final = "wait-gcs-ready"
-"""The init container of a worker."""
+"""Name of the init container of a worker."""
 SEASON_SECONDS: Final = 3600
-"""No longer than tombstones stay in the state stream."""
+"""Seconds for which a pod name is stable; at most the time that tombstones are kept."""
 
 
 class ReplicaIndex(msgspec.Struct, frozen=True):
-    """A worker's place in its group (spec raycluster §9.7): its replica's index, the host's, and the replica's name, a label where it has several hosts."""
+    """The place of a worker in its group (spec raycluster §9.7).
+
+    `replica_name` is a label of multi-host replicas.
+    """
 
     index: int
     host: int = 0
@@ -36,7 +40,7 @@ class ReplicaIndex(msgspec.Struct, frozen=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The head of a cluster, or a worker at a place of its group."""
+    """The head of a cluster, or a worker at a place in its group."""
 
     cluster: RayCluster
     config: Config
@@ -45,23 +49,25 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_head(self) -> bool:
-        """Return whether the node is the head."""
         return isinstance(self.group, HeadGroupSpec)
 
     @cached_property
     def head_fqdn(self) -> str:
-        """The DNS name of the head."""
         name = services.head_name(self.cluster)
         return names.head_fqdn(name, self.cluster.metadata.namespace, self.config.cluster_domain)
 
     @property
     def gcs_address(self) -> str:
-        """The address of the GCS as other pods see it."""
+        """Host and port of the GCS for other pods."""
         return f"{self.head_fqdn}:{traits.gcs_port(self.cluster)}"
 
 
 def pod_labels(node: Node) -> dict[str, str]:
-    """Return the labels of a pod: ours, which selectors rely on, under those of the template, the group and the operator's configuration."""
+    """Return the labels of a pod.
+
+    In rising precedence they come from the operator's configuration, raybus, the template and the
+    group. Users cannot change the `FIXED` labels.
+    """
     group, name, node_type = (
         node.group,
         node.cluster.metadata.name,
@@ -86,21 +92,24 @@ def pod_labels(node: Node) -> dict[str, str]:
             found[labels.REPLICA_NAME] = replica.replica_name
             found[labels.HOST_INDEX] = str(replica.host)
     found = node.config.default_pod_labels | found
+    # service-reconciler sets the head's label when its proxy is healthy.
     if traits.is_for_a_service(node.cluster):
-        found[labels.SERVE] = "false" if node.is_head else "true"  # the head is let in by hand
+        found[labels.SERVE] = "false" if node.is_head else "true"
     return found
 
 
 class Namer:
-    """Draws the names of one plan, each once.
+    """Draws the pod names of one plan, each once.
 
-    A name is computed from a pod's place and not from what else was observed, so that a create that is repeated, by us or by
-    another owner of the key with other observations, meets AlreadyExists instead of making a second pod.
+    A name depends on the pod's place and not on other observed state. A creation that is repeated,
+    by this replica or by another owner of the key with a different observation, therefore meets
+    AlreadyExists instead of creating a second pod.
 
-    A name is not used again while a component may remember it: names of pods that exist, that the state has tombstones of, and
-    that the autoscaler has in `workersToDelete` are skipped. The state remembers a deletion for an hour, so the hour is part
-    of the seed (design rule 5; spec raycluster §2.7, §22). Of a cluster that has no status yet it is the hour in which the cluster
-    was made: its first pods are made without asking which there are, so an owner before us must have drawn the same names.
+    A name is not reused while a component may remember it. Names of existing pods, of tombstones in
+    the cache, and of pods in the autoscaler's `workersToDelete` are skipped. Tombstones are kept
+    for an hour, so the seed contains the hour (spec raycluster §2.7, §22). For a cluster without a
+    status, that is the hour of its creation: its first pods are created without listing existing
+    pods, so an earlier owner of the key must have drawn the same names.
     """
 
     def __init__(self, observed: Observed) -> None:
@@ -118,9 +127,10 @@ class Namer:
     def draw(
         self, prefix: str, group: str, place: str = "", *, hosts: int = 1
     ) -> tuple[list[str], str]:
-        """Return the names of a replica's pods, and that of the replica: `prefix`, or the group, and suffixes that depend on its place.
+        """Return the names of a replica's pods, and the name of the replica.
 
-        It is the first attempt in which the names of all hosts are free.
+        The names are the `prefix`, or the group, and a suffix that depends on the place. If a name
+        is taken, new suffixes are drawn for all hosts of the replica.
         """
         attempts = (
             (
@@ -134,6 +144,6 @@ class Namer:
         return drawn, f"{group[:57]}-{self._suffix(group, 'replica', place, attempt)}"
 
     def _suffix(self, *parts: str) -> str:
-        """Return five characters that depend on the cluster, its season and the parts, and on nothing else."""
+        """Return five characters that depend only on the cluster's uid, the hour and the parts."""
         digest = hashlib.sha256(msgspec.json.encode((*self._seed, *parts))).digest()
         return names.suffix(int.from_bytes(digest[:8], "big"))

@@ -1,6 +1,6 @@
-"""The children of a RayCluster, and the mark of ownership that each carries, so that Kubernetes deletes it with the cluster.
+"""Children of a RayCluster and their owner references.
 
-Behaviour: spec raycluster §5.2.
+Kubernetes deletes a child with the cluster. Spec raycluster §5.2.
 """
 
 from common import pod_json
@@ -13,30 +13,33 @@ from common.ray import owner as ray_owner
 
 
 def references(cluster: RayCluster) -> list[Body]:
-    """Build the owner references of a child."""
+    """Return the owner references of a child."""
     return ray_owner.reference(cluster.metadata, ray_cluster.KIND)
 
 
 def controller(body: Body) -> Body | None:
-    """Return the reference to the object that controls a child as read."""
+    """Return the controller reference of an existing child; None if it has none."""
     references = pod_json.bodies(pod_json.body(body, "metadata"), "ownerReferences")
     return next((each for each in references if each.get("controller")), None)
 
 
 def controls(cluster: RayCluster, body: Body) -> bool:
-    """Return whether a child as read is this very cluster's."""
+    """Return whether this cluster, by uid, controls an existing child."""
     found = controller(body)
     return found is not None and found["uid"] == cluster.metadata.uid
 
 
 def owns(cluster: RayCluster, body: Body) -> bool:
-    """Return whether a child as read goes with this very cluster, controlled by it or not."""
+    """Return whether an existing child has an owner reference to this cluster, by uid."""
     references = pod_json.bodies(pod_json.body(body, "metadata"), "ownerReferences")
     return any(each.get("uid") == cluster.metadata.uid for each in references)
 
 
 def is_predecessors(cluster: RayCluster, body: Body) -> bool:
-    """Return whether a child as read belongs to a deleted cluster of the same name: the garbage collector is about to delete it."""
+    """Return whether an existing child belongs to a deleted cluster of the same name.
+
+    The garbage collector will delete such a child.
+    """
     found = controller(body)
     if found is None or controls(cluster, body):
         return False
@@ -52,9 +55,10 @@ def child(
     annotations: dict[str, str] | None = None,
     **content: object,
 ) -> Body:
-    """Build a child in the cluster's namespace, with its owner, and with the fields of its kind, such as `spec`.
+    """Build a child of the cluster; `content` are the fields of its kind, such as `spec`.
 
-    The name of the cluster is the label of a child without `labels`; empty `annotations` are left out.
+    Without `labels`, the child has the label with the cluster's name. Empty `annotations` are left
+    out.
     """
     metadata: Body = {
         "name": name,
@@ -73,7 +77,7 @@ def child(
 
 
 def updated(want: Body, have: Body, *fields: str) -> Body | None:
-    """Return a child as read, with its spec and these fields of its metadata as they should be; None when they are."""
+    """Return an existing child with spec and metadata `fields` updated; None if up to date."""
     wanted = {field: want["metadata"].get(field, {}) for field in fields}
     are_equal = all(
         pod_json.mapping(have["metadata"], field) == value for field, value in wanted.items()

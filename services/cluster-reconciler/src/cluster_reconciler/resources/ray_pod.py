@@ -1,9 +1,12 @@
-"""The steps that head and worker pods share, first to last: a copy of the template, then what makes it a Ray node.
+"""Turns the template of a head or worker into a Ray pod, step by step.
 
-The order of the environment matters where a name repeats: Kubernetes lets the last one win, and the user's own come first. From Ray 2.53
-the agent answers probes on one HTTP path; before that a shell asks the raylet and, on the head, the GCS. Workers that
-serve requests are ready only when their Serve proxy is.
-Behaviour: spec raycluster §11.1, §11.8 (last paragraph), §11.9 rows 6-15, §11.10, §11.11; acceptance cases 91, 95-98, 103.
+The order of the environment matters where a name repeats: the last value wins in Kubernetes, and
+the user's values come first. From Ray 2.53 on, the agent answers probes on one HTTP path. Before
+that, a shell asks the raylet and, on the head, the GCS. Workers that serve requests are ready only
+when their Serve proxy is.
+
+Spec raycluster §11.1, §11.8 (last paragraph), §11.9 rows 6-15, §11.10, §11.11; acceptance cases 91,
+95-98, 103.
 """
 
 import copy
@@ -25,16 +28,16 @@ _SERVICE_TIMEOUTS: Final = (
     literal("RAY_gcs_server_request_timeout_seconds", "5"),
     literal("RAY_SERVE_KV_TIMEOUT_S", "5"),
 )
-"""Shorter waits inside Ray, for clusters that serve requests."""
+"""Shorter timeouts in Ray, for clusters that serve requests."""
 _SHARED_MEMORY_PATH: Final = "/dev/shm"  # noqa: S108 - where Linux keeps shared memory, in the container
 _LOGS_PATH: Final = "/tmp/ray"  # noqa: S108 - where Ray writes its logs, in the container
 _UNIFIED_PROBES_SINCE: Final = (2, 53)
 AUTOSCALER: Final = "autoscaler"
-"""The container beside the head's."""
+"""Name of the autoscaler's container in the head pod."""
 
 
 def begin(node: Node) -> Body:
-    """Copy the template into a pod in the cluster's namespace; whatever the user wrote is kept."""
+    """Copy the template to a pod in the cluster's namespace; all fields of the user are kept."""
     template = copy.deepcopy(node.group.template)
     metadata = pod_json.ensure_body(template, "metadata")
     metadata["namespace"] = node.cluster.metadata.namespace
@@ -45,7 +48,10 @@ def begin(node: Node) -> Body:
 
 
 def complete(pod: Body, node: Node) -> None:
-    """Add what every Ray pod needs: labels, containers and volumes first, then command, environment, probes and owner."""
+    """Add the parts that every Ray pod needs.
+
+    Labels, containers and volumes come first, then command, environment, probes and owner.
+    """
     params = ray_start.params_of(node)
     pod["metadata"]["labels"] = pod_labels(node)
     container = pod_json.ray_container(pod)
@@ -62,7 +68,8 @@ def complete(pod: Body, node: Node) -> None:
     collector.append_container(pod, node)
     sidecars = node.config.head_sidecars if node.is_head else node.config.worker_sidecars
     pod["spec"]["containers"].extend(copy.deepcopy(sidecars))
-    if "plasma-directory" not in params:  # else the user placed the object store elsewhere
+    # With the parameter, the user placed the object store elsewhere.
+    if "plasma-directory" not in params:
         resources = pod_json.body(container, "resources")
         amounts = pod_json.mapping(resources, "requests") | pod_json.mapping(resources, "limits")
         limit = {"sizeLimit": amounts["memory"]} if amounts.get("memory") is not None else {}
@@ -74,9 +81,8 @@ def complete(pod: Body, node: Node) -> None:
         readers.insert(
             0, next(each for each in pod_json.containers(pod) if each["name"] == AUTOSCALER)
         )
-    for each in (
-        (container, *readers) if readers else ()
-    ):  # they see Ray's logs, and the Ray container theirs
+    # The autoscaler and the collector read Ray's logs, so both sides mount the log volume.
+    for each in (container, *readers) if readers else ():
         _mount_empty_dir(pod, each, {"name": "ray-logs", "emptyDir": {}}, _LOGS_PATH)
     pod["metadata"]["annotations"] = (
         node.config.default_pod_annotations | pod["metadata"]["annotations"]
@@ -101,7 +107,10 @@ def _mount_empty_dir(pod: Body, container: Body, volume: Body, path: str) -> Non
 
 
 def _complete_env(pod: Body, node: Node, command: str) -> None:
-    """Give every init container, the user's too, the address of the head, and the Ray container all that it needs of its cluster."""
+    """Add the environment: the head's address to init containers, and Ray's to its container.
+
+    Init containers of the user get the address too.
+    """
     gcs_port = traits.gcs_port(node.cluster)
     head_address = (
         literal("FQ_RAY_IP", node.head_fqdn),
@@ -136,7 +145,7 @@ def _complete_env(pod: Body, node: Node, command: str) -> None:
 
 
 def _add_probes(container: Body, node: Node, params: Mapping[str, str]) -> None:
-    """Give the Ray container those probes that it lacks."""
+    """Add missing probes to the Ray container."""
     if not node.config.injects_probes:
         return
     agent = traits.port_param(params, "dashboard-agent-listen-port", ports.DASHBOARD_AGENT)

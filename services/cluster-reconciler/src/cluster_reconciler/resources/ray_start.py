@@ -1,7 +1,8 @@
-"""The `ray start` command of a pod: its parameters, its text, and the container command that runs it.
+"""The `ray start` command of a pod: its parameters, its text, and the container's command.
 
-A group's top-level `resources` overwrite rayStartParams; resource counts that neither names are derived from the Ray container's limits.
-Behaviour: spec raycluster §11.4-11.7; acceptance cases 85-93, 101.
+A group's top-level `resources` overwrite rayStartParams. Resource counts that neither sets are
+derived from the limits of the Ray container. Spec raycluster §11.4-11.7; acceptance cases 85-93,
+101.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,15 +23,15 @@ from common.ray import ports
 from common.ray.desired_resources import is_gpu
 
 ACCELERATORS: Final = {"aws.amazon.com/neuroncore": "neuron_cores", "google.com/tpu": "TPU"}
-"""Kubernetes' name of an accelerator to Ray's."""
+"""Accelerators by their resource name in Kubernetes; the values are Ray's names."""
 _TAKES_A_BOOLEAN: Final = frozenset({"log-color", "include-dashboard", "include-log-monitor"})
-"""Options that Ray wants with `=true` or `=false`; every other boolean is a bare flag, or absent."""
+"""Options that Ray expects with `=true` or `=false`; other booleans are bare flags."""
 _RAISE_OPEN_FILES: Final = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}"
 _QUOTES: Final = "'\"` "
 
 
 def params_of(node: Node) -> dict[str, str]:
-    """Return a node's parameters, all but what its container's resources add."""
+    """Return the parameters of a node, without those derived from its container's resources."""
     group = node.group
     params = {**traits.start_params(group), **from_top_level(group.resources or {})}
     if group.labels:
@@ -48,7 +49,7 @@ def params_of(node: Node) -> dict[str, str]:
 
 
 def from_top_level(resources: Mapping[str, str]) -> dict[str, str]:
-    """Return the rayStartParams of a group's `resources`; an entry that is no quantity is skipped."""
+    """Return the rayStartParams of a group's `resources`; invalid quantities are skipped."""
     params: dict[str, str] = {}
     custom: dict[str, float] = {}
     for name, amount in _readable(sorted(resources.items())):
@@ -67,8 +68,8 @@ def from_top_level(resources: Mapping[str, str]) -> dict[str, str]:
 def derived(params: Mapping[str, str], container: Body) -> dict[str, str]:
     """Return the rayStartParams that follow from a container's resources and are not set yet.
 
-    The first accelerator is added to the `resources` that are set, unless they have one; beside an unreadable text no
-    accelerator is derived.
+    The first accelerator is added to `resources`, unless an accelerator is set there. If that
+    parameter is unreadable, no accelerator is derived.
     """
     resources = pod_json.body(container, "resources")
     limits = dict(_readable(pod_json.mapping(resources, "limits").items()))
@@ -95,7 +96,10 @@ def derived(params: Mapping[str, str], container: Body) -> dict[str, str]:
 
 
 def _amounts(params: Mapping[str, str]) -> dict[str, float] | None:
-    """Read the `resources` param as Go does, for which null is no amount; None when it is not an object of numbers."""
+    """Return the `resources` parameter; None if it is not a JSON object of numbers.
+
+    As in Go, null means no amounts.
+    """
     text = params.get("resources", "{}").strip(_QUOTES)
     try:
         held: dict[str, float | None] | None = msgspec.json.decode(
@@ -119,9 +123,9 @@ def _whole(amount: Quantity | None) -> str | None:
 
 
 def render(amounts: Mapping[str, float]) -> str:
-    """Write a map of amounts as Ray reads it on a shell's command line: `'{"TPU":4,"a":0.5}'`.
+    """Return amounts as JSON in shell quotes, as Ray reads them: `'{"TPU":4,"a":0.5}'`.
 
-    Strings are written as Go's JSON encoder does: what HTML or JavaScript would read is escaped.
+    Strings are written as Go's JSON encoder does, which escapes characters of HTML and JavaScript.
     """
     pairs = (
         f"{go_json.escaped(msgspec.json.encode(name).decode())}:{_number(amount)}"
@@ -131,7 +135,10 @@ def render(amounts: Mapping[str, float]) -> str:
 
 
 def _number(amount: float) -> str:
-    """Write a number in its shortest form, as Go does: with an exponent only below 1e-6 and from 1e21 on."""
+    """Return a number in its shortest form as Go writes it.
+
+    It has an exponent only below 1e-6 and from 1e21 on.
+    """
     shortest = repr(float(amount))
     if amount == 0 or 1e-6 <= abs(amount) < 1e21:
         return format(Decimal(shortest), "f").removesuffix(".0")
@@ -140,7 +147,7 @@ def _number(amount: float) -> str:
 
 
 def command(params: Mapping[str, str], container: Body, *, is_head: bool) -> str:
-    """Return the text of the command: two blanks between flags and one at the end, as KubeRay writes it."""
+    """Return the text of the command, with KubeRay's blanks: two between flags, one at the end."""
     text = "ray start --head " if is_head else "ray start "
     for option, value in sorted({**params, **derived(params, container)}.items()):
         if value.lower() not in {"true", "false"} or option in _TAKES_A_BOOLEAN:
@@ -155,7 +162,7 @@ def _shell(config: Config) -> list[str]:
 
 
 def script(config: Config, text: str, **room: str) -> Body:
-    """Return the fields of a container of ours that runs a script in this room, such as `cpu="200m"`."""
+    """Return the fields of a container that runs a script, with resources like `cpu="200m"`."""
     return {
         "command": _shell(config),
         "args": [text],
@@ -164,12 +171,12 @@ def script(config: Config, text: str, **room: str) -> Body:
 
 
 def is_overwritten(annotations: Mapping[str, str]) -> bool:
-    """Return whether annotations leave the container command to the user."""
+    """Return whether annotations leave the container's command to the user."""
     return feature_gates.is_on(annotations, labels.OVERWRITE_CONTAINER_CMD)
 
 
 def is_users_own(template: Body) -> bool:
-    """Return whether the user runs `ray start` in a pod or a template, and we do not."""
+    """Return whether the user runs `ray start` in a pod or a template, so that raybus does not."""
     annotations = pod_json.mapping(pod_json.body(template, "metadata"), "annotations")
     return is_overwritten(annotations) or "ray start" in _own_command(template)
 
@@ -181,7 +188,7 @@ def _own_command(template: Body) -> str:
 
 
 def set_container_command(pod: Body, ray_start: str, config: Config, *, exports: str) -> None:
-    """Make the Ray container run `ray start` after the user's own command, unless the user runs it."""
+    """Let the Ray container run `ray start` after the user's command, unless the user runs it."""
     if is_users_own(pod):
         return
     container, own = pod_json.ray_container(pod), _own_command(pod)

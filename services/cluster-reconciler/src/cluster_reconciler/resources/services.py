@@ -1,8 +1,8 @@
-"""The Services of a cluster: of its head, of the workers of multi-host groups, and of its Serve proxies.
+"""The Services of a cluster: head Service, headless Service of the workers, Serve Service.
 
-Through the first one workers, users and the dashboard's callers find the head; through the second one the hosts of a replica find one
-another; the third one is made for clusters that ask for it themselves.
-Behaviour: spec raycluster §8.5, §8.6, §12.1-12.3; acceptance cases 67, 102, 106-109.
+Workers, users and callers of the dashboard find the head through the head Service. The hosts of a
+multi-host replica find one another through the headless Service. The Serve Service is created for
+clusters that ask for it. Spec raycluster §8.5, §8.6, §12.1-12.3; acceptance cases 67, 102, 106-109.
 """
 
 from cluster_reconciler.config import Config
@@ -16,7 +16,7 @@ from common.ray import ports
 
 
 def head_name(cluster: RayCluster) -> str:
-    """Return the head Service's name: the user's own, or one made from the cluster's."""
+    """Return the name of the head Service: the user's own, else one from the cluster's name."""
     own = cluster.spec.head_group_spec.head_service or {}
     return pod_json.text(pod_json.body(own, "metadata"), "name") or names.head_service(
         cluster.metadata.name
@@ -24,13 +24,17 @@ def head_name(cluster: RayCluster) -> str:
 
 
 def head_list_labels(cluster: RayCluster) -> dict[str, str]:
-    """Return the labels by which the head Service is found again, whatever the template has."""
+    """Return the labels that find the head Service, whatever labels the user's template has."""
     marks = ports.head_labels(cluster.metadata.name)
     return {label: marks[label] for label in (labels.CLUSTER, labels.NODE_TYPE, labels.IDENTIFIER)}
 
 
 def build_head(cluster: RayCluster, config: Config) -> Body:
-    """Build the head Service; of the user's own one all is kept but name, selector, labels and owner, and our ports follow its ports."""
+    """Build the head Service.
+
+    A Service from the user keeps all fields except name, selector, labels and owner, and raybus's
+    ports follow the user's.
+    """
     given, template = (
         cluster.spec.head_group_spec.head_service or {},
         cluster.spec.head_group_spec.template,
@@ -55,10 +59,11 @@ def build_head(cluster: RayCluster, config: Config) -> Body:
 def corrected_selector(
     cluster: RayCluster, have: Service, head: Pod | None
 ) -> dict[str, str | None]:
-    """Return what of a head Service's selector misses the head pod, None for what has to go.
+    """Return the changes that a head Service's selector needs to select the head pod.
 
-    A label that the user may set goes: the head to come may have another value than `head`, which
-    is the pod that there is. The labels that nobody else sets are enough.
+    The value None removes a label from the selector. A label that the user may set is removed if
+    the existing pod `head` has another value, because the next head may differ too. The labels that
+    only raybus sets are enough to find the head.
     """
     held, wanted = have.spec.selector, ports.head_selector(cluster.metadata.name, cluster.raw_spec)
     of_pod = wanted if head is None else head.metadata.labels
@@ -75,7 +80,7 @@ def corrected_selector(
 
 
 def build_headless(cluster: RayCluster) -> Body:
-    """Build the Service with the addresses of all workers, ready or not."""
+    """Build the headless Service with the addresses of all workers, ready or not."""
     of = cluster.metadata.name
     spec = {
         "type": "ClusterIP",
@@ -88,7 +93,10 @@ def build_headless(cluster: RayCluster) -> Body:
 
 
 def build_serve(cluster: RayCluster) -> Body | None:
-    """Build the Serve Service over all pods of the cluster; None when the head declares ports, but none for Serve."""
+    """Build the Serve Service over all pods of the cluster; None if the head has no Serve port.
+
+    A head that declares no ports at all has the default Serve port.
+    """
     of, entries = cluster.metadata.name, ports.of_serve(cluster.raw_spec)
     if not entries:
         return None

@@ -1,9 +1,10 @@
-"""Mutual TLS between Ray's processes: what cert-manager makes a cluster's certificates from, and what a pod needs to use its own.
+"""Mutual TLS between Ray's processes: the objects for cert-manager, and the setup of pods.
 
-A CA of the cluster's own signs one certificate for the head, which names its Service and its pod's address, and one for all workers, which
-has the addresses of all of them. Ray uses TLS for its gRPC alone: dashboard, agent and Serve's HTTP proxies stay plain, and so do the probes.
-Ray reads the files once, at its start. So an init container waits until the certificate names the pod's own address.
-Behaviour: spec raycluster §11.15, §20; acceptance case 120.
+The cluster's own CA signs two certificates: one for the head, with its Service name and the address
+of its pod, and one for all workers, with all their addresses. Ray uses TLS only for gRPC:
+dashboard, agent, Serve's HTTP proxies and the probes stay unencrypted. Ray reads the files once, at
+its start, so an init container waits until the certificate contains the pod's address. Spec
+raycluster §11.15, §20; acceptance case 120.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,11 +24,11 @@ from common.ray import cluster_traits as traits
 from common.validation import features
 
 KEYS: Final = ("tls.crt", "tls.key", "ca.crt")
-"""What the Secret of a leaf certificate must hold."""
+"""Keys that the Secret of a leaf certificate must have."""
 _LOCAL: Final = "127.0.0.1"
 _LEAF_USAGES: Final = ("digital signature", "key encipherment", "server auth", "client auth")
 WAIT_FOR_ADDRESS: Final = "wait-for-tls-ip-san"
-"""The init container that waits."""
+"""Name of the init container that waits for the certificate."""
 _FILES: Final = [f"{features.TLS_PATH}/{key}" for key in KEYS]
 _ENV: Final = [
     literal(name, value) for name, value in zip(features.TLS_ENV, ("1", *_FILES), strict=True)
@@ -45,37 +46,36 @@ until openssl x509 -in {features.TLS_PATH}/tls.crt -noout -checkip "$address" 2>
   sleep 5
 done
 """
-"""`-checkip` compares addresses, not texts, so it finds those of IPv6 too."""
+"""`-checkip` compares addresses and not texts, so it works for IPv6 too."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One object of the chain."""
+    """An Issuer or a Certificate of the chain."""
 
     step: str
-    """Its name in Events."""
+    """Name of the Issuer or Certificate in Events."""
     resource: Resource
     name: str
     body: Body
     secret: str
-    """The Secret that a Certificate is written to; empty for an Issuer."""
+    """Secret that a Certificate is written to; empty for an Issuer."""
     is_leaf: bool
-    """Whether pods use the certificate: it follows their addresses."""
+    """Whether pods use the certificate, which then follows their addresses."""
 
     @property
     def place(self) -> tuple[Resource, str]:
-        """Return the kind and the name of the object."""
         return self.resource, self.name
 
 
 def leaf_secret(cluster: RayCluster, *, is_head: bool) -> str:
-    """Return the Secret of the head's certificate, or that of the workers'."""
+    """Return the name of the Secret with the certificate of the head or of the workers."""
     return f"ray-{'head' if is_head else 'worker'}-secret-{cluster.metadata.name}"
 
 
 def chain(
     cluster: RayCluster, config: Config, heads: Iterable[str] = (), workers: Iterable[str] = ()
 ) -> tuple[Part, ...]:
-    """Return the objects in the order in which they are made, for pods at these addresses."""
+    """Return the Issuers and Certificates in creation order, for pods with these addresses."""
     name, uid = cluster.metadata.name, cluster.metadata.uid
     ca_secret, signer = f"{name}-ca-secret-{uid[:8]}", f"ray-ca-issuer-{name}"
     fqdn = names.head_fqdn(
@@ -85,7 +85,7 @@ def chain(
         "secretName": ca_secret,
         "isCA": True,
         "commonName": f"ray-ca-{name}",
-        # With another key, later certificates and those that running pods keep would not trust each other.
+        # With a new key, later certificates and those of running pods would not trust each other.
         "privateKey": {"algorithm": "RSA", "size": 4096, "rotationPolicy": "Never"},
         "duration": "87600h0m0s",
         "renewBefore": "720h0m0s",
@@ -155,7 +155,7 @@ def _issuer(name: str) -> Body:
 
 
 def configure_container(container: Body, cluster: RayCluster) -> None:
-    """Let a container's Ray processes use TLS, where the cluster asks for it."""
+    """Add TLS to the environment and mounts of a container, if the cluster asks for it."""
     if not traits.has_tls(cluster):
         return
     pod_json.add_missing_env(container, *_ENV)
@@ -164,7 +164,7 @@ def configure_container(container: Body, cluster: RayCluster) -> None:
 
 
 def configure_pod(pod: Body, node: Node) -> None:
-    """Give a pod the certificate, and have it wait until the certificate names its address."""
+    """Add the certificate to a pod, and an init container that waits for the pod's address."""
     if not traits.has_tls(node.cluster):
         return
     secret = {"secretName": leaf_secret(node.cluster, is_head=node.is_head)}
@@ -186,6 +186,6 @@ def configure_pod(pod: Body, node: Node) -> None:
 
 
 def without_wait(pod: Body) -> None:
-    """Let a pod start without its own address in the certificate: that of a Job never is."""
+    """Remove the init container that waits: no certificate contains the address of a Job's pod."""
     if (wait := pod_json.named(pod["spec"], "initContainers", WAIT_FOR_ADDRESS)) is not None:
         pod["spec"]["initContainers"].remove(wait)

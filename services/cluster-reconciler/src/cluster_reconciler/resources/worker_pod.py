@@ -1,6 +1,6 @@
-"""A worker pod: the group's template made into a node that joins the head, once an init container finds that the GCS answers.
+"""Builds a worker pod, with an init container that waits until the GCS answers.
 
-Behaviour: spec raycluster §11.1, §11.2, §11.8; acceptance cases 86-105.
+Spec raycluster §11.1, §11.2, §11.8; acceptance cases 86-105.
 """
 
 from typing import Final
@@ -19,23 +19,23 @@ _FAQ: Final = "https://docs.ray.io/en/master/cluster/kubernetes/troubleshooting.
 
 
 def name_prefix(cluster: RayCluster, group: WorkerGroupSpec) -> str:
-    """Return what a drawn name begins with, the dash before the suffix included."""
+    """Return the prefix of a generated name, with the dash before the suffix."""
     return names.pod_prefix(f"{cluster.metadata.name}-{group.group_name}", labels.WORKER)
 
 
 def build(
     cluster: RayCluster, group: WorkerGroupSpec, config: Config, *, name: str, replica: ReplicaIndex
 ) -> Body:
-    """Build the pod at a place of its group."""
+    """Build the worker pod for a place in its group."""
     node = Node(cluster=cluster, config=config, group=group, replica=replica)
     pod = ray_pod.begin(node)
     pod["metadata"] |= {"name": name, "generateName": name_prefix(cluster, group)}
     if config.injects_init_container:
-        # before anything is added to the Ray container, with which it shares env and mounts
+        # This comes before anything is added to the Ray container, whose env and mounts it copies.
         pod_json.ensure_list(pod["spec"], "initContainers").append(
             _wait_gcs_ready(pod_json.ray_container(pod), node)
         )
-    if traits.is_fault_tolerant(cluster):  # it waits long enough for the next head
+    if traits.is_fault_tolerant(cluster):  # A worker waits long enough for a new head.
         timeout = literal("RAY_gcs_rpc_server_reconnect_timeout_s", _RECONNECT_SECONDS)
         pod_json.add_missing_env(pod_json.ray_container(pod), timeout)
     if traits.is_autoscaling(cluster) and traits.autoscaler_version(cluster) == "v2":
@@ -48,7 +48,8 @@ def build(
 def _wait_gcs_ready(ray_container: Body, node: Node) -> Body:
     """Build the init container from the Ray container of the template.
 
-    It is silent for two minutes, since errors are normal while a head starts; then it shows what goes wrong.
+    It hides errors for two minutes, because they are normal while a head starts, and shows them
+    afterwards.
     """
     shared = ("image", "imagePullPolicy", "securityContext", "env", "volumeMounts")
     script = f"""\

@@ -1,1 +1,1 @@
-"""What runs inside Ray pods; this service only hands out its text."""
+"""Modules that run inside Ray pods; this service only distributes their source."""

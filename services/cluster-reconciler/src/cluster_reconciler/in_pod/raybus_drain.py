@@ -1,13 +1,16 @@
-"""Lets Ray Serve's proxies close kept-alive connections between requests, once their pod is marked as draining.
+"""Lets Ray Serve's proxies close kept-alive connections once their pod is marked as draining.
 
-Ray loads it as its HTTP proxy callback. The mark is the pod's annotation `raybus.io/draining: "true"`, read through a
-downward-API volume. Until then, and whenever anything here goes wrong, answers pass as they are. It needs nothing but
-Python's library, and Starlette and Ray, which Serve brings.
+Ray loads this module as its HTTP proxy callback. The mark is the pod's annotation
+`raybus.io/draining: "true"`, read from a downward-API volume. Without the mark, and whenever an
+error occurs here, answers pass unchanged. The module needs only Python's library, and Starlette and
+Ray, which Serve has.
 
-Serve's own proxies run a middleware that closes connections. Where HAProxy is the proxy (`RAY_SERVE_ENABLE_HA_PROXY=1`), no
-middleware sees its connections: there Ray loads the callback in the ingress replicas behind it and in the head's fallback proxy. A
-thread in one of them has the HAProxy of its node drain, as Serve does before it removes a node, and on the head those of all nodes:
-a node may have a HAProxy and no ingress replica.
+Serve's own proxies run a middleware that closes connections. HAProxy
+(`RAY_SERVE_ENABLE_HA_PROXY=1`) has connections that no middleware sees. Ray then loads the callback
+in the ingress replicas behind HAProxy and in the head's fallback proxy. A thread in one of these
+processes lets the HAProxy of its node drain, as Serve does before it removes a node. On the head
+the thread also drains the HAProxy of all other nodes, since a node may have a HAProxy and no
+ingress replica.
 """
 
 import contextlib
@@ -31,16 +34,18 @@ CHECK_SECONDS = 0.5
 SWITCHING_PROTOCOLS = 101
 
 LOCK = os.path.join(tempfile.gettempdir(), "raybus-drain.lock")  # noqa: PTH118 - as light as it can be
-"""Held by the one process of the pod that drains HAProxy."""
+"""Lock file of the one process in the pod that drains HAProxy."""
 AGAIN_SECONDS = 15.0
-"""A connection that was opened after HAProxy began to drain is closed by the next time."""
+"""Seconds between two drains of HAProxy.
+
+A connection that was opened after one drain is closed at the next."""
 ANSWER_SECONDS = 60.0
 HEAD = "node:__internal_head__"
-"""A resource that the head's node alone has."""
+"""Ray resource that only the head's node has."""
 
 
 class Mark:
-    """Whether the pod is marked; the file is read twice a second at most."""
+    """The mark of the pod; its file is read at most every `CHECK_SECONDS`."""
 
     def __init__(
         self, path: str = ANNOTATIONS, clock: Callable[[], float] = time.monotonic
@@ -51,7 +56,6 @@ class Mark:
         self._is_set = False
 
     def is_set(self) -> bool:
-        """Return whether connections are to be closed."""
         now = self._clock()
         if self._checked_at is None or now - self._checked_at >= CHECK_SECONDS:
             self._checked_at = now
@@ -64,22 +68,21 @@ class Mark:
 
 
 class CloseWhenDraining:
-    """ASGI middleware: adds `Connection: close` to each HTTP/1 answer while the mark is set."""
+    """ASGI middleware that adds `Connection: close` to each HTTP/1 answer while the mark is set."""
 
     def __init__(self, app: App, mark: Mark | None = None) -> None:
         self._app = app
         self._mark = mark or Mark()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Pass a request on; check the mark when its answer begins."""
+        """Pass a request on; check the mark when the answer begins."""
         if scope.get("type") != "http" or not str(scope.get("http_version", "")).startswith("1"):
             await self._app(scope, receive, send)
             return
 
         async def send_closing(message: Message) -> None:
-            with contextlib.suppress(
-                Exception
-            ):  # whatever goes wrong here must never cost a user's request
+            # An error here must never cost a user's request.
+            with contextlib.suppress(Exception):
                 begins = (
                     message.get("type") == "http.response.start"
                     and message.get("status") != SWITCHING_PROTOCOLS
@@ -99,8 +102,9 @@ class CloseWhenDraining:
 class HaProxyDrain:
     """Drains the HAProxy of this node while the mark is set.
 
-    A drain replaces HAProxy's process: the new one takes over the listening sockets, and the old one closes each kept-alive
-    connection with its next answer and ends with its last request. It is repeated, since the new process keeps connections too.
+    A drain replaces the process of HAProxy. The new process takes over the listening sockets. The
+    old process closes each kept-alive connection with its next answer, and ends after its last
+    request. The drain is repeated, since the new process keeps connections alive too.
     """
 
     def __init__(
@@ -118,15 +122,15 @@ class HaProxyDrain:
         self._is_draining = False
 
     def run(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Wait for the mark, then drain until the process ends."""
+        """Wait for the mark, then drain repeatedly until the process ends."""
         while True:
             sleep(self.step())
 
     def step(self) -> float:
-        """Do what is due, and return the seconds until the next step; what goes wrong is tried again."""
+        """Drain if it is due, and return the seconds until the next step; errors are ignored."""
         if not self._mark.is_set():
             return CHECK_SECONDS
-        with contextlib.suppress(Exception):  # Ray may be of another version, or be ending
+        with contextlib.suppress(Exception):  # Ray may have another version or be shutting down.
             if self._leads():
                 if self._is_draining:
                     self._is_draining = False
@@ -137,7 +141,7 @@ class HaProxyDrain:
         return AGAIN_SECONDS
 
     def _leads(self) -> bool:
-        """Return whether this process acts for its pod; it does so until it ends."""
+        """Return whether this process holds the pod's lock, which it keeps until it ends."""
         if self._lock is None:
             lock = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
             try:
@@ -150,7 +154,10 @@ class HaProxyDrain:
 
 
 def middlewares() -> list[Any]:
-    """Return what Ray asks its proxy callback for: a list of Starlette middlewares, empty when there is no Starlette."""
+    """Return the Starlette middlewares, which is what Ray expects from its proxy callback.
+
+    The list is empty with HAProxy, for which a thread is started, and without Starlette.
+    """
     has_ha_proxy = False
     with contextlib.suppress(ImportError):
         constants = importlib.import_module("ray.serve._private.constants")
@@ -160,23 +167,22 @@ def middlewares() -> list[Any]:
         threading.Thread(target=drain.run, name="raybus-drain", daemon=True).start()
         return []
     try:
-        starlette = importlib.import_module(
-            "starlette.middleware"
-        )  # only Serve's own processes have it
+        # Only Serve's own processes have Starlette.
+        starlette = importlib.import_module("starlette.middleware")
     except ImportError:
         return []
     return [starlette.Middleware(CloseWhenDraining)]
 
 
 def set_draining(*, draining: bool) -> None:
-    """Call the actor that runs this node's HAProxy, by the name that Serve gives it."""
+    """Call the Ray actor that runs the HAProxy of this node, by Serve's name for it."""
     ray = importlib.import_module("ray")
     manager = _manager(ray, ray.get_runtime_context().get_node_id())
     ray.get(manager.update_draining.remote(draining), timeout=ANSWER_SECONDS)
 
 
 def drain_others() -> None:
-    """Call those of all other nodes where this is the head; an actor that drains already does nothing."""
+    """On the head, drain the HAProxy of all other nodes; a draining HAProxy ignores that."""
     ray = importlib.import_module("ray")
     own = ray.get_runtime_context().get_node_id()
     nodes = {each["NodeID"]: each["Resources"] for each in ray.nodes() if each["Alive"]}
@@ -184,7 +190,7 @@ def drain_others() -> None:
         return
     calls: list[Any] = []
     for node in nodes.keys() - {own}:
-        with contextlib.suppress(ValueError):  # this node has none
+        with contextlib.suppress(ValueError):  # The node has no HAProxy.
             calls.append(_manager(ray, node).update_draining.remote(draining=True))
     ray.wait(calls, num_returns=len(calls), timeout=ANSWER_SECONDS)
 

@@ -1,11 +1,13 @@
-"""The end of all pods at once: because the cluster is to be suspended, or because the spec changed under `upgradeStrategy: Recreate`.
+"""Deletes all pods at once: for a suspension, or for a changed spec with strategy Recreate.
 
-Suspending is atomic: first the condition is written, then all pods go, then the cluster counts as suspended
-(spec raycluster §9.2; acceptance cases 73-79). Pods of ours that come afterwards, from an owner that was late, go too.
+A suspension is atomic: first the condition is written, then all pods are deleted, then the cluster
+counts as suspended (spec raycluster §9.2; acceptance cases 73-79). Pods of the cluster that appear
+later, created by a previous owner of the key, are deleted too.
 
-For Recreate, the head pod remembers the spec's hash and the version that wrote it: a hash of another version is refreshed,
-never acted upon (spec raycluster §9.3; acceptance cases 80-84). Workers remember both too, for a cluster that has lost its
-head; theirs are not refreshed. Pods that are already going need no second request.
+For Recreate, the head pod is annotated with the hash of the spec and the version of the operator. A
+hash from another version is refreshed and never causes a deletion (spec raycluster §9.3; acceptance
+cases 80-84). Workers have both annotations too, for a cluster that has lost its head; theirs are
+not refreshed. Pods that are being deleted already are not deleted again.
 """
 
 import msgspec
@@ -24,7 +26,7 @@ from common.runtime.actions import DeleteCollection, Patch
 
 
 def suspend(observed: Observed) -> Continue | ClusterPlan:
-    """Delete all pods of a cluster that is to be suspended, also while its spec is invalid."""
+    """Delete all pods of a cluster that is to be suspended, even if its spec is invalid."""
     if not observed.is_to_be_suspended:
         return Continue()
     has_conditions = Gate.STATUS_CONDITIONS in observed.config.gates
@@ -44,14 +46,15 @@ def suspend(observed: Observed) -> Continue | ClusterPlan:
 
 
 def recreate(observed: Observed) -> Continue | ClusterPlan:
-    """Delete all pods when the spec changed and `upgradeStrategy` is Recreate."""
+    """Delete all pods if the spec changed and `upgradeStrategy` is Recreate."""
     cluster, version = observed.cluster, observed.config.version
     if not is_recreated(cluster) or not observed.pods:
         return Continue()
     wanted = marks(cluster, version)
     head = observed.heads[0].metadata if observed.heads else None
     if head and head.annotations.get(labels.KUBERAY_VERSION) not in {None, "", version}:
-        if irrecoverable(observed.heads[0], cluster):  # the head goes: its mark goes with it
+        # The head is deleted, and its annotations with it.
+        if irrecoverable(observed.heads[0], cluster):
             return Continue()
         changed = {"resourceVersion": head.resource_version, "annotations": wanted}
         return Continue(
@@ -73,7 +76,8 @@ def recreate(observed: Observed) -> Continue | ClusterPlan:
     why = "spec change with Recreate upgradeStrategy"
     report = events.DELETED_ALL.about(cluster, what="all Pods", why=why)
     own = {labels.CLUSTER: cluster.metadata.name}
-    actions = (  # the head last: its mark is the only one where KubeRay made the workers
+    # The head goes last: if KubeRay made the workers, only the head has the annotations.
+    actions = (
         *step(
             DeleteCollection(
                 resource=POD,
@@ -87,13 +91,13 @@ def recreate(observed: Observed) -> Continue | ClusterPlan:
 
 
 def is_recreated(cluster: RayCluster) -> bool:
-    """Return whether a changed spec costs the cluster all of its pods."""
+    """Return whether a changed spec deletes all pods of the cluster (strategy Recreate)."""
     strategy = cluster.spec.upgrade_strategy
     return strategy is not None and strategy.type == "Recreate"
 
 
 def marks(cluster: RayCluster, version: str) -> dict[str, str]:
-    """Return the annotations of a pod with the hash of its spec and the version of the operator."""
+    """Return the annotations with the hash of the spec and the version of the operator."""
     raw = cluster.raw_spec
     spec: Json = {**raw, "headGroupSpec": _with_params(raw.get("headGroupSpec") or {})}
     if groups := raw.get("workerGroupSpecs"):
@@ -105,5 +109,5 @@ def marks(cluster: RayCluster, version: str) -> dict[str, str]:
 
 
 def _with_params(group: Json) -> Json:
-    """Return a head or a group as KubeRay hashes it: without `rayStartParams` it has empty ones."""
+    """Return a head or worker group as KubeRay hashes it, with `rayStartParams` even if empty."""
     return {**group, "rayStartParams": group.get("rayStartParams") or {}}

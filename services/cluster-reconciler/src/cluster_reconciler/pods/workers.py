@@ -1,15 +1,17 @@
-"""How many pods a worker group should have; which are created, and which go.
+"""Decides which worker pods of a group to create and delete.
 
-Order for replicas of one pod: wait for what we deleted, drop what cannot recover, drop what the autoscaler names, then meet the target
-(spec raycluster §9.6; acceptance cases 51-66). Of surplus pods those go first that
-are being deleted, then those that are not ready, then the newest, and by name where all that is equal.
+Order for replicas of one pod: wait for pods that this replica deleted, delete pods that cannot
+recover, delete pods that the autoscaler names, then meet the target (spec raycluster §9.6;
+acceptance cases 51-66). Surplus pods are deleted in this order: pods that are being deleted, pods
+that are not ready, newest pods, then by name.
 
-The pods of a replica of several hosts live and die together. Order: wait for what we deleted, drop one incomplete replica, drop replicas
-with a pod that cannot recover (and replace them at once) and those that the autoscaler names, then meet the target (§9.7; cases 67-71).
-Pods without a replica name are ignored.
+The pods of a multi-host replica are created and deleted together. Order: wait for deleted pods,
+delete one incomplete replica, delete (and replace at once) replicas with a pod that cannot recover
+and replicas that the autoscaler names, then meet the target (§9.7; cases 67-71). Pods without a
+replica name are ignored.
 
-Differences from KubeRay, none visible in the end state: a group with unhealthy pods does not hold up the groups after it,
-and `workersToDelete` reaches only workers of this cluster.
+Two differences from KubeRay, neither visible in the end state: a group with unhealthy pods does not
+delay the groups after it, and `workersToDelete` affects only workers of this cluster.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -31,29 +33,29 @@ Pods = tuple[Pod, ...]
 
 
 class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done about one group, and why."""
+    """The deletions and creations of one group, and the reason."""
 
     note: str
     deletions: tuple[Delete, ...] = ()
     creations: tuple[int, ...] = ()
-    """The indexes of the replicas; all 0 when they are not counted (the gate RayMultiHostIndexing is off)."""
+    """The indexes of the replicas to create; all 0 if the gate RayMultiHostIndexing is off."""
     hosts: int = 1
-    """The pods of each of these replicas."""
+    """Pods of each of these replicas."""
     deletes_all: bool = False
     unfinished: str = ""
     is_partial: bool = False
-    """Whether there is more to create or delete than this batch."""
+    """Whether more pods remain to be created or deleted than fit into this batch."""
 
 
 def decide(
     observed: Observed, group: WorkerGroupSpec, *, room: int, gone: Set[str] = frozenset()
 ) -> GroupDecision:
-    """Return what is done about one group now: at most `room` pods, or one replica, are created and deleted.
+    """Return the pods of a group to create and delete: at most `room` pods, or one replica.
 
-    `gone` are the names of the pods that groups before it delete: `workersToDelete` may name those of another group.
-
-    While pods that were deleted are still going, only the rest of what is superfluous follows. Surplus pods of a cluster with an autoscaler stay
-    unless the configuration lets them go: the autoscaler names the pods that go.
+    `gone` are names of pods that earlier groups of the plan delete, since `workersToDelete` may
+    name pods of another group. While deleted pods still exist, only further surplus is deleted.
+    With an autoscaler surplus pods stay unless the configuration allows their deletion, because the
+    autoscaler names the pods to delete.
     """
     has_indexes = Gate.MULTI_HOST_INDEXING in observed.config.gates
     pods = observed.by_group.get(group.group_name, ())
@@ -78,7 +80,7 @@ def decide(
 def _single(
     observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int
 ) -> GroupDecision:
-    """Return what is done about replicas of one pod. Those that cannot recover are replaced once they are gone."""
+    """Decide on replicas of one pod; pods that cannot recover are replaced once they are gone."""
     cluster, to_delete = observed.cluster, set(group.scale_strategy.workers_to_delete or ())
     if not is_waiting and (unhealthy := [pod for pod in pods if irrecoverable(pod, cluster)]):
         reason = f"delete {len(unhealthy)} unhealthy worker Pods"
@@ -112,7 +114,7 @@ def _single(
 def _whole(
     observed: Observed, group: WorkerGroupSpec, pods: Pods, *, is_waiting: bool, room: int
 ) -> GroupDecision:
-    """Return what is done about replicas of several hosts: whole ones are created and deleted."""
+    """Decide on multi-host replicas, which are created and deleted as a whole."""
     members: dict[str, list[Pod]] = {}
     for pod in pods:
         if (replica := pod.metadata.labels.get(labels.REPLICA_NAME)) is not None:
@@ -120,7 +122,7 @@ def _whole(
     members, at_once = dict(sorted(members.items())), max(1, room // traits.hosts(group))
 
     def drop(reasons: Mapping[str, str]) -> tuple[Delete, ...]:
-        """Return the deletion of the first replicas that go; `reasons` is by replica."""
+        """Return the deletion of the first `at_once` replicas; `reasons` is by replica name."""
         some, of = islice(reasons.items(), at_once), f" for group {group.group_name}"
         gone = (
             (pod, reason)
@@ -185,7 +187,10 @@ def _whole(
 
 
 def removal_rank(pods: Sequence[Pod]) -> tuple[bool, bool, float]:
-    """Return the rank in which a surplus replica goes: first what is going already, then what is not ready, then the newest."""
+    """Return the sort key of a surplus replica; replicas with a smaller key are deleted first.
+
+    First come replicas that are being deleted, then replicas that are not ready, then the newest.
+    """
     created = (pod.metadata.creation_timestamp for pod in pods)
     return (
         not all(map(is_terminating, pods)),
@@ -195,7 +200,7 @@ def removal_rank(pods: Sequence[Pod]) -> tuple[bool, bool, float]:
 
 
 def free_indexes(pods: Iterable[Pod], number: int) -> tuple[int, ...]:
-    """Return the smallest indexes that no pod has; a label that is no number is passed over."""
+    """Return the smallest unused replica indexes; labels that are no number are ignored."""
     texts = (pod.metadata.labels.get(labels.REPLICA_INDEX, "") for pod in pods)
     used = {int(text) for text in texts if text.isascii() and text.isdecimal()}
     return tuple(islice((index for index in count() if index not in used), number))
@@ -204,7 +209,7 @@ def free_indexes(pods: Iterable[Pod], number: int) -> tuple[int, ...]:
 def _delete(
     cluster: RayCluster, pod: Pod, *, what: str, more: str = "", failed_more: str = ""
 ) -> Delete:
-    """Return the deletion of a worker pod; `more` and `failed_more` follow its name in the Events."""
+    """Return the deletion of a worker pod; `more` and `failed_more` follow its name in Events."""
     meta = pod.metadata
     report = events.DELETED_WORKER.about(
         cluster, meta.name, what=what, more=more, failed_more=failed_more

@@ -1,1 +1,1 @@
-"""The status of a RayCluster, computed from scratch at each reconcile."""
+"""The status of a RayCluster, computed anew at each reconcile."""

@@ -1,8 +1,13 @@
-"""The whole status of a RayCluster, in the order of spec raycluster §13.1, and whether it is written (§14; acceptance cases 52, 73-78, 111-114).
+"""Computes the status of a RayCluster, and decides whether it is written.
 
-ReplicaFailure is True or absent, never False. RayClusterProvisioned stays True once it was, except through suspension; it depends on the pods that exist, not on how many
-should. Suspension: normal (both False) → Suspending → Suspended → normal; never both True. The end of Suspended needs `suspend: false` in
-the spec: to remove the field is not enough (§13.4, §13.5).
+The order is that of spec raycluster §13.1; writing follows §14 (acceptance cases 52, 73-78,
+111-114).
+
+ReplicaFailure is True or absent, never False. RayClusterProvisioned stays True once it was True,
+except through a suspension; it depends on the existing pods, not on their wanted number. The states
+of a suspension are: none (both conditions False), Suspending, Suspended, none; the two conditions
+are never both True. To leave Suspended the spec must contain `suspend: false`; removing the field
+is not enough (§13.4, §13.5).
 """
 
 from collections.abc import Sequence
@@ -24,7 +29,7 @@ from common.ray import desired_resources
 
 _AMOUNTS: Final = ("desired_cpu", "desired_memory", "desired_gpu", "desired_tpu")
 _IGNORED: Final = ("last_update_time", "observed_generation", "state_transition_times", *_AMOUNTS)
-"""What does not count on its own, as in KubeRay: it is written along with what does."""
+"""Fields that do not cause a write on their own, as in KubeRay."""
 _PROGRESS: Final = ("ready_worker_replicas", "available_worker_replicas", "head", "endpoints")
 _REPORTED_AT_ONCE: Final = (
     ConditionType.REPLICA_FAILURE,
@@ -32,7 +37,7 @@ _REPORTED_AT_ONCE: Final = (
     ConditionType.SUSPENDED,
 )
 _RETIRED: Final = "UnsupportedFeatures"
-"""A condition of earlier versions, which may still be in a status."""
+"""A condition that earlier versions wrote and that is removed."""
 _CONTAINERS_NOT_READY: Final = "ContainersNotReady"
 _NOT_PROVISIONED: Final = ConditionUpdate(
     ConditionType.PROVISIONED,
@@ -43,16 +48,19 @@ _NOT_PROVISIONED: Final = ConditionUpdate(
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the plan, as far as the status reports it."""
+    """The result of a plan, as far as the status reports it."""
 
     failure: Failure | None = None
-    """The first failure, one that concerns pods before others."""
+    """The first failure; failures of pods take precedence."""
     is_clean: bool = True
-    """Whether nothing failed and nothing is left to finish."""
+    """Whether nothing failed and nothing remains to be done."""
 
 
 def compute(observed: Observed, outcome: Outcome) -> RayClusterStatus:
-    """Return the status that `observed` deserves; the caller has checked `head_violation`. The counters count pods, in spite of their names."""
+    """Return the status; the caller has checked `head_violation`.
+
+    The counters count pods, although their names say replicas.
+    """
     cluster, old, now = observed.cluster, observed.cluster.status, observed.now
     has_conditions = Gate.STATUS_CONDITIONS in observed.config.gates
     if not observed.is_valid or (outcome.failure is not None and outcome.failure.is_of_name):
@@ -84,7 +92,7 @@ def compute(observed: Observed, outcome: Outcome) -> RayClusterStatus:
 
 
 def _of_invalid(observed: Observed, outcome: Outcome) -> RayClusterStatus:
-    """Return the status of a cluster with an invalid name or spec: only its suspension moves on."""
+    """Return the status of a cluster with an invalid name or spec: only its suspension proceeds."""
     old, known = observed.cluster.status, observed.cluster.status.conditions
     if outcome.failure is not None:
         known = conditions.updated(known, outcome.failure.update, now=observed.now)
@@ -108,7 +116,7 @@ def _of_invalid(observed: Observed, outcome: Outcome) -> RayClusterStatus:
 
 
 def _transitions(observed: Observed, state: str) -> dict[str, datetime] | None:
-    """Return when each state began for the last time."""
+    """Return when each state last began."""
     old = observed.cluster.status
     if state == old.state:
         return old.state_transition_times
@@ -116,7 +124,7 @@ def _transitions(observed: Observed, state: str) -> dict[str, datetime] | None:
 
 
 def _counts(observed: Observed) -> dict[str, int]:
-    """Return the counters that need nothing of the spec; a pod that is being deleted is no capacity."""
+    """Return the counters that do not need the spec; pods that are being deleted do not count."""
     workers = [pod for pod in observed.workers if not is_terminating(pod)]
     return {
         "ready_worker_replicas": sum(pod.is_running_and_ready for pod in workers),
@@ -125,12 +133,12 @@ def _counts(observed: Observed) -> dict[str, int]:
 
 
 def desired_workers(cluster: RayCluster) -> int:
-    """Return how many worker pods there should be."""
+    """Return the wanted number of worker pods."""
     return sum(map(traits.target, traits.worker_groups(cluster)))
 
 
 def least_workers(cluster: RayCluster) -> int:
-    """Return how many worker pods there are when the autoscaler has taken all that it may."""
+    """Return the number of worker pods after the autoscaler has scaled down as far as it may."""
     return sum(
         traits.limits(group)[0] * traits.hosts(group) for group in traits.active_groups(cluster)
     )
@@ -151,7 +159,7 @@ def _conditions(observed: Observed, outcome: Outcome) -> Sequence[Condition]:
 
 
 def head_ready(observed: Observed) -> ConditionUpdate:
-    """Report the head pod; the caller has made sure that there is at most one."""
+    """Return condition HeadPodReady. The caller has checked that there is at most one head."""
     kind = ConditionType.HEAD_POD_READY
     if not observed.heads:
         return ConditionUpdate(
@@ -180,7 +188,10 @@ def head_ready(observed: Observed) -> ConditionUpdate:
 
 
 def provisioned(observed: Observed) -> ConditionUpdate:
-    """Report whether there is a head and all pods run, as long as they never did and the cluster is not suspended."""
+    """Return condition RayClusterProvisioned: whether there is a head and all pods run.
+
+    It is not updated once it was True or while the cluster is suspended.
+    """
     text, kind = "All Ray Pods are ready for the first time", ConditionType.PROVISIONED
     if observed.heads and all_running(observed.present):
         return ConditionUpdate(kind, "True", ConditionReason.ALL_PODS_READY, text)
@@ -189,7 +200,7 @@ def provisioned(observed: Observed) -> ConditionUpdate:
 
 
 def all_running(pods: Sequence[Pod]) -> bool:
-    """Return whether there are pods, each in phase Running and none with a Ready condition that is not True."""
+    """Return whether there are pods and all run; a Ready condition, if present, must be True."""
     return bool(pods) and all(
         pod.status.phase == "Running"
         and ((ready := pod.condition("Ready")) is None or ready.status == "True")
@@ -198,13 +209,13 @@ def all_running(pods: Sequence[Pod]) -> bool:
 
 
 def suspension(known: Sequence[Condition]) -> ConditionType | None:
-    """Return which of the two conditions of suspension is True."""
+    """Return which of the two conditions of suspension is True; None if neither is."""
     kinds = (ConditionType.SUSPENDING, ConditionType.SUSPENDED)
     return next((kind for kind in kinds if conditions.is_true(known, kind)), None)
 
 
 def suspended(known: Sequence[Condition], observed: Observed) -> Sequence[Condition]:
-    """Move the state machine of suspension on."""
+    """Return the conditions after the next transition of the suspension."""
     state, suspend, states = (
         suspension(known),
         observed.cluster.intent.suspend,
@@ -228,9 +239,10 @@ def suspended(known: Sequence[Condition], observed: Observed) -> Sequence[Condit
 
 
 def head_violation(observed: Observed, outcome: Outcome) -> str | None:
-    """Return why the head's addresses are unknown, so that no status can be written; None when they are known, or do not change.
+    """Return why no status can be written, because the head's addresses are unknown; else None.
 
-    Where something failed, its Service may be missing for that very reason, which the status reports.
+    If an action failed, the head Service may be missing for that reason, so the status is written
+    and reports the failure.
     """
     cluster = observed.cluster.metadata
     if outcome.failure is not None and outcome.failure.is_of_name:
@@ -259,10 +271,14 @@ def head_violation(observed: Observed, outcome: Outcome) -> str | None:
 
 
 def head_info(observed: Observed) -> HeadInfo:
-    """Return names and addresses of the head's pod and Service (spec raycluster §13.6); the caller has checked `head_violation`."""
+    """Return names and addresses of head pod and head Service (spec raycluster §13.6).
+
+    The caller has checked `head_violation`.
+    """
     head = observed.heads[0] if observed.heads else None
     pod_ip, pod_name = (head.status.pod_ip, head.metadata.name) if head else ("", "")
-    if len(observed.head_services) != 1:  # it cannot be made, or is not found: as it was
+    # The Service is missing or ambiguous: its fields stay as they were.
+    if len(observed.head_services) != 1:
         return msgspec.structs.replace(
             observed.cluster.status.head, pod_ip=pod_ip, pod_name=pod_name
         )
@@ -274,7 +290,10 @@ def head_info(observed: Observed) -> HeadInfo:
 
 
 def _endpoints(observed: Observed) -> dict[str, str] | None:
-    """Return port name to the number of the node's port, or the container's; entries are added or overwritten, never removed (§13.7)."""
+    """Return the port numbers of the head Service by port name: node port, else target port.
+
+    Entries are added or overwritten, never removed (§13.7).
+    """
     known = observed.cluster.status.endpoints
     if len(observed.head_services) != 1:
         return known
@@ -284,14 +303,13 @@ def _endpoints(observed: Observed) -> dict[str, str] | None:
 
 
 def has_changed(old: RayClusterStatus, new: RayClusterStatus) -> bool:
-    """Return whether two statuses differ in anything that counts."""
+    """Return whether two statuses differ in a field that causes a write."""
     return _unset(old, _IGNORED) != _unset(new, _IGNORED)
 
 
 def _unset(
     status: RayClusterStatus, fields: Sequence[str], *kinds: ConditionType
 ) -> RayClusterStatus:
-    """Return a status without some fields and conditions."""
     unset = {each: getattr(RayClusterStatus(), each) for each in fields}
     return msgspec.structs.replace(
         status, conditions=conditions.without(status.conditions, *kinds), **unset
@@ -299,9 +317,10 @@ def _unset(
 
 
 def is_mere_progress(old: RayClusterStatus, new: RayClusterStatus) -> bool:
-    """Return whether some more pods are ready, others are still to come, and nothing else has happened since the last write.
+    """Return whether the only change since the last write is that more pods became ready.
 
-    That a cluster begins is progress too: where hundreds begin at once, their first pods come before that status.
+    False once all wanted pods are ready. The first status of a cluster counts as progress too:
+    where hundreds of clusters start at once, their first pods come before that status.
     """
     if new.ready_worker_replicas >= new.desired_worker_replicas:
         return False

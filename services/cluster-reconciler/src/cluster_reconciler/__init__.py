@@ -1,1 +1,1 @@
-"""Turns RayClusters into pods, services and status."""
+"""Reconcile RayClusters: create their pods, Services and other children, and report status."""

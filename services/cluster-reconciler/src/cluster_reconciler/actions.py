@@ -1,4 +1,7 @@
-"""Plans of this service, and the action that only they have. `execute.py` does it; all others are in `common.runtime.actions`."""
+"""Plans of this service, and actions that only these plans contain; `execute.py` executes them.
+
+All other actions are in `common.runtime.actions`.
+"""
 
 from typing import ClassVar, Final
 
@@ -12,20 +15,23 @@ from common.runtime.actions import Action, Create, Delete, DeleteCollection, Par
 
 
 class CreateWorker(Action, frozen=True, kw_only=True):
-    """Create a worker pod at a place of its group.
+    """Create a worker pod of a group.
 
-    The body is built when the request is sent: a plan of many workers holds none of them.
+    The pod's body is built when the request is sent, so that a plan of many workers stays small.
     """
 
     name: str
     group: WorkerGroupSpec
     replica: ReplicaIndex
     annotations: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    """What the pod has beside those of its template."""
+    """Annotations of the pod in addition to those of its template."""
 
     @property
     def continues(self) -> bool:
-        """Return whether the pod completes a replica of several hosts: one that is not whole would be deleted."""
+        """Whether the pod belongs to the same multi-host replica as the pod before it.
+
+        A time slice must not end between the two, because an incomplete replica would be deleted.
+        """
         return self.replica.host > 0
 
     def __str__(self) -> str:
@@ -33,34 +39,41 @@ class CreateWorker(Action, frozen=True, kw_only=True):
 
 
 class Adopt(Patch, frozen=True, kw_only=True):
-    """Add an owner to an object that is not ours; a failure is reported, and nothing waits for it."""
+    """Add an owner reference to an object of another owner.
+
+    A failure is reported in an Event, and the plan continues.
+    """
 
     is_optional: ClassVar[bool] = True
 
 
 class Continue(msgspec.Struct, frozen=True, kw_only=True):
-    """Steps of a phase, after which the next phase decides."""
+    """The actions of a phase after which the next phase decides."""
 
     actions: tuple[Parallel, ...] = ()
     note: str = ""
 
 
 class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
-    """What to do now, in order, and what the status needs to know about it."""
+    """The actions of a reconcile, in order, and facts about the plan that the status needs."""
 
     writes_status: bool = True
     unfinished: str = ""
-    """Why the pods are not yet what they should be, though nothing failed."""
+    """Why the pods are not complete yet, although no action failed."""
     fault: str = ""
-    """What only a user, or time, can resolve: the reconcile ends in an error and is repeated with backoff."""
+    """A problem that only a user or time can resolve.
+
+    The reconcile ends in an error and is retried with backoff."""
     refusal: Failure | None = None
-    """Why no pod may be made until the spec changes; the condition ReplicaFailure reports it."""
+    """Why no pod may be created until the spec changes; reported in condition ReplicaFailure."""
     is_partial: bool = False
-    """Whether the plan is one batch of a larger change: the key is requeued at once, behind the keys that wait."""
+    """Whether the plan is one batch of a larger change.
+
+    The key is then requeued at once, behind the waiting keys."""
     is_periodic: bool = True
     """Whether the periodic reconcile applies."""
     is_submitted: bool = True
-    """Whether the plan got as far as the batch scheduler's own objects."""
+    """Whether the plan reached the phase that submits the objects of the batch scheduler."""
 
 
 NOTHING: Final = ClusterPlan(writes_status=False, is_periodic=False)
@@ -73,5 +86,5 @@ def is_of_pod(action: Action) -> bool:
 
 
 def step(*actions: Action, is_side: bool = False) -> tuple[Parallel, ...]:
-    """Return the step of these actions; none when there are none."""
+    """Return a step of parallel actions; an empty tuple without actions."""
     return (Parallel(actions=actions, is_side=is_side),) if actions else ()

@@ -1,7 +1,9 @@
-"""What a batch scheduler wants of us: its own objects beside a cluster, and marks on the cluster's pods (spec raycluster §17).
+"""Batch schedulers: their objects beside a cluster and their marks on its pods.
 
-Kubernetes' own workload-aware scheduling has a Workload and a PodGroup, neither of which can be changed. A change is a deletion, PodGroup first,
-and a creation; no pod is made until both exist. A cluster that is no gang, or has an autoscaler, has neither, and remaining ones are deleted (§17.5).
+Spec raycluster §17. The workload-aware scheduling of Kubernetes needs a Workload and a PodGroup,
+which are immutable. A change deletes both, the PodGroup first, and creates them again; no pod is
+created until both exist. A cluster that is no gang or has an autoscaler needs neither, and
+remaining ones are deleted (§17.5).
 """
 
 from collections.abc import Callable
@@ -30,7 +32,7 @@ from common.runtime.actions import Action, Delete, IfExists, Refuse, Replace
 from common.runtime.cache import Remembered
 
 GANG: Final = "ray.io/gang-scheduling-enabled"
-"""A label of the RayCluster: all its pods are placed together, or none."""
+"""Label of a RayCluster whose pods are placed all together or not at all."""
 PLUGINS_POD_GROUP: Final = Resource(
     group="scheduling.x-k8s.io", version="v1alpha1", kind="PodGroup", plural="podgroups"
 )
@@ -50,33 +52,36 @@ POD_GROUP: Final = Resource(
     group="scheduling.k8s.io", version="v1alpha2", kind="PodGroup", plural="podgroups"
 )
 COMPARED: Final = frozenset({VOLCANO_POD_GROUP, WORKLOAD, POD_GROUP})
-"""Kinds that `submit` compares with what they should be."""
+"""Kinds whose objects `submit` compares with the wanted content."""
 TEMPLATE: Final = "cluster"
 PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
 
 
 class BatchScheduler(msgspec.Struct, frozen=True):
-    """One scheduler that places the pods of a cluster; without a name it is that of Kubernetes itself, pod by pod."""
+    """A scheduler that places the pods of a cluster; without a name the default scheduler."""
 
     name: str = ""
     copied: tuple[tuple[str, str], ...] = ()
-    """Labels of the cluster that its pods get, and what they are called there."""
+    """Labels of the cluster that are copied to its pods: name on the cluster, name on the pods."""
 
     def looked_up(self, cluster: RayCluster, config: Config) -> tuple[Child, ...]:  # noqa: ARG002  (for others)
-        """Return the scheduler's own objects, which are looked up at the API server."""
+        """Return the scheduler's own objects, which are read from the API server."""
         return ()
 
     def places(self, cluster: RayCluster) -> tuple[Place, ...]:  # noqa: ARG002  (for others)
-        """Return where these objects are, in the order of their deletion; the spec is not read."""
+        """Return kind and name of the scheduler's objects in deletion order; reads no spec."""
         return ()
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
-        """Announce the cluster to the scheduler; a plan has the reason why no pods may be made yet, and the key is requeued soon."""
+        """Create the scheduler's objects for the cluster.
+
+        Returns a plan with the reason if no pod may be created yet; the key is then requeued soon.
+        """
         own = (child.resource for child in self.looked_up(observed.cluster, observed.config))
         return Continue(actions=step(*observed.creations(*own)))
 
     def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
-        """Put the scheduler's marks on a pod to be; `group` is `headgroup` or a worker group."""
+        """Add the scheduler's marks to a pod's body; `group` is `headgroup` or a worker group."""
         for label, into in self.copied:
             if value := cluster.metadata.labels.get(label):
                 pod_json.ensure_body(pod["metadata"], "labels")[into] = value
@@ -85,7 +90,7 @@ class BatchScheduler(msgspec.Struct, frozen=True):
 
 
 class YuniKorn(BatchScheduler, frozen=True):
-    """YuniKorn: everything it needs is on the pods (§17.2; acceptance case 117)."""
+    """YuniKorn, which reads everything from the pods (§17.2; acceptance case 117)."""
 
     name: str = "yunikorn"
     copied: tuple[tuple[str, str], ...] = (
@@ -94,7 +99,7 @@ class YuniKorn(BatchScheduler, frozen=True):
     )
 
     def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:
-        """Describe a gang's groups, too."""
+        """Add the marks, and for a gang the description of its groups."""
         super().mark(cluster, config, group, pod)
         if GANG in cluster.metadata.labels:
             known = cluster.metadata.annotations.get(TASK_GROUPS) or _task_groups(cluster, config)
@@ -103,7 +108,7 @@ class YuniKorn(BatchScheduler, frozen=True):
 
 
 def _task_groups(cluster: RayCluster, config: Config) -> str:
-    """Describe the gang: the head, then every worker group with the pods that it must have at least."""
+    """Return YuniKorn's description of a gang: the head, and each group's minimum of workers."""
     members = [(labels.HEAD_GROUP, cluster.spec.head_group_spec.template, 1)] + [
         (group.group_name, group.template, (group.min_replicas or 0) * traits.hosts(group))
         for group in traits.worker_groups(cluster)
@@ -126,13 +131,13 @@ def _task_groups(cluster: RayCluster, config: Config) -> str:
 _ROOM: Final = Remembered[str, tuple[tuple[object, ...], tuple[desired_resources.Amounts, ...]]](
     most=256
 )
-"""What was computed last for a cluster, by its uid, with all that it depends on."""
+"""Resources last computed for a cluster, by its uid, with the inputs they depend on."""
 
 
 def _room_of_pods(cluster: RayCluster, config: Config) -> tuple[desired_resources.Amounts, ...]:
-    """Return what a scheduler reserves for the head, and for a worker of each group in the spec's order.
+    """Return the resources of the head pod and of one worker of each group, in spec order.
 
-    It counts the pods as they are built, with all containers that the template does not have.
+    The pods are measured as they are built, including containers that the template does not have.
     """
     meta = cluster.metadata
     basis = (bytes(cluster.spec_json), meta.labels, meta.annotations, config)
@@ -153,7 +158,7 @@ def _room_of_pods(cluster: RayCluster, config: Config) -> tuple[desired_resource
 def _room(
     cluster: RayCluster, config: Config, replicas: Callable[[WorkerGroupSpec], int]
 ) -> dict[str, str]:
-    """Return what the head and so many replicas of each group need together."""
+    """Return the total resources of the head and of `replicas(group)` replicas of each group."""
     head, *of_groups = _room_of_pods(cluster, config)
     total = dict(head)
     for group, amounts in zip(traits.worker_groups(cluster), of_groups, strict=True):
@@ -164,16 +169,15 @@ def _room(
 
 
 class SchedulerPlugins(BatchScheduler, frozen=True):
-    """The coscheduling of Kubernetes' scheduler-plugins (§17.3): a gang has a PodGroup, which is never changed."""
+    """The coscheduling of scheduler-plugins (§17.3), with an immutable PodGroup for a gang."""
 
     name: str = "scheduler-plugins-scheduler"
 
     def places(self, cluster: RayCluster) -> tuple[Place, ...]:
-        """Return where the PodGroup is."""
         return ((PLUGINS_POD_GROUP, cluster.metadata.name),)
 
     def looked_up(self, cluster: RayCluster, config: Config) -> tuple[Child, ...]:
-        """Return the PodGroup, which the cluster owns without controlling it."""
+        """Return the PodGroup, which the cluster owns but does not control."""
         if GANG not in cluster.metadata.labels:
             return ()
         own = cluster.metadata.name
@@ -186,7 +190,7 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
         return (Child(resource=PLUGINS_POD_GROUP, body=body, events=report),)
 
     def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:
-        """Name the PodGroup of a gang, too."""
+        """Add the marks, and for a gang the name of its PodGroup."""
         super().mark(cluster, config, group, pod)
         if GANG in cluster.metadata.labels:
             pod_json.ensure_body(pod["metadata"], "labels")["scheduling.x-k8s.io/pod-group"] = (
@@ -195,9 +199,10 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
 
 
 class Volcano(BatchScheduler, frozen=True):
-    """Volcano: a PodGroup with the number of pods that must be scheduled at once (§17.1; acceptance case 116).
+    """Volcano, with a PodGroup that says how many pods must be scheduled at once.
 
-    A RayJob's clusters share the PodGroup of the job, which is not ours.
+    Spec raycluster §17.1; acceptance case 116. The clusters of a RayJob share the PodGroup of the
+    job, which raybus does not write.
     """
 
     name: str = "volcano"
@@ -207,12 +212,15 @@ class Volcano(BatchScheduler, frozen=True):
     )
 
     def places(self, cluster: RayCluster) -> tuple[Place, ...]:
-        """Return where the PodGroup is; that of a RayJob is not ours."""
+        """Return kind and name of the PodGroup; empty for the cluster of a RayJob."""
         is_jobs = traits.creator_kind(cluster) == "RayJob"
         return () if is_jobs else ((VOLCANO_POD_GROUP, volcano_name(cluster)),)
 
     def looked_up(self, cluster: RayCluster, config: Config) -> tuple[Child, ...]:
-        """Return the PodGroup; `submit` refuses a tier that is no number before it is made."""
+        """Return the PodGroup.
+
+        A topology tier that is no number is left out; `submit` refuses it.
+        """
         if traits.creator_kind(cluster) == "RayJob":
             return ()
         own, name, wanted = (
@@ -237,7 +245,7 @@ class Volcano(BatchScheduler, frozen=True):
         return (Child(resource=VOLCANO_POD_GROUP, body=body, events=report, wanted=wanted),)
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
-        """Make the PodGroup, or bring its two numbers up to date."""
+        """Create the PodGroup, or update its number of pods and its resources."""
         cluster, own = observed.cluster, observed.cluster.metadata.labels
         if traits.creator_kind(cluster) == "RayJob":
             return Continue()
@@ -266,7 +274,7 @@ class Volcano(BatchScheduler, frozen=True):
         )
 
     def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:
-        """Name PodGroup and group, too."""
+        """Add the marks, and the names of PodGroup and group."""
         super().mark(cluster, config, group, pod)
         marks = {
             "scheduling.k8s.io/group-name": volcano_name(cluster),
@@ -276,7 +284,7 @@ class Volcano(BatchScheduler, frozen=True):
 
 
 def volcano_name(cluster: RayCluster) -> str:
-    """Return the name of Volcano's PodGroup: the cluster's, or that of the RayJob which made it."""
+    """Return the name of Volcano's PodGroup, which a RayJob shares with its clusters."""
     of = cluster.metadata.name
     if traits.creator_kind(cluster) == "RayJob":
         of = cluster.metadata.labels.get(labels.ORIGIN_NAME, of)
@@ -284,7 +292,7 @@ def volcano_name(cluster: RayCluster) -> str:
 
 
 def _all_at_once(cluster: RayCluster, config: Config) -> Body:
-    """Return how many pods a cluster has, and how much room they need."""
+    """Return the number of all pods of a cluster and their resources."""
     return {
         "minMember": compute.desired_workers(cluster) + 1,
         "minResources": _room(cluster, config, lambda group: group.replicas or 0),
@@ -292,7 +300,10 @@ def _all_at_once(cluster: RayCluster, config: Config) -> Body:
 
 
 def _numbers(cluster: RayCluster, config: Config) -> Body:
-    """Return how many pods and how much room a start needs: all of it, or the least when the autoscaler adds the rest."""
+    """Return the number and the resources of the pods that must be scheduled at once.
+
+    With an autoscaler these are the minimum, as the autoscaler adds the rest; else all pods.
+    """
     if not traits.is_autoscaling(cluster):
         return _all_at_once(cluster, config)
     room = _room(cluster, config, lambda group: group.min_replicas or 0)
@@ -300,15 +311,14 @@ def _numbers(cluster: RayCluster, config: Config) -> Body:
 
 
 class WorkloadAware(BatchScheduler, frozen=True):
-    """Kubernetes' own scheduler of gangs."""
+    """The gang scheduling of Kubernetes itself."""
 
     def places(self, cluster: RayCluster) -> tuple[Place, ...]:
-        """Return where PodGroup and Workload are."""
         name = cluster.metadata.name
         return (POD_GROUP, f"{name}-{TEMPLATE}"), (WORKLOAD, name)
 
     def looked_up(self, cluster: RayCluster, config: Config) -> tuple[Child, ...]:  # noqa: ARG002
-        """Return Workload and PodGroup, also of a cluster that should have none."""
+        """Return Workload and PodGroup, also for a cluster that should have neither."""
         count, name = {"minCount": compute.desired_workers(cluster) + 1}, cluster.metadata.name
         wanted, policy = (
             {**count, "isGang": is_gang(cluster)},
@@ -335,7 +345,10 @@ class WorkloadAware(BatchScheduler, frozen=True):
         return tuple(found)
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:
-        """Bring both objects a step nearer to what they should be: what does not fit is deleted, and what is absent is made."""
+        """Bring Workload and PodGroup one step closer to the wanted state.
+
+        An outdated object is deleted; missing objects are created.
+        """
         cluster, dependent = observed.cluster, observed.found.get(POD_GROUP)
         if not is_gang(cluster):
             return withdraw(observed) or Continue()
@@ -365,14 +378,14 @@ class WorkloadAware(BatchScheduler, frozen=True):
         return super().submit(observed)
 
     def mark(self, cluster: RayCluster, config: Config, group: str, pod: Body) -> None:  # noqa: ARG002  (for others)
-        """Name the PodGroup of a gang."""
+        """Add the name of the PodGroup to the pods of a gang."""
         if is_gang(cluster):
             pod["spec"]["schedulingGroup"] = {"podGroupName": f"{cluster.metadata.name}-{TEMPLATE}"}
             pod["spec"]["schedulerName"] = "default-scheduler"
 
 
 def is_gang(cluster: RayCluster) -> bool:
-    """Return whether all pods are to be placed together."""
+    """Return whether all pods are placed together; an autoscaler rules that out."""
     return feature_gates.is_on(cluster.metadata.labels, GANG) and not traits.is_autoscaling(cluster)
 
 
@@ -392,7 +405,10 @@ def _fits(cluster: RayCluster, resource: Resource, have: Body) -> bool:
 
 
 def looked_up(observed: Observed) -> tuple[Child, ...]:
-    """Return the scheduler's objects to look up; those of a suspended cluster go after its pods."""
+    """Return the scheduler's objects that must be read from the API server.
+
+    For a suspended cluster these are read when its pods are gone, to be deleted then.
+    """
     cluster, own = observed.cluster, scheduler(observed.config)
     if not observed.is_to_be_suspended:
         return own.looked_up(cluster, observed.config) if observed.is_valid else ()
@@ -405,9 +421,9 @@ def looked_up(observed: Observed) -> tuple[Child, ...]:
 
 
 def withdraw(observed: Observed) -> ClusterPlan | None:
-    """Return the plan that deletes our first object of the scheduler; others' objects stay.
+    """Return the plan that deletes the scheduler's first object of this cluster; None without one.
 
-    An object of a cluster without pods would keep its room reserved.
+    Objects of other owners stay. An object of a cluster without pods would keep resources reserved.
     """
     cluster = observed.cluster
     for resource, _ in scheduler(observed.config).places(cluster):
@@ -418,7 +434,10 @@ def withdraw(observed: Observed) -> ClusterPlan | None:
 
 
 def _delete(resource: Resource, have: Body, *, waits_for: str) -> ClusterPlan:
-    """Delete an object, its protection first; for one that is being deleted, only wait."""
+    """Return the plan that deletes an object, after its protection finalizer is removed.
+
+    The plan only waits if the object is being deleted already.
+    """
     meta = have["metadata"]
     left = [each for each in pod_json.strings(meta, "finalizers") if each != PROTECTION]
     is_held = left != pod_json.strings(meta, "finalizers")
@@ -446,12 +465,12 @@ SCHEDULERS: Final[dict[str, BatchScheduler]] = {
         "kai-scheduler", (("kai.scheduler/queue", "kai.scheduler/queue"),)
     ),
 }
-"""By the name that KubeRay's configuration gives it."""
+"""Schedulers by their names in KubeRay's configuration."""
 _WORKLOAD_AWARE: Final = WorkloadAware()
 
 
 def scheduler(config: Config) -> BatchScheduler:
-    """Return the scheduler that the operator is configured for."""
+    """Return the scheduler for which the operator is configured."""
     return (
         _WORKLOAD_AWARE
         if Gate.KUBERNETES_WAS in config.gates

@@ -1,9 +1,9 @@
-"""Which children, pods apart, a RayCluster needs and lacks.
+"""Decides which children of a RayCluster, apart from pods, to create, update or delete.
 
-Services are in the state stream. NetworkPolicies and PodDisruptionBudgets are listed; those that are wanted are kept as they should be, all
-others of ours go.
-The others are looked up at the API server (`looked_up`) and created when absent. Of these only the Ingress follows the RayCluster
-afterwards, and the owner of the GCS volume claim (spec raycluster §8; acceptance cases 19-22, 28, 35, 39-41, 67, 110).
+Services are on the bus. NetworkPolicies and PodDisruptionBudgets are listed: wanted ones are kept
+up to date, all others of the cluster are deleted. The remaining kinds are read from the API server
+(`looked_up`) and created if missing. Of these, only the Ingress and the owner of the GCS volume
+claim are updated later (spec raycluster §8; acceptance cases 19-22, 28, 35, 39-41, 67, 110).
 """
 
 from collections.abc import Iterator
@@ -47,12 +47,17 @@ from common.runtime.actions import (
 )
 
 _NEED_OWN: Final = frozenset({kinds.ROLE, kinds.SERVICE, NETWORK_POLICY, BUDGET})
-"""Kinds of which an object of another owner blocks the plan; of the others any object of the name is as good."""
+"""Kinds for which an object of another owner blocks the plan.
+
+For other kinds any object of that name will do."""
 _COMPARED: Final = frozenset({kinds.INGRESS, kinds.PERSISTENT_VOLUME_CLAIM})
 
 
 def looked_up(cluster: RayCluster, config: Config, *, token: str) -> Iterator[Child]:
-    """Yield the children that have to be looked up at the API server; `token` is for a new auth Secret."""
+    """Yield the children that must be read from the API server.
+
+    `token` is the value for a new auth Secret.
+    """
     if traits.is_autoscaling(cluster):
         yield from (_child(cluster, *each) for each in autoscaler.identity(cluster).items())
     if (
@@ -83,9 +88,11 @@ def _child(cluster: RayCluster, resource: Resource, body: Body) -> Child:
 
 
 def create(observed: Observed) -> Continue | ClusterPlan:
-    """Create all that is absent: first what the head's identity needs, then what pods refer to, then what only users need.
+    """Return the creation of missing children, in the order in which they are needed.
 
-    A pod that relied on what a deleted cluster of the same name left behind would be refused.
+    First come the children for the head's identity, then those that pods refer to, then those that
+    only users need. Children that a deleted cluster of the same name left behind block the plan,
+    because pods that use them would be refused.
     """
     actions = (
         *step(*_identity(observed)),
@@ -108,7 +115,10 @@ def create(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _fault(observed: Observed) -> str:
-    """Return what only time or a user can resolve; of several head Services none is chosen, as by KubeRay: workers may reach another head."""
+    """Return the problem that only time or a user can resolve; empty without a problem.
+
+    Several head Services are such a problem, as in KubeRay: workers might reach the wrong head.
+    """
     place, names = (
         observed.cluster.metadata.namespace,
         [each.metadata.name for each in observed.head_services],
@@ -124,7 +134,7 @@ def _fault(observed: Observed) -> str:
 
 
 def policies(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...]:
-    """Return what is done about NetworkPolicies, given all that carry the cluster's label."""
+    """Return the changes of NetworkPolicies; `listed` are all with the cluster's label."""
     cluster = observed.cluster
     return step(
         *_kept(cluster, NETWORK_POLICY, network_policy.build(cluster), listed), is_side=True
@@ -132,9 +142,10 @@ def policies(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ..
 
 
 def budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...]:
-    """Return what is done about PodDisruptionBudgets, given all that carry the cluster's label.
+    """Return the changes of PodDisruptionBudgets; `listed` are all with the cluster's label.
 
-    A mark on the RayCluster is there for as long as one may exist: without it none is listed, also after the feature was
+    Budgets are listed only while an annotation marks the RayCluster. The mark is set before the
+    first budget and removed after the last, so that budgets are deleted even if the feature was
     turned off while no process ran.
     """
     cluster, wanted = observed.cluster, wanted_budgets(observed)
@@ -150,7 +161,7 @@ def budgets(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...
 
 
 def wanted_budgets(observed: Observed) -> dict[str, Body]:
-    """Return the PodDisruptionBudgets that a cluster is to have, by name."""
+    """Return the wanted PodDisruptionBudgets by name."""
     cluster, count = (
         observed.cluster,
         sum(map(traits.target, traits.named_groups(observed.cluster))),
@@ -162,7 +173,10 @@ def wanted_budgets(observed: Observed) -> dict[str, Body]:
 def _kept(
     cluster: RayCluster, kind: Resource, wanted: dict[str, Body], listed: tuple[Body, ...]
 ) -> Iterator[Action]:
-    """Yield what makes the children of a kind as wanted, given all that carry the cluster's label: ours that are not wanted go."""
+    """Yield the creations, updates and deletions that make the children of a kind as wanted.
+
+    `listed` are all objects of the kind with the cluster's label. Objects of other owners stay.
+    """
     own = {each["metadata"]["name"]: each for each in listed if owner.controls(cluster, each)}
     foreign = {each["metadata"]["name"] for each in listed} - own.keys()
     for name, body in wanted.items():
@@ -181,7 +195,7 @@ def _kept(
 
 
 def _identity(observed: Observed) -> Iterator[Action]:
-    """Yield the creation of the ServiceAccount and the Role of the head."""
+    """Yield the creation of the head's ServiceAccount and Role."""
     cluster, role = observed.cluster, observed.found.get(kinds.ROLE)
     account = autoscaler.users_service_account(cluster)
     if role is not None and not owner.controls(cluster, role):
@@ -193,10 +207,14 @@ def _identity(observed: Observed) -> Iterator[Action]:
 
 
 def _for_pods(observed: Observed) -> Iterator[Action]:
-    """Yield what is done about the children that pods refer to; the RoleBinding comes once the Role is known to be ours."""
+    """Yield the creation of the children that pods refer to.
+
+    The RoleBinding is created after the Role is known to be controlled by this cluster.
+    """
     cluster, module = observed.cluster, observed.found.get(kinds.CONFIG_MAP)
     yield from observed.creations(kinds.ROLE_BINDING, kinds.CONFIG_MAP, kinds.SECRET)
-    if module is not None and not owner.controls(cluster, module):  # pods would run what it holds
+    # Pods would run the code in this ConfigMap.
+    if module is not None and not owner.controls(cluster, module):
         problem = (
             f"ConfigMap {cluster.metadata.namespace}/{module['metadata']['name']} already exists and is not owned by this "
             f"RayCluster; rename it, or set {labels.GRACEFUL_DRAIN} to false"
@@ -205,7 +223,10 @@ def _for_pods(observed: Observed) -> Iterator[Action]:
 
 
 def _volume_claim(observed: Observed) -> Iterator[Action]:
-    """Yield what is done about the claim of the embedded store; it is the last, so that no volume is made for a cluster without Services."""
+    """Yield the changes of the volume claim of the embedded store.
+
+    It comes last, so that no volume is created for a cluster without Services.
+    """
     cluster, have = observed.cluster, observed.found.get(kinds.PERSISTENT_VOLUME_CLAIM)
     if users_claim := traits.embedded_storage(cluster).claim_name:
         if kinds.PERSISTENT_VOLUME_CLAIM in observed.absent:
@@ -227,7 +248,11 @@ def _volume_claim(observed: Observed) -> Iterator[Action]:
 
 
 def _services(observed: Observed) -> Iterator[Action]:
-    """Yield the creations of missing Services; a foreign one of that name blocks the plan, but for the Serve Service, as in KubeRay."""
+    """Yield the creation of missing Services.
+
+    A Service of another owner under that name blocks the plan, except for the Serve Service, as in
+    KubeRay.
+    """
     cluster = observed.cluster
     if not observed.head_services:
         yield _child(cluster, kinds.SERVICE, services.build_head(cluster, observed.config))
@@ -238,7 +263,7 @@ def _services(observed: Observed) -> Iterator[Action]:
         yield _child(cluster, kinds.SERVICE, services.build_headless(cluster))
     is_asked_for = (
         cluster.metadata.annotations.get(labels.ENABLE_SERVE_SERVICE) == "true"
-    )  # no other value counts
+    )  # No other value counts.
     if observed.serve_service is None and is_asked_for:
         if (body := services.build_serve(cluster)) is None:
             yield Refuse(event=events.NO_SERVE_PORT.about(cluster, problem=ports.NO_PORT))
@@ -247,7 +272,7 @@ def _services(observed: Observed) -> Iterator[Action]:
 
 
 def _corrections(observed: Observed) -> Iterator[Action]:
-    """Yield the correction of the selector of a head Service of ours that misses the head."""
+    """Yield the correction of head Services of this cluster whose selector misses the head."""
     cluster = observed.cluster
     head = observed.heads[0] if observed.heads else None
     for service in observed.head_services:
@@ -262,7 +287,7 @@ def _corrections(observed: Observed) -> Iterator[Action]:
 
 
 def _ingress_or_route(observed: Observed) -> Iterator[Action]:
-    """Yield what users need to reach the dashboard from outside, and no pod needs."""
+    """Yield the children by which users reach the dashboard from outside."""
     cluster, have = observed.cluster, observed.found.get(kinds.INGRESS)
     yield from observed.creations(kinds.INGRESS, ROUTE)
     if have is not None and not owner.controls(cluster, have):

@@ -1,6 +1,7 @@
 """The texts of all Events about children and pods (spec raycluster §8, §9, §15).
 
-In a note `{cluster}` and `{child}` are namespace and name. The text of the error completes the note of a failed write.
+In a note `{cluster}` and `{child}` stand for `<namespace>/<name>`. The note of a failed write is
+followed by the text of the error.
 """
 
 from typing import Final, Literal
@@ -16,7 +17,7 @@ from common.runtime.actions import ActionEvents, Event, Report
 
 
 class EventSpec(msgspec.Struct, frozen=True):
-    """An Event about a cluster that reports no write of its own."""
+    """Template for an Event about a cluster that does not report a write."""
 
     reason: str
     note: str
@@ -24,23 +25,23 @@ class EventSpec(msgspec.Struct, frozen=True):
     type: Literal["Normal", "Warning"] = "Warning"
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> Event:
-        """Return the Event; `more` is what else the note names."""
+        """Return the Event; `more` are further values for the note."""
         note = self.note.format(**_places(cluster, child), **more)
         return Event(type=self.type, reason=self.reason, action=self.action, note=note)
 
     def failing(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
-        """Return the Event as that of a write that fails; the text of the error completes its note."""
+        """Return the Event for an action that fails; the text of the error follows the note."""
         return ActionEvents(failure=self.about(cluster, child, **more))
 
 
 class Reported(Report, frozen=True):
-    """The Events of a write, and the reason that a condition gives for its failure."""
+    """Template for the Events of a write, with the condition reason of a failure."""
 
     end: str = ", "
     condition_reason: str = ""
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
-        """Return the Events; `more` is what else the notes name."""
+        """Return the Events; `more` are further values for the notes."""
         found = self.of(**_places(cluster, child), **more)
         return msgspec.structs.replace(found, condition_reason=self.condition_reason)
 
@@ -203,7 +204,7 @@ CREATED_HEAD: Final = Reported(
     failed="Failed to create head Pod {namespace}/, ",
     condition_reason=ReplicaFailure.CREATE_HEAD_POD,
 )
-"""A pod that is not made has no name in KubeRay's text."""
+"""KubeRay's text names no pod here, because a pod that is not created has no name."""
 CREATED_WORKER: Final = Reported(
     "Create",
     "WorkerPod",

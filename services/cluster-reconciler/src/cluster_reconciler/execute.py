@@ -1,8 +1,9 @@
-"""Executes a plan, and then the plan of the status, which depends on how the first went (spec raycluster §6 steps 15-16, §14).
+"""Executes a plan, then updates the status, which depends on the outcome of the plan.
 
-What `common.runtime.executor` leaves to this service: it remembers answers about pods and children. Pods that start together get ready
-one after the other within moments. Their progress is gathered for a moment, so that the status of a cluster is not written for each of
-them; what is complete, or got worse, is written at once.
+Spec raycluster §6 steps 15-16, §14. The handlers of this service also remember answers about pods
+and children. Pods that start together become ready one after the other within moments. Their
+progress is collected for a moment, so that the status is not written for each pod. A status that is
+complete or got worse is written at once.
 """
 
 import asyncio
@@ -44,21 +45,27 @@ log = structlog.get_logger()
 
 GRANT_TRIES: Final = 3
 GRANT_PAUSE: Final = 0.1
-"""Seconds; the API server's copy of a Role lags by milliseconds."""
+"""Seconds. The API server's cached copy of a Role lags by milliseconds."""
 LONGEST_ERROR: Final = 300
-"""Characters of an error in the log: it quotes what a tenant wrote, and a plan may fail for hundreds of pods."""
+"""Maximum characters of an error in the log.
+
+The error quotes text of a tenant, and a plan may fail for hundreds of pods."""
 GATHERED_FOR: Final = timedelta(seconds=1)
-"""How long the progress of some pods waits for that of others."""
+"""Time for which the progress of pods is collected before the status is written."""
 PROGRESS_WRITES: Final = 5
-"""Updates of mere progress that a replica aims at in a second, of all clusters together: where hundreds come up, most are ready before theirs."""
+"""Progress updates per second that a replica aims at, for all its clusters together.
+
+Where hundreds of clusters start, most are ready before their progress is written."""
 LONGEST_GATHERED_FOR: Final = timedelta(seconds=5)
-"""… however many clusters make progress."""
+"""Longest time for which progress is collected, however many clusters make progress."""
 GATHERED_FOR_SERVICE: Final = timedelta(seconds=0.25)
-"""… of a RayService's cluster: an application is sent to it as soon as its head is reported ready."""
+"""Time for which the progress of a RayService's cluster is collected.
+
+An application is sent to the cluster as soon as its head is reported ready."""
 
 
 class Execution:
-    """Executes the plans of this service, and its actions that are more than a write."""
+    """The handlers of this service's actions, and the execution of its plans."""
 
     def __init__(self, reads: Observer) -> None:
         self._reads = reads
@@ -75,10 +82,11 @@ class Execution:
     async def execute(
         self, executor: Executor[Observed], observed: Observed, plan: ClusterPlan
     ) -> Executed:
-        """Execute a plan, then bring the status up to date; return when to reconcile again.
+        """Execute a plan, then update the status; return when to reconcile again.
 
         Raises:
-            RaybusError: What failed first; a failure of the plan counts for more than a status that cannot be written.
+            RaybusError: The first failure. A failure of the plan takes precedence over a failed
+                status write.
         """
         actions = [each for some in plan.actions for each in some.actions]
         executed = await executor.execute(observed, plan)
@@ -93,9 +101,9 @@ class Execution:
             or any(isinstance(each.action, Refuse) for each in executed.failures)
         ):
             memory.children.clear()
-        if (
-            not plan.is_submitted
-        ):  # these are compared with what they should be at the next read only
+        # The batch scheduler's objects are compared only when they are read, so they are read
+        # again.
+        if not plan.is_submitted:
             compared = observed.found.keys() & batch.COMPARED
             memory.children = {
                 place: known for place, known in memory.children.items() if place[0] not in compared
@@ -127,7 +135,10 @@ class Execution:
         )
 
     def plan_status(self, observed: Observed, outcome: Outcome) -> ClusterPlan:
-        """Return the write of the status, if it differs, and when to reconcile again: at once after suspension has moved on."""
+        """Return the status write, if the status changed, and when to reconcile again.
+
+        After a step of the suspension that is at once. Mere progress waits to be collected.
+        """
         old, now = observed.cluster.status, observed.now
         if (violation := compute.head_violation(observed, outcome)) is not None:
             return ClusterPlan(fault=violation)
@@ -171,19 +182,20 @@ class Execution:
             memory.changed_pki(is_leaf_change=False, now=observed.now)
         if action.resource is not POD:
             return await writer.write(action)
-        try:  # its name follows from what was observed, so a repeat meets AlreadyExists
+        try:  # The name follows from the observation, so a repeated creation raises AlreadyExists.
             return await writer.write(action)
         except (errors.Unavailable, asyncio.CancelledError):
-            memory.has_listed_pods = False  # the pod may have been made all the same
+            memory.has_listed_pods = False  # The pod may have been created nevertheless.
             raise
         except errors.AlreadyExists as problem:
             memory.taken.add(action.body["metadata"]["name"])
             raise errors.Conflict(str(problem)) from problem
 
     async def _create_child(self, action: Child, observed: Observed, writer: Writer) -> bool:
-        """Create a child; give the API server the moment that it takes to know the Role that a RoleBinding is for.
+        """Create a child; retry a RoleBinding until the API server knows its Role.
 
-        It judges whether we may grant a Role by a copy of its own, which learns of the Role that we have just made a little later.
+        The API server decides from a cached copy whether raybus may grant a Role. The copy receives
+        a new Role a little later.
         """
         memory = self._reads.memory_of(observed.cluster)
         tries = GRANT_TRIES if action.resource is ROLE_BINDING else 0
@@ -225,7 +237,7 @@ class Execution:
     async def _update_status(
         self, action: UpdateStatus, observed: Observed, writer: Writer
     ) -> bool:
-        """Write the status, and keep how long it took until all pods ran for the first time."""
+        """Write the status, and remember how long the cluster took until all its pods ran."""
         is_new, made_at = await writer.write(action), observed.cluster.metadata.creation_timestamp
         kind, status = ConditionType.PROVISIONED, cast("RayClusterStatus", action.status)
         if (
@@ -240,11 +252,11 @@ class Execution:
 
 
 def _has_news(planned: Observed, observed: Observed) -> bool:
-    """Return whether the state has changes of pods and Jobs that the plan did not know.
+    """Return whether the state has changes of pods or Jobs that the plan did not know.
 
     Answers to the plan's own requests bring such changes: a deleted pod without a node is gone at
-    once. The messages about them bring no change any more, so no message enqueues the cluster.
-    A pod or a Job that the plan created, and that has not begun, is as the plan expects it.
+    once. The later messages from the bus change nothing more, so they do not enqueue the cluster. A
+    pod or Job that the plan created and that has not started is expected and does not count.
     """
     before, after = (
         {each.metadata.uid: each for each in _running(seen)} for seen in (planned, observed)
@@ -268,7 +280,7 @@ def _has_begun(child: Pod | Job) -> bool:
 
 
 def outcome_of(plan: ClusterPlan, executed: Executed) -> Outcome:
-    """Return what the status reports of how a plan went."""
+    """Return the outcome of a plan that the status reports."""
     if plan.refusal is not None:
         return Outcome(failure=plan.refusal, is_clean=False)
     failures = sorted(executed.failures, key=lambda each: not is_of_pod(each.action))
@@ -284,7 +296,10 @@ def outcome_of(plan: ClusterPlan, executed: Executed) -> Outcome:
 
 
 def _failure_of(action: Action) -> str:
-    """Return the reason that the condition ReplicaFailure gives when an action fails; for children we name it as KubeRay does for pods."""
+    """Return the reason of condition ReplicaFailure for a failed action; empty for none.
+
+    Reasons about children follow KubeRay's pattern for pods.
+    """
     match action:
         case Refuse(event=event):
             return event.reason

@@ -1,7 +1,7 @@
-"""This service's own metrics, with KubeRay's names (spec raycluster §16; acceptance case 115).
+"""Metrics of RayClusters with KubeRay's names (spec raycluster §16; acceptance case 115).
 
-A series ends with its cluster: all are computed from the state at each scrape. So a restart forgets none, and a partition that
-goes to another replica takes its series along.
+All series are computed from the cache at each scrape, so they vanish with their cluster, survive a
+restart, and move with a partition to another replica.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ PROVISIONED: Final = Family(
 
 
 class ClusterMetrics(Collector):
-    """Shows the clusters to Prometheus, and how long each took until all its pods ran."""
+    """Collector of the clusters, and of the time that each took until all its pods ran."""
 
     def __init__(
         self, cache: Cache, memories: Mapping[Key, Memory], registry: CollectorRegistry = REGISTRY
@@ -48,11 +48,11 @@ class ClusterMetrics(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Name the families without reading the state."""
+        """Return the families without samples, without reading the cache."""
         return [family.empty() for family in (INFO, PROVISIONED, DURATION)]
 
     def collect(self) -> Iterator[Metric]:
-        """Compute a series per cluster from the state as it is now."""
+        """Compute the series of every cluster from the current cache."""
         info, provisioned, durations = INFO.empty(), PROVISIONED.empty(), DURATION.empty()
         for cluster in self._cache.all(RayCluster):
             meta = cluster.metadata

@@ -1,8 +1,9 @@
-"""All reads of a reconcile, into one frozen value.
+"""Reads everything for one reconcile of a RayCluster into one frozen `Observed`.
 
-The state from the bus is enough for most of it. Two things are read at the API server itself: children that the state
-stream does not carry, now and then; and the list of pods, once before this replica first creates or deletes one of a cluster
-that is not brand-new, because the state may be old just after a start (design rules 3 and 5).
+Most of it comes from the cache, which the bus fills. Two things are read from the API server: from
+time to time the children that are not on the bus; and the list of pods, once, before this replica
+first creates or deletes a pod of a cluster that is not brand-new. The cache may be stale just after
+a start.
 """
 
 import base64
@@ -41,49 +42,53 @@ from common.runtime.cache import Cache, Objects
 from common.runtime.key import Key
 
 TRUSTED_FOR: Final = timedelta(seconds=300)
-"""How long a child outside the state stream is taken to be there after we saw it (spec raycluster §5.1)."""
+"""Time for which a child that is not on the bus is not read again (spec raycluster §5.1)."""
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _RAY_NODES = frozenset({labels.HEAD, labels.WORKER, labels.REDIS_CLEANUP})
 Bodies = tuple[Body, ...]
 Changes = Callable[[Observed, Bodies], tuple[Parallel, ...]]
-"""What is to be done about all children of a kind."""
+"""Computes the changes of all children of a kind from the observed state and their list."""
 _ALL_BUDGETS: Final[Place] = (POD_DISRUPTION_BUDGET, "")
 
 
 class Memory(msgspec.Struct):
-    """What this replica remembers about one RayCluster, of one uid.
+    """What this replica remembers about one RayCluster, identified by its uid.
 
-    Nothing here is needed for a right decision: after a restart, or a hand-over of the key, it is read or learned again.
+    No decision depends on it: after a restart or a hand-over of the key it is read again.
     """
 
     uid: str
     has_listed_pods: bool = False
-    """Whether the pods were listed at the API server itself, since the start and since an answer was lost: the state may be old."""
+    """Whether the pods were listed at the API server since the start.
+
+    Reset when an answer to a write is lost, because the cache may then be stale."""
     taken: set[str] = set()
-    """Pod names that we wanted and that belong to others."""
+    """Wanted pod names that pods of other owners have."""
     deleted: set[str] = set()
-    """Pods that we asked to go, by uid."""
+    """Uids of pods that this replica deleted."""
     provisioned_after: float | None = None
-    """Seconds from its creation until all its pods ran, where this process has measured it."""
+    """Seconds from creation until all pods ran, if this process has measured them."""
     pki: Pki | None = None
-    """What the latest read of the cluster's certificates found."""
+    """The certificates as last read."""
     children: dict[Place, tuple[Body | None, datetime]] = {}
-    """What was wanted of each child that was observed, and when; without an entry, the next reconcile reads the child again."""
+    """Wanted content and read time of each child that was read.
+
+    A child without an entry is read in the next reconcile."""
 
     def changed_pki(self, *, is_leaf_change: bool, now: datetime) -> None:
-        """Note that we wrote an object of the certificates, so that the next reconcile reads them again."""
+        """Record that an object of the certificates was written, so that they are read again."""
         if self.pki is not None:
             changed_at = now if is_leaf_change else self.pki.changed_at
             self.pki = msgspec.structs.replace(self.pki, read_at=_NEVER, changed_at=changed_at)
 
     def trusts(self, place: Place, wanted: Body | None, *, now: datetime) -> bool:
-        """Return whether a child was observed lately, with the same wanted content."""
+        """Return whether a child was read within `TRUSTED_FOR` with the same wanted content."""
         known = self.children.get(place)
         return known is not None and known[0] == wanted and now - known[1] < TRUSTED_FOR
 
 
 class Observer:
-    """Reads what a plan may know, and remembers what this replica read and wrote."""
+    """Reads everything that a plan is decided from, and remembers reads and writes."""
 
     def __init__(self, kube: Kube, cache: Cache, config: Config) -> None:
         self.kube = kube
@@ -91,10 +96,13 @@ class Observer:
         self.config = config
         self.memories: dict[Key, Memory] = {}
         self.in_progress: dict[Key, datetime] = {}
-        """Clusters with progress of some pods that waits for a status update, and since when."""
+        """Clusters whose progress waits for a status update, and since when."""
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of clusters that are gone, or that another replica reconciles from now on; not of new ones with their names."""
+        """Forget deleted clusters, and clusters that another replica reconciles from now on.
+
+        A new cluster with the name of a deleted cluster is not forgotten.
+        """
         for meta in (each.metadata for each in objects if isinstance(each, RayCluster)):
             known = self.memories.get(key := Key(meta.namespace, meta.name))
             if known is None or known.uid == meta.uid:
@@ -105,7 +113,7 @@ class Observer:
         self.in_progress.pop(key, None)
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
-        """Return a cluster and what belongs to it; None when it is gone."""
+        """Return the state of a cluster and its children; None if the cluster is deleted."""
         cluster = self.cache.get(RayCluster, key.namespace, key.name)
         if cluster is None:
             self._drop(key)
@@ -131,7 +139,7 @@ class Observer:
         return await self._with_pki(observed) if traits.has_tls(cluster) else observed
 
     def from_state(self, observed: Observed) -> Observed:
-        """Add what the state holds about a cluster, our own writes included."""
+        """Add the cached state of a cluster, which includes this replica's own writes."""
         cluster, meta = observed.cluster, observed.cluster.metadata
         memory, own = self.memory_of(cluster), {labels.CLUSTER: meta.name}
         known = self.cache.list(Pod, meta.namespace, own)
@@ -156,7 +164,7 @@ class Observer:
         )
 
     def memory_of(self, cluster: RayCluster) -> Memory:
-        """Return what this replica remembers of a cluster; one of the same name and another uid starts anew."""
+        """Return the memory of a cluster; a cluster with a reused name starts with an empty one."""
         key = Key(cluster.metadata.namespace, cluster.metadata.name)
         known = self.memories.get(key)
         if known is None or known.uid != cluster.metadata.uid:
@@ -165,12 +173,16 @@ class Observer:
         return known
 
     async def recheck(self, observed: Observed, plan: ClusterPlan) -> Observed | None:
-        """Read again what a plan for pods relies on; None when the plan holds.
+        """Read again what a plan for pods relies on; None if nothing has to be read.
 
-        Before the first change to pods, the state may be stale, unless the cluster has neither pods nor a status: if an owner before us
-        made pods and died before it wrote a status, we want the very names that it took. Before pods are made, their certificates are read. And
-        a new pod gets another name when a deleted pod had its own: only the plan shows which names to ask about. A name that the user or a
-        setting gives comes again, whichever pod had it.
+        Before the first change to pods, the pods are listed, because the cache may be stale. A
+        cluster without pods and status is excepted: if an earlier owner of the key created pods and
+        died before it wrote a status, the plan must draw the same names. Before pods are created,
+        their certificates are read again.
+
+        A new pod gets another name if a deleted pod had the same name. This check is here, because
+        only the plan shows which names are wanted. A fixed pod name, from the user or from a
+        setting, is reused even if a deleted pod had it.
         """
         cluster, changes = (
             observed.cluster,
@@ -190,9 +202,8 @@ class Observer:
         }
         if not asked:
             return None
-        if (
-            observed.pki is not None and not observed.pki.is_fresh
-        ):  # no pod before its certificate as it is now
+        # No pod is created before its present certificate is read.
+        if observed.pki is not None and not observed.pki.is_fresh:
             return await self._with_pki(observed, is_trusted=False)
         prefix = names.pod_prefix(cluster.metadata.name, "").rstrip("-")
         deleted = self.cache.deleted(Pod, cluster.metadata.namespace, prefix=prefix)
@@ -201,7 +212,7 @@ class Observer:
         return msgspec.structs.replace(observed, taken=observed.taken | deleted)
 
     def take_pods(self, cluster: RayCluster, answer: bytes) -> None:
-        """Put the state right by a list of the cluster's pods from the API server."""
+        """Correct the cached pods of a cluster by a list from the API server."""
         meta, listed = cluster.metadata, msgspec.json.decode(answer, type=Items[Pod])
         version, present = listed.metadata.version, {pod.metadata.uid for pod in listed.items}
         for known in self.cache.list(Pod, meta.namespace, {labels.CLUSTER: meta.name}):
@@ -212,7 +223,7 @@ class Observer:
         self.memory_of(cluster).has_listed_pods = True
 
     async def _look_up(self, observed: Observed, wanted: Iterable[Child]) -> Observed:
-        """Add those of the wanted children that the state stream does not carry and that were not observed lately."""
+        """Read wanted children from the API server; recently read children are skipped."""
         cluster, memory, now = observed.cluster, self.memory_of(observed.cluster), observed.now
         found, absent = dict[Resource, Body](), dict[Resource, Child]()
         predecessors = list[Place]()
@@ -237,9 +248,12 @@ class Observer:
         )
 
     async def _listed_budgets(self, observed: Observed) -> Bodies | None:
-        """List the cluster's PodDisruptionBudgets, unless it has none, or they were observed lately to be as they should be."""
+        """List the cluster's PodDisruptionBudgets.
+
+        None if the cluster has none, or if a recent read found them up to date.
+        """
         known = self.memory_of(observed.cluster).children
-        # one that lost its mark to a `kubectl replace` is known, too
+        # A cluster that lost its mark to a `kubectl replace` is found by this entry.
         is_marked = (
             labels.HAS_BUDGETS in observed.cluster.metadata.annotations or _ALL_BUDGETS in known
         )
@@ -253,9 +267,9 @@ class Observer:
         return listed
 
     async def _listed_policies(self, observed: Observed) -> Bodies | None:
-        """List the cluster's NetworkPolicies, unless they were observed lately to be as they should be.
+        """List the cluster's NetworkPolicies; None if a recent read found them up to date.
 
-        A spec without any that never changed had none before.
+        A spec without policies that never changed has none to delete.
         """
         generation = observed.cluster.metadata.generation
         may_exist = observed.cluster.spec.network_policy is not None or generation > 1
@@ -268,7 +282,10 @@ class Observer:
     async def _listed(
         self, place: Place, wanted: Body, observed: Observed, changes: Changes
     ) -> Bodies | None:
-        """List the cluster's children of a kind; None while they are, or were lately, observed to be as they should be."""
+        """List the cluster's children of a kind; None if they are up to date.
+
+        They are not listed if a recent read found them up to date.
+        """
         cluster, memory = observed.cluster, self.memory_of(observed.cluster)
         if memory.trusts(place, wanted, now=observed.now):
             return None
@@ -282,7 +299,11 @@ class Observer:
         return None
 
     async def _with_pki(self, observed: Observed, *, is_trusted: bool = True) -> Observed:
-        """Add the cluster's certificates: if trusted, those read lately, where they are as they should be for the pods that there are."""
+        """Add the cluster's certificates.
+
+        If `is_trusted`, recently read certificates are used. Certificates that pods cannot use yet,
+        or that need a change, are read more often.
+        """
         memory, now = self.memory_of(observed.cluster), observed.now
         known = memory.pki or Pki(read_at=_NEVER)
         found = msgspec.structs.replace(known, is_fresh=False)
@@ -305,13 +326,12 @@ class Observer:
         )
 
     async def _read_pki(self, observed: Observed, fresh: Pki) -> Pki:
-        """Read the Issuers and Certificates, and the Secrets of those that are there."""
+        """Read the Issuers and Certificates, and the Secrets of existing Certificates."""
         cluster, found = observed.cluster, fresh.objects
         parts = tls.chain(cluster, self.config)
         signed = ((SECRET, part.secret) for part in parts if part.secret and part.place in found)
-        for resource, name in itertools.chain(
-            (part.place for part in parts), signed
-        ):  # it reaches Secrets last
+        # The Secrets come last, so `signed` sees the Certificates that were found.
+        for resource, name in itertools.chain((part.place for part in parts), signed):
             try:
                 body: Body = msgspec.json.decode(
                     await self.kube.get(resource, cluster.metadata.namespace, name)
@@ -327,12 +347,12 @@ class Observer:
 
 
 def selector(cluster: RayCluster) -> str:
-    """Return what matches all that carries a cluster's label."""
+    """Return the label selector of all objects of a cluster."""
     return label_selector({labels.CLUSTER: cluster.metadata.name})
 
 
 def _without_values(secret: Body) -> Body:
-    """Return what decides of a Secret: the names of its values, and of its metadata what holds none."""
+    """Return the parts of a Secret that decisions need: names of its values and some metadata."""
     meta, kept = pod_json.body(secret, "metadata"), ("name", "resourceVersion", "ownerReferences")
     signed_for = pod_json.mapping(meta, "annotations").get(labels.CERTIFICATE_NAME, "")
     return {

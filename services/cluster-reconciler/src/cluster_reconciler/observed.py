@@ -1,4 +1,4 @@
-"""What a plan and a status may know: one frozen value per reconcile, and questions about it that need nothing else."""
+"""The observed state of one RayCluster, and questions that need nothing else."""
 
 from collections import defaultdict
 from datetime import datetime, timedelta
@@ -20,10 +20,9 @@ from common.runtime.actions import Create, IfExists
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 OVERDUE_AFTER: Final = timedelta(seconds=30)
-"""Between the end of a pod's grace period and the time when its node counts as lost.
+"""Time after the end of a pod's grace period when its node counts as lost.
 
-A kubelet that runs kills the containers at that end, and confirms within seconds.
-"""
+A running kubelet kills the containers at that end, and confirms it within seconds."""
 
 
 Place = tuple[Resource, str]
@@ -31,90 +30,90 @@ Place = tuple[Resource, str]
 
 
 class Child(Create, frozen=True, kw_only=True):
-    """The creation of a child outside the state stream, which is looked up at the API server first."""
+    """The creation of a child that is not on the bus and is read from the API server first."""
 
     if_exists: IfExists = IfExists.ACCEPT
     wanted: Body | None = None
-    """The wanted content, of a child that is compared with what it should be."""
+    """Wanted content of a child that is compared after its creation; None for other children."""
 
     @property
     def place(self) -> Place:
-        """Return where the child is looked up."""
         return self.resource, self.body["metadata"]["name"]
 
 
 class Pki(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API server holds of a cluster's certificates, and since when they are awaited; no key is in it."""
+    """The certificates of a cluster as read from the API server, without private keys."""
 
     objects: dict[Place, Body] = {}
-    """Issuers, Certificates and Secrets by kind and name; the values of a Secret's data are left out."""
+    """Issuers, Certificates and Secrets by kind and name; Secrets without their values."""
     is_served: bool = True
-    """Whether the API server knows cert-manager's kinds."""
+    """Whether the API server serves cert-manager's kinds."""
     fault: str = ""
-    """Why they cannot be read."""
+    """Why the certificates cannot be read; empty if they can."""
     read_at: datetime
     changed_at: datetime | None = None
     """When this replica last changed a leaf certificate."""
     awaited_since: datetime | None = None
-    """Since when something is not as it should be."""
+    """Since when the certificates are incomplete; None if they are complete."""
     was_awaited: bool = False
-    """Whether pods could not use the certificates at the read before this one."""
+    """Whether pods could not use the certificates at the previous read."""
     is_fresh: bool = True
-    """Whether they were read for this reconcile."""
+    """Whether the certificates were read for this reconcile."""
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A RayCluster and what belongs to it.
+    """A RayCluster and its children.
 
-    A pod that is being deleted counts until it is gone (spec raycluster §9.1), or until it is overdue.
+    A pod that is being deleted counts until it is gone (spec raycluster §9.1) or overdue.
     """
 
     cluster: RayCluster
     config: Config
     now: datetime
     is_valid: bool = True
-    """Whether the spec breaks no rule: of an invalid one only `RayCluster.intent` is read."""
+    """Whether the spec is valid; of an invalid spec only `RayCluster.intent` is read."""
     pods: tuple[Pod, ...] = ()
-    """All pods of the cluster that have a Ray node type, by name."""
+    """All pods of the cluster that have a Ray node type."""
     head_services: tuple[Service, ...] = ()
     headless_service: Service | None = None
     serve_service: Service | None = None
     cleanup_jobs: tuple[Job, ...] = ()
-    """Jobs that clean Redis up."""
+    """Jobs that clean up Redis."""
     absent: dict[Resource, Child] = {}
-    """Children that the latest live read did not find."""
+    """Children that this reconcile looked up and did not find."""
     found: dict[Resource, Body] = {}
-    """Children that the latest live read found; one that was observed lately is in neither."""
+    """Children that this reconcile looked up and found.
+
+    A recently read child is neither here nor in `absent`."""
     predecessors: tuple[Place, ...] = ()
-    """Children that the latest live read found, of a deleted cluster of the same name."""
+    """Children that were found but belong to a deleted cluster of the same name."""
     network_policies: tuple[Body, ...] | None = None
-    """All that carry the cluster's label, when some are to be changed; None when they were observed lately to be as they should be."""
+    """All NetworkPolicies with the cluster's label, if some need a change; else None."""
     budgets: tuple[Body, ...] | None = None
-    """All PodDisruptionBudgets that carry it, likewise."""
+    """All PodDisruptionBudgets with the cluster's label, if some need a change; else None."""
     pki: Pki | None = None
-    """The certificates of a cluster with mutual TLS; None for any other."""
+    """The certificates of a cluster with mutual TLS; None for other clusters."""
     awaited: frozenset[str] = frozenset()
-    """Pods that we asked to go and that are still there, by uid."""
+    """Uids of pods that this replica deleted and that still exist."""
     taken: frozenset[str] = frozenset()
-    """Pod names that another owner's pod holds, or that belonged to a pod that is gone."""
+    """Pod names that are unavailable: another owner's pod or a deleted pod has them."""
 
     @cached_property
     def heads(self) -> tuple[Pod, ...]:
-        """Return the head pods."""
         return tuple(
             pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.HEAD
         )
 
     @cached_property
     def workers(self) -> tuple[Pod, ...]:
-        """Return the worker pods of all groups, also of groups that the spec no longer has."""
+        """The worker pods of all groups, including groups that the spec no longer has."""
         return tuple(
             pod for pod in self.pods if pod.metadata.labels.get(labels.NODE_TYPE) == labels.WORKER
         )
 
     @cached_property
     def by_group(self) -> dict[str, tuple[Pod, ...]]:
-        """Return the pods that count by worker group: one pass over the pods, however many groups there are."""
+        """The pods that count, by worker group; computed in one pass over the pods."""
         found: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in self.present:
             found[pod.metadata.labels.get(labels.GROUP, "")].append(pod)
@@ -122,53 +121,52 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def overdue(self) -> tuple[Pod, ...]:
-        """Return the pods that should have ended: nobody confirms it, as when their node is lost."""
+        """Pods that still exist long after their grace period, for example on a lost node."""
         return tuple(pod for pod in self.pods if is_overdue(pod, now=self.now))
 
     @cached_property
     def present(self) -> tuple[Pod, ...]:
-        """Return the pods without overdue workers, which are replaced.
+        """The pods without overdue workers, which are replaced.
 
-        An overdue head counts: it may still run and write to the cluster's store.
+        An overdue head counts, because it may still run and write to the cluster's store.
         """
         lost = {pod.metadata.uid for pod in self.overdue} - {pod.metadata.uid for pod in self.heads}
         return tuple(pod for pod in self.pods if pod.metadata.uid not in lost)
 
     @property
     def overdue_at(self) -> datetime | None:
-        """Return when the next pod that is being deleted becomes overdue."""
+        """When the next pod that is being deleted becomes overdue; None if there is none."""
         ends = (pod.metadata.deletion_timestamp for pod in self.pods)
         due = (end + OVERDUE_AFTER for end in ends if end is not None)
         return min((each for each in due if each > self.now), default=None)
 
     @cached_property
     def by_name(self) -> dict[str, Pod]:
-        """Return the worker pods by name, whatever their group."""
         return {pod.metadata.name: pod for pod in self.workers}
 
     def creations(self, *resources: Resource) -> list[Child]:
-        """Return the creation of those children of these kinds that are absent."""
+        """Return the creations of missing children of these kinds."""
         return [self.absent[each] for each in resources if each in self.absent]
 
     @cached_property
     def addresses(self) -> tuple[list[str], list[str]]:
-        """Return the addresses of the head and of the workers, sorted; of a cluster of ten thousand pods they are asked for often."""
+        """Sorted IP addresses of the head and of the workers, cached for large clusters."""
         return _addresses(self.heads), _addresses(self.workers)
 
     @property
     def may_shrink(self) -> bool:
-        """Return whether surplus pods may go that the autoscaler has not named."""
+        """Whether surplus pods may be deleted that the autoscaler has not named."""
         return self.config.deletes_random_pods or not traits.is_autoscaling(self.cluster)
 
     def is_waiting_for(self, pods: tuple[Pod, ...]) -> bool:
-        """Return whether one of these pods was asked to go by us and is still there (spec raycluster §10)."""
+        """Return whether a pod that this replica deleted still exists (spec raycluster §10)."""
         return any(pod.metadata.uid in self.awaited for pod in pods)
 
     @property
     def is_to_be_suspended(self) -> bool:
-        """Return whether the cluster is suspended, is about to be, or has not resumed yet.
+        """Whether the cluster is suspended, is about to be, or has not resumed yet.
 
-        It is not while its conditions contradict each other, which validation refuses.
+        False while its conditions contradict each other, which validation refuses.
         """
         states = (ConditionType.SUSPENDING, ConditionType.SUSPENDED)
         held = sum(map(self.holds, states))
@@ -177,7 +175,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return held < len(states) and (is_wanted or (has_conditions and held > 0))
 
     def holds(self, kind: ConditionType) -> bool:
-        """Return whether a condition of the status is True."""
+        """Return whether a condition of the status is true."""
         return conditions.is_true(self.cluster.status.conditions, kind)
 
 
@@ -187,22 +185,23 @@ def is_terminating(pod: Pod) -> bool:
 
 
 def is_overdue(pod: Pod, *, now: datetime) -> bool:
-    """Return whether a pod is still there long after its grace period."""
+    """Return whether a pod still exists `OVERDUE_AFTER` after its grace period."""
     ends_at = pod.metadata.deletion_timestamp
     return ends_at is not None and now >= ends_at + OVERDUE_AFTER
 
 
 def _addresses(pods: tuple[Pod, ...]) -> list[str]:
-    """Return the addresses of pods that have not ended and are not being deleted."""
+    """Return the sorted addresses of pods that have not ended and are not being deleted."""
     lives = (pod for pod in pods if pod.status.phase not in _ENDED and not is_terminating(pod))
     return sorted(pod.status.pod_ip for pod in lives if pod.status.pod_ip)
 
 
 def irrecoverable(pod: Pod, cluster: RayCluster) -> str:
-    """Return why a pod cannot recover; empty when it may, or is being deleted already (spec raycluster §9.5; acceptance cases 44, 45, 60, 61).
+    """Return why a pod cannot recover; empty if it may, or if it is being deleted.
 
-    Only a phase that ends a pod, or a Ray container that has ended and may not restart, counts: crash loops, image pull errors,
-    failing probes and a long Pending never do.
+    Only a terminal phase counts, or a Ray container that has ended and may not restart. Crash
+    loops, image pull errors, failing probes and a long Pending phase never count (spec raycluster
+    §9.5; acceptance cases 44, 45, 60, 61).
     """
     kind, name, phase = (
         pod.metadata.labels.get(labels.NODE_TYPE, ""),
@@ -230,7 +229,7 @@ def irrecoverable(pod: Pod, cluster: RayCluster) -> str:
 
 
 def described(pod: Pod, cluster: RayCluster) -> str:
-    """Describe a pod as the Events about its end do."""
+    """Return the description of a pod for the Events about its end."""
     return (
         f"Pod status: {pod.status.phase}; Pod restart policy: {pod.spec.restart_policy}; "
         f"Ray container terminated status: {_terminated(pod, cluster) or 'nil'}"
@@ -238,7 +237,7 @@ def described(pod: Pod, cluster: RayCluster) -> str:
 
 
 def _terminated(pod: Pod, cluster: RayCluster) -> str:
-    """Describe the end of the Ray container; empty when it has not ended."""
+    """Return the exit code and reason of the Ray container; empty if it has not ended."""
     if all(each.state.terminated is None for each in pod.status.container_statuses):
         return ""
     container = traits.ray_container(cluster, pod)

@@ -1,8 +1,10 @@
-"""What is done about the certificates of a cluster with mutual TLS, and whether pods may use them.
+"""Maintains the certificates of a cluster with mutual TLS, and decides whether pods may use them.
 
-cert-manager issues them. The objects that ask it to are made once; the two leaf certificates follow the addresses of the pods, gathered for
-some seconds, because each change is a new certificate. No pod is made before both are issued as they are asked for now. An object of
-one of these names that is not this cluster's is never used: another key would sign. Behaviour: spec raycluster §11.15, §20; acceptance case 120.
+cert-manager issues the certificates. Issuers and Certificates are created once. The two leaf
+certificates follow the addresses of the pods; address changes are collected for some seconds,
+because each change issues a new certificate. No pod is created before both leaf certificates are
+issued for their present spec. An object of another owner under one of these names is never used,
+because another key would sign. Spec raycluster §11.15, §20; acceptance case 120.
 """
 
 from collections.abc import Iterator
@@ -25,17 +27,20 @@ from common.validation import ray_cluster as cluster_rules
 
 KINDS: Final = (ISSUER, CERTIFICATE)
 GATHERED_FOR: Final = timedelta(seconds=5)
-"""How long addresses are gathered after a change of a leaf certificate; pods check theirs as often."""
+"""Time for which addresses are collected after a change of a leaf certificate.
+
+Pods check their certificate at the same interval."""
 SHORTEST_WAIT: Final = timedelta(seconds=1)
 LONGEST_WAIT: Final = timedelta(seconds=30)
-"""Between reads while certificates are awaited; the longest is KubeRay's."""
+"""Shortest and longest time between reads while certificates are awaited; the longest is
+KubeRay's."""
 RIGHTS: Final = "grant the rights of deploy/components/mtls, or remove tlsOptions"
 LONGEST_WAIT_FOR_KINDS: Final = timedelta(seconds=300)
 WARNED_BEFORE: Final = timedelta(hours=24)
 
 
 def require(observed: Observed) -> Continue | ClusterPlan:
-    """Make nothing of a cluster with TLS where the API server does not serve cert-manager's kinds (§4.4)."""
+    """Refuse a cluster with TLS if the API server does not serve cert-manager's kinds (§4.4)."""
     if observed.pki is None or observed.pki.is_served:
         return Continue()
     problem = f"{cluster_rules.NO_CERT_MANAGER}; {cluster_rules.CERT_MANAGER_REMEDY}"
@@ -45,7 +50,10 @@ def require(observed: Observed) -> Continue | ClusterPlan:
 
 
 def maintain(observed: Observed) -> Continue:
-    """Make what is absent and change what is out of date, in the order of the chain, up to the first problem; report the state."""
+    """Return the changes of the certificates, in the order of the chain, and report the state.
+
+    The changes stop at the first problem.
+    """
     pki = observed.pki
     if pki is None:
         return Continue()
@@ -60,7 +68,7 @@ def maintain(observed: Observed) -> Continue:
 
 
 def _about(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
-    """Yield what is done about one object."""
+    """Yield the change of one Issuer or Certificate."""
     cluster, have, problem, kind = (
         observed.cluster,
         pki.objects.get(part.place),
@@ -92,7 +100,7 @@ def _about(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
 
 
 def _is_outdated(part: Part, pki: Pki) -> bool:
-    """Return whether a leaf certificate as read names other pods or hosts than it should; the order does not count."""
+    """Return whether a leaf certificate names other pods or hosts than it should, in any order."""
     have = pki.objects.get(part.place)
     if have is None or not part.is_leaf:
         return False
@@ -106,7 +114,10 @@ def _is_outdated(part: Part, pki: Pki) -> bool:
 
 
 def _owner_of_secret(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
-    """Yield what lets the Secret that cert-manager wrote go with its Certificate; once a read."""
+    """Yield the owner reference that deletes cert-manager's Secret with its Certificate.
+
+    The Secret is changed at most once for each read of the certificates.
+    """
     have, secret = pki.objects.get(part.place), pki.objects.get((SECRET, part.secret))
     if (
         not pki.is_fresh
@@ -139,7 +150,7 @@ def _owner_of_secret(part: Part, observed: Observed, pki: Pki) -> Iterator[Actio
 
 
 def missing(observed: Observed) -> str:
-    """Return why pods may not use the certificates yet; empty when they may, or when the cluster has no TLS."""
+    """Return why pods may not use the certificates yet; empty if they may or without TLS."""
     if observed.pki is None:
         return ""
     leaves = [part for part in tls.chain(observed.cluster, observed.config) if part.is_leaf]
@@ -160,7 +171,7 @@ def missing(observed: Observed) -> str:
 
 
 def is_ready(certificate: Body) -> bool:
-    """Return whether a Certificate was issued for its spec as it is now."""
+    """Return whether a Certificate is issued for its current spec."""
     found = pod_json.bodies(pod_json.body(certificate, "status"), "conditions")
     ready = next((each for each in found if each.get("type") == "Ready"), None)
     generation = certificate["metadata"].get("generation", 0)
@@ -172,7 +183,7 @@ def is_ready(certificate: Body) -> bool:
 
 
 def is_complete(observed: Observed) -> bool:
-    """Return whether all is as it should be, so that it need not be read again soon."""
+    """Return whether the certificates need no change, so that they need not be read soon."""
     pki = observed.pki
     if pki is None or not pki.is_served or missing(observed):
         return False
@@ -183,7 +194,7 @@ def is_complete(observed: Observed) -> bool:
 
 
 def requeue_at(observed: Observed) -> datetime | None:
-    """Return when to reconcile again because something is awaited: soon at first, then less and less often."""
+    """Return when to reconcile again while certificates are awaited; the interval grows."""
     if observed.pki is None or is_complete(observed):
         return None
     since = observed.pki.awaited_since or observed.now
@@ -207,7 +218,7 @@ def _reports(observed: Observed, pki: Pki, problem: str) -> Iterator[Action]:
                 msgspec.convert(pod_json.body(certificate, "status").get("notAfter"), datetime)
                 - observed.now
             )
-        except (msgspec.ValidationError, TypeError):  # not known
+        except (msgspec.ValidationError, TypeError):  # The expiry is unknown.
             continue
         if left < WARNED_BEFORE:
             hours = f"{left / timedelta(hours=1):.1f}"

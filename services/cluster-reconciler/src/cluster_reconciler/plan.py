@@ -1,8 +1,9 @@
-"""What to do now for one RayCluster: a pure function of what was observed.
+"""The plan of one reconcile of a RayCluster: a pure function of the observed state.
 
-`PHASES` is the order (spec raycluster §6, §9.1). Each phase adds steps to the plan, or ends it: then those after it do nothing now. A
-step that fails ends the plan, unless it is a side step; so no pod is made without its Service. A cluster within its limits is still
-planned in batches of `BATCH` pods, so that its size delays only itself; the table of all limits is in docs/reference/limits.md.
+`PHASES` has the order of decisions (spec raycluster §6, §9.1). Each phase adds steps to the plan or
+ends the plan. A failed step ends the execution unless it is a side step, so no pod is created
+without its Service. Pods are created and deleted in batches of `BATCH` per plan, so that a large
+cluster delays only itself. The table of all limits is in docs/reference/limits.md.
 """
 
 from collections.abc import Callable
@@ -34,17 +35,17 @@ from common.runtime.actions import (
 from common.validation import ray_cluster as cluster_rules
 
 BATCH: Final = 200
-"""Worker pods that one plan creates and deletes; a replica of several hosts is never split."""
+"""Maximum worker pods that one plan creates and deletes; a multi-host replica is never split."""
 SHOWN: Final = 5
-"""Pods that an Event names; a lost node may hold hundreds."""
+"""Maximum pods that an Event names; a lost node may have hundreds."""
 
 
 Phase = Callable[[Observed], Continue | ClusterPlan]
-"""A plan is the end: its actions follow those of the phases before."""
+"""A phase that returns a `ClusterPlan` ends the plan, after the actions of earlier phases."""
 
 
 def make_plan(observed: Observed, now: datetime) -> ClusterPlan:
-    """Return what to do now."""
+    """Return the plan for an observation."""
     actions, notes, found = list[Parallel](), list[str](), ClusterPlan()
     for phase in PHASES:
         result = phase(observed)
@@ -65,12 +66,11 @@ def make_plan(observed: Observed, now: datetime) -> ClusterPlan:
 
 
 def _leave_to_its_manager(observed: Observed) -> Continue | ClusterPlan:
-    """Do nothing for a cluster that another controller manages."""
     return NOTHING if refusals.manager(observed.cluster) else Continue()
 
 
 def _report_overdue(observed: Observed) -> Continue:
-    """Report pods that do not end."""
+    """Report pods that still exist long after their grace period."""
     if not observed.overdue:
         return Continue()
     shown = [
@@ -84,7 +84,7 @@ def _report_overdue(observed: Observed) -> Continue:
 
 
 def _validate(observed: Observed) -> Continue | ClusterPlan:
-    """Refuse what is not valid; suspension goes on all the same, for it needs nothing of the spec."""
+    """Refuse an invalid spec; a suspension continues, since it needs nothing from the spec."""
     found = refusals.find(observed.cluster, observed.config)
     if found is None or not observed.is_to_be_suspended:
         return found or Continue()
@@ -93,7 +93,7 @@ def _validate(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _warn(observed: Observed) -> Continue:
-    """Report what is allowed and unwise."""
+    """Report settings that are valid but probably unwanted."""
     cluster, config = observed.cluster, observed.config
     found: list[Action] = [
         EmitEvent(event=events.UNWISE_SPEC.about(cluster, problem=each))
@@ -107,7 +107,7 @@ def _warn(observed: Observed) -> Continue:
 
 
 def _stay_suspended(observed: Observed) -> Continue | ClusterPlan:
-    """Make no pod of a suspended cluster, and take its gang back once it has no pods."""
+    """Create no pods for a suspended cluster; withdraw its gang once it has no pods."""
     if not observed.is_to_be_suspended:
         return Continue()
     withdrawn = None if observed.pods else batch.withdraw(observed)
@@ -115,7 +115,7 @@ def _stay_suspended(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _hold_back(observed: Observed) -> Continue | ClusterPlan:
-    """Make no pod of a cluster that is larger than the operator's limits."""
+    """Create no pods for a cluster that exceeds the operator's limits."""
     cluster, problem = observed.cluster, refusals.exceeded_limit(observed.cluster, observed.config)
     if not problem:
         return Continue()
@@ -130,7 +130,7 @@ def _hold_back(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _submit_to_batch_scheduler(observed: Observed) -> Continue | ClusterPlan:
-    """Announce the cluster to the batch scheduler before any pod is made."""
+    """Create the objects of the batch scheduler before any pod is created."""
     return batch.scheduler(observed.config).submit(observed)
 
 
@@ -164,7 +164,7 @@ def _head(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _without_head(observed: Observed) -> ClusterPlan | None:
-    """Return the plan of a cluster that gets no head, for good or for now."""
+    """Return the plan of a cluster that gets no head, ever or for now; None if it gets one."""
     stays_dead = (
         observed.cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
     )
@@ -176,7 +176,7 @@ def _without_head(observed: Observed) -> ClusterPlan | None:
 
 
 def _workers(observed: Observed) -> ClusterPlan:
-    """Create and delete workers, one batch at most: of each group the deletions, then the creations."""
+    """Create and delete at most one batch of workers; in each group deletions come first."""
     cluster, steps, notes, unfinished = observed.cluster, list[Parallel](), list[str](), ""
     namer, room, is_partial, gone = Namer(observed), BATCH, False, set[str]()
     uncertified = pki.missing(observed)

@@ -1,4 +1,7 @@
-"""Every condition type, and every reason of a condition, that this service writes (spec raycluster §1.4); those of Events: `events`."""
+"""Condition types and reasons that this service writes (spec raycluster §1.4).
+
+The reasons of Events are in `events`.
+"""
 
 from enum import StrEnum
 
@@ -18,7 +21,7 @@ class ConditionType(StrEnum):
 
 
 class ConditionReason(StrEnum):
-    """Reasons of conditions that we name ourselves; a pod's own reasons come beside them."""
+    """Reasons that this service gives; a condition may also have the reason of a pod."""
 
     HEAD_POD_NOT_FOUND = "HeadPodNotFound"
     HEAD_POD_RUNNING_AND_READY = "HeadPodRunningAndReady"
@@ -28,9 +31,10 @@ class ConditionReason(StrEnum):
 
 
 class ReplicaFailure(StrEnum):
-    """What could not be done to a pod: reasons of the condition `ReplicaFailure`.
+    """Reasons of condition `ReplicaFailure`: operations on pods that failed.
 
-    The last three are ours, and so are those for other children, such as FailedCreateIngress.
+    The last three are raybus's own, and so are reasons for other children, such as
+    FailedCreateIngress.
     """
 
     DELETE_ALL_PODS = "FailedDeleteAllPods"
@@ -44,26 +48,29 @@ class ReplicaFailure(StrEnum):
 
 
 class State(StrEnum):
-    """The old status as a single name; conditions have more detail."""
+    """The legacy state of a cluster in one word; the conditions are more precise."""
 
     READY = "ready"
     SUSPENDED = "suspended"
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The condition ReplicaFailure: the first failure of a reconcile, one that concerns pods before others, or why there are no pods."""
+    """Reason and message of condition ReplicaFailure: the first failure of a reconcile.
+
+    Failures of pods take precedence. The condition also reports why no pods are created.
+    """
 
     reason: str
     problem: str
 
     @property
     def is_of_name(self) -> bool:
-        """Return whether the name breaks a rule; then nothing else of the cluster is read, and only this condition changes."""
+        """Whether the cluster's name is invalid; then only this condition is written."""
         return self.reason == ReplicaFailure.INVALID_METADATA
 
     @property
     def update(self) -> ConditionUpdate:
-        """Return the condition."""
+        """Condition ReplicaFailure with this reason and message."""
         return ConditionUpdate(
             ConditionType.REPLICA_FAILURE, "True", self.reason, f"{self.reason}\n{self.problem}"
         )

@@ -1,7 +1,9 @@
-"""The end of a cluster with GCS state in Redis: pods first, then a Job empties Redis, then the cluster is deleted.
+"""Cleans up Redis when a cluster with GCS state there is deleted.
 
-A finalizer holds the cluster until then, for 300 s or the time in the annotation at most. The head goes before the Job
-comes, so that nothing writes any more (spec raycluster §7; acceptance cases 29-38).
+The pods are deleted first, then a Job removes the cluster's keys from Redis, then the cluster is
+deleted. A finalizer holds the cluster until then, for at most 300 s or the time in the annotation.
+The head is gone before the Job starts, so that nothing writes to Redis any more (spec raycluster
+§7; acceptance cases 29-38).
 """
 
 from datetime import datetime, timedelta
@@ -36,15 +38,15 @@ from common.runtime.actions import (
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=300)
 _NUMBER: Final = re2.compile(r"[0-9]{1,18}")
-"""As Go reads it."""
+"""Go's format of a positive integer."""
 _LONGEST: Final = 10**9
-"""Seconds that a clock can count on from now; more is for ever."""
+"""Seconds (31 years). Longer timeouts are cut to this, so that dates cannot overflow."""
 _FAILED: Final = frozenset({"Failed", "FailureTarget"})
 OFF: Final = "ENABLE_GCS_FT_REDIS_CLEANUP is false"
 
 
 def protect(observed: Observed) -> Continue | ClusterPlan:
-    """Put the finalizer on a cluster with keys in Redis, before it has any pod."""
+    """Add the finalizer to a cluster with keys in Redis, before it has any pod."""
     meta = observed.cluster.metadata
     if labels.GCS_FT_FINALIZER in meta.finalizers or _obstacle(observed):
         return Continue()
@@ -56,10 +58,10 @@ def protect(observed: Observed) -> Continue | ClusterPlan:
 
 
 def finish(observed: Observed) -> Continue | ClusterPlan:
-    """Do what the finalizer of a deleted cluster asks for, and let the cluster go in every state.
+    """Clean up after a deleted cluster, and remove the finalizer in any case.
 
-    Pods go first. Redis is cleaned while the spec permits that; when the time is over, or the Job has
-    failed, an Event names the keys that are left.
+    The pods are deleted first. Redis is cleaned if the spec permits it. If the time is over or the
+    Job has failed, an Event names the keys that remain.
     """
     cluster, deleted_at = observed.cluster, observed.cluster.metadata.deletion_timestamp
     if deleted_at is None:
@@ -78,7 +80,7 @@ def finish(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _obstacle(observed: Observed) -> str:
-    """Return why Redis is not cleaned, or need not be; empty when the clean-up Job can be made."""
+    """Return why Redis is not cleaned or need not be; empty if the clean-up Job can run."""
     cluster, config = observed.cluster, observed.config
     if manager := refusals.manager(cluster):
         return f"spec.managedBy names {manager}"
@@ -93,16 +95,16 @@ def _obstacle(observed: Observed) -> str:
 
 
 def timeout(meta: ObjectMeta) -> timedelta:
-    """Return how long the finalizer may hold a cluster with this metadata back."""
+    """Return how long the finalizer may delay the deletion of a cluster with this metadata."""
     text = meta.annotations.get(labels.GCS_FT_DELETION_TIMEOUT, "")
     seconds = int(text) if _NUMBER.fullmatch(text) else 0
     return timedelta(seconds=min(seconds, _LONGEST)) if seconds > 0 else DEFAULT_TIMEOUT
 
 
 def _released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> Event:
-    """Return the event of a deleted cluster that waited for an object in quarantine.
+    """Return the Event of a deleted cluster that waited for an object in quarantine.
 
-    Its spec cannot be read, so the storage namespace is what the metadata records.
+    Its spec cannot be read, so the storage namespace comes from the metadata.
     """
     noted = (labels.REDIS_STORAGE_NAMESPACE, labels.EXTERNAL_STORAGE_NAMESPACE)
     storage = next(filter(None, map(meta.annotations.get, noted)), meta.uid)
@@ -118,7 +120,7 @@ def _released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> Event:
 FINALIZER: Final = Finalizer(
     name=labels.GCS_FT_FINALIZER, limit=timeout, event=_released_in_quarantine
 )
-"""The finalizer as it goes from a RayCluster that waits for an object in quarantine."""
+"""The finalizer, with its limit and Event if an object in quarantine blocks the deletion."""
 
 
 def _clean_up(observed: Observed, obstacle: str, ends_at: datetime) -> ClusterPlan:
@@ -171,9 +173,9 @@ def _run_job(observed: Observed, waiting: ClusterPlan) -> ClusterPlan:
 
 
 def _recorded(observed: Observed) -> tuple[Parallel, ...]:
-    """Return the step that keeps the storage namespace of a head which is about to go.
+    """Return the step that records the storage namespace of the head before the head is deleted.
 
-    The spec may name another one by now, or none; nothing else would remember it.
+    The spec may have changed to another namespace or to none, and no other object records it.
     """
     if _storage(observed) == gcs_fault_tolerance.storage_namespace(observed.cluster):
         return ()
@@ -181,7 +183,7 @@ def _recorded(observed: Observed) -> tuple[Parallel, ...]:
 
 
 def _storage(observed: Observed) -> str:
-    """Return the storage namespace in Redis: that of the head while there is one."""
+    """Return the storage namespace in Redis: the head's if a head exists, else the spec's."""
     annotations = (head.metadata.annotations for head in observed.heads)
     of_heads = (each.get(labels.EXTERNAL_STORAGE_NAMESPACE, "") for each in annotations)
     return next(filter(None, of_heads), "") or gcs_fault_tolerance.storage_namespace(
@@ -190,7 +192,7 @@ def _storage(observed: Observed) -> str:
 
 
 def _left(observed: Observed) -> str:
-    """Return the Redis keys that a user has to delete by hand."""
+    """Return the description of the Redis keys that a user has to delete by hand."""
     return _keys(_storage(observed))
 
 
@@ -199,7 +201,7 @@ def _keys(storage: str) -> str:
 
 
 def _give_up(observed: Observed, obstacle: str, *, waited: timedelta) -> ClusterPlan:
-    """Let the cluster go although Redis is not clean."""
+    """Remove the finalizer although Redis is not clean, and report it."""
     problem = obstacle or "Redis cleanup timeout"
     if observed.heads:
         head = observed.heads[0].metadata.name
@@ -211,7 +213,6 @@ def _give_up(observed: Observed, obstacle: str, *, waited: timedelta) -> Cluster
 
 
 def _release(cluster: RayCluster, note: str, report: ActionEvents = SILENT) -> ClusterPlan:
-    """Let the cluster go."""
     held = cluster.metadata.finalizers
     left = tuple(each for each in held if each != labels.GCS_FT_FINALIZER)
     actions = (

@@ -1,7 +1,9 @@
-"""Why nothing is done for a RayCluster: another controller's, or a spec that breaks a rule; and the limits on its size.
+"""Finds why a RayCluster is not reconciled: another manager, a broken rule, a size limit.
 
-An Event reports the violation; for a wrong name a condition does too, since no Event about a name of more than 236 characters can be named;
-nothing is retried until the object changes, but for a status that contradicts itself (spec raycluster §6 steps 2-9; acceptance cases 2, 5-18).
+An Event reports the violation. An invalid name is also reported in a condition, because no Event
+can be created for a name longer than 236 characters. Nothing is retried until the object changes,
+except for a status that contradicts itself (spec raycluster §6 steps 2-9; acceptance cases 2,
+5-18).
 """
 
 import msgspec
@@ -18,7 +20,7 @@ from common.validation import ray_cluster as cluster_rules
 
 
 def find(cluster: RayCluster, config: Config) -> ClusterPlan | None:
-    """Return the plan that reports the first reason to do nothing, None without a reason."""
+    """Return the plan that reports the first reason to do nothing; None without a reason."""
     if manager(cluster):
         return NOTHING
     if problem := cluster_rules.metadata(cluster):
@@ -31,19 +33,19 @@ def find(cluster: RayCluster, config: Config) -> ClusterPlan | None:
         return _report(
             EmitEvent(event=events.INVALID_SPEC.about(cluster, what=what, problem=problem))
         )
-    if problem := cluster_rules.status(cluster):  # a retry may help without a change
+    if problem := cluster_rules.status(cluster):  # A retry may help without a change of the object.
         return _report(Refuse(event=events.INVALID_STATUS.about(cluster, problem=problem)))
     return None
 
 
 def manager(cluster: RayCluster) -> str:
-    """Return the controller that `spec.managedBy` names; empty when it is ours."""
+    """Return the controller in `spec.managedBy`; empty if raybus manages the cluster."""
     named = cluster.intent.managed_by or ""
     return "" if named == labels.MANAGED_BY_US else named
 
 
 def violation(cluster: RayCluster, config: Config) -> tuple[str, str] | None:
-    """Return which part of the spec breaks a rule, and how."""
+    """Return which part of the spec breaks a rule, and how; None if the spec is valid."""
     try:
         if (problem := cluster_rules.spec(cluster, config.gates)) is not None:
             return "spec", problem
@@ -64,7 +66,10 @@ def _report(*actions: Action, failure: Failure | None = None) -> ClusterPlan:
 
 
 def exceeded_limit(cluster: RayCluster, config: Config) -> str | None:
-    """Return which limit the spec exceeds, with the value found, the limit, and the remedy; a large object delays no other."""
+    """Return the limit that the spec exceeds, as a message with the remedy; None if none.
+
+    The limits keep a large object from delaying others.
+    """
     members = traits.worker_groups(cluster)
     pods = sum(max(0, traits.target(group)) for group in members)
     groups = f"spec.workerGroupSpecs has {len(members)} groups"

@@ -1,7 +1,9 @@
-"""This service's own configuration, read beside the settings that all services share: environment, file and API server.
+"""Configuration of this service: environment, configuration file, and API server.
 
-The file is KubeRay's: `apiVersion: config.ray.io/v1alpha1`, `kind: Configuration` (spec raycluster §18.1). One made for KubeRay works. Fields
-that we do not know are ignored, as there; fields of KubeRay's own process that mean nothing here are accepted, and logged at the start.
+The settings that all services share are read elsewhere. The file is KubeRay's (`apiVersion:
+config.ray.io/v1alpha1`, `kind: Configuration`, spec raycluster §18.1), and a file made for KubeRay
+works. Unknown fields are ignored, as in KubeRay. Fields about KubeRay's own process are accepted
+without effect, and logged at the start.
 """
 
 import asyncio
@@ -26,13 +28,19 @@ from common.validation import ray_cluster as cluster_rules
 log = structlog.get_logger()
 
 BATCH_SCHEDULER: Final = "RAYBUS_BATCH_SCHEDULER"
-"""Names a batch scheduler as KubeRay's `--batch-scheduler` does, where the configuration file names none."""
+"""Environment variable with the batch scheduler, if the configuration file names none.
+
+The values are those of KubeRay's `--batch-scheduler`."""
 PAUSE: Final = 2.0
 """Seconds between attempts while the API server does not answer."""
 
 
 class OperatorFile(PodAdditions, frozen=True, kw_only=True):
-    """The whole file; the fields after `enableBatchScheduler` have no effect here, and some name the setting that replaces them."""
+    """The configuration file.
+
+    The fields after `enableBatchScheduler` have no effect; some are annotated with the setting that
+    replaces them.
+    """
 
     api_version: Literal["config.ray.io/v1alpha1"]
     kind: Literal["Configuration"]
@@ -56,7 +64,10 @@ class OperatorFile(PodAdditions, frozen=True, kw_only=True):
 
 
 def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
-    """Return the operator's configuration: KubeRay's own switches, its file, and the gates and domain of our settings."""
+    """Return the configuration from KubeRay's switches, the file, and the shared settings.
+
+    Raises `InvalidSpec` if the file cannot be read or the scheduler is unknown.
+    """
     config = Config.from_environment(environ, settings.feature_gates)
     if environ.get("RAYBUS_CLUSTER_DOMAIN", "").strip():
         config = msgspec.structs.replace(config, cluster_domain=settings.cluster_domain)
@@ -79,7 +90,7 @@ def configure(settings: Settings, environ: Mapping[str, str]) -> Config:
 
 
 def parse(text: str, *, path: str) -> OperatorFile:
-    """Read the file's text; raise `InvalidSpec` that names the field."""
+    """Parse the text of the file. Raises `InvalidSpec` with the wrong field."""
     try:
         return msgspec.yaml.decode(text.encode(), type=OperatorFile)
     except msgspec.DecodeError as problem:
@@ -90,7 +101,7 @@ def parse(text: str, *, path: str) -> OperatorFile:
 
 
 def without_effect(file: OperatorFile) -> tuple[str, ...]:
-    """Return the fields that are set and mean nothing here, each with what to set in its place."""
+    """Return the fields that are set but have no effect, each with the setting to use instead."""
     fields = (each for each in msgspec.structs.fields(OperatorFile) if each.default is None)
     unused = {
         each.encode_name: variable_of(each)
@@ -101,7 +112,10 @@ def without_effect(file: OperatorFile) -> tuple[str, ...]:
 
 
 def apply(config: Config, file: OperatorFile) -> Config:
-    """Return the configuration with what the file adds to it."""
+    """Add the settings of the file to the configuration.
+
+    Raises `InvalidSpec` with the field if a value is wrong.
+    """
     for where, items in (
         ("headSidecarContainers", file.head_sidecars),
         ("workerSidecarContainers", file.worker_sidecars),
@@ -124,7 +138,10 @@ def apply(config: Config, file: OperatorFile) -> Config:
 
 
 def _scheduler(name: str, *, is_enabled: bool = False, gates: Gates) -> str:
-    """Return the batch scheduler of that name; `is_enabled` is KubeRay's old switch for Volcano."""
+    """Return the batch scheduler of that name; `is_enabled` is KubeRay's old switch for Volcano.
+
+    Raises `InvalidSpec` if the scheduler is unknown or the switches contradict each other.
+    """
     if name and is_enabled:
         raise InvalidSpec(
             "both feature flags enable-batch-scheduler (deprecated) and batch-scheduler are set. "
@@ -143,7 +160,11 @@ def _scheduler(name: str, *, is_enabled: bool = False, gates: Gates) -> str:
 
 
 async def served(kube: KubeClient) -> frozenset[str]:
-    """Return the versions that the API server serves, such as `route.openshift.io/v1`; ask until there is an answer (spec raycluster §17.5, §18.2)."""
+    """Return the versions that the API server serves, such as `route.openshift.io/v1`.
+
+    Retries until the API server answers. Empty if raybus may not list them (spec raycluster §17.5,
+    §18.2).
+    """
     while True:
         try:
             groups: list[Body] = msgspec.json.decode(await kube.request("GET", "/apis"))["groups"]
@@ -161,7 +182,10 @@ async def served(kube: KubeClient) -> frozenset[str]:
 
 
 def adapt(config: Config, versions: frozenset[str]) -> Config:
-    """Return the configuration for an API server with these versions; raise `InvalidSpec` when it lacks what a gate needs."""
+    """Return the configuration for an API server that serves these versions.
+
+    Raises `InvalidSpec` if the API server lacks a version that an enabled gate needs.
+    """
     if Gate.KUBERNETES_WAS in config.gates and batch.WORKLOAD.api_version not in versions:
         raise InvalidSpec(
             "no served scheduling.k8s.io API version available for kubernetes-was-v1alpha2: "

@@ -1,4 +1,4 @@
-"""Puts the service together, once, by constructors."""
+"""Constructs the service from its parts."""
 
 import os
 import socket
@@ -47,7 +47,7 @@ KINDS: Final[dict[str, type[Object]]] = {
 
 
 class App(replica.App, frozen=True, kw_only=True):
-    """The reconciler without its surroundings."""
+    """The parts of the reconciler, with its observer."""
 
     observer: Observer
 
@@ -60,7 +60,7 @@ def assemble(
     instance: str,
     registry: CollectorRegistry = REGISTRY,
 ) -> App:
-    """Put the reconciler together."""
+    """Construct the reconciler; its metrics are exported to `registry`."""
     cache = Cache()
     events = EventRecorder(
         kube, RAY_CLUSTER, controller=EVENT_SOURCE, instance=instance, clock=clock
@@ -100,7 +100,10 @@ def assemble(
 
 
 def keys_of(obj: Object) -> Iterator[Key]:
-    """Return the RayCluster to enqueue (spec raycluster §5.1): itself, or the controller of the object; a label alone does not count."""
+    """Yield the key of the RayCluster to enqueue for an object (spec raycluster §5.1).
+
+    This is the RayCluster itself or the controller of the object; a label alone does not count.
+    """
     meta = obj.metadata
     if isinstance(obj, RayCluster):
         yield Key(meta.namespace, meta.name)
@@ -115,7 +118,10 @@ def keys_of(obj: Object) -> Iterator[Key]:
 
 
 def rank(key: Key, cache: Cache) -> Rank:
-    """Return the order of a cluster: the smallest of new ones first; steady where the last reconcile found all that was wanted."""
+    """Return the rank of a cluster in the work queue: of new clusters, smaller ones come first.
+
+    A cluster is steady if it is ready and has all its workers.
+    """
     cluster = cache.get(RayCluster, key.namespace, key.name)
     if cluster is None:
         return Rank(size=0)
@@ -127,7 +133,7 @@ def rank(key: Key, cache: Cache) -> Rank:
 
 
 async def main(settings: Settings) -> None:
-    """Run the service until cancelled."""
+    """Run the service until it is cancelled."""
     config = own_settings.configure(settings, os.environ)
 
     @asynccontextmanager

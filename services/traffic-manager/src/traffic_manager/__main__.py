@@ -1,4 +1,4 @@
-"""`python -m traffic_manager`: runs the service until it is stopped."""
+"""Entry point of `python -m traffic_manager`."""
 
 import common.headless  # noqa: F401  # pyright: ignore[reportUnusedImport]  (first of all)
 from common.runtime import process

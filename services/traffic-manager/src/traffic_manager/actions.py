@@ -1,8 +1,9 @@
-"""The action that only this service has, and the chains of its plans; all other actions are in `common.runtime.actions`.
+"""The service's own action, and the chains of its plans.
 
-Chains of a plan do not depend on one another: routes with the Services that they send to, and capacities with their record (`MAIN`, and
-`BACKENDS` while there are two clusters); the Gateway; Serve configs (`common.ray.submit`); the routes beside the weighted one. So a Gateway
-that is refused keeps no cluster from its config, and a config that is refused moves no route.
+Actions of different chains do not depend on one another. The chains are: routes with their backend
+Services, and capacities with the record (`MAIN`, and `BACKENDS` for the Services while two clusters
+exist); the Gateway; Serve configs (`common.ray.submit`); and the side routes. A rejected Gateway
+therefore does not delay a Serve config, and a rejected config does not stop a route.
 """
 
 from typing import Final
@@ -16,7 +17,7 @@ SIDE_ROUTES: Final = "side routes"
 
 
 class MoveCapacity(Action, frozen=True, kw_only=True):
-    """Send clusters their capacities and, once all of them accepted, write the record."""
+    """Send the clusters their target capacities; write the record after all of them accepted."""
 
     submits: tuple[Submit, ...]
     record: Patch

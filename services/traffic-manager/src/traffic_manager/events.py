@@ -1,4 +1,7 @@
-"""Every Kubernetes Event of this service, with KubeRay's reasons and texts where it has them (spec rayservice §13.4)."""
+"""The Kubernetes Events of this service, with KubeRay's reasons and texts where KubeRay has them.
+
+Source: spec rayservice §13.4.
+"""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -16,7 +19,7 @@ from traffic_manager.status import gates
 
 
 class EventReason(StrEnum):
-    """Reasons of Events beside those of `common.runtime.actions.Report`; all are ours."""
+    """Event reasons that KubeRay does not have, in addition to those of `actions.Report`."""
 
     GATEWAY_API_MISSING = "GatewayAPIMissing"
     GRPC_ROUTE_UNSUPPORTED = "GRPCRouteUnsupported"
@@ -38,7 +41,7 @@ CREATED: Final = {
     )
     for each, article in ((GATEWAY, ""), (HTTP_ROUTE, "the "), (GRPC_ROUTE, "the "))
 }
-"""Of the Gateway and the weighted routes, by their names; KubeRay has the article in one of them."""
+"""Reports by kind. KubeRay's failure text has an article for routes and none for the Gateway."""
 SIDE_ROUTE_CREATED: Final = Report("Create", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {{}}")
 UPDATED: Final = {each: Report("Update", each.kind, f"the {each.kind} {{}}") for each in CREATED}
 DELETED: Final = {each: Report("Delete", each.kind, f"the {each.kind} {{}}") for each in CREATED}
@@ -52,7 +55,7 @@ CAPACITY_SENT: Final = Report(
     failed="Failed to update target_capacity of serve applications to the RayCluster {}: ",
     failed_kind="TargetCapacity",
 )
-"""The doubled "to" is KubeRay's."""
+"""The doubled "to" is in KubeRay's text."""
 GATEWAY_API_MISSING: Final = warning(
     EventReason.GATEWAY_API_MISSING,
     "Reconcile",
@@ -79,12 +82,15 @@ UPGRADE_CANNOT_PROGRESS: Final = warning(
 
 
 def of_patch(have: HttpRoute, patch: Json) -> ActionEvents:
-    """Return the Events of a patch of an HTTPRoute; one of the record alone has none."""
+    """Return the Events for a patch of an HTTPRoute; a patch of the record alone has none."""
     return UPDATED[HTTP_ROUTE].of(have.metadata.namespaced_name) if "spec" in patch else SILENT
 
 
 def of_route(observed: Observed, judged: Judgement | None) -> Iterator[Event]:
-    """Yield what comes with a write of the weighted route and its record; warnings stay the same, so that repeats are counted."""
+    """Yield the Events for a write of the weighted route and its record.
+
+    The text of a warning stays the same from write to write, so that Kubernetes counts repeats.
+    """
     service, route = observed.service, observed.route
     if weighted_route.is_users(service) and observed.grpc_port is not None:
         note = (
@@ -103,7 +109,7 @@ def of_route(observed: Observed, judged: Judgement | None) -> Iterator[Event]:
 
 
 def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[Event]:
-    """Yield what comes with a write of the record: the gates that passed or failed since the last one."""
+    """Yield an Event for the gates that passed or failed since the last write of the record."""
     if judged is None:
         return
     held = observed.upgrade
@@ -116,7 +122,7 @@ def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[Event]:
 
 
 def traffic_shifted(observed: Observed, split: Split) -> Event:
-    """Return the Event of a step that moves weights."""
+    """Return the Event for a step that moves weights."""
     old, new = observed.active_name, observed.pending_name
     note = f"{old} gets {split.active} and {new} {split.pending} percent: {split.note}"
     return normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note)

@@ -1,6 +1,6 @@
-"""Does what `common.runtime.executor` leaves to this service: Serve configs, capacities, kinds that the API server may not know.
+"""Executors for the actions that `common.runtime.executor` does not carry out by itself.
 
-A Serve config that is not taken does not end the reconcile, unless a capacity and its record depend on it.
+They send Serve configs and capacities, and create objects whose kind the API server may not know.
 """
 
 from common import errors
@@ -20,7 +20,7 @@ from traffic_manager.observed import Observed
 
 
 class Execution:
-    """Executes the actions that are more than a write."""
+    """Handlers for this service's actions, by action type."""
 
     def __init__(self, writer: ConfigWriter, *, reads: Observer, events: EventRecorder) -> None:
         self._writer = writer
@@ -34,7 +34,11 @@ class Execution:
         }
 
     async def _create(self, action: Create, observed: Observed, writer: Writer) -> bool:
-        """Create an object, unless the API server knows no such kind; the rest of the plan does not depend on it."""
+        """Create an object; return False if the API server does not know its kind.
+
+        The first time, an Event reports the missing kind. The rest of the plan does not depend on
+        the object. Services are a built-in kind, so for them NotFound is raised.
+        """
         meta, kind = observed.service.metadata, action.resource.kind
         try:
             await writer.write(action)
@@ -52,7 +56,7 @@ class Execution:
 
     async def _delete(self, action: Delete, _observed: Observed, writer: Writer) -> bool:
         await writer.write(action)
-        return True  # also when it was gone
+        return True  # also if the object did not exist any more
 
     async def _submit(self, action: Submit, observed: Observed, writer: Writer) -> bool:
         await self._writer.send(action, observed, writer)

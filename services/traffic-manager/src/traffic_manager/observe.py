@@ -1,9 +1,9 @@
-"""All reads of one reconcile of a RayService, once, into one frozen value.
+"""Observation of a RayService: all reads of one reconcile, combined into one frozen value.
 
-The cache may be behind right after a start, so the RayService and its route are read from the API server when this replica
-reconciles them for the first time: a capacity, unlike a weight, is not fenced by a resourceVersion. And again once something was
-made for it: below a RayService that was deleted, with the deletion not yet on the bus, the garbage collector removes
-whatever is made.
+The cache may lag right after a start, so the first reconcile of a RayService in this replica reads
+the RayService and its route from the API server. Unlike a weight, a capacity is not protected by a
+resourceVersion. The RayService is read again after objects were created for it: if it was deleted,
+but the deletion is not on the bus yet, the garbage collector removes every new object.
 """
 
 from contextlib import suppress
@@ -47,18 +47,22 @@ from traffic_manager.observed import ClusterView, Memory, Observed
 from traffic_manager.status import health, traffic_record
 
 OPTIONAL_KINDS: Final = (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
-"""Kinds that the API server may not know."""
+"""Kinds that the API server may not know, because the Gateway API is installed separately."""
 FRESH: Final = 0.2
-"""Seconds that an answer may be old while traffic moves."""
+"""Maximum age in seconds of a dashboard answer during an upgrade."""
 STEADY: Final = 4.5
+"""Maximum age in seconds of a dashboard answer while no upgrade is in progress."""
 UNMARKED: Final = 0.5
-"""Seconds that a user's route may be old before it is labelled with its RayService, so that the bus brings it."""
+"""Maximum age in seconds of a user's route without the RayService's labels.
+
+The watcher publishes the route only once it has these labels.
+"""
 ABSENT: Final = 30.0
-"""Seconds until a kind that the API server does not know is asked for again."""
+"""Seconds until the service tries again to create an object of an unknown kind."""
 
 
 class Observer:
-    """Reads what a plan may know."""
+    """Reads the state from which a plan is made."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -66,12 +70,12 @@ class Observer:
         self._cache, self._lookup = sources.cache, sources.lookup
         self._fetched: set[Key] = set()
         self._absent_since = Remembered[tuple[str, str], float]()
-        """Services by uid, with kinds that the API server did not know when they were asked for."""
+        """Monotonic time of the last attempt, by RayService uid and kind."""
         self._memories = Remembered[str, Memory]()
-        """By the clusters' uids."""
+        """Health history by RayCluster uid."""
 
     def forget(self, objects: Objects) -> None:
-        """Drop what is remembered of objects that are gone, or that another replica reconciles from now on."""
+        """Drop the state of objects that were deleted or that another replica now reconciles."""
         for each in objects:
             self._memories.pop(each.metadata.uid, None)
             if isinstance(each, RayService):
@@ -80,19 +84,22 @@ class Observer:
                     self._absent_since.pop((each.metadata.uid, kind), None)
 
     def note_absence(self, service: ObjectMeta, kind: str) -> bool:
-        """Remember that the API server does not know a kind that a service needs; return whether that was unknown so far."""
+        """Record that the API server does not know a kind; return whether that is news."""
         key = (service.uid, kind)
         is_new = key not in self._absent_since
         self._absent_since[key] = self._clock.monotonic()
         return is_new
 
     def note_creation(self, service: ObjectMeta, kind: str) -> None:
-        """Remember that the API server knows a kind, and read the RayService there at the next reconcile."""
+        """Record that the API server knows a kind, and read the RayService from it next time."""
         self._absent_since.pop((service.uid, kind), None)
         self._fetched.discard(Key(service.namespace, service.name))
 
     async def observe_directly(self, key: Key, now: datetime) -> Observed | None:
-        """Read an upgrade from the API server, whatever the cache holds; None where no upgrade is on. Without the bus nothing else changes the cache."""
+        """Observe an upgrade with reads from the API server; None if no upgrade is in progress.
+
+        This is for the time without the bus, when nothing else updates the cache.
+        """
         known = self._cache.get(RayService, key.namespace, key.name)
         if known is None or not known.status.pending_service_status.ray_cluster_name:
             return None
@@ -123,13 +130,13 @@ class Observer:
     async def _refresh(
         self, resource: Resource, view: type[Object], place: tuple[str, str]
     ) -> None:
-        """Have the cache hold an object as the API server has it; one that it does not hold is left to `observe`."""
+        """Update an object in the cache from the API server; `observe` reads uncached objects."""
         known = self._cache.get(view, *place)
         if known is not None and await self._lookup.read(resource, view, place) is None:
             self._cache.forget([known])
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
-        """Return what is known of a RayService; None when it is gone or another operator's."""
+        """Observe a RayService; None if it does not exist or another operator manages it."""
         service = await self._service(key)
         if service is None or service.manager != labels.MANAGED_BY_US:
             return None
@@ -189,7 +196,7 @@ class Observer:
         )
 
     async def _service(self, key: Key) -> RayService | None:
-        """Return a RayService; where it was not read from the API server yet, it is, with its route."""
+        """Return a RayService; the first time it is read, with its route, from the API server."""
         service = self._cache.get(RayService, key.namespace, key.name)
         if service is None:
             self._fetched.discard(key)
@@ -204,7 +211,7 @@ class Observer:
             route = msgspec.json.decode(
                 await self._kube.get(HTTP_ROUTE, key.namespace, name), type=HttpRoute
             )
-            # one that nobody marked yet would not be kept up to date
+            # the bus brings no updates of a route without labels, so such a route is not cached
             if (
                 name == names.http_route(key.name)
                 or route.metadata.labels.get(labels.ORIGIN_NAME) == key.name
@@ -216,9 +223,10 @@ class Observer:
     async def _with_views(
         self, service: RayService, *, now: datetime
     ) -> tuple[RayService, ClusterView | None, ClusterView | None]:
-        """Return a RayService with its active and its pending cluster, each without an answer that the other one gave.
+        """Return a RayService with views of its active and its pending cluster.
 
-        The role of a cluster that it may not control is empty; service-reconciler corrects the status.
+        An answer that came from the other cluster's dashboard is dropped. If the RayService may not
+        control a cluster, that cluster's role is emptied; service-reconciler corrects the status.
         """
         meta, status, views = service.metadata, service.status, list[ClusterView | None]()
         for role in ("active_service_status", "pending_service_status"):
@@ -251,7 +259,7 @@ class Observer:
         )
 
     async def _with_policy(self, observed: Observed, *, now: datetime) -> Observed:
-        """Return an observation with the UpgradePolicy that its upgrade began with, and what that is decided by."""
+        """Add the UpgradePolicy with which the upgrade began, and the inputs of its gates."""
         pair, policy = observed.pair, None
         if pair is not None:
             policy = upgrade_policy.of_upgrade(pair[0].name, pair[1].cluster)
@@ -316,7 +324,10 @@ class Observer:
     async def _overwriter(
         self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]
     ) -> str | None:
-        """Return the field manager that replaced our backends; the bus does not bring the managed fields."""
+        """Return the field manager that replaced the operator's backends; None if none did.
+
+        The route is read from the API server, because messages on the bus carry no managed fields.
+        """
         if route is None or weighted_route.refusal(service, route) is not None:
             return None
         if not weighted_route.is_overwritten(
@@ -333,7 +344,7 @@ class Observer:
     def _remembered(
         self, view: ClusterView | None, record: Record, *, now: datetime
     ) -> ClusterView | None:
-        """Return a view that knows since when its cluster is well or not, and what carried its traffic before."""
+        """Return a view with its health history, to which this observation has been added."""
         if view is None:
             return None
         uid, share = view.cluster.metadata.uid, record.clusters.get(view.name)
@@ -358,7 +369,11 @@ class Observer:
 
 
 def _may_ask(observed: Observed, pending: ClusterView, policy: UpgradePolicy, share: Share) -> bool:
-    """Return whether gates ask a server now: at a stop of an upgrade that goes forward, and before the first traffic once its cluster can serve."""
+    """Return whether gates may now send their requests.
+
+    They do so at each stop of an upgrade that goes forward and, before the first traffic, once the
+    pending cluster can serve.
+    """
     held = observed.upgrade
     is_over = (
         observed.is_aborted
@@ -377,7 +392,7 @@ def _may_ask(observed: Observed, pending: ClusterView, policy: UpgradePolicy, sh
 
 
 def _nodes(view: ClusterView, port: int) -> dict[str, Target]:
-    """Return a port of each node behind a cluster's Serve Service, by the uid of its pod."""
+    """Return targets with this port for all pods behind a cluster's Serve Service, by pod uid."""
     namespace, pods = view.cluster.metadata.namespace, view.endpoints.items()
     return {
         pod.uid: Target(namespace=namespace, name=pod.name, ip=address, port=port)
@@ -386,5 +401,5 @@ def _nodes(view: ClusterView, port: int) -> dict[str, Target]:
 
 
 def _since(moment: datetime | None, *, now: datetime) -> datetime:
-    """Return when something began; a moment of the future stems from a clock that was set back since."""
+    """Return a start time; a future one stems from a clock that was set back, and becomes `now`."""
     return now if moment is None or moment > now else moment

@@ -1,4 +1,4 @@
-"""What a plan may know: one RayService, its two clusters, its Gateway and its route, read once."""
+"""The observed state of a RayService, its clusters, its Gateway and its routes."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,113 +19,127 @@ from common.upgrade.traffic_record import Upgrade
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """How many replicas of each deployment carried which share of the traffic when all was well."""
+    """The replicas of a cluster and its traffic weight when the cluster was last healthy."""
 
     weight: int
+    """Percent of the traffic that the cluster received then."""
     replicas: Mapping[str, int] = {}
-    """By `<application>/<deployment>`."""
+    """Running replicas by `<application>/<deployment>`."""
     ready: Mapping[str, int] = {}
-    """The percent of the traffic that these replicas could take over, by the same names."""
+    """Percent of the traffic that these replicas could carry, by `<application>/<deployment>`."""
     served: frozenset[str] = frozenset()
-    """The applications that served: only these can be lost."""
+    """Applications that served. An application that never served cannot be lost."""
     nodes: frozenset[str] = frozenset()
-    """The addresses of the ready pods with replicas: only these can be lost."""
+    """Addresses of the ready pods with replicas. Only these nodes can be lost."""
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What this process observed of one cluster's health; forgotten with the process, which costs a moment of grace."""
+    """Health history of one cluster in this process.
+
+    A restart loses it, and the cluster then gets a new grace period.
+    """
 
     unhealthy_since: datetime | None = None
-    """Since when something is wrong with the cluster; None while all is well.
+    """Start of the current health problem; None while the cluster is healthy.
 
-    While its dashboard is silent, nothing is known, and this stays as it was."""
+    A silent dashboard says nothing about health, so the value then stays unchanged.
+    """
     healthy_since: datetime | None = None
     baseline: Baseline | None = None
-    """The replicas when all was well last."""
+    """State when the cluster was last healthy."""
     whole: Mapping[str, int] | None = None
-    """The replicas of each deployment when the cluster carried all of the traffic last."""
+    """Replicas by deployment when the cluster last carried all of the traffic."""
 
 
 class ClusterView(ServeView, frozen=True, kw_only=True):
-    """A cluster of the RayService, with the answer of its dashboard."""
+    """A cluster of the RayService with the last answer of its Ray dashboard."""
 
     serve_service: Service | None = None
     endpoints: Mapping[str, ObjectReference] = {}
-    """The ready pods behind that Service, by address."""
+    """Ready pods behind the Serve Service, by IP address."""
     has_slices: bool = True
-    """Whether Kubernetes has looked at the pods behind that Service: it has an EndpointSlice."""
+    """Whether the Serve Service has an EndpointSlice. A new Service has none yet."""
     memory: Memory = Memory()
 
 
 class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True):
-    """Everything that one reconcile of a RayService is decided from."""
+    """Everything that one reconcile of a RayService needs to make its plan."""
 
     overwriter: str | None = None
-    """The field manager that replaced our backends on the route, where that is so."""
+    """Field manager that replaced the operator's backends on the route; None if none did."""
     clusters: frozenset[str] = frozenset()
-    """All RayClusters of the RayService by name, unneeded ones included."""
+    """Names of all RayClusters of the RayService, including clusters that are no longer needed."""
     unknown_kinds: frozenset[str] = frozenset()
-    """Kinds of the Gateway API that the API server lately did not know."""
+    """Gateway API kinds that the API server recently did not know."""
     others: tuple[ClusterView, ...] = ()
-    """Clusters that the traffic record names beside these two, and that exist; their dashboards are not polled."""
+    """Existing clusters in the traffic record besides the active and pending ones.
+
+    Their dashboards are not polled.
+    """
     gone: frozenset[str] = frozenset()
-    """Clusters of the traffic record without a RayCluster."""
+    """Names in the traffic record without a RayCluster."""
     candidate: Candidate | None = None
-    """What the pending cluster of an upgrade with an UpgradePolicy runs; None without one, and while that changes."""
+    """Version that runs on the pending cluster of an upgrade with an UpgradePolicy.
+
+    None without a policy and while the version changes.
+    """
     window: Window | None = None
-    """What the gates of the policy are judged by; None before it was observed."""
+    """Metrics by which the gates of the policy are judged; None before they were read."""
 
     @property
     def pair(self) -> tuple[ClusterView, ClusterView] | None:
-        """Return the active cluster and the pending one of an upgrade, where both exist."""
+        """The active and the pending cluster of an upgrade; None unless both exist."""
         return None if self.active is None or self.pending is None else (self.active, self.pending)
 
     @property
     def sole(self) -> ClusterView | None:
-        """Return the only cluster; None for two, and for none."""
+        """The only cluster; None for two clusters and for none."""
         return (self.active or self.pending) if self.pair is None else None
 
     @property
     def is_incremental(self) -> bool:
-        """Return whether traffic moves in steps, by what service-reconciler recorded."""
+        """Whether traffic moves in steps, as service-reconciler recorded it."""
         return serve_writer.is_recorded(self.service)
 
     @property
     def is_spec_observed(self) -> bool:
-        """Return whether service-reconciler has observed the spec's generation; it alone decides which clusters there are."""
+        """Whether service-reconciler, which decides about the clusters, has observed this spec."""
         return self.service.status.observed_generation == self.service.metadata.generation
 
     @property
     def is_aborted(self) -> bool:
-        """Return whether the service stays on its active cluster, or rolls back to it, whatever its spec asks for."""
+        """Whether the service stays on its active cluster, or rolls back to it.
+
+        An abort overrides what the spec asks for.
+        """
         return self.is_true("UpgradeAborted")
 
     @cached_property
     def upgrade(self) -> Upgrade | None:
-        """Return what is recorded of the upgrade in steps that is on."""
+        """The record of the upgrade between the active and the pending cluster."""
         return traffic_record.upgrade_of(self.record, self.active_name, self.pending_name)
 
     @property
     def active_name(self) -> str:
-        """Return the name of the active cluster, empty when there is none."""
+        """Name of the active cluster; empty if there is none."""
         return self.service.status.active_service_status.ray_cluster_name
 
     @property
     def pending_name(self) -> str:
-        """Return the name of the pending cluster, empty when there is none."""
+        """Name of the pending cluster; empty if there is none."""
         return self.service.status.pending_service_status.ray_cluster_name
 
     @cached_property
     def own_backends(self) -> frozenset[Reference]:
-        """Return the Services that are ours wherever a route names them."""
+        """The Services that count as the operator's backends in every route."""
         return weighted_route.own_backends(self.service, self.clusters, self.routes)
 
     @cached_property
     def grpc_port(self) -> int | None:
-        """Return the port through which the active cluster takes gRPC calls, or the pending one when only that does."""
+        """The gRPC port of the active cluster, else of the pending one; None without gRPC."""
         found = (ports.of_grpc(each.cluster.raw_spec) for each in self.views)
         return next((port for port in found if port is not None), None)
 
     def is_true(self, kind: str) -> bool:
-        """Return whether a condition of the RayService is True: a decision of service-reconciler, as this service writes no condition."""
+        """Return whether a condition of the RayService is True; service-reconciler writes them."""
         return conditions.is_true(self.service.status.conditions, kind)

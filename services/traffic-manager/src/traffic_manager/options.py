@@ -1,6 +1,7 @@
-"""The user's `clusterUpgradeOptions`: those of the spec, else those with which the pending cluster was begun (§9.5, §17.19).
+"""The effective `clusterUpgradeOptions` (spec rayservice §9.5, §17.19).
 
-Ours beside them: the annotation `raybus.io/max-unavailable-percent`.
+They come from the spec or, if the spec has none, from the options with which the pending cluster
+was created. The annotation `raybus.io/max-unavailable-percent` adds to them.
 """
 
 from datetime import timedelta
@@ -17,10 +18,11 @@ from traffic_manager.observed import Observed
 
 
 def policy(observed: Observed, direction: Direction) -> Policy:
-    """Return how fast traffic moves; without any options an upgrade is finished in one step.
+    """Return how fast traffic moves; without any options an upgrade finishes in one step.
 
-    One that the user wants to end goes as fast as proven capacity allows. A promoted upgrade needs no heed of the surge either; one that
-    is aborted keeps to it, for its cluster lacks no capacity.
+    If the user aborts, or the upgrade has an UpgradePolicy, a rollback moves all traffic that
+    proven capacity allows at once. It still respects `maxSurgePercent`, because the active cluster
+    has capacity. A promotion moves at once too, and ignores `maxSurgePercent`.
     """
     controls, asks = observed.controls, serve_writer.asks_for_steps(observed.service)
     given = (
@@ -37,7 +39,7 @@ def policy(observed: Observed, direction: Direction) -> Policy:
 
 
 def pause(observed: Observed) -> str | None:
-    """Return why the way forward is closed."""
+    """Return why the upgrade is paused, None if it is not; a promotion overrides every pause."""
     controls = observed.controls
     if controls.promotes:
         return None
@@ -49,7 +51,7 @@ def pause(observed: Observed) -> str | None:
 
 
 def gateway_class(observed: Observed) -> str:
-    """Return the class of the Gateway, empty when no options name one."""
+    """Return the `gatewayClassName` of the options; empty if there is none."""
     return next((name for each in _given(observed) if (name := each.get("gatewayClassName"))), "")
 
 

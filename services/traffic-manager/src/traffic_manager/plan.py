@@ -1,8 +1,10 @@
-"""The plan of one reconcile of a RayService: its Gateway, its backends, its routes, and the next step of an upgrade.
+"""The plan of one reconcile: Gateway, backend Services, routes, and the next step of an upgrade.
 
-service-reconciler decides which clusters there are and in which direction traffic goes, in the status; this service moves it.
-Each pass changes one thing that users can see: weights, or capacities. What serves is guarded whatever the spec is, also while
-service-reconciler has not taken it in, or refuses it (ADR 11). Spec rayservice §8, §9; acceptance 39-68.
+service-reconciler decides which clusters exist and in which direction traffic moves, and records
+both in the status. This service moves the traffic. Each reconcile changes at most one thing that
+users can see: weights or capacities. A serving cluster is protected whatever the spec says, also
+while service-reconciler has not observed the spec or rejects it (ADR 11). Spec rayservice §8, §9;
+acceptance 39-68.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,14 +35,17 @@ from traffic_manager.routing import Part
 from traffic_manager.status import health, traffic_record
 
 STARTING: Final = timedelta(seconds=1)
+"""Minimum poll interval while the only cluster starts."""
 WATCHED: Final = timedelta(seconds=1)
-"""How often clusters are asked that share the traffic."""
+"""Maximum poll interval of two clusters that share the traffic."""
 NEW: Final = Share(capacity=0, weight=0)
+"""Record entry of a cluster that has received nothing yet."""
 ALL: Final = Share(capacity=WHOLE, weight=WHOLE)
+"""Record entry of a cluster that has all capacity and all traffic."""
 
 
 def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
-    """Decide what one observation leads to; the same observation at the same time gives the same plan."""
+    """Decide the actions for one observation; a pure function of observation and time."""
     if observed.service.metadata.deletion_timestamp is not None:
         gone = tuple(routing.released(observed))
         return Plan(actions=gone, note="the RayService is going, and all that it owns with it")
@@ -58,7 +63,8 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
         gone = (*side_routes.removal(observed), *routing.released(observed))
         is_unrouted = Plan(actions=gone, note="its traffic needs no weighted route")
         return _left_behind(observed, now=now) if routing.is_left_behind(observed) else is_unrouted
-    # with two clusters weights follow proven capacity: a cluster without its Service has none; a single cluster gets all at once
+    # a cluster without its Service has no proven capacity, so with two clusters no weight depends
+    # on the Services; a single cluster gets all traffic at once, and its route needs its Service
     chain = MAIN if observed.pair is None else BACKENDS
     before = (*routing.gateway_writes(observed), *_backends(observed, chain=chain))
     before += side_routes.removal(observed) if observed.pair is None else ()
@@ -76,9 +82,10 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
 
 
 def make_guard_plan(observed: Observed, now: datetime) -> Plan[Action]:
-    """Decide what an observation without the bus leads to: what a cluster of an upgrade is observed not to carry leaves it (ADR 17).
+    """Decide the actions while the bus is silent: move traffic off a cluster that cannot carry it.
 
-    Nothing grows, nothing is created, nothing is sent to a dashboard: service-reconciler and cluster-reconciler do not decide either.
+    Nothing grows, nothing is created and no dashboard receives a request, because
+    service-reconciler and cluster-reconciler make no decisions without the bus either (ADR 17).
     """
     is_going = observed.service.metadata.deletion_timestamp is not None
     if (
@@ -99,7 +106,10 @@ def make_guard_plan(observed: Observed, now: datetime) -> Plan[Action]:
 
 
 def _unobserved(observed: Observed, *, now: datetime) -> Plan[Action]:
-    """Guard what serves by its route until service-reconciler has observed the spec; it never does with an invalid one."""
+    """Protect the serving cluster until service-reconciler has observed the spec.
+
+    service-reconciler never observes an invalid spec.
+    """
     note = "service-reconciler has not taken in the spec as it is now"
     if not routing.is_left_behind(observed):
         beside = side_routes.removal(observed) if observed.pair is None else ()
@@ -111,12 +121,13 @@ def _unobserved(observed: Observed, *, now: datetime) -> Plan[Action]:
 
 
 def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
-    """Keep the weighted route at the cluster that serves while no upgrade in steps is on.
+    """Keep the weighted route on the serving cluster while no upgrade in steps is in progress.
 
-    Requests may still come through the route (§9.5). Side routes belong to an upgrade, so they go.
+    Requests may still come through the route (§9.5). Side routes belong to an upgrade, so they are
+    removed.
     """
     view, pair = observed.sole, observed.pair
-    if pair is not None:  # the active one, unless only the pending one can serve
+    if pair is not None:  # the active cluster, unless only the pending cluster can serve
         active, pending = pair
         is_dead = health.of(active, now=now).surviving == 0
         view = pending if is_dead and health.ready_capacity(pending, WHOLE) > 0 else active
@@ -138,12 +149,15 @@ def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
 
 
 def _whole(observed: Observed, share: Share, *, now: datetime) -> Share:
-    """Return a cluster's part with all of the traffic."""
+    """Return the record entry of a cluster with all of the traffic."""
     return traffic_record.weighed(share, WHOLE, now=now, is_followed=routing.lag(observed) is None)
 
 
 def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
-    """Return the creation of the Services that clusters lack; service-reconciler reports a head without a port for Serve."""
+    """Return the creations of missing Serve Services.
+
+    A head without a Serve port gets none; service-reconciler reports it.
+    """
     bodies = (
         gateway_api.build_service(each.cluster)
         for each in observed.views
@@ -155,7 +169,7 @@ def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
 
 
 def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Action]:
-    """Give one cluster everything: the first one, the only one, or the last one."""
+    """Give the only cluster all capacity and, as soon as it may receive requests, all traffic."""
     share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
     is_frozen = view is observed.active and (bool(observed.pending_name) or observed.is_aborted)
     sent = submit.submission(
@@ -181,10 +195,12 @@ def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Act
 def _others_writes(
     observed: Observed, view: ClusterView, share: Share, *, now: datetime
 ) -> tuple[Action, ...] | None:
-    """Return what other clusters get until the only one that is wanted can serve; None when that one gets the requests.
+    """Return the writes for clusters that are no longer needed but still serve.
 
-    There are none before the first cluster is promoted, unless the route sends to what does not exist any more. The share of deleted
-    clusters goes to the existing one with the largest share.
+    They keep the traffic until the only needed cluster can serve. The weight of deleted clusters
+    goes to the existing one with the largest weight. None means that the needed cluster receives
+    the traffic. Before the first promotion no cluster serves, so there are no writes, unless the
+    route still sends to a deleted cluster.
     """
     others = observed.others
     is_new = (
@@ -207,10 +223,10 @@ def _others_writes(
 
 
 class _Upgrade(msgspec.Struct, frozen=True, kw_only=True):
-    """Both clusters of an upgrade as a step is decided from them."""
+    """Both clusters of an upgrade with the state from which a step is decided."""
 
     parts: tuple[Part, Part]
-    """The active one and the pending one."""
+    """The active cluster and the pending cluster."""
     migration: Migration
     progression: Progression
 
@@ -234,7 +250,7 @@ def _upgrade(
         health.side(active, old, now=now, is_active=True),
         health.side(pending, new, goal=goal, now=now),
     )
-    if observed.policy is not None and new.weight > 0:  # while the config changes, no time passes
+    if observed.policy is not None and new.weight > 0:  # the hold restarts when the config changes
         since = new.same_since if observed.candidate is not None else now
         sides = sides[0], msgspec.structs.replace(sides[1], moved_at=since)
     if observed.controls.parity:
@@ -276,10 +292,10 @@ def _upgrade(
 
 
 def _sheds(observed: Observed, *, now: datetime) -> tuple[Action, ...]:
-    """Return what takes traffic away from a cluster of an upgrade that cannot carry it.
+    """Return the writes that move traffic off a cluster of an upgrade that cannot carry it.
 
-    A mirror route sends to the active cluster alone, so it goes once that cluster lost traffic,
-    also if its deletion failed when the weights moved.
+    The mirror route sends to the active cluster only. It is removed once that cluster has lost
+    traffic, also if the deletion failed when the weights moved.
     """
     if observed.pair is None or not observed.is_incremental:
         return ()
@@ -310,7 +326,7 @@ def _upgrading(
         actions = _moved(
             observed, [*zip(found.parts, capacities, strict=True)], {}, now=now, judged=judged
         )
-    if next_step.is_shed and actions:  # nothing that may take its time comes before
+    if next_step.is_shed and actions:  # urgent, so no other action comes first
         return Plan(actions=actions, requeue_at=soon, note=next_step.note)
     why = weights.stranded(m)
     stranded = (
@@ -319,8 +335,9 @@ def _upgrading(
         else (EmitEvent(event=warning(EventReason.TRAFFIC_NOT_CARRIED, "Upgrade", why)),)
     )
     routed = routing.writes(observed, found.parts, now=now, judged=judged)
-    # both keep their configs in a rollback, else the active one does (§12, §8.10 G8): a third spec's never meets the first one's image
-    # nor does a cluster that is given up for a gate get another one, for which that would then seem to have failed
+    # In a rollback both clusters keep their Serve configs, else only the active cluster does (§12,
+    # §8.10 G8): the config of a third spec must not meet the image of the first.
+    # A cluster that failed a gate keeps its config too: a new config would seem to have failed.
     is_frozen = not is_forward or not observed.is_spec_observed or found.progression.leaves
     active, pending = views
     config_of = partial(submit.submission, service=observed.service, now=now)
@@ -336,7 +353,7 @@ def _upgrading(
     if not actions:
         actions = routing.writes(observed, found.parts, now=now, judged=judged, shows_gates=True)
     requeue_at = _next_poll(m, views, next_step.requeue_at, now=now)
-    # a write that moves weights has removed the mirror already
+    # a write that moves weights contains the deletion of the mirror route already
     rest = (each for each in beside if each not in actions)
     return Plan(actions=(*stranded, *actions, *rest), requeue_at=requeue_at, note=next_step.note)
 
@@ -344,7 +361,7 @@ def _upgrading(
 def _shifted(
     observed: Observed, found: _Upgrade, split: Split, *, is_shed: bool, now: datetime
 ) -> tuple[Action, ...]:
-    """Return the writes of a step that moves weights."""
+    """Return the writes of a step that moves weights, with the deletion of the mirror route."""
     is_followed = found.migration.lag is None
     parts = [
         (
@@ -363,7 +380,7 @@ def _shifted(
 def _in_parity(
     views: tuple[ClusterView, ClusterView], sides: tuple[Side, Side], direction: Direction
 ) -> tuple[Side, Side]:
-    """Return both sides; the proven capacity of the scale-up side is no more than its autoscaled replicas carry."""
+    """Limit the growing side's proven capacity to what its autoscaled replicas can carry."""
     (active, pending), (old, new) = views, sides
     if direction is Direction.FORWARD:
         return old, _followed(new, pending, active, old.weight, active.memory.whole)
@@ -377,7 +394,11 @@ def _followed(
     weight: int,
     whole: Mapping[str, int] | None,
 ) -> Side:
-    """Return the side that grows; beside a silent cluster the replicas that carried all traffic count."""
+    """Return the growing side, limited by the replicas of the cluster that gives up traffic.
+
+    If the dashboard of that cluster is silent, the replicas count with which it last carried all of
+    the traffic.
+    """
     if growing.declared is None:
         return side
     if source.declared is not None:
@@ -398,7 +419,10 @@ def _bounded(side: Side, limit: int, why: str) -> Side:
 def _next_poll(
     m: Migration, views: tuple[ClusterView, ClusterView], due: datetime | None, *, now: datetime
 ) -> datetime:
-    """Return when to observe again what sends no message, and when time alone allows or demands a change."""
+    """Return when to observe again.
+
+    Dashboards send no messages, so they are polled. Some changes also become due with time alone.
+    """
     changed = (m.changed_at, *map(poll_interval.last_changed_at, views))
     poll = poll_interval.interval(now - max(each for each in changed if each is not None))
     is_shared = m.active.weight > 0 and m.pending.weight > 0
@@ -419,11 +443,14 @@ def _moved(
     now: datetime,
     judged: Judgement | None = None,
 ) -> tuple[Action, ...]:
-    """Return the actions that give clusters new capacities, none when a cluster without a config would have to grow.
+    """Return the actions that give clusters new target capacities and record them.
 
-    `others` keep what they have on record. There must be a route for the record. A cluster that shrinks and is dead, or has no config, is only recorded: it would not answer.
-    Nor would the head of one that is to grow: nothing is sent before it is ready. Nor is anything sent right after a PUT without an answer:
-    Ray may have carried it out, so what it runs was restored to the record and changed again without end.
+    The record needs a route. `others` are entries of the record that stay as they are.
+
+    A cluster that shrinks is only recorded if it is dead or has no Serve config, because it would
+    not answer. If a cluster that grows has no config, or its head is not ready, nothing is sent at
+    all. Nothing is sent soon after an unanswered PUT either: Ray may have accepted that PUT, and
+    the old capacity would then be restored and changed again without end.
     """
     route = routing.record_route(observed)
     changed = [

@@ -1,12 +1,15 @@
-"""What makes the Gateway and the routes of a service be what they should: the writes, and what is wrong with them.
+"""Writes of the Gateway and the routes of a RayService, and the reasons why they carry no traffic.
 
-One HTTPRoute carries the weights and their record: ours, or the user's own (`common.upgrade.weighted_route`). Others follow it with the
-same weights: the GRPCRoute where the application takes gRPC calls, and routes that carried the traffic before the user named
-another one, until that one is taken. Spec rayservice §9; acceptance 39, 51, 55, 87, 88.
+One HTTPRoute carries the traffic weights and the traffic record: the operator's own route or a
+route of the user (`common.upgrade.weighted_route`). Two kinds of routes get the same weights: the
+GRPCRoute, if an application takes gRPC calls, and the routes that carried the traffic before the
+user named another route. Such a former route is kept until the Gateway accepts the new route. Spec
+rayservice §9; acceptance 39, 51, 55, 87, 88.
 
-`spec.rules` of an HTTPRoute is one value for server-side apply. A tool that owns it and applies its own manifest empties our backends, and
-requests fail until they are there again. They are written again, with an Event and less often each time: two tools that each want
-their own must not write as fast as they can.
+Server-side apply treats `spec.rules` of an HTTPRoute as one value. A tool that owns the field and
+applies its own manifest therefore removes the operator's backends, and requests fail until they are
+written again. Each repair emits an Event. Repeated repairs wait longer each time, so that two tools
+that disagree do not write as fast as they can.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,16 +44,19 @@ from traffic_manager.resources import gateway_api
 from traffic_manager.status import traffic_record
 
 CALM: Final = timedelta(minutes=1)
-"""After so long the next replacement of our backends is the first again."""
+"""If no tool replaced the backends for this long, the next replacement counts as the first one
+again.
+"""
 AT_ONCE: Final = 3
-"""Replacements in a row that are answered at once."""
+"""Consecutive replacements that are repaired without delay."""
 LONGEST: Final = timedelta(seconds=4)
+"""Upper bound of the delay before a replaced route is repaired."""
 Part = tuple[ClusterView, Share]
-"""A cluster and what it gets."""
+"""A cluster with its entry in the traffic record."""
 
 
 def gateway_writes(observed: Observed) -> Iterator[Action]:
-    """Yield what the Gateway lacks; where the user brought a route, its Gateway is theirs."""
+    """Yield the creation or correction of the Gateway; a route of the user has its own Gateway."""
     name, meta, have = options.gateway_class(observed), observed.service.metadata, observed.gateway
     if (
         not name
@@ -58,7 +64,7 @@ def gateway_writes(observed: Observed) -> Iterator[Action]:
         or GATEWAY.kind in observed.unknown_kinds
     ):
         return
-    # before the route of gRPC calls exists, its kind is unknown, and a listener for it is refused
+    # a Gateway rejects a listener for GRPCRoute while the API server does not know that kind
     listeners = () if have is None else have.spec.listeners
     is_known = observed.grpc_route is not None or any(
         each.name == gateway_api.GRPC_LISTENER for each in listeners
@@ -90,10 +96,11 @@ def writes(
     judged: Judgement | None = None,
     shows_gates: bool = False,
 ) -> tuple[Action, ...]:
-    """Return what makes all routes give these shares, nothing when they do.
+    """Return the writes that give all routes the weights of `parts`; empty if they are up to date.
 
-    The replacement of our backends that is repaired now is recorded, and the results of gates; `shows_gates` is whether those that users
-    are to see are worth a write of their own.
+    The same writes update the traffic record, including the results of the gates (`judged`). If
+    another tool replaced the backends, the record also counts this repair. With `shows_gates`,
+    changed gate results alone justify a write, so that users see them.
     """
     clusters = {view.name: share for view, share in parts}
     record = traffic_record.of(observed, clusters, now=now, judged=judged)
@@ -129,7 +136,7 @@ def writes(
 
 
 def is_left_behind(observed: Observed) -> bool:
-    """Return whether a route is there from the time when the traffic moved in steps."""
+    """Return whether a route still exists from a time when traffic moved in steps."""
     service, route = observed.service, observed.route
     if route is None or weighted_route.is_users(service):
         return route is not None and gateway_api.is_held(route)
@@ -137,7 +144,11 @@ def is_left_behind(observed: Observed) -> bool:
 
 
 def record_route(observed: Observed) -> HttpRoute | None:
-    """Return the route that holds the record: the weighted route, or while that is not usable, the newest former one."""
+    """Return the route that holds the traffic record.
+
+    This is the weighted route or, while the weighted route cannot be used, the former route with
+    the newest record.
+    """
     if observed.route is not None and _is_usable(observed, observed.route):
         return observed.route
     kept = (each for each in observed.former_routes if each.metadata.deletion_timestamp is None)
@@ -146,7 +157,7 @@ def record_route(observed: Observed) -> HttpRoute | None:
 
 
 def removal(observed: Observed) -> Iterator[Action]:
-    """Yield what takes our Gateway and routes away, and everything of ours out of the user's."""
+    """Yield the deletion of the operator's Gateway and routes, and the release of users' routes."""
     held = (
         (GATEWAY, observed.gateway),
         (HTTP_ROUTE, observed.our_route),
@@ -163,7 +174,7 @@ def removal(observed: Observed) -> Iterator[Action]:
 
 
 def released(observed: Observed) -> Iterator[Action]:
-    """Yield what takes everything of ours out of the routes that users brought."""
+    """Yield the patches that remove the operator's part from users' routes."""
     for have in filter(gateway_api.is_held, observed.users_routes):
         patch = gateway_api.release(have, observed.service.metadata, observed.own_backends)
         yield Patch(
@@ -175,7 +186,7 @@ def released(observed: Observed) -> Iterator[Action]:
 
 
 def problem(observed: Observed) -> RoutingProblem | None:
-    """Return why the traffic does not follow the routes as they are now."""
+    """Return why the traffic does not follow the routes in their current generation."""
     trouble = weighted_route.route_trouble(
         observed.service, observed.route, observed.clusters, is_settled=observed.is_settled
     )
@@ -192,7 +203,10 @@ def problem(observed: Observed) -> RoutingProblem | None:
 
 
 def lag(observed: Observed) -> RoutingProblem | None:
-    """Return why a Gateway may still follow an earlier generation of the route; no route sends nothing."""
+    """Return why a Gateway may still apply an earlier generation of the route.
+
+    Without a route there is no lag, because no Gateway sends anything.
+    """
     route = record_route(observed)
     if route is None:
         return None
@@ -202,7 +216,10 @@ def lag(observed: Observed) -> RoutingProblem | None:
 
 
 def overwrite_due(observed: Observed, *, now: datetime) -> datetime | None:
-    """Return when a route may be written again; None when it was not replaced, or when that is now."""
+    """Return the earliest time at which a replaced route may be repaired.
+
+    None if the route was not replaced or may be repaired now.
+    """
     held = observed.record.overwritten
     if observed.overwriter is None or held is UNSET or held.streak < AT_ONCE or now < held.at:
         return None
@@ -219,11 +236,13 @@ def _correction(
     shows_gates: bool,
     now: datetime,
 ) -> Json | None:
-    """Return the merge patch that gives one route these shares and their record; None when it has them, or a record that will do.
+    """Return the merge patch that gives one route the backends and the record; None if none is due.
 
-    Requests may come through former routes until the present one is taken. Then a user's route is given back, and ours stays until its
-    user deletes it: only they know when it is unused. A name that cannot be one takes no route away. All hold the same
-    record, so that whichever carries the traffic next begins with the weights that hold.
+    A user's former route may still receive requests until the Gateway accepts the current route.
+    After that it is released. A name in the annotation that no HTTPRoute can have does not release
+    it. The operator's own route stays until the user deletes it, because only the user knows when
+    it is unused. All routes hold the same record, so that the next route to carry the traffic
+    starts with the current weights.
     """
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have is not observed.route and have is not observed.our_route:
@@ -248,7 +267,10 @@ def _correction(
 
 
 def _is_usable(observed: Observed, have: HttpRoute) -> bool:
-    """Return whether a route may be written; where it is the weighted route, it must have a rule for the traffic."""
+    """Return whether the operator may write a route.
+
+    If the user's route is the weighted route, it must have a rule for the traffic.
+    """
     if weighted_route.refusal(observed.service, have) is not None:
         return False
     needs_rule = have is observed.route and weighted_route.is_users(observed.service)
@@ -256,14 +278,17 @@ def _is_usable(observed: Observed, have: HttpRoute) -> bool:
 
 
 def is_ours(observed: Observed, have: Gateway | Route) -> bool:
-    """Return whether we made an object, and it is not being deleted; nothing else is changed or deleted under the name of ours."""
+    """Return whether the RayService owns an object that is not being deleted.
+
+    Objects of other owners that use an expected name are neither changed nor deleted.
+    """
     return have.metadata.deletion_timestamp is None and owner.owns(
         observed.service.metadata, have.metadata
     )
 
 
 def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
-    """Yield the write of the GRPCRoute; without a cluster that takes gRPC calls there is none."""
+    """Yield the write of the GRPCRoute; it exists only if a cluster takes gRPC calls."""
     meta, have, is_wanted = observed.service.metadata, observed.grpc_route, _wants_grpc(observed)
     offered = [
         (view.cluster, share.weight, ports.of_grpc(view.cluster.raw_spec)) for view, share in parts
@@ -294,7 +319,11 @@ def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
 
 
 def _wants_grpc(observed: Observed) -> bool:
-    """Return whether gRPC calls are routed: an application takes them, and the API server knows their route."""
+    """Return whether the operator should route gRPC calls.
+
+    It does if an application takes them, the route is the operator's own and the API server knows
+    the kind GRPCRoute.
+    """
     is_ours = not weighted_route.is_users(observed.service)
     return (
         is_ours and observed.grpc_port is not None and GRPC_ROUTE.kind not in observed.unknown_kinds

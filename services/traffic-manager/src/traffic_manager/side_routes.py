@@ -1,15 +1,17 @@
-"""The routes beside the weighted one that an UpgradePolicy asks for: for previews, and for mirrored requests.
+"""The routes that an UpgradePolicy asks for: for previews and for mirrored requests.
 
-`<RayService>-httproute-preview` sends requests with a header to the pending cluster.
-`<RayService>-httproute-mirror` sends requests of some methods to the active cluster, and copies a
-part of them to the pending one, as long as that one gets no requests of its own. Both hang on our
-Gateway and match more than the weighted route does, which stays as it is. The mirror goes with the
-first write that moves weights, for it sends to the active cluster alone.
+`<RayService>-httproute-preview` sends requests with a certain header to the pending cluster.
+`<RayService>-httproute-mirror` sends requests with certain methods to the active cluster and copies
+a percentage of them to the pending cluster, as long as the pending cluster receives no traffic of
+its own. Both routes are attached to the operator's Gateway. Their matches are more specific than
+the match of the weighted route, so the weighted route stays unchanged. The mirror route is removed
+with the first write that moves weights, because it sends to the active cluster only.
 
-No object of another owner is changed. A route whose name is taken is not created, an upgrade waits
-for its mirror route, and service-reconciler reports the object (`problems`).
+Objects of other owners are never changed. If the name of a side route is taken, the route is not
+created; an upgrade waits for its mirror route, and service-reconciler reports the object
+(`problems`).
 
-A user's own route has their Gateway, and no route of ours beside it.
+If the user brought the weighted route, it uses the user's Gateway, and no side routes exist.
 """
 
 from collections.abc import Iterator
@@ -34,7 +36,7 @@ from traffic_manager.resources.gateway_api import MATCH
 
 
 def writes(observed: Observed, pending: Side, progression: Progression) -> Iterator[Action]:
-    """Yield what both routes lack while a cluster is pending with this side."""
+    """Yield the writes that bring both side routes to the state that the upgrade needs."""
     is_shown = progression.judged is not None and not progression.leaves and pending.ready > 0
     yield from _preview(observed, observed.policy if is_shown else None)
     yield from mirror(observed, pending.proven if progression.mirrors else 0)
@@ -44,7 +46,10 @@ def writes(observed: Observed, pending: Side, progression: Progression) -> Itera
 
 
 def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Action]:
-    """Yield what makes requests with the header of a preview go to the pending cluster; None for no such route."""
+    """Yield the write that sends preview requests to the pending cluster.
+
+    Without a `policy` the preview route is deleted.
+    """
     have, pending = observed.side_routes.preview, observed.pending
     wanted = side_routes.wanted(observed.service, policy)
     if policy is None or pending is None or SideRole.PREVIEW not in wanted:
@@ -55,7 +60,7 @@ def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Actio
         "name": policy.preview.header_name,
         "value": policy.preview.header_value,
     }
-    # a mirror matches a method, which counts for more than a header
+    # the mirror route matches methods, and a method match takes precedence over a header match
     methods: list[Json] = [
         {},
         *({"method": each} for each in (policy.mirror.methods if policy.mirror else ())),
@@ -67,13 +72,15 @@ def _preview(observed: Observed, policy: UpgradePolicy | None) -> Iterator[Actio
     if have is None:
         yield from _creation(observed, SideRole.PREVIEW, rule)
     elif not _holds(have, rule):
-        yield from _removal(have)  # and the next reconcile creates it
+        yield from _removal(have)  # the next reconcile creates the route again
 
 
 def mirror(observed: Observed, proven: int) -> Iterator[Action]:
-    """Yield what makes requests be copied to a pending cluster with this proven capacity; none for 0.
+    """Yield the write that mirrors requests to the pending cluster.
 
-    The duration counts from the creation of the route, so another percentage or other methods are written into it.
+    `proven` is the proven capacity of the pending cluster in percent and limits the mirrored
+    percentage; 0 removes the route. The policy's mirror duration counts from the creation of the
+    route, so a changed percentage or method list is patched into the existing route.
     """
     have, policy = observed.side_routes.mirror, observed.policy
     if proven == 0 or policy is None or policy.mirror is None or observed.pair is None:
@@ -103,7 +110,7 @@ def mirror(observed: Observed, proven: int) -> Iterator[Action]:
 
 
 def removal(observed: Observed) -> tuple[Action, ...]:
-    """Return what deletes both routes."""
+    """Return the deletions of both side routes."""
     return tuple(action for have in observed.side_routes.existing for action in _removal(have))
 
 
@@ -121,7 +128,7 @@ def _removal(have: HttpRoute | None) -> Iterator[Action]:
 
 
 def _creation(observed: Observed, role: SideRole, rule: Json) -> Iterator[Create]:
-    """Yield the creation of a side route, unless its name is taken."""
+    """Yield the creation of a side route, unless an object of another owner has its name."""
     meta, weighted = observed.service.metadata, observed.our_route
     name = names.side_route(meta.name, role)
     if any(each.metadata.name == name for each in observed.side_routes.foreign):
@@ -133,7 +140,7 @@ def _creation(observed: Observed, role: SideRole, rule: Json) -> Iterator[Create
     users = {} if weighted is None else msgspec.json.decode(weighted.spec_json, type=Json)
     if hostnames := users.get(
         "hostnames"
-    ):  # a route without the hosts of our weighted one would come after it
+    ):  # without the same hostnames, the weighted route would take precedence
         spec["hostnames"] = hostnames
     body = gateway_api.manifest(HTTP_ROUTE, meta, name, spec)
     report = events.SIDE_ROUTE_CREATED.of(f"{meta.namespace}/{name}")
@@ -141,7 +148,7 @@ def _creation(observed: Observed, role: SideRole, rule: Json) -> Iterator[Create
 
 
 def _holds(have: HttpRoute, rule: Json) -> bool:
-    """Return whether a route has this one rule."""
+    """Return whether `rule` is the only rule of a route."""
     wanted, namespace = msgspec.convert(rule, RouteRule), have.metadata.namespace
     return len(have.spec.rules) == 1 and all(
         _essence(each, namespace) == _essence(wanted, namespace) for each in have.spec.rules
@@ -149,7 +156,7 @@ def _holds(have: HttpRoute, rule: Json) -> bool:
 
 
 def _essence(rule: RouteRule, namespace: str) -> tuple[object, ...]:
-    """Return what counts of a rule: its matches, backends and mirrors."""
+    """Return the compared parts of a rule: its matches, backends and mirrors."""
     return (
         list(rule.matches),
         [each.resolved(namespace) for each in rule.backend_refs],

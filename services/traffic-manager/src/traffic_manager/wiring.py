@@ -1,4 +1,4 @@
-"""Puts the service together, once, by constructors."""
+"""Assembly of the service: every object gets its collaborators in its constructor."""
 
 import socket
 from collections.abc import AsyncGenerator
@@ -48,7 +48,7 @@ def assemble(
     instance: str,
     outbound: Outbound | None = None,
 ) -> App:
-    """Put the service together."""
+    """Build the application on the given clients; without `outbound`, gates ask no web server."""
     cache, background = Cache(), Background()
     sources = Sources(
         kube, dashboard, cache, clock, background=background, outbound=outbound or NoOutbound()

@@ -1,13 +1,16 @@
-"""`target_capacity` of either cluster (spec rayservice §8.3, §8.10 G3, G5, G6).
+"""Decisions about the `target_capacity` of both clusters (spec rayservice §8.3, §8.10 G3, G5, G6).
 
-Both together never have more than 100 + `maxSurgePercent`, and neither ever less than its weight. Forward, the new cluster grows
-while both fit, then traffic moves, then the old one shrinks to make room. Back, the old cluster grows first.
+The sum of both capacities never exceeds 100 + `maxSurgePercent`, and no cluster's capacity is below
+its traffic weight. In an upgrade, the new cluster grows while both fit, then traffic moves, then
+the old cluster shrinks to make room. In a rollback, the old cluster grows first.
 
-No cluster shrinks below what a Gateway may still send it: while the route is not accepted as it is now, that is the most of all
-weights since the last ones that were (ADR 11). When one cluster is observed not to carry its traffic, the other grows at once.
+No cluster shrinks below the traffic that a Gateway may still send to it. While the current route is
+not accepted, that is the largest weight since the last accepted route (ADR 11). If one cluster
+cannot carry its traffic, the other cluster grows at once.
 
-On a full cluster nothing can surge. With `raybus.io/max-unavailable-percent` the scale-down side may shrink first, as long as its
-remaining capacity and the proven capacity of the scale-up side are not less than the floor together, and each has its part of it.
+On a full Kubernetes cluster nothing can surge. With `raybus.io/max-unavailable-percent` the cluster
+that gives up traffic may shrink first. Its remaining capacity plus the proven capacity of the other
+cluster must not be less than the floor, and each cluster must keep its proportion of the floor.
 """
 
 from datetime import datetime, timedelta
@@ -26,9 +29,12 @@ from traffic_manager.migration.state import (
 )
 
 PAUSE: Final = timedelta(seconds=1)
-"""Between two visible changes, so that a client that polls once a second sees each of them; less where steps follow quickly."""
+"""Time between two visible changes, so that a client that polls once a second sees each of them.
+
+It is shorter if the steps follow each other quickly.
+"""
 LAST: Final = timedelta(seconds=0.4)
-"""What the end takes by itself: the Gateway follows the last weights, Serve gets its capacity, the status shows it."""
+"""Time that the last change takes: Gateway, Serve and status must follow it."""
 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
@@ -49,10 +55,13 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
 
 
 def guard(m: Migration, policy: Policy) -> Split | None:
-    """Return the capacities that the traffic needs as it is; a guard waits for nothing. None when all is as it should be."""
+    """Return the capacities that the current traffic needs; None if they are sufficient.
+
+    A guard takes effect at once, without pause or interval.
+    """
     sides = (("active", m.active, m.pending), ("pending", m.pending, m.active))
     for name, side, other in sides:
-        # its weight, or what a Gateway that lags may still send it, as far as the surge allows
+        # the weight, or the larger weight that a lagging Gateway may still apply, within the surge
         is_behind = m.lag is not None and m.gateway_problem is None and side.sustainable > 0
         sent = min(side.sent or 0, WHOLE + policy.surge - other.capacity) if is_behind else 0
         share = max(side.weight, sent)
@@ -66,10 +75,11 @@ def guard(m: Migration, policy: Policy) -> Split | None:
 
 
 def _takes_over(losing: Side, taking: Side, policy: Policy) -> int:
-    """Return the capacity with which a side can take over what the other one cannot carry.
+    """Return the capacity that `taking` needs for the traffic that `losing` cannot carry.
 
-    A dead cluster's capacity is none, so the surge does not bind. That of a partly unhealthy one counts, and that of one that failed a
-    gate: its nodes are not free.
+    The capacity of a dead cluster does not count, so the surge does not limit the result. The
+    capacity of a partly unhealthy cluster, and of a cluster that failed a gate, does count, because
+    its nodes are in use.
     """
     if losing.excess == 0 or taking.reported is None or taking.sustainable == 0:
         return 0
@@ -79,7 +89,10 @@ def _takes_over(losing: Side, taking: Side, policy: Policy) -> int:
 
 
 def _kept(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Split:
-    """Return capacities of which none shrinks below what a Gateway may still send, or what a guard has it take over."""
+    """Raise planned capacities to the traffic that each cluster may still get or must take over.
+
+    A Gateway that has not applied the newest route still sends the old weights.
+    """
     active = max(_least(m, m.active, policy, now=now), _takes_over(m.pending, m.active, policy))
     pending = max(_least(m, m.pending, policy, now=now), _takes_over(m.active, m.pending, policy))
     kept_active = max(wanted.active, min(active, m.active.capacity))
@@ -101,17 +114,22 @@ def _kept(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Spli
 
 
 def _least(m: Migration, side: Side, policy: Policy, *, now: datetime) -> int:
-    """Return the least capacity that a side may shrink to; a Gateway that reports itself not ready is waited for a while."""
+    """Return the capacity below which a cluster must not shrink.
+
+    It includes the traffic of a Gateway that lags. A Gateway that reports itself not ready is
+    waited for only up to `LATE`.
+    """
     takes_nothing = m.gateway_problem is not None and is_late(m, now=now)
     is_behind = m.lag is not None and not takes_nothing and side.sustainable > 0
     return policy.needed(max(side.weight, side.sent or 0) if is_behind else side.weight)
 
 
 def _pause(m: Migration, policy: Policy) -> timedelta:
-    """Return how long the last change stays visible.
+    """Return how long the last change stays visible before the next change of capacity.
 
-    Between two moves of traffic that is an eighth of the interval, so that the next move is on time. At the end it is no more than
-    keeps an upgrade within 1.1 times what its steps demand.
+    Between two moves of traffic it is at most an eighth of the interval, so that the next move is
+    on time. At the end it is limited so that the upgrade takes at most 1.1 times the duration of
+    its steps.
     """
     intervals = (WHOLE - 1) // policy.step if policy.step else 0
     if intervals == 0:
@@ -191,7 +209,10 @@ def _back_at_once(m: Migration) -> Split:
 
 
 def _lacks_room(growing: Side, policy: Policy) -> bool:
-    """Return whether a cluster gets no room for what it may have, where the other one may make some."""
+    """Return whether the growing cluster cannot start replicas until the other one makes room.
+
+    Only `max-unavailable-percent` allows the other cluster to do so.
+    """
     return (
         policy.unavailable > 0
         and growing.weight < growing.capacity
@@ -200,18 +221,21 @@ def _lacks_room(growing: Side, policy: Policy) -> bool:
 
 
 def _is_moving(growing: Side, policy: Policy) -> bool:
-    """Return whether a cluster may get more traffic on the capacity that it has; without a surge the allowance is part of that."""
+    """Return whether a cluster may get more traffic on its present capacity.
+
+    Without a surge, capacity that may be missing counts as present.
+    """
     lacking = policy.carried(min(growing.capacity, growing.proven)) if policy.surge == 0 else 0
     return growing.weight < max(growing.capacity, lacking)
 
 
 def _lowest(shrinking: Side, growing: Side, policy: Policy) -> int:
-    """Return down to what the cluster may shrink now that traffic leaves."""
+    """Return the capacity to which the shrinking cluster may go down."""
     if policy.unavailable == 0:
         return max(shrinking.weight, shrinking.capacity - policy.surge)
     if (
         growing.proven >= policy.floor
-    ):  # the other one can carry the rest of the traffic, which goes first
+    ):  # the growing cluster can carry all traffic, so the traffic moves before the capacity
         return shrinking.capacity if shrinking.weight else 0
     return min(
         shrinking.capacity, max(policy.needed(shrinking.weight), policy.floor - growing.proven)
@@ -219,6 +243,6 @@ def _lowest(shrinking: Side, growing: Side, policy: Policy) -> int:
 
 
 def _split(m: Migration, note: str, requeue_at: datetime | None = None, /, **changed: int) -> Split:
-    """Return the capacities as they are, but for those that change."""
+    """Return the present capacities with the given changes."""
     capacities = {"active": m.active.capacity, "pending": m.pending.capacity, **changed}
     return Split(note=note, requeue_at=requeue_at, **capacities)

@@ -1,12 +1,14 @@
-"""How an UpgradePolicy bears on the next step of an upgrade: the weight that is next, what holds it, and which gate failed.
+"""Effect of an UpgradePolicy on an upgrade: its next weight, its holds and its failed gate.
 
-A step lasts for its `hold`, and until each gate was observed to hold since the step began; what cannot be judged yet is waited for. A gate
-that fails is evidence like that of health (ADR 11): with `onFailure: Rollback` all traffic leaves the new cluster in one write, and the
-failure is recorded in that same write, for what was observed is forgotten with the process.
+A step lasts for its `hold` and until every gate has passed since the step began; the step waits for
+gates without a verdict. A failed gate is evidence, like bad health (ADR 11): with `onFailure:
+Rollback` all traffic leaves the new cluster in one write. The same write records the failure,
+because a restart of this process loses its observations.
 
-A weight below the step that the last move was for, where capacity allowed no more, is no step: nothing is held or judged there. That step is
-recorded with the move, for the policy may be edited meanwhile (ADR 30). A weight that an edit leaves without a step is one all the same: the
-gates must hold there, and no edit takes traffic back.
+If capacity allowed less than the weight of a step, the reached weight is no step: nothing is held
+or judged there. The record therefore names the step that the last move aimed at, because the policy
+may be edited meanwhile (ADR 30). If an edit leaves the current weight without a step, the weight
+still counts as a step: the gates must pass there, and no edit takes traffic back.
 """
 
 from collections.abc import Mapping
@@ -29,20 +31,20 @@ from traffic_manager.resources import gateway_api
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What the phases of a policy came to so far; it is recorded, but for the note."""
+    """Results of a policy so far; all fields except `note` are recorded."""
 
     failed: str | None = None
-    """The gate that failed, with its figures."""
+    """The failed gate with its figures."""
     lacking: str | None = None
-    """The gates that the step waits for, as nothing else holds it any more."""
+    """Gates for which the step waits; None while something else holds the step."""
     has_mirrored: bool = False
-    """Whether requests were mirrored for as long as the policy asks for."""
+    """Whether requests were mirrored for as long as the policy asks."""
     aim: int | None = None
-    """The step that the next move of traffic is for; None where each weight is one."""
+    """Weight of the step that the next move aims at; None if the policy has no steps."""
     note: str | None = None
-    """What is waited for, with figures."""
+    """Reason for waiting, with figures."""
     results: tuple[Result, ...] = ()
-    """Of each gate that is evaluated, in the policy's order; empty where nothing is judged."""
+    """Results of the evaluated gates, in the policy's order; empty if none is evaluated."""
 
 
 class Progression(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,9 +52,9 @@ class Progression(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: Policy
     hold: str | None = None
-    """Why the way forward is closed."""
+    """Why the upgrade may not go forward; None if it may."""
     judged: Judgement | None = None
-    """What is recorded of the gates with the next write; None where no UpgradePolicy bears on it."""
+    """Gate results for the next write of the record; None without an UpgradePolicy."""
     leaves: bool = False
     """Whether all traffic leaves the pending cluster."""
     mirrors: bool = False
@@ -62,7 +64,7 @@ class Progression(msgspec.Struct, frozen=True, kw_only=True):
 def of(
     observed: Observed, found: UpgradePolicy, policy: Policy, pending: Side, *, now: datetime
 ) -> Progression:
-    """Return how an UpgradePolicy bears on an upgrade, with its pending cluster as this side."""
+    """Return how far the UpgradePolicy lets an upgrade go; `pending` is its pending cluster."""
     held = observed.upgrade
     weight, step = pending.weight, upgrade_policy.step_at(found, pending.weight)
     aim = None if held is None else held.aim or None
@@ -74,7 +76,7 @@ def of(
         and observed.warm_up is not None
         and observed.warm_up.problem is not None
     ):
-        # a pod wrote it, and it is recorded
+        # the text comes from a pod, so its length is limited before it is recorded
         failed = untrusted.clipped(f"warm-up: {observed.warm_up.problem}", LONGEST)
     judged = (
         Judgement(failed=failed)
@@ -133,7 +135,7 @@ def standing(
 ) -> tuple[Standing, str]:
     """Return whether the pending cluster is proven at its weight, and why it is not.
 
-    On the way back it never is: the upgrade to it was given up.
+    In a rollback it is never proven, because the upgrade to it was given up.
     """
     policy, held, judged = observed.policy, observed.upgrade, progression.judged
     if policy is None or not (policy.steps or policy.gates) or observed.controls.promotes:
@@ -157,9 +159,10 @@ def judge(
     *,
     is_between: bool = False,
 ) -> Judgement:
-    """Return what the gates came to since the weight last changed; between two steps no gate is waited for.
+    """Return the gate results since the weight last changed; between two steps no gate holds.
 
-    Before the first traffic mirrored requests may fail a gate, and pass none; there a webhook alone is waited for, where it was asked.
+    Before the first traffic, mirrored requests can fail a gate but not pass one. At that time only
+    webhook gates that were asked are waited for.
     """
     results = tuple(
         result
@@ -190,7 +193,7 @@ def _evaluated(
     *,
     steps: int,
 ) -> Result | None:
-    """Return the outcome of a gate, None where it does not count yet."""
+    """Return the result of a gate; None if the gate does not count yet."""
     if isinstance(gate, Gate):
         is_early = weight == 0 and window is None
         return None if is_early else gates.within(gate, window or gates.NO_WINDOW, steps)
@@ -200,7 +203,7 @@ def _evaluated(
 def _mirroring(
     observed: Observed, found: UpgradePolicy, *, is_over: bool, now: datetime
 ) -> tuple[bool, str | None]:
-    """Return whether requests were mirrored long enough, and what the first traffic waits for."""
+    """Return whether mirroring is complete, and why the first traffic still waits for it."""
     asked, route = found.mirror, observed.side_routes.mirror
     if asked is None or weighted_route.is_users(observed.service):
         return False, None

@@ -1,4 +1,4 @@
-"""What the decisions about weights and capacities are made from."""
+"""Input and output types of the decisions about weights and capacities."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -9,71 +9,84 @@ import msgspec
 from common.upgrade.controls import Policy
 
 LATE: Final = timedelta(seconds=10)
-"""How long a rollback waits for a Gateway that is not ready, and an upgrade for room, before it takes another way."""
+"""Time that a rollback waits for a Gateway that is not ready, and an upgrade for missing room.
+
+After that they continue in another way.
+"""
 
 
 class Direction(StrEnum):
-    """Where the traffic goes."""
+    """The direction in which traffic moves."""
 
     FORWARD = "forward"
     """To the pending cluster."""
     BACK = "back"
-    """To the active cluster: the upgrade is being rolled back."""
+    """To the active cluster, because the upgrade is rolled back."""
 
 
 class Standing(StrEnum):
-    """Whether the pending cluster may get more traffic than its UpgradePolicy has let it have."""
+    """Whether the UpgradePolicy lets the pending cluster get more than its present weight."""
 
     PROVEN = "proven"
-    """No policy bears on it, or it has passed what its policy asks for at its weight."""
+    """No policy applies, or the cluster has passed the policy at its weight."""
     UNPROVEN = "unproven"
     FAILED = "failed"
-    """It failed a gate."""
+    """The cluster failed a gate."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two clusters."""
+    """State of one of the two clusters."""
 
     capacity: int
-    """`target_capacity` that Serve has accepted."""
+    """`target_capacity` that Serve has accepted, in percent."""
     weight: int
-    """Its share of the traffic, which last changed at `moved_at`."""
+    """Percent of the traffic, last changed at `moved_at`."""
     moved_at: datetime | None = None
     proven: int = 0
-    """Its proven capacity: the percent of the traffic that it was observed to be able to carry (design rule 8)."""
+    """Proven capacity: percent of the traffic that the cluster can carry according to observations.
+
+    Only a read after the last PUT of a Serve config counts.
+    """
     not_ready_reason: str = ""
-    """Why the proven capacity is not all of its capacity."""
+    """Why the proven capacity is below the capacity."""
     reported: float | None = None
-    """The target capacity that Serve reports, None without an answer."""
+    """Target capacity that Serve reports; None without an answer of the dashboard."""
     is_alive: bool = True
-    """Whether some application of it serves."""
+    """Whether at least one application serves."""
     sustainable: int = 100
-    """The most traffic that its observed health allows it to keep; what is unknown does not lower it."""
+    """Percent of the traffic that the observed health lets the cluster keep.
+
+    Unknown health does not lower it.
+    """
     surviving: int = 100
-    """The most traffic that its best application can carry; 0 if it serves nothing."""
+    """Percent of the traffic that the best application can carry; 0 if none serves."""
     unhealthy_reason: str = ""
     withheld: str = ""
-    """Why it keeps traffic that not every application of it can carry."""
+    """Why the cluster keeps traffic that some of its applications cannot carry."""
     has_failed_gate: bool = False
-    """Whether all traffic leaves it for a gate, not for its health: it still holds its capacity."""
+    """Whether all traffic leaves because of a failed gate.
+
+    The cluster is not unhealthy, so it still occupies its capacity.
+    """
     ready: int = 0
-    """The most traffic that it can take over at once: its ready capacity, whatever Serve config it runs."""
+    """Percent of the traffic that the cluster can take over at once, whatever Serve config it runs.
+    """
     rescue: int = 0
-    """The most traffic that it can take over from a cluster that serves nothing."""
+    """Percent of the traffic that the cluster can take over from one that serves nothing."""
     sent: int | None = None
-    """The most that a Gateway may still send it while the route is not accepted as it is now."""
+    """Largest weight that a Gateway may still apply while the current route is not accepted."""
     was_shed: bool = False
-    """Whether it lost traffic for its health, and has not got any more since."""
+    """Whether the cluster lost traffic because of its health and has not gained any since."""
     healthy_since: datetime | None = None
 
     @property
     def excess(self) -> int:
-        """Return the percent of the traffic that it gets and cannot carry."""
+        """Percent of the traffic that the cluster receives and cannot carry."""
         return max(0, self.weight - self.sustainable)
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):
-    """An upgrade at one moment."""
+    """The state of an upgrade at one moment."""
 
     direction: Direction
     active: Side
@@ -82,30 +95,33 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     distrust: str = ""
     """Why the pending cluster is not proven."""
     pause: str | None = None
-    """Why the way forward is closed; guards and the way back stay open."""
+    """Why the upgrade may not go forward; guards and a rollback are still allowed."""
     gateway_problem: str | None = None
     """Why the Gateway takes no requests."""
     route_problem: str | None = None
-    """Why the Gateway does not follow the route as it is now."""
+    """Why the Gateway has not applied the current route."""
     lag: str | None = None
-    """Why a Gateway may still follow an earlier generation of the route."""
+    """Why a Gateway may still apply an earlier generation of the route."""
     changed_at: datetime | None = None
     is_mirrored: bool = True
-    """Whether the status shows the last change already."""
+    """Whether the status already shows the last change."""
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):
-    """What both sides should have from now on, and why."""
+    """The weights or capacities that both clusters should have from now on, with the reason."""
 
     active: int
     pending: int
     note: str
     requeue_at: datetime | None = None
-    """When time alone allows the next change."""
+    """Time at which the next change becomes possible without any other event."""
 
 
 def is_hurried(m: Migration, policy: Policy) -> bool:
-    """Return whether a rollback skips interval and surge bound: the other cluster is unhealthy, or the options allow no step."""
+    """Return whether a rollback skips the interval and the surge limit.
+
+    It does if the pending cluster serves nothing, or if the options allow no step.
+    """
     return m.direction is Direction.BACK and (not m.pending.is_alive or not policy.may_progress)
 
 

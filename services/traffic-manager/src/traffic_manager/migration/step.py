@@ -1,4 +1,4 @@
-"""One step of an upgrade or of a rollback: weights first, then capacities, one change at a time."""
+"""One step of an upgrade or a rollback: weights before capacities, one change at a time."""
 
 from datetime import datetime
 from typing import Final
@@ -12,13 +12,13 @@ from traffic_manager.migration.state import Migration, Split
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What changes now; None means that it stays."""
+    """The next change; a field with None does not change."""
 
     weights: Split | None = None
     capacities: Split | None = None
     note: str
     is_shed: bool = False
-    """Whether a cluster loses traffic for its health."""
+    """Whether a cluster loses traffic because of its health."""
     requeue_at: datetime | None = None
 
 
@@ -26,7 +26,10 @@ HOLD: Final = Step(note="nothing that serves is in need")
 
 
 def guard(m: Migration, policy: Policy) -> Step | None:
-    """Return the change that health asks for: it waits for no status, no pause and no spec. None when all is well."""
+    """Return the change that health demands; None if there is none.
+
+    It does not wait for the status, a pause or a new spec.
+    """
     if (split := weights.shed(m)) is not None:
         return Step(weights=split, note=split.note, is_shed=True)
     if (room := capacity.guard(m, policy)) is not None:
@@ -35,7 +38,7 @@ def guard(m: Migration, policy: Policy) -> Step | None:
 
 
 def decide(m: Migration, policy: Policy, *, now: datetime) -> Step:
-    """Return the next change; nothing but a guard changes anything before the status shows the last change."""
+    """Return the next change; only guards act before the status shows the last change."""
     if (guarded := guard(m, policy)) is not None:
         return guarded
     if not m.is_mirrored:

@@ -1,17 +1,20 @@
-"""The traffic weights: how much of the traffic each cluster gets (spec rayservice §8.4, §8.10 G1-G4, G6, G7).
+"""Decisions about the traffic weights of both clusters (spec rayservice §8.4, §8.10 G1-G4, G6, G7).
 
-The scale-up side gets `stepSizePercent` more each `intervalSeconds`, never more than its capacity or its proven capacity.
-Forward, the Gateway must follow the last weights before the next ones; back, nothing waits for a Gateway.
+Every `intervalSeconds` the growing cluster gets `stepSizePercent` more traffic, up to its capacity
+and its proven capacity. In an upgrade the Gateway must have applied the last weights before the
+next ones are written. A rollback waits for no Gateway.
 
-Health moves traffic, the interval only slows growth (ADR 11): traffic that a cluster is observed not to carry goes to the other
-cluster at once, as far as that one's ready capacity allows. No interval, no pause, no Gateway and no direction hold it up. A cluster
-that shed traffic grows again an interval after it is observed to be healthy.
+Traffic that a cluster cannot carry according to its observed health moves to the other cluster at
+once, up to the other cluster's ready capacity (ADR 11). No interval, pause, Gateway or direction
+delays this move. A cluster that lost traffic in this way may grow again one interval after it is
+healthy again.
 
-A version that has not passed its gates gets traffic for the active cluster's health only as far as that one serves
-nothing for it (ADR 41).
+If the active cluster is unhealthy, a version that has not passed its gates receives only the
+traffic that no application of the active cluster can carry (ADR 41).
 
-Where the user allows capacity to be missing (`raybus.io/max-unavailable-percent`), a cluster may get more than its proven capacity,
-by as much as the allowance permits, where nothing can surge: both clusters then lack the same part of what they need.
+With `raybus.io/max-unavailable-percent`, if nothing can surge, a cluster may get more traffic than
+its proven capacity, within the allowance. Both clusters then lack the same proportion of the
+capacity that they need.
 """
 
 from datetime import datetime
@@ -63,7 +66,7 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
 
 
 def shed(m: Migration) -> Split | None:
-    """Return the weights after one side gave the other what it is observed not to carry; None if nothing can move."""
+    """Return the weights after a cluster gave up traffic that it cannot carry, else None."""
     for name, losing, taking in (("active", m.active, m.pending), ("pending", m.pending, m.active)):
         moved = min(losing.excess, _room(losing, taking))
         if moved > 0:
@@ -79,7 +82,7 @@ def shed(m: Migration) -> Split | None:
 
 
 def stranded(m: Migration) -> str | None:
-    """Return which traffic no side can carry, and why it stays where it is; None when all of it is carried."""
+    """Return which traffic no cluster can carry and why it stays; None if there is none."""
     for (name, losing), (other, taking) in permutations(
         (("active", m.active), ("pending", m.pending))
     ):
@@ -103,11 +106,12 @@ def stranded(m: Migration) -> str | None:
 
 
 def withhold(active: Side, standing: Standing, distrust: str) -> Side:
-    """Return the active cluster with what it keeps from a version that has not proven itself.
+    """Return the active cluster with the traffic that it keeps from an unproven version.
 
-    A version that failed a gate gets nothing while the active cluster serves anything. One that has
-    not passed its gates gets only what no application of the active cluster can carry: it could
-    fail the requests of all the others. A cluster that serves nothing has nothing to lose.
+    A version that failed a gate gets nothing while the active cluster serves anything. A version
+    that has not passed its gates gets only the traffic that no application of the active cluster
+    can carry, because it could fail the requests of all the others. If the active cluster serves
+    nothing, nothing is kept.
     """
     if standing is Standing.PROVEN or active.surviving == 0:
         return active
@@ -118,12 +122,12 @@ def withhold(active: Side, standing: Standing, distrust: str) -> Side:
 
 
 def _room(losing: Side, taking: Side) -> int:
-    """Return how much more traffic a side can take over from the other one."""
+    """Return how much more traffic a cluster can take over from the other one."""
     return (taking.rescue if losing.surviving == 0 else taking.ready) - taking.weight
 
 
 def _due(growing: Side, policy: Policy, *, now: datetime) -> datetime | None:
-    """Return when the scale-up side may grow; None for now."""
+    """Return when the growing cluster may get more traffic; None if it may now."""
     since = growing.moved_at
     if growing.was_shed:
         since = max(each for each in (since, growing.healthy_since or now) if each is not None)
@@ -132,7 +136,7 @@ def _due(growing: Side, policy: Policy, *, now: datetime) -> datetime | None:
 
 
 def _limit(m: Migration, growing: Side, policy: Policy, *, now: datetime) -> int:
-    """Return the most that the scale-up side may get."""
+    """Return the largest weight that the growing cluster may get."""
     limit = min(growing.capacity, growing.proven, growing.sustainable)
     is_stuck = growing.weight >= limit and is_late(m, now=now)
     may_lack = policy.unavailable > 0 and (policy.surge == 0 or is_stuck)

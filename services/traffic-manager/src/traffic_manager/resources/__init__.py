@@ -1,1 +1,1 @@
-"""The objects that this service owns, and its part of a user's route; all pure."""
+"""The objects that this service owns, and its changes to users' routes; no I/O."""

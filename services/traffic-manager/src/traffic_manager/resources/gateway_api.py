@@ -1,12 +1,15 @@
-"""Where the requests of a service come in, and which cluster gets which share: our Gateway and routes, and a HTTPRoute that the user brings.
+"""The Gateway and the routes of a RayService, and the operator's part of a user's HTTPRoute.
 
-`<RayService>-gateway` has a listener for HTTP, and one for gRPC calls where an application takes them. Of `<RayService>-httproute` we own
-the parent, the one rule's match and backends, and the traffic record; hostnames, filters, time-outs and annotations of users stay.
-`<RayService>-grpcroute` has the very shares of the HTTPRoute. It hangs on a listener of its own, for of an HTTPRoute and a GRPCRoute on one
-listener a Gateway must refuse one; it has no match, so it takes every call, and no record. The backend of each cluster is its Service,
-`<RayCluster>-serve-svc`.
+The Gateway `<RayService>-gateway` has a listener for HTTP and, if an application takes gRPC calls,
+a second one for gRPC. Of the HTTPRoute `<RayService>-httproute` the operator owns the parent, the
+match and backends of the only rule, and the traffic record; users' hostnames, filters, timeouts and
+annotations stay. The GRPCRoute `<RayService>-grpcroute` has the same weights and no record. It has
+no match, so it takes every call. It is attached to its own listener, because a Gateway must reject
+one of an HTTPRoute and a GRPCRoute that share a listener. The backend of each cluster is its
+Service `<RayCluster>-serve-svc`.
 
-Of a user's route we write the backends that are ours, the record, and the labels by which the watcher puts it beside its RayService; all else stays.
+In a user's route the operator writes its own backends, the record, and the labels by which the
+watcher relates the route to its RayService. Everything else stays.
 
 Source: spec rayservice §9.1, §9.2, §9.6, §10.2, §10.4; acceptance 39, 51, 55, 87, 88.
 """
@@ -30,12 +33,15 @@ from common.upgrade.traffic_record import ANNOTATION, Record
 
 GRPC_LISTENER: Final = "grpc"
 H2C: Final = "kubernetes.io/h2c"
-"""The `appProtocol` by which a gateway sends HTTP/2 to the port of gRPC calls (§9.6); other ports are as KubeRay has them."""
+"""`appProtocol` that makes a gateway send HTTP/2 to the gRPC port (§9.6).
+
+Other ports have no `appProtocol`, as in KubeRay.
+"""
 MATCH: Final[Json] = {"path": {"type": "PathPrefix", "value": "/"}}
 
 
 def backend(cluster: RayCluster, weight: int, grpc_port: int | None = None) -> BackendRef:
-    """Return the Service of a cluster with its share of the requests, or of the gRPC calls."""
+    """Return the backend reference of a cluster's Serve Service, for HTTP or for gRPC calls."""
     meta, http_port = cluster.metadata, ports.of_head(cluster.raw_spec).get("serve", ports.SERVE)
     port = http_port if grpc_port is None else grpc_port
     name = names.serve_service(meta.name)
@@ -43,7 +49,10 @@ def backend(cluster: RayCluster, weight: int, grpc_port: int | None = None) -> B
 
 
 def build_service(cluster: RayCluster) -> Json | None:
-    """Return the Service of a cluster's ready proxies, which goes when the cluster goes; None where the head has no port for Serve."""
+    """Return the Service in front of a cluster's ready Serve proxies.
+
+    The RayCluster owns it. None if the head declares no port for Serve.
+    """
     meta, offered = cluster.metadata, ports.of_serve(cluster.raw_spec)
     kind = ports.head_group(cluster.raw_spec).get("serviceType")
     if not offered:
@@ -72,14 +81,17 @@ def build_service(cluster: RayCluster) -> Json | None:
 
 
 def build_gateway(service: ObjectMeta, gateway_class: str, grpc_port: int | None) -> Json:
-    """Return the Gateway of a RayService; only one that takes gRPC calls has a second listener."""
+    """Return the Gateway of a RayService; with `grpc_port` it has a second listener."""
     return manifest(
         GATEWAY, service, names.gateway(service.name), _gateway_spec(gateway_class, grpc_port)
     )
 
 
 def corrected_gateway(have: Gateway, gateway_class: str, grpc_port: int | None) -> Json | None:
-    """Return the merge patch that restores class and listeners; what users and its controller added does not matter."""
+    """Return the merge patch that restores class and listeners; None if they are right.
+
+    Fields that users or the gateway controller added are not compared.
+    """
     spec = _gateway_spec(gateway_class, grpc_port)
     is_right = have.spec == msgspec.convert(spec, GatewaySpec)
     return None if is_right else {"metadata": patch_meta(have), "spec": spec}
@@ -91,7 +103,7 @@ def build(
     backends: Sequence[BackendRef],
     record: Record | None = None,
 ) -> Json:
-    """Return the HTTPRoute or GRPCRoute of a RayService; the first has a record."""
+    """Return the HTTPRoute or GRPCRoute of a RayService; only the HTTPRoute has a record."""
     name = (names.grpc_route if resource is GRPC_ROUTE else names.http_route)(service.name)
     return manifest(resource, service, name, _spec(resource, service, backends, {}), record)
 
@@ -103,7 +115,11 @@ def corrected(
     backends: Sequence[BackendRef],
     record: Record | None = None,
 ) -> Json | None:
-    """Return the merge patch that writes shares and record to a route of ours, refused when it changed meanwhile; None for no patch."""
+    """Return the merge patch that writes backends and record to one of the operator's routes.
+
+    None if parent, matches and backends are right. The API server rejects the patch if the route
+    has changed since it was observed.
+    """
     is_grpc, spec, namespace = resource is GRPC_ROUTE, have.spec, service.namespace
     parents = [
         (each.target(namespace), each.section_name if is_grpc else None)
@@ -128,9 +144,10 @@ def corrected_users(
     backends: Sequence[BackendRef],
     record: Record,
 ) -> Json | None:
-    """Return the merge patch that writes our part of a user's route; None for no patch.
+    """Return the merge patch that writes the operator's part of a user's route.
 
-    `own` are the Services that are ours wherever a rule names them.
+    `own` are the Services that count as the operator's in every rule. None if labels and backends
+    are right.
     """
     marks, rules = owner.marks(service.name), have.spec.rules
     wanted = [each.resolved(service.namespace) for each in backends]
@@ -145,23 +162,33 @@ def corrected_users(
 
 
 def patch_meta(have: Gateway | Route, record: Record | None = None) -> Json:
-    """Return the metadata of a merge patch that is refused when the object changed since it was observed; a route's may have the record."""
+    """Return the metadata of a merge patch, for a route with the record.
+
+    The resourceVersion makes the API server reject the patch if the object has changed since it was
+    observed.
+    """
     return {"resourceVersion": have.metadata.resource_version, **_annotations(record)}
 
 
 def is_held(have: HttpRoute) -> bool:
-    """Return whether a route holds anything of ours."""
+    """Return whether a user's route holds the traffic record."""
     return ANNOTATION in have.metadata.annotations
 
 
 def copies_all(route: HttpRoute) -> bool:
-    """Return whether a mirror copies every request: the CRD is older than the percentage of mirrored requests, and dropped it."""
+    """Return whether a mirror copies every request.
+
+    A CRD of HTTPRoute older than the percentage of mirrored requests drops that field.
+    """
     found = (mirrors(rule, route.metadata.namespace) for rule in route.spec.rules)
     return any(percent is None for held in found for _, _, percent in held)
 
 
 def mirrors(rule: RouteRule, namespace: str) -> list[tuple[Reference, int | None, int | None]]:
-    """Return each mirror of a rule: target, port, and percentage, None for one that copies every request."""
+    """Return target, port and percentage of each mirror of a rule.
+
+    The percentage is None for a mirror that copies every request.
+    """
     held: list[Json] = [
         each["requestMirror"] for each in rule.filters if each.get("requestMirror") is not None
     ]
@@ -176,7 +203,7 @@ def mirrors(rule: RouteRule, namespace: str) -> list[tuple[Reference, int | None
 
 
 def release(have: HttpRoute, service: ObjectMeta, own: Set[Reference]) -> Json:
-    """Return the merge patch that takes everything of ours out of a user's route, and nothing else."""
+    """Return the merge patch that removes the operator's part from a user's route."""
     marks: Json = dict.fromkeys(owner.marks(service.name))
     return {
         "metadata": {**patch_meta(have), "labels": marks, "annotations": {ANNOTATION: None}},
@@ -220,7 +247,7 @@ def _gateway_spec(gateway_class: str, grpc_port: int | None) -> Json:
 
 
 def _rules(have: Route) -> list[Json]:
-    """Return the rules as the route holds them, with what users added."""
+    """Return the rules as stored in the route, with the fields that users added."""
     return cast("list[Json]", msgspec.json.decode(have.spec_json, type=Json).get("rules") or [])
 
 
@@ -236,7 +263,7 @@ def _spec(
 
 
 def _users_rules(have: HttpRoute, own: Set[Reference], references: list[Json]) -> list[Json]:
-    """Return all rules, ours with these backends in the place of our old ones, or after the others."""
+    """Return all rules of a user's route with the operator's backends replaced."""
     ours = weighted_route.rules_of(have, own)
     return [
         {**rule, "backendRefs": _merged(rule, have.metadata.namespace, own, references)}
@@ -247,7 +274,11 @@ def _users_rules(have: HttpRoute, own: Set[Reference], references: list[Json]) -
 
 
 def _merged(rule: Json, namespace: str, own: Set[Reference], references: list[Json]) -> list[Json]:
-    """Return the backends of a rule with these in the place of ours."""
+    """Return the backends of a rule with `references` in place of the operator's old backends.
+
+    They come last if the rule has none of the operator's backends. Filters of the first replaced
+    backend are kept.
+    """
     held = cast("list[Json]", rule.get("backendRefs") or [])
     is_ours = [
         msgspec.convert(each, BackendRef, strict=False).resolved(namespace).target in own

@@ -1,1 +1,1 @@
-"""The observed state of the clusters, the Gateway and the route."""
+"""The traffic record, the gate results and the observed health of the clusters."""

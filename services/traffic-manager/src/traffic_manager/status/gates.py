@@ -1,8 +1,10 @@
-"""What the record holds of the gates of an upgrade, and how often it is written for that. Pure.
+"""Gate results in the traffic record, and when changed results justify a write; no I/O.
 
-Gates are evaluated each second, and figures change with each read. A write for each would be a hot loop, so the record follows
-at once only when a gate of the step has its first outcome; figures follow after `MOST_OFTEN`, and ever less often the longer the step lasts. So does
-an outcome that changes to and fro. What a step came to is written with the weights of the next one, so a step costs no write by itself.
+Gates are evaluated every second, and their figures change with each read. A write for each change
+would be a hot loop. The record is therefore updated at once only for the first outcome of a gate at
+the current step. Changed figures, and outcomes that change again, are written at most once per
+`MOST_OFTEN`, and less often the longer the step lasts. The results of a finished step are written
+together with the weights of the next step and need no write of their own.
 """
 
 import math
@@ -21,14 +23,15 @@ from common.upgrade.gate_types import MOST_GATES
 from common.upgrade.gates import Outcome, Result
 
 MOST_OFTEN: Final = timedelta(seconds=15)
-"""Between two writes of figures."""
+"""Shortest time between two writes of figures."""
 LEAST_OFTEN: Final = timedelta(minutes=5)
+"""Longest time between two writes of figures that have changed."""
 PART: Final = 20
-"""Figures are at most as old as this part of their step's age."""
+"""Recorded figures are at most as old as the age of their step divided by this number."""
 
 
 def begun(gates: Iterable[Verdict], weight: int, *, now: datetime) -> Current:
-    """Return a step that begins now, for the same gates as the last one."""
+    """Return the entry of a step that begins now, with the gates of the last step."""
     states = [
         State(
             gate=each.gate,
@@ -50,7 +53,7 @@ def updated(
     waits: bool,
     now: datetime,
 ) -> Current:
-    """Return a step with these results; `waits` is whether it lasts for the gates alone."""
+    """Return the entry of a step with new results; `waits` means that only gates hold the step."""
     is_same = held is not None and (held.weight, held.since) == (weight, since)
     compared = _compared(held if is_same else None, results)
     states = [_state(was, title, each, waits=waits, now=now) for each, title, was in compared]
@@ -58,7 +61,7 @@ def updated(
 
 
 def passed(held: Current | None, results: Sequence[Result]) -> list[str]:
-    """Return the texts of gates that pass now, and did not by the record."""
+    """Return the texts of gates that pass now and had not passed in the record."""
     return [
         untrusted.clipped(each.text, LONGEST_TEXT)
         for each, _, was in _compared(held, results)
@@ -69,7 +72,10 @@ def passed(held: Current | None, results: Sequence[Result]) -> list[str]:
 def _compared(
     held: Current | None, results: Sequence[Result]
 ) -> Iterator[tuple[Result, str, State | None]]:
-    """Yield each result with the name of its gate, and the state at its position; None where another gate had that before an edit."""
+    """Yield each result with its gate's name and the recorded state of that gate.
+
+    The state is None for a new gate, and if an edit of the policy put another gate in its position.
+    """
     before = chain(() if held is None else held.gates, repeat(None))
     for result, was in zip(results[:MOST_GATES], before, strict=False):
         title = untrusted.clipped(result.gate.title, LONGEST_NAME)
@@ -77,7 +83,7 @@ def _compared(
 
 
 def is_due(held: Current | None, new: Current, *, now: datetime) -> bool:
-    """Return whether a step is worth a write of its own."""
+    """Return whether changed gate results justify a write of their own."""
     if held is None or (held.weight, held.since, len(held.gates)) != (
         new.weight,
         new.since,
@@ -86,7 +92,7 @@ def is_due(held: Current | None, new: Current, *, now: datetime) -> bool:
         return True
     pause = min(max((now - held.since) / PART, MOST_OFTEN), LEAST_OFTEN)
     for was, state in zip(held.gates, new.gates, strict=True):
-        is_first = was.at == held.since  # a later change waits like figures
+        is_first = was.at == held.since  # later changes are limited in rate, like figures
         if is_first and (was.outcome, was.waits) != (state.outcome, state.waits):
             return True
     return held.gates != new.gates and now - held.written_at >= pause

@@ -1,17 +1,19 @@
-"""What a cluster is observed to carry, and what it is observed to have lost (ADR 41).
+"""Health of a cluster: the traffic that the cluster can carry, and what it has lost (ADR 41).
 
-Capacity is counted from running replicas of the applications that the cluster's Serve config asks
-for and that serve a route prefix. Serve's word for a status decides nothing alone: an application
-that is DEPLOYING may have all its replicas, and one that is RUNNING none. Each application is
-judged by itself. One that was never seen to serve on the cluster is no lost capacity.
+Capacity is counted in running replicas of the applications that the cluster's Serve config asks for
+and that serve a route prefix. Serve's status alone decides nothing: an application that is
+DEPLOYING may have all its replicas, and an application that is RUNNING may have none. Each
+application is judged by itself. An application that never served on the cluster is no lost
+capacity.
 
-A loss takes evidence: Kubernetes' own (RayCluster, head pod, endpoints) or an answer of the
-dashboard. A dashboard without an answer is none, since the proxies serve without it. What may pass
-by itself (an application that is on its way, proxies without health) counts after `GRACE`.
+Lost capacity needs evidence, from Kubernetes (RayCluster, head pod, endpoints) or from an answer of
+the Ray dashboard. A silent dashboard is no evidence, because the proxies serve without it. A loss
+that may end by itself (an application that is deploying, proxies without health) counts after
+`GRACE`.
 
-A capacity takes proof: for more traffic, Serve must run with the very capacity that was asked for,
-on a read made after the last PUT; applications, replicas and proxies must be there, and the backend
-must have a ready endpoint (spec rayservice §8.10 G1, G2).
+More traffic needs proof. Serve must run with the requested target capacity, read after the last
+PUT; applications, replicas and proxies must be there, and the backend Service must have a ready
+endpoint (spec rayservice §8.10 G1, G2).
 """
 
 from collections.abc import Iterator
@@ -30,15 +32,16 @@ from traffic_manager.observed import Baseline, ClusterView
 from traffic_manager.status import traffic_record
 
 GRACE: Final = timedelta(seconds=3)
+"""Time that a loss must last if it may end by itself."""
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The most traffic that a cluster's observed health allows, and why it is not more."""
+    """The largest share of the traffic that a cluster's health allows, with the reason."""
 
     sustainable: int = WHOLE
-    """The percent of the traffic that every application can carry."""
+    """Percent of the traffic that every application can carry."""
     surviving: int = WHOLE
-    """The percent that its best application can carry; 0 for a cluster that serves nothing."""
+    """Percent of the traffic that the best application can carry; 0 if nothing serves."""
     reason: str = ""
 
 
@@ -46,7 +49,7 @@ HEALTHY: Final = Health()
 
 
 def of(view: ClusterView, *, now: datetime) -> Health:
-    """Return what is observed of a cluster's health."""
+    """Return the observed health of a cluster."""
     if (why := _out_of_service(view)) is not None:
         return Health(sustainable=0, surviving=0, reason=why)
     since = view.memory.unhealthy_since
@@ -61,11 +64,12 @@ def side(
     goal: str | None = None,
     is_active: bool = False,
 ) -> Side:
-    """Return a cluster as the state machine sees it.
+    """Return a cluster as input of the upgrade's state machine.
 
-    With a goal it must have that Serve config to get more traffic. The active cluster keeps its
-    capacity while its dashboard alone is silent, so that traffic can go back to it. So does a
-    pending one that was seen well, but only for the traffic of a cluster that serves nothing.
+    With a `goal`, the cluster may get more traffic only if it has that Serve config. While only its
+    dashboard is silent, the capacity of the active cluster counts as ready, so that traffic can
+    return to the cluster. The capacity of a pending cluster that was healthy before counts too, but
+    only to rescue traffic from a cluster that serves nothing.
     """
     reason = next(_reasons(view, share, goal), None)
     details, found = view.declared, of(view, now=now)
@@ -98,33 +102,39 @@ def side(
 
 
 def is_answering(view: ClusterView) -> bool:
-    """Return whether a cluster's dashboard is expected to take a Serve config."""
+    """Return whether a cluster's dashboard can be expected to accept a Serve config."""
     return head_is_ready(view.cluster) and view.serve.silences < SILENT
 
 
 def can_serve(view: ClusterView, capacity: int) -> bool:
-    """Return whether all applications of a cluster run, so that its answers tell about them."""
+    """Return whether all applications of a cluster run with ready capacity.
+
+    Only then do answers of the cluster, for example to a gate, say anything about its version.
+    """
     details = view.declared
     is_running = details is not None and serve_status.is_running(details)
     return is_running and ready_capacity(view, capacity) > 0
 
 
 def ready_capacity(view: ClusterView, capacity: int) -> int:
-    """Return the percent of the traffic that each application can take over, whatever config it runs."""
+    """Return the percent of the traffic that each application can take over.
+
+    The Serve config that the cluster runs does not matter.
+    """
     return min(_capacities(view, capacity), default=0)
 
 
 def surviving_capacity(view: ClusterView, capacity: int) -> int:
-    """Return the percent that the applications which serve at all can take over.
+    """Return the percent of the traffic that every application with capacity can take over.
 
-    It counts where the other cluster serves nothing: an application that serves on neither cluster
-    keeps no other one from its requests.
+    It counts if the other cluster serves nothing. An application that serves on neither cluster
+    then does not keep the others from their requests.
     """
     return min(filter(None, _capacities(view, capacity)), default=0)
 
 
 def baseline(view: ClusterView, weight: int) -> Baseline | None:
-    """Return what carries a weight now; None where a cluster is not well, or its Serve did not answer."""
+    """Return the replicas that carry a weight now; None if the cluster is unhealthy or silent."""
     answer = _read(view)
     if (
         answer is None
@@ -143,12 +153,12 @@ def baseline(view: ClusterView, weight: int) -> Baseline | None:
 
 
 def is_unknown(view: ClusterView) -> bool:
-    """Return whether nothing is observed of a cluster's health: its dashboard alone is silent."""
+    """Return whether a cluster's health is unknown, because only its dashboard is silent."""
     return view.serve.details is None and _out_of_service(view) is None
 
 
 def _reasons(view: ClusterView, share: Share, goal: str | None) -> Iterator[str]:
-    """Yield why a cluster may not be sent more requests."""
+    """Yield the reasons why a cluster may not get more traffic."""
     config = view.given if goal is None else goal
     if not head_is_ready(view.cluster):
         yield "its head pod is not ready"
@@ -174,9 +184,9 @@ def _reasons(view: ClusterView, share: Share, goal: str | None) -> Iterator[str]
 
 
 def _out_of_service(view: ClusterView) -> str | None:
-    """Return what Kubernetes observes that keeps a cluster from serving anything.
+    """Return the Kubernetes evidence that a cluster cannot serve at all; None without evidence.
 
-    A Service without an EndpointSlice is new: nobody has looked at its pods yet.
+    A Service without an EndpointSlice is new, so its missing endpoints are no evidence.
     """
     if view.cluster.metadata.deletion_timestamp is not None:
         return "its RayCluster is being deleted"
@@ -188,7 +198,7 @@ def _out_of_service(view: ClusterView) -> str | None:
 
 
 def _lacks_endpoints(view: ClusterView) -> bool:
-    """Return whether no pod takes requests, of a cluster whose pods should."""
+    """Return whether no pod takes requests, although the cluster runs Serve proxies."""
     return not view.endpoints and not serve_proxies.reported(view.serve.details).are_disabled
 
 
@@ -199,26 +209,26 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
     """`<application>/<deployment>`."""
     target: int
     running: int
-    """Its running replicas, but those on nodes that were lost."""
+    """Running replicas, without those on lost nodes."""
     ready: int
-    """Its running replicas on nodes that take requests."""
+    """Running replicas on nodes that take requests."""
 
 
 class _App(msgspec.Struct, frozen=True, kw_only=True):
-    """An application that the config asks for, by its replicas."""
+    """An application of the Serve config, by its replicas."""
 
     status: str
     is_deploying: bool
-    """Whether it is on its way to another state."""
+    """Whether the application is changing to another state."""
     has_failed: bool
     has_deployments: bool
     parts: tuple[_Part, ...]
 
     @property
     def serves(self) -> bool:
-        """Return whether each deployment has a replica, or needs none.
+        """Whether each deployment has a replica or needs none.
 
-        An old Ray reports no replicas; then the status is all there is.
+        An old Ray version reports no replicas; the status then decides.
         """
         if self.parts:
             return all(each.running > 0 for each in self.parts)
@@ -227,19 +237,19 @@ class _App(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def idle(self) -> str | None:
-        """Return the first deployment without a replica."""
+        """Name of the first deployment without a replica; None if there is none."""
         return next((each.name for each in self.parts if each.running == 0), None)
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The last answer of a dashboard, read once."""
+    """The last answer of a dashboard, prepared for evaluation."""
 
     details: ServeDetails
     capacity: int
-    """The target capacity that Serve runs with."""
+    """Target capacity in percent that Serve runs with."""
     apps: dict[str, _App]
     routed: frozenset[str]
-    """The applications that take requests, also those that the answer lacks."""
+    """Applications with a route prefix, including those that the answer lacks."""
 
 
 def _read(view: ClusterView) -> _Answer | None:
@@ -278,17 +288,17 @@ def _parts(
 
 
 class _Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of one application that served."""
+    """Remaining capacity of an application that served before."""
 
     left: int
-    """The percent of the traffic that it can carry."""
+    """Percent of the traffic that the application can still carry."""
     reason: str
     may_pass: bool
-    """Whether it is on its way to another state, so that the loss may end by itself."""
+    """Whether the application is changing its state, so that the loss may end by itself."""
 
 
 def _answered(view: ClusterView, *, lasts: bool) -> Health:
-    """Return what the answer of its dashboard shows of a cluster; `lasts` is whether `GRACE` is over."""
+    """Return the health that the dashboard's answer shows; `lasts`: it has lasted for `GRACE`."""
     answer = _read(view)
     if answer is None:
         return HEALTHY
@@ -320,9 +330,11 @@ def _idle(apps: dict[str, _App]) -> str:
 
 
 def _loss(view: ClusterView, answer: _Answer, name: str) -> _Loss | None:
-    """Return what an application lost since all was well; None where it serves as before, or never did.
+    """Return an application's loss since the last healthy state; None without a loss.
 
-    A target that grew is no loss, and neither is a rounded one: the better of both counts.
+    An application that never served has no loss. A larger or rounded target is no loss either: the
+    remaining capacity is computed from the target and from the earlier replicas, and the larger
+    result counts.
     """
     before, app = view.memory.baseline, answer.apps.get(name)
     if before is None or name not in before.served:
@@ -372,7 +384,7 @@ def _capacity(view: ClusterView, app: _App | None, most: int) -> int:
 def _carried(view: ClusterView, part: _Part, most: int) -> int:
     """Return the percent of the traffic that the replicas of a deployment can take over.
 
-    Where the target grew, the replicas that were there before carry as much as they did.
+    If the target grew, the earlier replicas still carry as much as before.
     """
     before = view.memory.baseline
     had = 0 if before is None else before.replicas.get(part.name, 0)
@@ -381,15 +393,16 @@ def _carried(view: ClusterView, part: _Part, most: int) -> int:
 
 
 def _running(deployment: Deployment, without: frozenset[str]) -> int:
-    """Count the running replicas but those on some nodes."""
+    """Count the running replicas that are not on the nodes `without`."""
     return sum(each.node_ip not in without for each in deployment.running)
 
 
 def _lost_nodes(view: ClusterView) -> frozenset[str]:
-    """Return the nodes whose pods took requests and had replicas when all was well, and take none now.
+    """Return nodes that took requests and had replicas when all was well, and take none now.
 
-    A worker that cannot be Ready, for it has no proxy or declares another port, lost nothing:
-    requests reach its replicas through the head. It may have been Ready before Serve started.
+    A worker pod that cannot be Ready, because it has no proxy or declares another port, is no lost
+    node: requests reach its replicas through the head. Such a pod may have been Ready before Serve
+    started.
     """
     before, proxies = view.memory.baseline, serve_proxies.reported(view.serve.details)
     if before is None or not _is_comparable(view):
@@ -400,7 +413,7 @@ def _lost_nodes(view: ClusterView) -> frozenset[str]:
 
 
 def _unready_nodes(view: ClusterView) -> frozenset[str]:
-    """Return the nodes with replicas whose pods take no requests, although they have a proxy."""
+    """Return the nodes with replicas whose pods have a proxy but take no requests."""
     details = view.serve.details
     if details is None or not _is_comparable(view):
         return frozenset()
@@ -410,6 +423,6 @@ def _unready_nodes(view: ClusterView) -> frozenset[str]:
 
 
 def _is_comparable(view: ClusterView) -> bool:
-    """Return whether Ray and Kubernetes have an address in common; a pod may have two of them."""
+    """Return whether Ray and Kubernetes share an address; a pod may have two addresses."""
     details = view.serve.details
     return details is not None and not details.nodes.isdisjoint(view.endpoints)

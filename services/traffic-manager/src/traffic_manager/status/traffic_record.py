@@ -1,4 +1,4 @@
-"""The record as it should be: what each cluster has, and when that last changed (ADR 1)."""
+"""The desired traffic record: capacity and weight of each cluster, with times (ADR 1)."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,7 +16,10 @@ from traffic_manager.status import gates
 
 
 def without_future_times(record: Record, *, now: datetime) -> Record:
-    """Return the record without moments of the future: a clock that was set back since must not hold an upgrade."""
+    """Return the record without times in the future.
+
+    They stem from a clock that has been set back since, and must not hold an upgrade.
+    """
     latest = now + SKEW
     clusters: dict[str, Share] = {}
     for name, part in record.clusters.items():
@@ -28,7 +31,7 @@ def without_future_times(record: Record, *, now: datetime) -> Record:
 
 
 def share(record: Record, cluster: ObjectMeta, default: Share) -> Share:
-    """Return a cluster's part as recorded; one that was made again under its name has nothing of what it had."""
+    """Return a cluster's entry in the record; a new cluster under an old name gets `default`."""
     found = record.clusters.get(cluster.name, default)
     part = found if found.uid in {"", cluster.uid} else default
     return msgspec.structs.replace(part, uid=cluster.uid)
@@ -37,10 +40,11 @@ def share(record: Record, cluster: ObjectMeta, default: Share) -> Share:
 def renewed(
     record: Record, pending: ObjectMeta, candidate: Candidate, *, keeps_failure: bool, now: datetime
 ) -> Record | None:
-    """Return the record once a pending cluster runs another Serve config than it names; None while that is the same (ADR 40).
+    """Return the record for a new Serve config on the pending cluster; None if it is not new.
 
-    The weights stay. What a step has waited and what its gates came to is about the config before, and so are the end of a mirror and a
-    failure, unless it takes the cluster away (`keeps_failure`).
+    The weights stay. Waiting times, gate results and the end of mirroring belong to the earlier
+    config, so they start over (ADR 40). So does a failure, unless it removes the cluster
+    (`keeps_failure`).
     """
     part = record.clusters.get(pending.name)
     if part is None or part.uid not in {"", pending.uid} or part.config == candidate.config:
@@ -64,10 +68,11 @@ def renewed(
 def weighed(
     old: Share, weight: int, *, now: datetime, is_followed: bool, is_shed: bool = False
 ) -> Share:
-    """Return a part with a weight; the time of its last move changes only with it.
+    """Return a cluster's entry with a new weight and, if the weight changed, the time of the move.
 
-    `is_followed` is whether the Gateways follow the route as it is; else they may still send what was written before. `is_shed` is
-    whether the cluster loses traffic for its health, which holds until it gets more again.
+    `is_followed` tells whether the Gateways have applied the current route; if not, they may still
+    send the earlier weights. `is_shed` tells whether the cluster loses traffic because of its
+    health; the mark stays until its weight grows again.
     """
     if old.weight == weight and old.moved_at is not None:
         return old
@@ -82,12 +87,12 @@ def weighed(
 
 
 def sent(share: Share) -> int:
-    """Return the most that a Gateway may still send a cluster which does not follow the route as it is now."""
+    """Return the largest weight that a Gateway may apply while it lags behind the current route."""
     return share.weight if share.sent is UNSET else max(share.weight, share.sent)
 
 
 def numbers(clusters: Mapping[str, Share]) -> dict[str, tuple[int, int]]:
-    """Return capacity and weight of each cluster."""
+    """Return capacity and weight by cluster name."""
     return {name: (each.capacity, each.weight) for name, each in clusters.items()}
 
 
@@ -98,9 +103,9 @@ def of(
     now: datetime,
     judged: Judgement | None = None,
 ) -> Record:
-    """Return the record of these clusters and no others; two are those of an upgrade.
+    """Return the record for exactly these clusters; two clusters are an upgrade.
 
-    `judged` is what the gates of its UpgradePolicy came to; None for what is recorded of that.
+    `judged` are the new results of the gates; with None the recorded results stay.
     """
     old = observed.record
     upgrade = _followed(observed, clusters, judged, now=now) if len(clusters) > 1 else old.upgrade
@@ -116,9 +121,9 @@ def of(
 
 
 def is_current(new: Record, held: Record, *, shows_gates: bool, now: datetime) -> bool:
-    """Return whether nothing has changed that decisions depend on.
+    """Return whether the stored record already holds everything that decisions depend on.
 
-    With `shows_gates`, also whether users see what the gates come to, or see it soon enough with the next write.
+    With `shows_gates`, changed gate results that users should see count too (`gates.is_due`).
     """
     if (new.clusters, _lasting(new)) != (held.clusters, _lasting(held)):
         return False
@@ -135,7 +140,7 @@ def _lasting(record: Record) -> tuple[str | None, bool]:
 def _followed(
     observed: Observed, clusters: Mapping[str, Share], judged: Judgement | None, *, now: datetime
 ) -> Upgrade:
-    """Return the statistics of an upgrade, this change included."""
+    """Return the statistics of an upgrade including this change."""
     total = sum(each.capacity for each in clusters.values())
     was, share = (each.get(observed.pending_name) for each in (observed.record.clusters, clusters))
     best = 0 if share is None else share.weight
@@ -173,9 +178,10 @@ def _judged(
     *,
     now: datetime,
 ) -> Upgrade:
-    """Return the statistics with the step that a move to the new cluster is for, and with the results of the gates at the weight that was.
+    """Return the statistics with the step that a move aims at and with the new gate results.
 
-    If that weight is over, they follow those of earlier ones.
+    The results belong to the weight before the move. If the weight changes, they are added to the
+    results of earlier steps.
     """
     current = held.gates or None
     weight, since = (0, None) if was is None else (was.weight, was.same_since)

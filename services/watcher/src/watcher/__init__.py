@@ -1,1 +1,1 @@
-"""Publishes what changes in Kubernetes to the bus."""
+"""Publishes changes of Kubernetes objects to the bus."""

@@ -1,4 +1,4 @@
-"""`python -m watcher`: publishes what changes in Kubernetes to the bus."""
+"""Entry point of `python -m watcher`, which publishes changes in Kubernetes to the bus."""
 
 import common.headless  # noqa: F401  # pyright: ignore[reportUnusedImport]  (first of all)
 from common.runtime import process

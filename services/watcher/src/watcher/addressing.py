@@ -1,8 +1,9 @@
-"""Which partition an object belongs to: pure.
+"""Assignment of objects to partitions, by their owners; no I/O.
 
-A tree is a RayService, its RayClusters and all that belongs to those; its root decides the partition. A RayCluster
-names its RayService in labels, as KubeRay associates them (spec rayservice §4.2); everything else follows its controller,
-or the labels that reconcilers list by. Children may be observed before their parents.
+A tree is a RayService with its RayClusters and everything that belongs to them. The root of the
+tree decides the partition. A RayCluster names its RayService in labels, as KubeRay does (spec
+rayservice §4.2). Every other object follows its controller reference, or the labels by which
+reconcilers list it. A child may be observed before its parent.
 """
 
 from typing import Final
@@ -18,11 +19,17 @@ RAY_CLUSTER: Final = "RayCluster"
 SERVICE: Final = "Service"
 ROOTS: Final = frozenset({RAY_SERVICE, RAY_CLUSTER})
 PARENTS: Final = {"RayCluster": frozenset({RAY_SERVICE}), "EndpointSlice": ROOTS | {SERVICE}}
-"""Below which kinds an object is found, if not below `ROOTS`; so no tree is deeper than four levels, whatever users write into labels."""
+"""Possible kinds of the parent, for kinds whose parents are not exactly `ROOTS`.
+
+A tree is therefore never deeper than four levels, whatever labels users write.
+"""
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where an object belongs; `is_certain` is False while a parent on the way to the root has not been observed."""
+    """The root of an object.
+
+    `is_certain` is False while a parent between the object and its root has not been observed.
+    """
 
     root: Ref
     is_certain: bool
@@ -51,17 +58,17 @@ def parent_of(kind: str, meta: ObjectMeta) -> Ref | None:
 
 
 class OwnerGraph:
-    """All trees as far as they have been observed."""
+    """The owner graph of all objects that have been observed."""
 
     def __init__(self) -> None:
         self._parents: dict[Ref, Ref | None] = {}
-        """Every object that was observed, with its parent."""
+        """Every observed object with its parent."""
         self._children: dict[Ref, dict[Ref, None]] = {}
         self._removed: set[Ref] = set()
-        """Objects that are gone and still have children."""
+        """Deleted objects that still have children."""
 
     def add(self, ref: Ref, parent: Ref | None) -> list[Ref]:
-        """Take an object in, or its new parent; return everything below it if that may belong elsewhere now."""
+        """Add an object or change its parent; return descendants whose root may have changed."""
         self._removed.discard(ref)
         if ref in self._parents and self._parents[ref] == parent:
             return []
@@ -80,7 +87,7 @@ class OwnerGraph:
         return list(below)
 
     def remove(self, ref: Ref) -> None:
-        """Forget an object; one with children is remembered until they are gone too."""
+        """Remove an object; an object with children stays until its children are removed too."""
         gone: Ref | None = ref
         while gone is not None:
             if self._children.get(gone):
@@ -91,7 +98,7 @@ class OwnerGraph:
             gone = parent if parent in self._removed else None
 
     def address(self, ref: Ref) -> Address:
-        """Return the root of an object, or the nearest thing to it that is known."""
+        """Return the root of an object or, if the root is unknown, its nearest known ancestor."""
         seen = {ref}
         while (parent := self._parents.get(ref)) is not None and parent not in seen:
             seen.add(parent)
@@ -99,7 +106,7 @@ class OwnerGraph:
         return Address(ref, ref in self._parents or ref.kind == RAY_SERVICE)
 
     def _unlink(self, ref: Ref) -> Ref | None:
-        """Forget the parent of an object, and return it."""
+        """Remove the link from an object to its parent, and return the parent."""
         parent = self._parents.pop(ref, None)
         if parent is not None:
             siblings = self._children[parent]

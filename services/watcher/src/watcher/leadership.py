@@ -1,13 +1,17 @@
-"""The right to publish: pure. The Lease is KubeRay's own, so that KubeRay and raybus exclude each other in a migration.
+"""Rules of the Lease that gives the right to publish; no I/O.
 
-The rules are client-go's: a Lease expires when *this replica* has seen it unchanged for its duration, whatever times are
-written in it, so clocks may differ; a leader that cannot renew in time stops before another may begin.
+The Lease is KubeRay's own, so that KubeRay and raybus exclude each other during a migration. The
+rules are client-go's. A Lease expires when this replica has seen it unchanged for its duration,
+whatever times it contains, so clocks may differ. A leader that cannot renew in time stops before
+another may start.
 
-A leader that cannot reach NATS is of no use, so it yields: it goes on renewing, which keeps KubeRay waiting, and allows
-another watcher in an annotation to take the Lease at once. A watcher without NATS does not take it.
+A leader that cannot reach NATS is useless, so it yields: it continues to renew the Lease, which
+keeps KubeRay waiting, and an annotation permits another watcher to take the Lease at once. A
+watcher without NATS does not take it.
 
-A leader that ends hands over (ADR 39): it announces that it leaves, and goes on publishing until another watcher has
-prepared, or none answers. Between the two nothing is listed, so it takes a moment however many objects there are.
+A leader that shuts down hands over (ADR 39). It announces that it leaves, and continues to publish
+until another watcher has prepared or none answers. Nothing is listed between the two leaders, so
+the hand-over is short however many objects exist.
 """
 
 from datetime import datetime
@@ -22,45 +26,56 @@ from common.api.opaque import Body
 
 LEASE_NAME: Final = "ray-operator-leader"
 DURATION_SECONDS: Final = 6
-"""A crashed leader's place is free after this long; a container that restarts in its pod keeps its place."""
+"""Duration of the Lease: time until another watcher may replace a crashed leader.
+
+A container that restarts in its pod has the same identity, so it keeps the Lease.
+"""
 RENEW_SECONDS: Final = 1.5
+"""Interval between renewals by the leader."""
 CHECK_SECONDS: Final = 0.5
-"""How often a replica that stands by reads the Lease, and a leader checks NATS."""
+"""Interval at which a standby reads the Lease and a leader checks NATS."""
 DEADLINE_SECONDS: Final = 4.0
-"""A leader that could not renew for this long stops; well before its Lease can expire."""
+"""Time without a successful renewal after which a leader stops.
+
+It is shorter than `DURATION_SECONDS`, so the leader stops before its Lease can expire.
+"""
 ANSWER_SECONDS: Final = 0.8
-"""A leader that leaves waits so long for another watcher to begin its preparation…"""
+"""Time that a leaving leader waits for another watcher to begin its preparation."""
 PREPARE_SECONDS: Final = 40.0
-"""… and so long for it to be prepared: 9 to 17 s for 5,000 RayClusters on two busy cores. A pod must have more to end."""
+"""Time that a leaving leader waits for a watcher that prepares.
+
+Preparation took 9 to 17 s for 5,000 RayClusters on two busy cores. The termination grace period of
+the pod must be longer.
+"""
 HAND_OVER_CHECK_SECONDS: Final = 0.1
-"""How often both read the Lease meanwhile."""
+"""Interval at which both watchers read the Lease during a hand-over."""
 ANNOTATION: Final = "raybus.io/watcher"
-"""On the Lease: which watcher does what with it."""
+"""Annotation of the Lease: identity and role of its holder."""
 NEXT_ANNOTATION: Final = "raybus.io/next-watcher"
-"""On the Lease of a leader that leaves: which watcher prepares to follow it."""
+"""Annotation of the Lease of a leaving leader: the watcher that prepares to follow it."""
 
 
 class Role(StrEnum):
-    """What the holder of the Lease does with it, if it is a watcher."""
+    """What a watcher that holds the Lease does."""
 
     LEADS = "leads"
     YIELDS = "yields"
-    """Holds it against KubeRay only; any watcher may take it."""
+    """Keeps the Lease from KubeRay only; any watcher may take it."""
     LEAVES = "leaves"
     """Leads until another watcher has prepared."""
     HANDED_OVER = "handed-over"
-    """Has released it, with all published that the API server had reported."""
+    """Released the Lease after it had published everything that the API server had reported."""
 
 
 class Preparation(StrEnum):
-    """How far the watcher is that follows a leader which leaves."""
+    """Progress of the watcher that is to follow a leaving leader."""
 
     BEGUN = "prepares"
     DONE = "is-prepared"
 
 
 class Successor(msgspec.Struct, frozen=True):
-    """The watcher that is to follow a leader which leaves; as text the annotation's value."""
+    """The watcher that is to follow a leaving leader; its text is the annotation's value."""
 
     identity: str
     progress: Preparation
@@ -70,14 +85,17 @@ class Successor(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A Lease as it was read; `metadata` is written back unchanged."""
+    """A Lease as read from the API server; `metadata` is written back unchanged."""
 
     metadata: Body
     spec: LeaseSpec = LeaseSpec()
 
     @property
     def role(self) -> Role | None:
-        """Return what its holder does with it; None when that is no watcher, and when the annotation is of an earlier holder."""
+        """Role of the holder; None if the holder is no watcher.
+
+        An annotation by an earlier holder does not count.
+        """
         identity, does = self._annotation(ANNOTATION)
         return (
             Role(does)
@@ -87,7 +105,7 @@ class Lease(msgspec.Struct, frozen=True):
 
     @property
     def successor(self) -> Successor | None:
-        """Return which watcher prepares; None where none does, or the text is not ours."""
+        """The watcher that prepares to lead; None if there is none or the annotation is invalid."""
         identity, progress = self._annotation(NEXT_ANNOTATION)
         return (
             Successor(identity, Preparation(progress))
@@ -97,42 +115,48 @@ class Lease(msgspec.Struct, frozen=True):
 
     @property
     def next_holder(self) -> str:
-        """Return the watcher to which a leader with a complete stream has released it; empty when there is none, or somebody holds it."""
+        """Identity of the watcher to which a leader has handed over; empty if there is none.
+
+        It is also empty once somebody holds the Lease.
+        """
         is_handed_over = (
             self._annotation(ANNOTATION)[1] == Role.HANDED_OVER and not self.spec.holder_identity
         )
         return self.successor.identity if is_handed_over and self.successor is not None else ""
 
     def _annotation(self, name: str) -> tuple[str, str]:
-        """Read what `annotation_of` wrote: a watcher, and what it does."""
+        """Return identity and role or progress from an annotation that `annotation_of` wrote."""
         annotations: dict[str, str] = self.metadata.get("annotations") or {}
         identity, _, does = annotations.get(name, "").rpartition(" ")
         return identity, does
 
 
 class LeaseObservation(msgspec.Struct, frozen=True):
-    """What a Lease held when it was read, and since when it has been unchanged (monotonic seconds)."""
+    """The content of a Lease, and the monotonic time in seconds since which it is unchanged."""
 
     spec: LeaseSpec
     role: Role | None
     since: float
     next_holder: str = ""
-    """It has the first try."""
+    """Watcher that may take the free Lease first; empty if all may."""
 
 
 def annotation_of(identity: str, does: Role | Preparation) -> str:
-    """Return an annotation's value."""
+    """Return the value of an annotation: the identity, a space, and the role or progress."""
     return f"{identity} {does}"
 
 
 def may_prepare(lease: Lease, me: str) -> bool:
-    """Return whether this replica is to prepare: the leader leaves, and no other replica prepares already."""
+    """Return whether this replica should prepare to lead.
+
+    It should if the leader leaves and no other replica is preparing.
+    """
     is_free = lease.successor is None or lease.successor.identity == me
     return lease.role is Role.LEAVES and lease.spec.holder_identity != me and is_free
 
 
 def observe(before: LeaseObservation | None, lease: Lease, *, now: float) -> LeaseObservation:
-    """Return the observation of a Lease after one more read."""
+    """Return the observation of a Lease after another read."""
     found = (lease.spec, lease.role, lease.next_holder)
     if before is not None and (before.spec, before.role, before.next_holder) == found:
         return before
@@ -140,7 +164,10 @@ def observe(before: LeaseObservation | None, lease: Lease, *, now: float) -> Lea
 
 
 def holder_to_wait_for(seen: LeaseObservation, me: str, *, now: float) -> str | None:
-    """Return another holder of the Lease that has not expired and does not yield, or is about to be one; None when there is none."""
+    """Return the holder, or next holder, that this replica must wait for; None if there is none.
+
+    A holder with an expired Lease and a holder that yields do not count.
+    """
     holder = seen.spec.holder_identity or seen.next_holder
     if not holder or holder == me or seen.role is Role.YIELDS:
         return None
@@ -152,7 +179,7 @@ def holder_to_wait_for(seen: LeaseObservation, me: str, *, now: float) -> str | 
 
 
 def taken(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseSpec:
-    """Return the spec of the Lease once this replica holds it, or has renewed it."""
+    """Return the spec of the Lease after this replica has taken or renewed it."""
     stamp = micro_time(at)
     if spec is not None and spec.holder_identity == me:
         acquired, transitions = spec.acquire_time or stamp, spec.lease_transitions or 0
@@ -162,5 +189,5 @@ def taken(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseSpec:
 
 
 def released(spec: LeaseSpec, *, at: datetime) -> LeaseSpec:
-    """Return the spec of the Lease once this replica has released it."""
+    """Return the spec of the Lease after this replica has released it."""
     return LeaseSpec("", 1, micro_time(at), micro_time(at), spec.lease_transitions)

@@ -1,4 +1,4 @@
-"""All metrics of the watcher."""
+"""The metrics of the watcher."""
 
 from typing import Final
 

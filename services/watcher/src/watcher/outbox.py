@@ -1,9 +1,11 @@
-"""What the stream should hold, and the workers that see to it.
+"""The desired content of the stream, and the workers that publish the differences.
 
-One message per subject is on its way at a time, so a subject's messages stay in order; many subjects are served at once.
-Only the newest state counts: what was overtaken while it waited is never sent. Each publish names the sequence that the
-subject must still be at, so a leader that was replaced cannot overwrite its successor. A publish that was not answered is
-repeated until it is, so the number of our messages in the stream is known: any more are another writer's.
+At most one message per subject is in flight, so the messages of a subject stay in order; many
+subjects are served at once. Only the newest state counts: a state that is superseded while it waits
+is never sent. Each publish names the expected last sequence of its subject, so a replaced leader
+cannot overwrite its successor. A publish without an answer is repeated until there is one. The
+number of this watcher's messages in the stream is therefore known, and any additional message is
+another writer's.
 """
 
 import asyncio
@@ -27,28 +29,34 @@ from watcher.ports import Entry, Stream
 log = structlog.get_logger()
 
 IN_FLIGHT: Final = 64
-"""Subjects served at once: at 0.3 ms an answer more than enough, and bounded for the server's sake."""
+"""Number of subjects that are published at once.
+
+An answer takes about 0.3 ms, so this is more than enough; the limit protects the server.
+"""
 GATHERED_SECONDS: Final = 0.02
-"""Between two hand-outs of subjects to the workers: where many objects change, their messages share writes to the socket, and their answers reads."""
+"""Interval between hand-outs of subjects to the workers.
+
+If many objects change, their messages share socket writes and their answers share reads.
+"""
 PAUSE_SECONDS: Final = 0.2
-"""Between tries when the stream does not answer."""
+"""Pause before a publish without an answer is repeated."""
 FULL_SECONDS: Final = 1.0
-"""How long states wait when the stream has no room; deletions do not wait, they make room."""
+"""Time that states wait if the stream is full; deletions do not wait, because they free space."""
 NOTHING: Final = Entry()
 
 
 class _Put(msgspec.Struct, frozen=True):
     message: Message
     ticket: int
-    """Counts up with each put."""
+    """Number of the put, in order."""
     at: int
-    """When it was put, for its trace."""
+    """Time of the put, for its trace."""
     is_unanswered: bool = False
-    """Whether it may have been stored: the last answer was lost."""
+    """Whether an earlier attempt may have been stored, because its answer was lost."""
 
 
 class Outbox:
-    """The difference between what was put and what the stream holds."""
+    """The difference between the desired content and the content of the stream."""
 
     def __init__(
         self,
@@ -58,45 +66,53 @@ class Outbox:
         *,
         is_open: bool = True,
     ) -> None:
-        """Begin with what the stream holds; one that is not open yet gathers what is put."""
+        """Start from the content of the stream, `held`; if not `is_open`, only collect puts."""
         self._stream = stream
         self._held = held
         self._end_session = end_session
         self._next: dict[str, _Put] = {}
         self._tickets: dict[str, int] = {}
-        """For each subject that waits or is on its way, the number of its newest put."""
+        """Number of the newest put of each subject that is waiting or in flight."""
         self.in_flight = 0
-        """How many messages at most are stored without our knowing."""
+        """Upper bound of the messages that are stored but not confirmed."""
         self._queue: deque[str] = deque()
-        """Subjects for the workers, in the order of their puts: timers of one time end in any order."""
+        """Subjects for the workers in the order of their puts.
+
+        Timers that expire at the same time fire in any order, so the order is kept here.
+        """
         self._handed_out = asyncio.Semaphore(0)
-        """How many of them the workers may take."""
+        """Number of queued subjects that the workers may take."""
         self._handed_out_at = float("-inf")
-        """When subjects were handed out last, or will be next."""
+        """Loop time of the last or next hand-out of subjects."""
         self._deferred: dict[str, asyncio.TimerHandle] = {}
-        """Subjects with a state that waits for a newer one, and for no worker; each with the end of its wait."""
+        """Subjects whose state waits for a newer one, with the timer that ends the wait."""
         self._puts = 0
         self.is_open = is_open
         self._ahead: dict[str, Entry] = {}
-        """What another watcher stored while this one prepared: our watches may still report older states of it."""
+        """Entries that another watcher stored while this one prepared.
+
+        This watcher's watches may still report older states of these objects.
+        """
         self._run = token_hex(4)
-        """Part of each message's id: an object that returns to a subject in the same version is no repetition."""
+        """Part of each message id. Without it, an object that returns to a subject in the same
+        version would count as a duplicate.
+        """
         self._awaited: dict[str, int] = {}
         self._arrived = asyncio.Event()
         self.problem: str | None = None
-        """Why the newest publish was not taken; None after one that was."""
+        """Why the last publish failed; None if it succeeded."""
         self._full_until = float("-inf")
-        """Until then no state is sent: the stream had no room a moment ago."""
+        """Loop time until which no state is sent, because the stream was full."""
         self.last_sequence = 0
-        """The newest sequence that we know of; a stream that is behind it has lost something."""
+        """Newest known sequence; a stream with a lower sequence has lost messages."""
         self.stored_count = 0
-        """How many messages we have stored; each makes the stream longer by one."""
+        """Messages that this session has stored; each increases the stream's sequence by one."""
 
     def __len__(self) -> int:
         return len(self._tickets)
 
     def stored(self) -> dict[str, str]:
-        """Return the kind of object under each subject that holds one, or will."""
+        """Return the object kind of each subject that holds an object or is about to."""
         waiting = ((subject, put.message) for subject, put in self._next.items())
         held = {subject: entry.kind for subject, entry in self._held.items() if entry.kind}
         return held | {
@@ -104,15 +120,16 @@ class Outbox:
         }
 
     async def newest(self, subject: str) -> Message | None:
-        """Return what a subject is to hold, or holds; None when neither is known at this moment."""
+        """Return the message that a subject holds or will hold; None if neither is known now."""
         if (put := self._next.get(subject)) is not None:
             return put.message
         return None if subject in self._tickets else await self._stream.read(subject)
 
     def put(self, subject: str, message: Message, *, received: int = 0, wait: float = 0.0) -> None:
-        """Have a subject hold a message, unless it does already; `received` is when the API server sent it, for the trace.
+        """Make a subject hold a message; does nothing if it already does.
 
-        For `wait` seconds a newer message may take its place, which is sent as soon as that allows.
+        `received` is the time when the API server sent the object, for the trace. For `wait`
+        seconds the message may be replaced by a newer one; a put without a wait is sent at once.
         """
         ahead = self._ahead.get(subject)
         if ahead is not None and not isinstance(message, Synced):
@@ -142,7 +159,11 @@ class Outbox:
             tracing.root("watch", traceparent, received, object=about, version=message.version)
 
     def open(self, stored: Mapping[str, Entry]) -> None:
-        """Hand out what was put, once nobody else publishes; what another watcher has `stored` since the stream was read makes some of it pointless."""
+        """Start to send, because no other watcher publishes any more.
+
+        `stored` are the entries that another watcher has stored since the stream was loaded. Puts
+        that they make obsolete are dropped.
+        """
         self._ahead = dict(stored)
         for subject, found in stored.items():
             if found.is_gone:
@@ -161,7 +182,7 @@ class Outbox:
             self._hand_out(subject)
 
     def _hand_out(self, subject: str) -> None:
-        """Hand a subject to the workers: at once, or with others when some were handed out a moment ago."""
+        """Give a subject to the workers, at least `GATHERED_SECONDS` after the last hand-out."""
         self._deferred.pop(subject, None)
         self._queue.append(subject)
         loop = asyncio.get_running_loop()
@@ -174,7 +195,10 @@ class Outbox:
             self._handed_out.release()
 
     async def flush(self) -> None:
-        """Wait until all that was put up to now, or something newer, is stored; one caller at a time."""
+        """Wait until every put so far, or a newer put of its subject, is stored.
+
+        Only one caller may wait at a time.
+        """
         self._awaited = dict(self._tickets)
         self._arrived.clear()
         while self._awaited:
@@ -182,9 +206,11 @@ class Outbox:
             self._arrived.clear()
 
     async def work(self) -> None:
-        """Serve subjects until cancelled; run several of these. What one has in hand at its end is unknown, so the session ends too.
+        """Publish subjects until cancelled; several workers run at once.
 
-        A message is published however long that takes; a newer one makes it pointless, unless it may have been stored.
+        A message is retried until it is stored, or until a newer one replaces it. A message that
+        may have been stored is never replaced before its answer is known. If a worker ends, the
+        outcome of its message is unknown, so the session ends too.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -194,7 +220,7 @@ class Outbox:
                 self.in_flight += 1
                 while (put := self._next.pop(subject, None)) is not None:
                     if not isinstance(put.message, Gone) and loop.time() < self._full_until:
-                        self._next[subject] = put  # served later, and others meanwhile
+                        self._next[subject] = put  # served later, after other subjects
                         loop.call_later(FULL_SECONDS, self._hand_out, subject)
                         break
                     began, trying = loop.time(), put
@@ -216,7 +242,7 @@ class Outbox:
                                 expected=expected,
                                 message_id=name,
                             )
-                        except Exception as problem:  # noqa: BLE001  (whatever one object's state does to the encoder, or the server)
+                        except Exception as problem:  # noqa: BLE001  (a state may break anything)
                             trying = await self._not_stored(subject, trying, problem, began)
                         else:
                             self._settle(subject, trying, sequence, began)
@@ -229,9 +255,10 @@ class Outbox:
     async def _not_stored(
         self, subject: str, put: _Put, problem: Exception, began: float
     ) -> _Put | None:
-        """Handle the failure of a publish; return what is published next, None when nothing is.
+        """Handle a failed publish; return the next put to publish, None if there is none.
 
-        Without room a tombstone frees space by purging its subject, and any other message waits. A state that the server refuses is in quarantine.
+        If the stream is full, a tombstone frees space by purging its subject, and any other message
+        waits. A state that the server rejects is replaced by a quarantine message.
         """
         match problem:
             case errors.Conflict():
@@ -255,7 +282,7 @@ class Outbox:
             case errors.Retryable():
                 if (
                     self.problem is None
-                ):  # of many subjects with the same problem, and several tries a second
+                ):  # logged once for many subjects with the same problem and many attempts
                     log.warning("publishing again", subject=subject, why=str(problem))
                 self.problem = str(problem)
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -274,7 +301,7 @@ class Outbox:
         return None
 
     def _settle(self, subject: str, put: _Put, sequence: int | None, began: float) -> None:
-        """Record that a put is stored at a sequence, or need not be stored any more."""
+        """Record that a put is stored at a sequence or, if that is None, is unnecessary."""
         metrics.PUBLISH_SECONDS.observe(asyncio.get_running_loop().time() - began)
         if self._tickets.get(subject) == put.ticket:
             del self._tickets[subject]
@@ -288,7 +315,7 @@ class Outbox:
         metrics.FULL.set(0)
         self._full_until = float("-inf")
         if isinstance(message, Gone):
-            self._held.pop(subject, None)  # the server forgets a tombstone as well
+            self._held.pop(subject, None)  # the server removes tombstones too
         else:
             self._held[subject] = _entry(sequence, message)
         self.last_sequence = max(self.last_sequence, sequence)
@@ -298,10 +325,13 @@ class Outbox:
             tracing.child("publish", messages.traceparent_of(message), put.at)
 
     async def _refused(self, subject: str, put: _Put, began: float) -> _Put | None:
-        """Handle a subject at another sequence than expected; return what is published next, None when nothing is.
+        """Handle a subject that is at another sequence than expected.
 
-        The server checks the sequence before the id of a message, so an earlier try that was stored without an answer appears to be another
-        writer's message. It is ours, and counted: else we would take it for that of another watcher, and every reader would load the state anew.
+        Returns the next put to publish, None if there is none. The server checks the sequence
+        before the message id. An earlier attempt that was stored without an answer therefore looks
+        like another writer's message. It must be recognized and counted as this watcher's own.
+        Otherwise the session would end because of an unknown writer, and every reader would load
+        the state again.
         """
         metrics.CONFLICTS.inc()
         try:
@@ -315,14 +345,14 @@ class Outbox:
             is_lost = found.sequence < self._held.get(subject, NOTHING).sequence
             if is_lost or isinstance(
                 message, Synced
-            ):  # a leader before or after us: epochs must not mix
+            ):  # written by an earlier or later leader, whose epoch must not mix with this one
                 self._end_session(
                     f"the stream lost {subject}"
                     if is_lost
                     else f"another watcher has marked {subject}"
                 )
                 while True:
-                    await asyncio.Event().wait()  # for the end of the session
+                    await asyncio.Event().wait()  # until the session is cancelled
             self._held[subject] = found
             if not _makes_pointless(found, message):
                 return msgspec.structs.replace(put, is_unanswered=False)
@@ -344,7 +374,7 @@ def _entry(sequence: int, message: State | Quarantined | Synced) -> Entry:
 
 
 def _makes_pointless(found: Entry, message: State | Quarantined | Gone) -> bool:
-    """Return whether a subject holds the same as a message, or something newer."""
+    """Return whether a subject already holds the same state as a message, or a newer one."""
     return version_number(found.version) > version_number(message.version) or _is_same(
         found, message
     )

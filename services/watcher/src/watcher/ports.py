@@ -1,4 +1,4 @@
-"""What the relay needs from outside."""
+"""The interfaces to NATS that leadership and sessions need."""
 
 from collections.abc import Awaitable, Mapping
 from typing import Protocol
@@ -10,22 +10,23 @@ from common.bus.streams import StreamInfo
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """What the stream holds under a subject, without the body; `sequence` 0 means nothing."""
+    """The last message of a subject, without its body; `sequence` is 0 if there is no message."""
 
     sequence: int = 0
     kind: str = ""
     version: str = ""
     form: str = ""
     uid: str = ""
-    """Of an object; of a marker its epoch, where the body was read."""
+    """Uid of the object. For a sync marker it is the epoch, if the body was read."""
     is_gone: bool = False
 
 
 class Server(Protocol):
-    """NATS as a replica sees it that leads, or would like to.
+    """NATS as seen by a replica that leads or stands by.
 
-    `identity` raises `NotFound` when there is no stream, `Unavailable` without an answer; `is_in_reach` is whether the server itself
-    answers, whatever its streams do; `reconnect` has another connection made, perhaps to another server.
+    `identity` raises `NotFound` if the stream does not exist and `Unavailable` without an answer.
+    `is_in_reach` returns whether the server itself answers, whatever the state of its streams.
+    `reconnect` closes the connection, so that a new one is made, perhaps to another server.
     """
 
     async def identity(self) -> StreamInfo: ...
@@ -34,13 +35,19 @@ class Server(Protocol):
 
 
 class Stream(Protocol):
-    """The state stream as its only writer sees it; every call may raise `Unavailable`.
+    """The state stream as seen by its only writer; every call may raise `Unavailable`.
 
-    `until_lost` waits for the end of the present connection and returns why; `identity` raises `NotFound` when there is no stream,
-    `InvalidSpec` when its configuration does not fit. `load` returns what every subject holds, `since` what was stored from a sequence on, with tombstones, `last` and
-    `read` what one subject holds, and `marker` the newest sync marker, of any watcher. `purge` takes a subject's messages from the stream up to a sequence: that needs no
-    room, as a tombstone does. `publish` stores a message if `expected` is still the subject's last sequence, else `Conflict`; it
-    returns its sequence.
+    - `until_lost` waits for the end of the current connection and returns the reason.
+    - `identity` raises `NotFound` if the stream does not exist, and `InvalidSpec` if its
+      configuration is wrong.
+    - `load` returns the last entry of every subject that holds an object.
+    - `since` returns the last entries that were stored from a sequence on, including tombstones.
+    - `last` and `read` return the last entry and the last message of one subject.
+    - `marker` returns the newest sync marker, of any watcher.
+    - `purge` removes the messages of a subject up to a sequence. Unlike a tombstone, this needs no
+      free space.
+    - `publish` stores a message and returns its sequence. It raises `Conflict` unless `expected` is
+      the last sequence of the subject.
     """
 
     async def until_lost(self) -> str: ...

@@ -1,18 +1,21 @@
-"""Which objects the watcher publishes, and what of each: pure.
+"""Which objects the watcher publishes, and which of their fields; no I/O.
 
-Label selectors exclude objects of others. A selector has no "or", so Services, and the EndpointSlices that carry
-their labels, are followed in three parts that exclude one another. Gateway API kinds are optional: their CRDs may come
-later, or never.
+Label selectors exclude the objects of other applications. A selector has no "or". Services and
+EndpointSlices are therefore watched in three parts that exclude one another. The kinds of the
+Gateway API are optional, because their CRDs may be installed later or never.
 
-Objects that a decision reads through a view in `common.api.core` keep the fields of that view; all others keep
-everything but the bookkeeping. KubeRay copies a RayService's annotations to its RayClusters, kubectl's last-applied one
-included (spec rayservice §4.3), so these two kinds keep theirs.
+For kinds with a view in `common.api.core`, only the fields of the view are kept. For all other
+kinds, everything except bookkeeping is kept. KubeRay copies the annotations of a RayService to its
+RayClusters, including kubectl's last-applied annotation (spec rayservice §4.3), so these two kinds
+keep that annotation.
 
-A pod that does not run yet changes several times in a second, and nothing is decided on that: its states wait for a newer one.
-EndpointSlices are read where a RayService has them; those of other RayClusters are kept in the watcher.
+A pod that is not running yet changes several times per second, and no decision depends on these
+changes. Such a state waits for a newer one. EndpointSlices are read only for RayServices, so those
+of other RayClusters are not published.
 
-An object with a state that cannot be published is in quarantine. Readers make no decision on it, nor on the root object that it
-belongs to; so they need the metadata by which that is found, and the reason. Everything else goes on.
+An object whose state cannot be published is in quarantine. Readers make no decision about the
+object or the root object of its tree. The message in place of the state therefore contains the
+reason and the metadata by which readers find the root. All other objects are handled as usual.
 """
 
 from typing import Any, Final, cast
@@ -42,7 +45,7 @@ REQUIRED: Final[tuple[tuple[Resource, str], ...]] = (
     (resources.JOB, f"{labels.APP_CREATED_BY}={labels.KUBERAY_OPERATOR}"),
     (resources.CONTROLLER_REVISION, labels.CLUSTER),
 )
-"""Kinds that are followed, each with a label selector."""
+"""Watched kinds, each with a label selector."""
 OPTIONAL: Final = (resources.GATEWAY, resources.HTTP_ROUTE, resources.GRPC_ROUTE)
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -64,10 +67,11 @@ ROOT_LABELS: Final = frozenset(
         labels.HEADLESS_WORKER_SERVICE,
     }
 )
-"""By these a reader finds the root of an object in quarantine."""
+"""Labels by which a reader finds the root of an object in quarantine."""
 LONGEST_REASON: Final = 512
+"""Maximum length of a quarantine reason, in characters."""
 PENDING_SECONDS: Final = 1.0
-"""So long a state of a pod that does not run yet waits for a newer one."""
+"""Time that the state of a pending pod waits for a newer state."""
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -75,18 +79,21 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class _PodPhase(msgspec.Struct, frozen=True):
-    """What of a pod decides whether its state may wait."""
+    """The part of a pod that decides whether its state may wait."""
 
     status: _Status = _Status()
 
 
 def is_read(kind: str, place: Place) -> bool:
-    """Return whether any service reads a kind at a place."""
+    """Return whether any service reads a kind in trees of this place."""
     return kind != "EndpointSlice" or place.tree is Tree.SERVICE
 
 
 def seconds_to_wait(message: State | Quarantined, meta: ObjectMeta) -> float:
-    """Return how long a message may wait for a newer one of the same object: a moment for a pod that neither runs nor ends."""
+    """Return how long a message may wait for a newer one of the same object.
+
+    Only the state of a pending pod that is not being deleted may wait.
+    """
     if (
         message.kind != "Pod"
         or not isinstance(message, State)
@@ -95,13 +102,13 @@ def seconds_to_wait(message: State | Quarantined, meta: ObjectMeta) -> float:
         return 0.0
     try:
         phase = msgspec.json.decode(message.body, type=_PodPhase).status.phase
-    except msgspec.ValidationError:  # what fits no view is published whole
+    except msgspec.ValidationError:  # an object that fits no view is published whole
         return 0.0
     return PENDING_SECONDS if phase == "Pending" else 0.0
 
 
 def trim(resource: Resource, raw: bytes) -> bytes:
-    """Return the body that the bus holds of an object."""
+    """Return the body of an object for the bus; `ValueError` for a kind that must not reach it."""
     if resource.kind in NEVER:
         raise ValueError(f"a {resource.kind} must not be published")
     view = VIEWS.get(resource.kind)
@@ -118,7 +125,7 @@ def trim(resource: Resource, raw: bytes) -> bytes:
 
 
 def _without_environments(value: Any) -> Any:
-    """Return a copy of what fits no view, without the fields that may hold secrets."""
+    """Return a copy of a body that fits no view, without environments, which may hold secrets."""
     if isinstance(value, list):
         return [_without_environments(each) for each in cast("list[Any]", value)]
     if not isinstance(value, dict):
@@ -131,7 +138,10 @@ def _without_environments(value: Any) -> Any:
 
 
 def _finished(resource: Resource, body: Body) -> bytes:
-    """Return the JSON of a body, with its kind: the items of a list come without."""
+    """Return the JSON of a body without bookkeeping and with its kind.
+
+    Items of a list do not contain their kind.
+    """
     metadata: Body = body["metadata"]
     metadata.pop("managedFields", None)
     annotations: Body = metadata.get("annotations") or {}
@@ -141,7 +151,7 @@ def _finished(resource: Resource, body: Body) -> bytes:
 
 
 def quarantined(kind: str, meta: ObjectMeta, why: str) -> Quarantined:
-    """Return what is published in place of an object; small, whatever the object holds."""
+    """Return the message in place of an object; it is small, whatever the object contains."""
     kept = ObjectMeta(
         name=meta.name,
         namespace=meta.namespace,
@@ -162,7 +172,7 @@ def quarantined(kind: str, meta: ObjectMeta, why: str) -> Quarantined:
 
 
 def quarantined_state(state: State, why: str) -> Quarantined:
-    """Return what is published in place of a state that the server does not take."""
+    """Return the message in place of a state that the NATS server rejects."""
     try:
         meta = msgspec.json.decode(state.body, type=Envelope).metadata
     except (msgspec.DecodeError, RecursionError):

@@ -1,9 +1,11 @@
-"""One session's path of an object: from a watch, over its root and partition, to the message that the stream must hold.
+"""Processing of a watched object in one session: from the watch, through its root, to its subject.
 
-A session begins with a stream that may hold anything. It loads what the stream holds, lists everything, publishes the
-difference and tombstones for what is gone, and then a marker with a fresh epoch in every partition: only now may readers
-decide. After that it follows. A stream that was lost or recreated, or a lost connection, ends the session; the next one
-starts from the beginning, because Kubernetes is the truth and the stream is transport.
+At the start of a session the stream may hold anything. The session loads the content of the stream,
+lists all objects, publishes the differences and tombstones for deleted objects, and then publishes
+a sync marker with a new epoch in every partition. Only then may readers make decisions. After that
+the session publishes each change. A lost connection, or a stream that was lost or recreated, ends
+the session. The next session starts from the beginning, because Kubernetes is the source of truth
+and the stream is only transport.
 """
 
 import asyncio
@@ -32,30 +34,39 @@ from watcher.outbox import Outbox
 log = structlog.get_logger()
 
 OUTBOX_LIMIT: Final = 256
-"""With so many subjects waiting, a tree that moves waits too."""
+"""Waiting subjects above which the move of a tree waits too."""
 AT_ONCE: Final = 32
-"""Objects of one tree that are moved before the next tree has its turn; so a large tree, or one that moves all the time, delays no other."""
+"""Objects of one tree that are moved before the next tree has its turn.
+
+The limit keeps a large tree, or a tree that moves all the time, from delaying the others.
+"""
 PAUSE_SECONDS: Final = 0.05
 TRIES: Final = 200
-"""So often the message of an object is asked for that moves: it may be on its way, or NATS away for seconds."""
+"""Attempts to read an object's message before the move gives up.
+
+The message may be in flight, or NATS may be unreachable for some seconds.
+"""
 _envelope: Final = msgspec.json.Decoder(Envelope)
 
 
 class _Object(msgspec.Struct):
-    """An object that the API server has."""
+    """An object that exists at the API server."""
 
     uid: str = ""
     version: int = 0
     sources: set[int] = msgspec.field(default_factory=set[int])
-    """The watches that show it; label selectors may show a kind in several parts."""
+    """Watches that show the object. Several watches may select parts of one kind."""
     lost_at: int = 0
-    """The newest version at which a watch ceased to show it; watches are not equally far."""
+    """Newest version at which a watch stopped showing the object.
+
+    Watches do not progress equally.
+    """
     subject: str = ""
-    """Its subject on the bus; empty while its root is not known, and where nothing reads it."""
+    """Subject on the bus; empty while the root is unknown, and for objects that nobody reads."""
 
 
 class Relay:
-    """One session's view of the API server, turned into puts."""
+    """One session's view of the API server; it turns changes into puts of the outbox."""
 
     def __init__(self, outbox: Outbox, end_session: Callable[[str], None]) -> None:
         self.outbox = outbox
@@ -63,33 +74,38 @@ class Relay:
         self._owners = OwnerGraph()
         self._objects: defaultdict[Ref, _Object] = defaultdict(_Object)
         self._uncertain: dict[Ref, State | Quarantined] = {}
-        """Objects with a root that may still change, or that nothing reads below their root, with what to publish when it changes."""
+        """Objects that may get another root or that nobody reads at their place, with their
+        message.
+        """
         self._moving: dict[Ref, dict[Ref, None]] = {}
-        """Trees that change their place, each with its objects that have not moved yet."""
+        """Trees that move to another place, each with the objects that have not moved yet."""
         self._move_asked = asyncio.Event()
         self._held_back: dict[Ref, State | Quarantined] = {}
-        """Objects that change their place together with all below them, with what to publish once that has moved."""
+        """Objects that move together with their descendants.
+
+        Their message is published after the descendants have moved.
+        """
         self._is_listing = True
         self._versions: dict[int, int] = {}
-        """The version of each watch's last list."""
+        """Version of the last list, by watch."""
         self._selections: dict[int, tuple[str, str | None]] = {}
-        """The kind and the namespace (None: all) that each watch shows a part of."""
+        """Kind and namespace (None: all namespaces) of each watch."""
         self._reached: dict[int, float] = {}
-        """The version up to which each watch has reported everything."""
+        """Version up to which each watch has reported everything."""
         self._missing: dict[Ref, int] = {}
-        """Objects that no watch shows any more, with the version of the list that missed them last."""
+        """Objects that no watch shows any more, with the version of the last list without them."""
 
     def follow(self, source: int, kind: str, namespace: str | None) -> None:
-        """Expect a watch of a kind, in one namespace or (None) in all."""
+        """Register a watch of a kind in one namespace; None stands for all namespaces."""
         self._selections[source] = (kind, namespace)
 
     def take(self, source: int, resource: Resource, raw: bytes, why: str = "") -> None:
-        """Take the state of an object; `why` when only its metadata can be read."""
+        """Process the state of an object; `why` is given if only its metadata can be read."""
         received = tracing.now()
         kind = resource.kind
         try:
             meta = _envelope.decode(raw).metadata
-        except Exception as problem:  # noqa: BLE001  (one object without a name must not concern the others)
+        except Exception as problem:  # noqa: BLE001  (only this object is affected)
             metrics.QUARANTINED.labels(kind).inc()
             log.warning(
                 "an object is skipped: its metadata does not decode", kind=kind, why=repr(problem)
@@ -109,7 +125,7 @@ class Relay:
         is_held_back = ref in self._held_back or bool(misplaced and known.subject != self._at(ref))
         if (
             is_held_back
-        ):  # all below it moves first, so that no reconcile has it without what belongs to it
+        ):  # its descendants move first, so that no reconcile sees the object without them
             if known.subject:
                 self.outbox.put(
                     known.subject, _gone(ref, message.version, moved_to=self._place_of(ref))
@@ -118,7 +134,7 @@ class Relay:
             self._held_back[ref] = message
             self._moving.setdefault(ref, {}).update(dict.fromkeys(misplaced))
             self._move_asked.set()
-        # Below it are objects with a root that was unknown, and something above them has changed.
+        # Descendants whose root was unknown may have got a root by this change.
         uncertain = ((child, self._uncertain[child]) for child in below if child in self._uncertain)
         wait = 0.0 if self._is_listing else published.seconds_to_wait(message, meta)
         for subject, put in self._placed(
@@ -128,10 +144,11 @@ class Relay:
         metrics.OBJECTS.set(len(self._objects))
 
     def gone(self, source: int, kind: str, raw: bytes) -> None:
-        """Take a deletion.
+        """Process a deletion.
 
-        The tombstone has the version before the deletion's: an object that only changed its labels, and so left one
-        watch for another, shows up there in the very same version and must win.
+        The tombstone has the version before the deletion. An object that only changed its labels,
+        and so moved from one watch to another, appears in the other watch with the same version as
+        the deletion, and must take precedence.
         """
         meta = _envelope.decode(raw).metadata
         ref = Ref(kind, meta.namespace, meta.name)
@@ -139,10 +156,11 @@ class Relay:
             self._lose(ref)
 
     def listed(self, source: int, kind: str, keys: set[Key], version: str) -> None:
-        """Take the result of a list: of what this watch selects, these objects and no others exist.
+        """Process a list: the objects in `keys` exist, and no others that the watch selects.
 
-        An object that is missing may have changed its labels, so that another watch of its kind is to show it, perhaps in a version
-        below that of this list. It is declared deleted only once all watches of its kind have reported everything up to this list.
+        A missing object may have changed its labels. Then another watch of its kind will show the
+        object, perhaps with a version below that of this list. A missing object is declared deleted
+        only after all watches of its kind have reported everything up to this list.
         """
         at = version_number(version)
         before = self._versions.get(source, 0)
@@ -163,16 +181,14 @@ class Relay:
             lost_at = at or self._objects[ref].version
             if self._is_hidden_from(source, ref, lost_at):
                 self._missing[ref] = lost_at
-        self._reach(
-            source, at or math.inf
-        )  # of a kind that is not served there is nothing to report
+        self._reach(source, at or math.inf)  # a kind that is not served has nothing to report
 
     def reached(self, source: int, version: str) -> None:
-        """Take a bookmark: a watch has reported everything up to a version."""
+        """Process a bookmark: the watch has reported everything up to this version."""
         self._reach(source, version_number(version))
 
     def _reach(self, source: int, version: float) -> None:
-        """Declare deleted what no watch shows, as far as this watch was the last one to be waited for."""
+        """Declare missing objects deleted if every watch that may show them has got far enough."""
         self._reached[source] = version
         for ref, at in list(self._missing.items()):
             if all(self._reached.get(each, 0) >= at for each in self._watches_of(ref)):
@@ -185,21 +201,22 @@ class Relay:
                 yield source
 
     def everything_is_listed(self) -> None:
-        """Publish what waited for a parent, and tombstones for what the stream holds and the API server does not."""
+        """Publish objects that waited for a parent, and tombstones for deleted objects."""
         self._is_listing = False
         for subject, put in self._placed(list(self._uncertain.items())):
             self.outbox.put(subject, put)
-        # An object that is held back is at its place in a moment, and must not be declared deleted.
+        # An object that is held back is published in a moment, and must not be declared deleted.
         wanted = {ref: known.subject or self._at(ref) for ref, known in self._objects.items()}
         subjects_wanted = set(wanted.values())
         for subject, kind in self.outbox.stored().items():
             where = subjects.parse_state(subject)
             if where is None or subject in subjects_wanted or kind not in forms.FORMS:
-                continue  # a kind of another build is left to that build's watcher
+                continue  # a kind that only another build knows is left to that build's watcher
             ref = Ref(kind, where.namespace, where.name)
             target = subjects.parse_state(wanted.get(ref, ""))
             moved_to = target.place if target is not None else None
-            # A reader may have written the object since another kind was listed, so the lists of this kind count.
+            # A reader may have created the object after another kind was listed, so only lists of
+            # this kind count.
             lists = [at for each in self._watches_of(ref) if (at := self._versions.get(each))]
             version = min(lists, default=self.version)
             self.outbox.put(subject, _gone(ref, str(version), moved_to=moved_to))
@@ -209,11 +226,11 @@ class Relay:
 
     @property
     def version(self) -> int:
-        """Return the version that every list has reached; a kind that is not served does not count."""
+        """The version that every list has reached; kinds that are not served do not count."""
         return min((version for version in self._versions.values() if version), default=0)
 
     def mark(self, marker: Synced) -> None:
-        """Publish a marker in every partition: it is complete up to a list's version."""
+        """Publish a sync marker in every partition."""
         for partition in range(subjects.PARTITIONS):
             self.outbox.put(subjects.synced(partition), marker)
 
@@ -223,7 +240,10 @@ class Relay:
     def _placed(
         self, objects: Iterable[tuple[Ref, State | Quarantined]]
     ) -> Iterator[tuple[str, Message]]:
-        """Place objects in the trees of their roots, but where a root will be known in a moment; yield what subjects hold then."""
+        """Yield the puts that bring objects to the trees of their roots.
+
+        During the initial lists an object waits if its root may become known soon.
+        """
         for ref, state in objects:
             address, known = self._owners.address(ref), self._objects[ref]
             place = subjects.place_of(address.root)
@@ -241,7 +261,7 @@ class Relay:
                 yield old, _gone(ref, state.version, moved_to=place)
 
     def _is_misplaced(self, ref: Ref) -> bool:
-        """Return whether a published object is at another place than its root's tree; an unpublished one needs no move."""
+        """Return whether a published object is not in the tree of its root."""
         known = self._objects.get(ref)
         return (
             known is not None
@@ -250,14 +270,14 @@ class Relay:
         )
 
     def _at(self, ref: Ref) -> str:
-        """Return the subject that an object belongs to; empty where nothing reads it."""
+        """Return the subject that an object belongs to; empty if nobody reads the object there."""
         return _subject(ref, self._place_of(ref))
 
     def _place_of(self, ref: Ref) -> Place:
         return subjects.place_of(self._owners.address(ref).root)
 
     async def move(self) -> None:
-        """Move what is apart, some objects at a time and tree by tree in turn, until cancelled."""
+        """Move misplaced objects until cancelled, some objects of each tree in turn."""
         while True:
             while not self._moving:
                 self._move_asked.clear()
@@ -272,7 +292,7 @@ class Relay:
             async with asyncio.TaskGroup() as group:
                 for ref in some:
                     group.create_task(self._move(ref))
-            while len(self.outbox) > OUTBOX_LIMIT:  # noqa: ASYNC110  (what changes meanwhile does not wait behind them)
+            while len(self.outbox) > OUTBOX_LIMIT:  # noqa: ASYNC110  (changes go first)
                 await asyncio.sleep(PAUSE_SECONDS)
             message = self._held_back.get(tree)
             if tree not in self._moving and message is not None:
@@ -281,7 +301,7 @@ class Relay:
                     self.outbox.put(subject, put)
 
     async def _move(self, ref: Ref) -> None:
-        """Publish an object where it belongs, with the message that the stream holds of it."""
+        """Publish an object at its new place, with the message that the stream holds."""
         for _ in range(TRIES):
             known = self._objects.get(ref)
             if known is None or not self._is_misplaced(ref):
@@ -304,7 +324,7 @@ class Relay:
         )
 
     def _is_hidden_from(self, source: int, ref: Ref, version: int) -> bool:
-        """Record that a watch does not show an object any more; return whether no other watch does."""
+        """Record that a watch no longer shows an object; return whether no other watch does."""
         if (known := self._objects.get(ref)) is None:
             return False
         known.lost_at = max(known.lost_at, version)
@@ -312,7 +332,7 @@ class Relay:
         return not known.sources
 
     def _lose(self, ref: Ref) -> None:
-        """Publish that an object is gone."""
+        """Publish the tombstone of an object and forget the object."""
         known = self._objects.pop(ref)
         self._missing.pop(ref, None)
         self._uncertain.pop(ref, None)
@@ -338,7 +358,7 @@ def _gone(ref: Ref, version: str, *, moved_to: Place | None = None) -> Gone:
 
 
 def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> State | Quarantined:
-    """Return the message for an object; an error in it concerns that object alone."""
+    """Return the message of an object; an error in the object affects only that object."""
     kind = resource.kind
     if not why:
         try:
@@ -368,7 +388,7 @@ class Source:
     def __init__(
         self, relay: Relay, number: int, resource: Resource, namespace: str | None = None
     ) -> None:
-        """Pass on to a relay what the watch of that number reports."""
+        """Pass the reports of watch `number` on to the relay."""
         relay.follow(number, resource.kind, namespace)
         self.reached = partial(relay.reached, number)
         self.present = partial(relay.take, number, resource)

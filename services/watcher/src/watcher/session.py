@@ -1,8 +1,10 @@
-"""One session after another: what runs while we lead, and when to start over.
+"""Sessions of the leader, one after another.
 
-A session that begins before its term prepares (ADR 39): it reads the stream and lists everything, but publishes nothing yet.
-A session ends when the stream is gone, when another process has written to it, when the connection is lost, or when an object
-must move that the stream does not hold. The next session begins at once the first time, then with a growing backoff.
+A session that begins before its term prepares (ADR 39): it reads the stream and lists all objects,
+but publishes nothing. A session ends when the stream no longer exists, when another process has
+written to it, when the connection is lost, or when an object must move and the stream does not hold
+it. The next session starts almost at once or, if sessions keep ending early, after a growing
+backoff.
 """
 
 import asyncio
@@ -30,24 +32,31 @@ from watcher.term import Term
 log = structlog.get_logger()
 
 CHECK_SECONDS: Final = 1.0
-"""How often the stream is asked whether it is still the same."""
+"""Interval between checks that the stream is still the same."""
 FIRST_RETRY: Final = 0.1
+"""Seconds before the next session, if the last one was healthy."""
 LONGEST_RETRY: Final = 5.0
+"""Upper bound in seconds of the backoff between sessions."""
 HEALTHY_SECONDS: Final = 10.0
-"""A session that lasted this long earns the next one an immediate start."""
+"""Duration of a session after which the backoff starts over."""
 RENEW_SECONDS: Final = 10.0
-"""How often a sync marker confirms to readers that the stream holds the state of the API server."""
+"""Interval at which a sync marker confirms to readers that the stream is up to date."""
 FIRST: Final = frozenset({RAY_CLUSTER, RAY_SERVICE})
-"""What users create is listed before all else, so that a new cluster does not wait for the list of 100,000 pods…"""
+"""Kinds that users create. They are listed first, so that a new cluster does not wait for the list
+of 100,000 pods.
+"""
 FIRST_SECONDS: Final = 5.0
-"""… for as long at most."""
+"""Maximum time that other kinds wait for the list of the `FIRST` kinds."""
 STUCK_SECONDS: Final = 180.0
-"""A watch that has not done anything for this long, not even failed, is stuck: its own time-outs are all shorter."""
+"""Time without any activity of a watch, not even an error, after which the watch is stuck.
+
+All timeouts of a watch are shorter.
+"""
 CREATED_ANEW: Final = "the state stream was created anew"
 
 
 class Sessions:
-    """Keeps the stream equal to the API server for as long as it runs."""
+    """Keeps the stream equal to the API server while this replica leads."""
 
     def __init__(
         self,
@@ -57,7 +66,7 @@ class Sessions:
         *,
         new_epoch: Callable[[], str],
     ) -> None:
-        """Follow some namespaces; no namespace means all."""
+        """Watch the given namespaces; without a namespace, watch all."""
         self._kube = kube
         self._stream = stream
         self._targets = [
@@ -81,7 +90,7 @@ class Sessions:
 
     @property
     def problem(self) -> str | None:
-        """Return why the stream may differ from the API server; None when it does not. Read by the readiness probe."""
+        """Why the stream may differ from the API server, for the readiness probe; else None."""
         unsent = self._outbox.problem if self._outbox is not None else None
         return (
             self._problem
@@ -91,7 +100,7 @@ class Sessions:
 
     @property
     def stuck(self) -> str | None:
-        """Name a watch with a blocked loop. Read by the liveness probe."""
+        """A watch whose loop is blocked, for the liveness probe; None if there is none."""
         now = asyncio.get_running_loop().time()
         stuck = [
             watch
@@ -110,7 +119,7 @@ class Sessions:
                 why = await self._session(term)
             except errors.RaybusError as problem:
                 why = str(problem)
-            finally:  # also when this replica no longer leads: a watch that is blocked then is no reason for a restart
+            finally:  # a blocked watch is no reason for a restart once this replica no longer leads
                 self._watches, self._outbox = [], None
                 metrics.SYNCED.set(0)
                 metrics.WATCH_AGE.clear()
@@ -125,7 +134,7 @@ class Sessions:
             await asyncio.sleep(retry)
 
     async def _session(self, term: Term) -> str:
-        """List, publish the difference, follow; return why it cannot go on."""
+        """Run one session until it must end; return the reason."""
         loop = asyncio.get_running_loop()
         over: asyncio.Future[str] = loop.create_future()
 
@@ -166,7 +175,7 @@ class Sessions:
         return why
 
     async def _list(self, term: Term) -> None:
-        """Wait for all lists."""
+        """Wait until all kinds are listed."""
         for watch in self._watches:
             self._problem = f"{watch.target} is not listed yet"
             await watch.known.wait()
@@ -175,7 +184,10 @@ class Sessions:
     async def _publish(
         self, term: Term, relay: Relay, begun: StreamInfo, before: Synced | None
     ) -> None:
-        """Publish once the term has begun, into the stream that the session has begun with and its last marker."""
+        """Publish into the stream from the beginning of the term on.
+
+        `begun` identifies the stream at the start of the session; `before` is its last sync marker.
+        """
         identity, outbox, epoch = begun, relay.outbox, None
         if not outbox.is_open:
             await term.begun.wait()
@@ -200,7 +212,10 @@ class Sessions:
     async def _complete(
         self, term: Term, relay: Relay, before: Synced | None, kept: str | None
     ) -> NoReturn:
-        """Wait for all lists and for the difference to be published, then mark it; again for each newer list, and every `RENEW_SECONDS`."""
+        """Publish the differences after all lists are complete, then publish the sync marker.
+
+        The marker is published again for each newer list, and every `RENEW_SECONDS`.
+        """
         loop = asyncio.get_running_loop()
         began = loop.time()
         await term.prepared.wait()
@@ -243,7 +258,7 @@ class Sessions:
             await asyncio.sleep(CHECK_SECONDS)
 
     async def _guard(self, identity: StreamInfo, outbox: Outbox) -> str:
-        """Wait until the stream is another one than at its start, or has lost messages, or has those of another writer; return why."""
+        """Wait until the stream is replaced, loses messages or has another writer; return why."""
         outbox.last_sequence = max(outbox.last_sequence, identity.state.last_seq)
         while True:
             await asyncio.sleep(CHECK_SECONDS)
@@ -275,7 +290,10 @@ class Sessions:
 
 
 async def run_in_turn(watches: Sequence[Watch]) -> None:
-    """Run watches until cancelled; those that are not of the first kinds begin when these have listed, or take too long."""
+    """Run watches until cancelled, those of the `FIRST` kinds first.
+
+    The other watches start when the first ones have listed, or after `FIRST_SECONDS`.
+    """
     first = [watch for watch in watches if watch.target.resource in FIRST]
     async with asyncio.TaskGroup() as group:
         for watch in first:
@@ -296,9 +314,11 @@ async def _end_with(
 
 
 def epoch_to_keep(marker: Synced | None, version: int) -> str | None:
-    """Return the epoch in which a stream goes on that was handed over complete, with the lists of the next watcher at `version`.
+    """Return the epoch of a stream that was handed over, so that readers can go on with it.
 
-    None where readers must load it anew: it has no marker, another build has published it, or versions have begun again.
+    `version` is the version of this watcher's lists. None if readers must load the stream again: it
+    has no marker, was published by another build, or is newer than the lists because versions have
+    started over.
     """
     if marker is None or version < marker.version:
         return None
@@ -307,7 +327,11 @@ def epoch_to_keep(marker: Synced | None, version: int) -> str | None:
 
 
 def history_of(before: Synced | None, version: int, epoch: str) -> str:
-    """Return the name of the history that versions belong to: a new one when the version is below that of the last marker."""
+    """Return the name of the version history that sync markers carry.
+
+    A new history begins if the version is below that of the last marker, as after a restore of the
+    API server from a backup.
+    """
     if before is None:
         return ""
     return epoch if version < before.version else before.history

@@ -1,15 +1,15 @@
-"""The term of a leader: what its Lease and its sessions share."""
+"""The term of a leader: state that its Lease and its sessions share."""
 
 import asyncio
 
 
 class Term:
-    """One replica's time as the leader, from its preparation on."""
+    """The time of one replica as leader, beginning with its preparation."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
-        """Set once this replica leads; until then nothing may be published."""
+        """Set once this replica leads. Before that nothing may be published."""
         self.prepared = asyncio.Event()
-        """Set while all that is to be published is listed."""
+        """Set while everything that is to be published is listed."""
         self.is_handed_over = False
-        """Whether the leader before has let go of a complete stream for this replica, which had begun its preparation."""
+        """Whether the previous leader released a complete stream to this prepared replica."""

@@ -1,4 +1,4 @@
-"""The watcher put together."""
+"""Assembly of the watcher."""
 
 import asyncio
 from secrets import token_hex
@@ -21,7 +21,7 @@ from watcher.session import Sessions
 
 
 async def serve(settings: Settings) -> None:
-    """Run the watcher until cancelled: publish while the Lease is ours, wait while it is not."""
+    """Run the watcher until cancelled: publish while it holds the Lease, otherwise stand by."""
     kube = await KubeClient.connect(
         kubeconfig=settings.kubeconfig, user_agent=f"raybus-{settings.service}"
     )
@@ -62,7 +62,10 @@ async def serve(settings: Settings) -> None:
 
 
 async def _check_gates(kube: KubeClient, gates: Gates) -> None:
-    """Raise `InvalidSpec` for a gate that needs a newer API server; KubeRay does not start either."""
+    """Raise `InvalidSpec` if a feature gate needs a newer API server.
+
+    KubeRay does not start in this case either.
+    """
     if gates & feature_gates.MIN_KUBERNETES.keys():
         answer: Json = msgspec.json.decode(await kube.request("GET", "/version"))
         feature_gates.check_kubernetes(gates, str(answer.get("gitVersion", "")))

@@ -1,1 +1,1 @@
-"""The adapters of the watcher's ports: NATS and the API server."""
+"""Adapters for NATS and the Lease at the API server."""

@@ -1,4 +1,4 @@
-"""The state stream on NATS: `watcher.ports.Stream`, and `watcher.ports.Server`."""
+"""The state stream on NATS; implements `watcher.ports.Stream` and `watcher.ports.Server`."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,10 @@ from watcher.ports import Entry
 
 
 class NatsStream:
-    """The state stream as its only writer sees it; `may_write` is asked before each message that is stored or purged."""
+    """The state stream of its only writer.
+
+    Every publish and every purge first asks `may_write`; `Unavailable` if it returns False.
+    """
 
     def __init__(
         self, bus: Bus, installation: Installation, *, may_write: Callable[[], bool]
@@ -39,7 +42,7 @@ class NatsStream:
     async def reconnect(self, why: str) -> None:
         with contextlib.suppress(
             errors.Unavailable
-        ):  # there is none, and another one is on its way
+        ):  # no connection exists, and the client is already making a new one
             await self._bus.current.close(why)
 
     async def identity(self) -> StreamInfo:
@@ -52,7 +55,10 @@ class NatsStream:
         return info
 
     async def load(self) -> dict[str, Entry]:
-        """Return what every subject holds, read from headers alone; `Unavailable` for a stream that this watcher must not write to."""
+        """Return the last entry of every subject that holds an object; only headers are read.
+
+        `Unavailable` if the stream belongs to another installation.
+        """
         ours = await self._installation.learn()
         marker = await self.marker()
         if marker is not None and (why := feed.foreign(marker.epoch, ours)):
@@ -67,7 +73,7 @@ class NatsStream:
         return await self._headers(from_sequence(sequence))
 
     async def _headers(self, begin: Begin) -> dict[str, Entry]:
-        """Read a part of the stream to its end; return what its subjects held there."""
+        """Read the stream to its end; return the last entry of each subject."""
         held: dict[str, Entry] = {}
         read = asyncio.Event()
 
@@ -102,7 +108,7 @@ class NatsStream:
         try:
             marker = messages.decode(subject, stored.headers, stored.payload)
         except messages.Undecodable:
-            return Entry(sequence=stored.sequence)  # of another writer
+            return Entry(sequence=stored.sequence)  # another writer's
         return Entry(
             sequence=stored.sequence, uid=marker.epoch if isinstance(marker, Synced) else ""
         )
@@ -117,7 +123,7 @@ class NatsStream:
         try:
             message = await self.read(subjects.synced(0))
         except messages.Undecodable:
-            return None  # of no watcher; it is replaced with the others
+            return None  # no watcher's marker; it is replaced together with the others
         return message if isinstance(message, Synced) else None
 
     async def purge(self, subject: str, *, up_to: int) -> None:

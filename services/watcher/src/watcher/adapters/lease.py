@@ -1,4 +1,7 @@
-"""The Lease at the API server: take it, keep it, yield it, let it go; a leader without NATS makes room for a replica that has it."""
+"""The Lease at the API server: take it, renew it, yield it and release it.
+
+A leader without NATS makes room for a replica that can reach NATS.
+"""
 
 import asyncio
 import contextlib
@@ -21,31 +24,40 @@ from watcher.term import Term
 log = structlog.get_logger()
 
 OURS: Final = (errors.RaybusError, TimeoutError)
+"""Errors of a request to the API server."""
 ASK_SECONDS: Final = 1.0
+"""Interval between questions to NATS."""
 ASK_AGAIN_SECONDS: Final = 0.2
-"""As long as there is a problem."""
+"""Interval between questions to NATS during a problem."""
 RENEWAL_SECONDS: Final = 2.0
-"""Most seconds for one attempt of a leader to renew: a second one fits in before the Lease can expire."""
+"""Timeout of one attempt to renew. A second attempt fits in before the Lease can expire."""
 CHECKED_SECONDS: Final = 1.0
-"""Of the time between two looks of a leader this much counts as silence; it looks each half second."""
+"""Part of the time between two checks that may count as silence; a leader checks every 0.5 s.
+
+A longer gap means that the process was stopped, not that NATS was silent.
+"""
 ASKED_SECONDS: Final = 4.5
-"""Likewise between two questions to NATS, each of which is two requests that may time out."""
+"""The same limit for the time between two questions to NATS.
+
+Each question is two requests that may time out.
+"""
 SERVER_SECONDS: Final = 4.0
-"""A leader yields after its server has been silent for this long; two requests can time out in it."""
+"""Silence of the NATS server after which a leader yields; two requests can time out in it."""
 STREAM_SECONDS: Final = 12.0
-"""A leader yields, and tries another connection, after its stream has been silent for this long."""
+"""Silence of the stream after which a leader yields and reconnects."""
 
 
 Work = Callable[[Term], Coroutine[Any, Any, None]]
-"""What a leader does, until cancelled."""
+"""The work of a leader, which runs until cancelled."""
 
 
 class Reach:
-    """Whether this replica can reach NATS; `run` keeps asking.
+    """Whether this replica can reach NATS; `run` asks continuously.
 
-    Two kinds of silence. A server that does not even answer a ping is out of reach, and for another replica it may well be in
-    reach: the Lease goes after a few seconds. A server that answers while the stream does not is most likely electing the stream's
-    leader, which takes up to eight seconds and which no other watcher can speed up: so that takes longer.
+    A server that does not answer a ping is out of reach, but another replica may reach it, so the
+    leader yields after a few seconds. A server that answers while the stream does not is probably
+    electing the stream's leader. The election takes up to eight seconds, and no other watcher can
+    speed it up, so the leader yields later in this case.
     """
 
     def __init__(self, server: Server) -> None:
@@ -55,23 +67,24 @@ class Reach:
         self._stream_silence = Silence(longest_gap=CHECKED_SECONDS, clock=time)
         self._connection_silence = Silence(longest_gap=ASKED_SECONDS, clock=time)
         self.problem: str | None = "the state stream has not been asked for yet"
-        """Why the state stream cannot be written to; None while it can."""
+        """Why the state stream cannot be written to; None if it can."""
 
     @property
     def is_lost(self) -> bool:
-        """Return whether a leader should make room for a replica that may have better luck."""
+        """Whether a leader should yield to a replica that may reach NATS."""
         is_server_lost = self._server_silence.seconds() > SERVER_SECONDS
         return self._stream_silence.seconds() > STREAM_SECONDS or is_server_lost
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Ask NATS until cancelled."""
         while True:
             try:
                 await self._server.identity()
                 self.problem, is_answered = None, True
             except (errors.Retryable, errors.Terminal) as problem:
                 self.problem = str(problem)
-                # What is missing or wrong is an answer all the same; nobody can write before it is created.
+                # A missing or wrong stream is an answer too: no watcher can write before the stream
+                # is created.
                 is_answered = isinstance(problem, errors.NotFound | errors.Terminal)
             if is_answered:
                 for silence in (
@@ -91,7 +104,7 @@ class Reach:
 
 
 class Leadership:
-    """One replica's claim to be the only one that publishes."""
+    """One replica's attempt to be the only publisher."""
 
     def __init__(self, kube: Kube, clock: Clock, reach: Reach, *, namespace: str, me: str) -> None:
         self._kube = kube
@@ -104,22 +117,27 @@ class Leadership:
         self._valid_until = 0.0
         self._written_at = 0.0
         self._prepares = False
-        """Whether this replica prepares to follow a leader that leaves."""
+        """Whether this replica prepares to follow a leaving leader."""
         self.problem: str | None = "the Lease has not been read yet"
-        """Why neither we nor another watcher lead; None while one does."""
+        """Why neither this replica nor another watcher leads; None if one does."""
         self.standing_by: str | None = None
-        """The holder of the Lease that this replica stands by for; None while it leads, or has a problem."""
+        """The Lease and its holder while this replica stands by; None if it leads or has a problem.
+        """
 
     @property
     def has_valid_lease(self) -> bool:
-        """Return whether no other replica can lead now; by the machine's own clock, which runs on while a process is stopped."""
+        """Whether no other replica can lead now.
+
+        It is measured by the machine's clock, which continues while the process is stopped.
+        """
         return steady() < self._valid_until
 
     async def lead(self, work: Work, *, is_complete: Callable[[], bool]) -> None:
-        """Wait for the Lease, have `work` done as long as it is held, and let it go; once for each time that this replica leads.
+        """Wait for the Lease, run `work` while this replica holds it, and release it.
 
-        The work begins before that when another leader leaves: its term has not begun then. `is_complete` is whether the stream holds
-        all that the API server reports, so that another watcher can go on from it.
+        One call is one term. If the present leader leaves, the work starts before the term begins.
+        `is_complete` returns whether the stream holds everything that the API server has reported,
+        so that another watcher can continue from it.
         """
         term, working = Term(), None
         async with asyncio.TaskGroup() as group:
@@ -147,7 +165,8 @@ class Leadership:
                 self._set_problem(why)
             except BaseException:
                 if working is not None and term.begun.is_set():
-                    # In a task of its own: this one is cancelled, and Python 3.11 would not count the time-outs in it.
+                    # In its own task, because Python 3.11 does not handle timeouts in a cancelled
+                    # task.
                     is_handed_over = not working.done() and await group.create_task(
                         self._hand_over(is_complete)
                     )
@@ -162,7 +181,7 @@ class Leadership:
                 self._valid_until = 0.0
 
     async def _is_taken(self, term: Term) -> bool:
-        """Take the Lease if it can be had, and if NATS can be reached."""
+        """Take the Lease if it is free and NATS can be reached; return whether it was taken."""
         if (why := self._reach.problem) is not None:
             await self._try(Role.YIELDS)
             self._set_problem(why)
@@ -170,10 +189,11 @@ class Leadership:
         return await self._try(Role.LEADS, term)
 
     async def _keep(self) -> str:
-        """Renew until another holder has had the Lease, or NATS is out of reach; return why.
+        """Renew the Lease until it is lost or NATS is out of reach; return why.
 
-        A leader that could not renew in time publishes nothing, since another watcher may have the Lease by now. Once it can renew
-        again and finds that nobody had it, such as after seconds without a processor, its work goes on as if nothing had happened.
+        A leader that could not renew in time publishes nothing, because another watcher may hold
+        the Lease. If it can renew later and nobody held the Lease meanwhile, for example after
+        seconds without CPU, its work continues.
         """
         began = self._transitions
         while True:
@@ -201,11 +221,15 @@ class Leadership:
 
     @property
     def _transitions(self) -> int | None:
-        """How often the Lease had changed its holder when it was read or written last."""
+        """Number of changes of the holder when the Lease was last read or written."""
         return None if self._seen is None else self._seen.spec.lease_transitions
 
     async def _hand_over(self, is_complete: Callable[[], bool]) -> bool:
-        """Announce that this replica leaves, and go on leading until another one is prepared, or none answers; return whether one is."""
+        """Announce that this replica leaves, and lead until another replica has prepared.
+
+        Returns False if none answers or prepares in time, or if this replica lost the Lease or
+        NATS.
+        """
         with contextlib.suppress(*OURS):
             async with asyncio.timeout(leadership.PREPARE_SECONDS):
                 answered_at = steady()
@@ -230,13 +254,16 @@ class Leadership:
         return False
 
     def _set_problem(self, why: str) -> None:
-        """Record why this replica does not lead, and no other watcher is known to."""
+        """Record why this replica does not lead and no other watcher is known to lead."""
         if why != self.problem:
             log.warning("not leading", why=why)
         self.problem, self.standing_by = why, None
 
     async def _try(self, role: Role, term: Term | None = None) -> bool:
-        """Take or renew the Lease if allowed; return whether that was done. With `Role.YIELDS` it only renews."""
+        """Take or renew the Lease if allowed; return whether that was done.
+
+        With `Role.YIELDS` it only renews.
+        """
         try:
             async with asyncio.timeout(leadership.DEADLINE_SECONDS):
                 return await self._take(role, term)
@@ -282,7 +309,7 @@ class Leadership:
         return False
 
     async def _withdraw(self) -> None:
-        """Let another replica prepare, or the leader leave, if that is possible."""
+        """End this replica's preparation, so that another replica can prepare instead."""
 
         def prepared_for(found: Lease) -> LeaseSpec | None:
             return (
@@ -314,9 +341,10 @@ class Leadership:
     async def _rewrite(
         self, change: Callable[[Lease], LeaseSpec | None], annotations: Mapping[str, str]
     ) -> bool:
-        """Change the Lease as it is found, again where it was written in between: by its holder, or by a cancelled renewal of ours that still arrived.
+        """Change the Lease; return False if it does not exist or `change` returns None.
 
-        Returns whether it was changed; it is not when it is gone, or `change` returns None.
+        If the Lease is written at the same time, the change is repeated on the new content. The
+        writer may be the holder, or a cancelled renewal of this replica that still arrived.
         """
         async with asyncio.timeout(leadership.RENEW_SECONDS):
             while (found := await self._read()) is not None and (spec := change(found)) is not None:
@@ -335,7 +363,7 @@ class Leadership:
     async def _write(
         self, found: Lease | None, role: Role, asked: float, *, following: str = ""
     ) -> None:
-        """Take or renew the Lease; it is ours for some time from the moment that we asked for it."""
+        """Take or renew the Lease, and compute its validity from the time `asked`."""
         mine = leadership.taken(
             None if found is None else found.spec, self._me, at=self._clock.now()
         )
@@ -349,13 +377,13 @@ class Leadership:
         )
 
     def _mark(self, role: Role) -> dict[str, str]:
-        """Return the annotation that gives the role of this replica."""
+        """Return the annotation with the role of this replica."""
         return {leadership.ANNOTATION: leadership.annotation_of(self._me, role)}
 
     async def _put(
         self, spec: LeaseSpec, found: Lease | None, annotations: Mapping[str, str]
     ) -> Lease:
-        """Write the Lease with some annotations, of which empty ones are removed."""
+        """Write the Lease with some annotations; empty annotations are removed."""
         metadata = {} if found is None else found.metadata
         before: dict[str, str] = metadata.get("annotations") or {}
         body = {
@@ -376,7 +404,7 @@ class Leadership:
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    """Cancel a task, and wait until it is over."""
+    """Cancel a task and wait for its end."""
     task.cancel()
     await asyncio.wait((task,))
 

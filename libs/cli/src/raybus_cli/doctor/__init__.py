@@ -1,1 +1,1 @@
-"""`doctor`: checks an installation of raybus from outside, with the caller's rights."""
+"""`raybus doctor`: checks an installation of raybus from outside, with the caller's rights."""

@@ -1,4 +1,4 @@
-"""One check of `raybus doctor`: its category, its result, and the page that describes the remedy."""
+"""The result of one check of `raybus doctor`."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 
 class Category(StrEnum):
-    """The groups of checks, in the order of the report."""
+    """The categories of checks, in the order of the report."""
 
     KUBERNETES = "Kubernetes"
     DEFINITIONS = "Definitions"
@@ -21,7 +21,7 @@ class Category(StrEnum):
 
 
 class Hint(StrEnum):
-    """The pages about failures and warnings."""
+    """Documentation pages about checks that fail or warn."""
 
     INSTALL = "docs/installation.md#apply-the-manifests"
     UPGRADE = "docs/installation.md#upgrade"
@@ -38,17 +38,17 @@ class Hint(StrEnum):
 
 
 class CheckState(StrEnum):
-    """The result of a check."""
+    """The state of a check."""
 
     OK = "ok"
     WARNING = "warning"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """The caller may not read it."""
+    """The caller may not read the facts of the check."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One check."""
+    """One check of `raybus doctor`, with its result."""
 
     name: str
     state: CheckState
@@ -56,11 +56,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str = ""
     category: Category | None = None
     hint: Hint | None = None
-    """Where the documentation describes a failure or a warning."""
+    """Documentation page about this failure or warning."""
 
 
 def of(category: Category, hint: Hint, *found: Check) -> Iterator[Check]:
-    """Yield checks with their category, and those that did not pass with their hint."""
+    """Yield checks with their category; failed checks and warnings get the hint too."""
     for each in found:
         is_wrong = each.state in {CheckState.WARNING, CheckState.FAILED}
         yield replace(each, category=category, hint=hint if is_wrong else None)

@@ -1,4 +1,4 @@
-"""The checks of an installation: one line for each, with the remedy of a failed one."""
+"""The checks of an installation."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,10 +21,14 @@ SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traff
 RECONCILERS: Final = SERVICES[1:]
 LEADER: Final = "ray-operator-leader"
 SOON: Final = timedelta(days=30)
+"""Remaining validity below which a certificate is reported."""
 STALE: Final = timedelta(seconds=60)
-"""A Lease that was not renewed for so long has no holder, however far clocks are apart."""
+"""Age of the last renewal above which a Lease counts as free.
+
+It is long enough to allow for clocks that differ.
+"""
 SHOWN: Final = 10
-"""RayServices with a fault that have a check of their own."""
+"""Maximum number of faulty RayServices with a check of their own."""
 INSTALL: Final = (
     "install raybus: 'kubectl apply -k deploy/overlays/production'; is --raybus-namespace right?"
 )
@@ -191,7 +195,7 @@ def _certificate(facts: Facts, *, now: datetime) -> Check:
 
 
 def _ray_services(facts: Facts) -> Iterator[Check]:
-    """Yield the number of RayServices in each phase, and one check for each that has a fault."""
+    """Yield the number of RayServices by phase, and a check for each RayService with a fault."""
     if facts.ray_services is None:
         yield Check(
             name="RayServices",

@@ -1,4 +1,7 @@
-"""`raybus doctor`: reads, checks, prints (categories, a mark for each check, the remedy, the result); exit code 1 when a check failed."""
+"""`raybus doctor`: reads the facts, runs the checks and prints a report by category.
+
+Each check has a mark and, if it did not pass, a remedy. The exit code is 1 if a check failed.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +22,7 @@ from raybus_cli.printing import Output, ReportOption
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """The sign of a result, and one for an output that is not UTF-8."""
+    """The sign and style of a check state, with a plain sign for output that is not UTF-8."""
 
     sign: str
     plain: str
@@ -33,11 +36,11 @@ MARKS: Final = {
     CheckState.UNKNOWN: Mark("?", "?", "dim", "unknown"),
     CheckState.OK: Mark("√", "+", "green", "passed"),
 }
-"""The most severe first."""
+"""The marks by state, most severe state first."""
 
 
 def draw(found: Sequence[Check], *, is_ascii: bool = False) -> RenderableType:
-    """Return the report, in ASCII for an output that cannot show more."""
+    """Return the report, in ASCII if the output is not UTF-8."""
     shown = list(_lines(found, is_ascii=is_ascii))
     if is_ascii:
         shown = [
@@ -47,7 +50,7 @@ def draw(found: Sequence[Check], *, is_ascii: bool = False) -> RenderableType:
 
 
 def _lines(found: Sequence[Check], *, is_ascii: bool) -> Iterator[Text]:
-    """Yield the checks by category, and the result."""
+    """Yield the checks by category, and then the result."""
     arrow = "->" if is_ascii else "→"
     for category, members in groupby(found, key=lambda each: each.category):
         yield Text(str(category), style="bold")
@@ -92,9 +95,10 @@ def doctor(
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
 ) -> None:
-    """Check an installation: CRDs, services, NATS, Gateway API, rights, RayServices; or a cluster before it.
+    """Check an installation: CRDs, services, NATS, Gateway API, rights and RayServices.
 
-    Exit code 0 when no check failed, 1 when one did, 2 for an invalid command. What you may not read is unknown, not failed.
+    With --pre, check a cluster before an installation. Exit code 0 if no check failed, 1 if a check
+    failed, 2 for an invalid command. A check is unknown, not failed, if you may not read its facts.
 
     Examples:
     $ raybus doctor --wait 5m
@@ -122,6 +126,6 @@ def doctor(
 
 
 def _pending(found: list[Check]) -> str:
-    """Return the failed checks as one line, empty when there is none."""
+    """Return the failed checks as one line; empty if none failed."""
     failed = [each.name for each in found if each.state is CheckState.FAILED]
     return f"{len(failed)} of {len(found)} checks fail: {', '.join(failed)}" if failed else ""

@@ -1,4 +1,7 @@
-"""The facts of an installation; None where the caller may not read them."""
+"""Facts about an installation, and the API objects that they consist of.
+
+None stands for facts that the caller may not read.
+"""
 
 from datetime import datetime
 from typing import Any, Final
@@ -11,7 +14,7 @@ from common.api.ray_service import RayService
 from common.feature_gates import Gates
 
 MTLS_SUBJECT: Final = "cluster-reconciler for RayClusterMTLS"
-"""The subject of the rights that a service needs only while the gate is on."""
+"""Subject of the rights that cluster-reconciler needs only while this gate is on."""
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +25,7 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkloadStatus(ApiStruct, frozen=True, kw_only=True):
-    """Its observed state."""
+    """The observed state of a Deployment or StatefulSet."""
 
     ready_replicas: int = 0
     updated_replicas: int = 0
@@ -37,7 +40,7 @@ class Workload(ApiStruct, frozen=True, kw_only=True):
 
 
 class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
-    """The holder of a Lease, and the time of its last renewal."""
+    """The holder of a Lease and the time of the last renewal."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -58,7 +61,7 @@ class GatewayClassSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class GatewayClassStatus(ApiStruct, frozen=True, kw_only=True):
-    """The conditions that its controller writes."""
+    """The conditions that the controller of a GatewayClass writes."""
 
     conditions: tuple[Condition, ...] = ()
 
@@ -78,58 +81,58 @@ class StorageClass(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_default(self) -> bool:
-        """Return whether volumes without a class get this one."""
+        """Whether volume claims without a class get this one."""
         return (
             self.metadata.annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
         )
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a subject may do something."""
+    """The answer whether a subject may do something."""
 
     subject: str
-    """`you`, or a service of raybus, or one `for` a feature gate."""
+    """`you`, a raybus service, or a raybus service `for` a feature gate."""
     verb: str
     resource: str
     group: str
     namespace: str = ""
-    """Where; empty for the whole cluster."""
+    """Namespace of the right; empty for the whole cluster."""
     is_allowed: bool | None
 
 
 class Watching(msgspec.Struct, frozen=True):
-    """An operator that runs, and the namespaces that it watches."""
+    """A running operator with the namespaces that it watches."""
 
     place: str
-    """Its namespace and name."""
+    """Namespace and name of its Deployment."""
     namespaces: frozenset[str] = frozenset()
-    """Empty for all, and where they are unknown."""
+    """Empty if the operator watches all namespaces, or if they are unknown."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the checks are made from."""
+    """All facts that the checks use."""
 
     namespace: str
     server_version: str = ""
     definitions: dict[str, dict[str, Any] | None] | None = None
-    """The CustomResourceDefinitions by name; None for one that is not there."""
+    """CustomResourceDefinitions by name; None for a missing one."""
     deployments: list[Workload] | None = None
     stateful_sets: list[Workload] | None = None
     leases: list[Lease] | None = None
     certificates: list[bytes] | None = None
-    """What vouches for the NATS servers; None when the caller may not read it."""
+    """Certificates that the NATS servers have registered."""
     gateway_versions: list[str] | None = None
-    """Versions of the Gateway API that are served; empty when it is not installed."""
+    """Served versions of the Gateway API; empty if it is not installed."""
     gateway_classes: list[GatewayClass] | None = None
     ray_services: list[RayService] | None = None
     asked_classes: frozenset[str] = frozenset()
-    """The classes that RayServices name."""
+    """GatewayClasses that RayServices name."""
     kuberay: list[Watching] | None = None
-    """The operators of KubeRay that run."""
+    """Running KubeRay operators."""
     watch_namespaces: frozenset[str] = frozenset()
-    """The namespaces that raybus watches; empty for all, and where they are unknown."""
+    """Namespaces that raybus watches; empty for all or if unknown."""
     gates: Gates = frozenset()
-    """The gates of cluster-reconciler that are on; empty where they are unknown."""
+    """Feature gates that are on in cluster-reconciler; empty if unknown."""
     has_cert_manager: bool | None = None
     rights: list[Right] = []
     has_admission_policies: bool | None = None

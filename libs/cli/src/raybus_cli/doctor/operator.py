@@ -1,6 +1,6 @@
-"""An operator as its Deployment describes it: version, flags, environment, and its configuration file. Pure.
+"""An operator as its Deployment describes it: version, flags, environment and file; no I/O.
 
-KubeRay is found by the label of its Helm chart and manifests, or by the name of its image.
+A KubeRay operator is recognized by the label of its Helm chart and manifests, or by its image.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,42 +24,45 @@ _SWITCHES: Final = frozenset(
         "enable-metrics",
     }
 )
-"""Flags that may stand without a value."""
+"""Boolean flags, which need no value."""
 RAYBUS: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")
 
 
 class Mounted(msgspec.Struct, frozen=True):
-    """The source of a pod's file."""
+    """Key of a ConfigMap that is mounted as a file."""
 
     config_map: str
     key: str
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
-    """What a Deployment runs, and how it is configured."""
+    """An operator's Deployment and its configuration."""
 
     namespace: str
     name: str
     image: str
     version: str
-    """The image's tag."""
+    """Tag of the image, or its digest."""
     replicas: int
     ready: int
     flags: dict[str, str] = {}
-    """Command line flags without dashes."""
+    """Command line flags without leading dashes."""
     environment: dict[str, str] = {}
-    """Variables with a value of their own or from a ConfigMap; those that come from elsewhere are not known here."""
+    """Variables with a literal value or from a ConfigMap.
+
+    Variables from other sources are not included.
+    """
     file: Mounted | None = None
-    """The ConfigMap with the configuration file, if one is named."""
+    """ConfigMap key of the configuration file; None if no file is named."""
 
     @property
     def place(self) -> str:
-        """Return its namespace and name."""
+        """Namespace and name, separated by a slash."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Return the namespaces that it watches; empty for all, and where a configuration file has them."""
+        """Watched namespaces; empty for all, and if a configuration file lists them."""
         given = (
             self.flags.get("watch-namespace")
             or self.environment.get("RAYBUS_WATCH_NAMESPACES")
@@ -69,17 +72,17 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_running(self) -> bool:
-        """Return whether a pod of it is ready."""
+        """Whether at least one pod is ready."""
         return self.ready > 0
 
 
 def kuberay(deployments: Iterable[Workload]) -> list[Workload]:
-    """Return KubeRay's operators among some Deployments."""
+    """Return the KubeRay operators among some Deployments."""
     return [each for each in deployments if _is_kuberay(each)]
 
 
 def raybus(deployments: Iterable[Workload], namespace: str) -> list[Workload]:
-    """Return the services of raybus that are installed in a namespace."""
+    """Return the raybus services in a namespace, among some Deployments."""
     return [
         each
         for each in deployments
@@ -88,7 +91,7 @@ def raybus(deployments: Iterable[Workload], namespace: str) -> list[Workload]:
 
 
 def sources(found: Workload) -> list[str]:
-    """Return the ConfigMaps from which a Deployment's container has its environment."""
+    """Return the ConfigMaps that a Deployment's container uses with `envFrom`."""
     held = (
         cast("Json", each.get("configMapRef") or {})
         for each in _items(_container(found), "envFrom")
@@ -99,7 +102,7 @@ def sources(found: Workload) -> list[str]:
 def of(
     found: Workload, more: Mapping[str, str] | None = None, *, file_variable: str = OPERATOR_FILE
 ) -> Operator:
-    """Read a Deployment; `more` are the variables that ConfigMaps give to its container."""
+    """Read the operator in a Deployment; `more` are the variables from its ConfigMaps."""
     container = _container(found)
     image = str(container.get("image") or "")
     flags = parse_flags(_texts(container, "args") + _texts(container, "command")[1:])
@@ -124,7 +127,7 @@ def of(
 
 
 def parse_flags(arguments: Iterable[str]) -> dict[str, str]:
-    """Read flags as Go does: one dash or two, the value behind `=` or next."""
+    """Parse flags as Go does: one or two dashes, the value after `=` or as the next argument."""
     flags: dict[str, str] = {}
     waiting = ""
     for argument in arguments:
@@ -152,7 +155,7 @@ def _pod(found: Workload) -> Json:
 
 
 def _split(image: str) -> tuple[str, str]:
-    """Return an image's repository and its tag, or its digest where it has no tag."""
+    """Return an image's repository and its tag, or its digest if it has no tag."""
     name, _, digest = image.partition("@")
     folder, slash, last = name.rpartition("/")
     base, _, tag = last.partition(":")
@@ -160,7 +163,7 @@ def _split(image: str) -> tuple[str, str]:
 
 
 def _mounted(found: Workload, container: Json, path: str) -> Mounted | None:
-    """Return the ConfigMap and the key behind a path in a container."""
+    """Return the ConfigMap key that is mounted at a path; None if there is none."""
     for mount in _items(container, "volumeMounts"):
         root, part = str(mount.get("mountPath", "")).rstrip("/"), str(mount.get("subPath") or "")
         key = (

@@ -1,4 +1,4 @@
-"""The checks of a cluster, which hold before and after an installation; and those of `raybus doctor --pre`."""
+"""The checks of `raybus doctor --pre`, and checks that apply before and after an installation."""
 
 from collections.abc import Iterator
 from typing import Final, cast
@@ -13,14 +13,14 @@ from raybus_cli.doctor.check import Category, Check, CheckState, Hint
 from raybus_cli.doctor.facts import MTLS_SUBJECT, Facts, Right, Watching
 
 OLDEST: Final = (1, 27)
-"""The oldest minor version of Kubernetes that raybus is tried with."""
+"""Oldest minor version of Kubernetes that raybus is tested with."""
 MAX_NAMED: Final = 20
-"""Rights that a check lists."""
+"""Maximum number of missing rights that a check lists."""
 REMEDIES: Final = {
     "you": "request them",
     MTLS_SUBJECT: "add deploy/components/mtls to the overlay; Helm adds them with the gate",
 }
-"""What helps a subject that lacks rights."""
+"""Remedies for missing rights, by subject."""
 APPLY: Final = "apply them: 'kubectl apply --server-side -k deploy/crds'"
 APPLY_POLICIES: Final = (
     f"apply it: 'kubectl apply --server-side -f deploy/crds/{upgrade_policy.FILE}'"
@@ -28,7 +28,7 @@ APPLY_POLICIES: Final = (
 
 
 def before_installation(facts: Facts) -> list[Check]:
-    """Return the checks of a cluster that raybus is to be installed in."""
+    """Return the checks of a cluster in which raybus is to be installed."""
     return [
         *check.of(Category.KUBERNETES, Hint.INSTALL, server(facts), _policies(facts)),
         *check.of(Category.DEFINITIONS, Hint.UPGRADE, *definitions(facts, is_installed=False)),
@@ -57,7 +57,7 @@ def server(facts: Facts) -> Check:
 
 
 def gates(facts: Facts) -> Iterator[Check]:
-    """Check what the feature gates need that are on in an installation."""
+    """Check the prerequisites of the enabled feature gates."""
     try:
         feature_gates.check_kubernetes(facts.gates, facts.server_version)
     except errors.InvalidSpec as problem:
@@ -78,7 +78,10 @@ def gates(facts: Facts) -> Iterator[Check]:
 
 
 def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
-    """Yield one check for each kind; before an installation it may be absent, and raybus's own afterwards, too."""
+    """Yield one check for each CRD.
+
+    Before an installation any CRD may be absent; after it, only raybus's own UpgradePolicy may.
+    """
     policies = upgrade_policy.definition()
     optional = policies["metadata"]["name"]
     ours = {each["metadata"]["name"]: each for each in (*crds.all_definitions().values(), policies)}
@@ -114,7 +117,7 @@ def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
 
 
 def _fields(definition: Json) -> set[str]:
-    """Return the fields of the spec of the version that is stored, down to worker groups, by path."""
+    """Return the paths of the spec's fields in the stored version, down to worker groups."""
     versions = cast("list[Json]", definition["spec"]["versions"])
     stored = next((each for each in versions if each.get("storage")), None)
     schema: Json = (
@@ -132,7 +135,7 @@ def _paths(schema: Json, path: str, *, depth: int) -> Iterator[str]:
 
 
 def gateways(facts: Facts) -> Check:
-    """Check the Gateway API, and the classes that RayServices name."""
+    """Check that the Gateway API and the GatewayClasses named in RayServices are available."""
     name, needed = "Gateway API", ", ".join(sorted(facts.asked_classes))
     if facts.gateway_versions is None:
         return Check(
@@ -169,7 +172,7 @@ def gateways(facts: Facts) -> Check:
 
 
 def kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
-    """Check that KubeRay's operator does not watch the namespaces of raybus."""
+    """Check that no KubeRay operator watches the namespaces of raybus."""
     name = "KubeRay"
     if facts.kuberay is None:
         return Check(
@@ -196,7 +199,10 @@ def kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
 
 
 def _is_apart(found: Watching, ours: frozenset[str]) -> bool:
-    """Return whether an operator and raybus certainly watch no common namespace."""
+    """Return whether an operator and raybus have no watched namespace in common.
+
+    False if the namespaces of one of them are unknown.
+    """
     return bool(found.namespaces and ours) and not found.namespaces & ours
 
 
@@ -214,7 +220,7 @@ def _named(right: Right) -> str:
 
 
 def rights(facts: Facts) -> Iterator[Check]:
-    """Yield one check for each subject: the missing rights, or that there are none."""
+    """Yield one check for each subject, with the missing rights."""
     for subject in dict.fromkeys(each.subject for each in facts.rights):
         own = [each for each in facts.rights if each.subject == subject]
         name = "your rights" if subject == "you" else f"rights of {subject}"

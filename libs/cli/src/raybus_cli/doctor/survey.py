@@ -1,4 +1,4 @@
-"""Reads the facts from the API server; what the caller may not read stays unknown."""
+"""Reads the facts from the API server; facts that the caller may not read stay unknown."""
 
 from collections.abc import Awaitable
 from typing import Any, Final, TypeVar, cast
@@ -63,7 +63,7 @@ OF_MTLS: Final = (
     (MTLS_SUBJECT, "create", "cert-manager.io", "certificates"),
     (MTLS_SUBJECT, "patch", "", "secrets"),
 )
-"""What cluster-reconciler needs while the gate RayClusterMTLS is on."""
+"""Additional rights of cluster-reconciler while the gate RayClusterMTLS is on."""
 CERT_MANAGER: Final = "/apis/cert-manager.io/v1"
 
 
@@ -81,7 +81,7 @@ TO_INSTALL: Final = (
     ("admissionregistration.k8s.io", POLICY),
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
 )
-"""What overlays/production creates for the whole cluster."""
+"""Cluster-scoped kinds that overlays/production creates."""
 TO_INSTALL_INSIDE: Final = (
     ("", "configmaps"),
     ("", "serviceaccounts"),
@@ -94,11 +94,11 @@ TO_INSTALL_INSIDE: Final = (
     ("rbac.authorization.k8s.io", "roles"),
     ("rbac.authorization.k8s.io", "rolebindings"),
 )
-"""What it creates in its namespace."""
+"""Kinds that overlays/production creates in its namespace."""
 
 
 async def survey(kube: KubeClient, namespace: str) -> Facts:
-    """Return the facts of the installation in a namespace."""
+    """Read the facts of an installation in a namespace."""
     servers = await _unless_hidden(kube.get(CONFIG_MAP, namespace, nkeys.SERVERS))
     services = await _all(kube, RAY_SERVICE, RayService, None)
     deployments = await _all(kube, DEPLOYMENT, Workload, namespace)
@@ -125,7 +125,7 @@ async def survey(kube: KubeClient, namespace: str) -> Facts:
 
 
 async def prerequisites(kube: KubeClient, namespace: str) -> Facts:
-    """Return the facts of a cluster before an installation in a namespace."""
+    """Read the facts of a cluster before an installation in a namespace."""
     inside = [
         await _right(kube, "you", None, "create", *each, namespace=namespace)
         for each in TO_INSTALL_INSIDE
@@ -172,7 +172,7 @@ async def _all(
 
 
 def _certificates(servers: bytes | None) -> list[bytes] | None:
-    """Return the certificates that NATS servers have registered."""
+    """Return the certificates that the NATS servers have registered."""
     if servers is None:
         return None
     return [text.encode() for text in msgspec.json.decode(servers, type=Data).data.values()]
@@ -218,19 +218,19 @@ async def _kuberay(kube: KubeClient) -> list[Watching] | None:
 
 
 async def watch_namespaces(kube: Kube, deployments: list[Workload]) -> frozenset[str]:
-    """Return the namespaces that the watcher of an installation has in its environment; empty where they are unknown."""
+    """Return the namespaces that an installation watches; empty for all or if unknown."""
     watcher = await _configured(kube, deployments, "watcher")
     return frozenset() if watcher is None else watcher.namespaces
 
 
 async def gates_of(kube: Kube, deployments: list[Workload]) -> Gates:
-    """Return the gates that are on in cluster-reconciler; empty where they are unknown."""
+    """Return the feature gates that are on in cluster-reconciler; empty if unknown."""
     reconciler = await _configured(kube, deployments, "cluster-reconciler")
     if reconciler is None:
         return frozenset()
     try:
         named = feature_gates.parse(reconciler.environment.get("RAYBUS_FEATURE_GATES", ""))
-    except errors.InvalidSpec:  # the service does not start, which its own check reports
+    except errors.InvalidSpec:  # the service does not start; another check reports that
         return frozenset()
     return feature_gates.resolve(named)
 
@@ -238,7 +238,7 @@ async def gates_of(kube: Kube, deployments: list[Workload]) -> Gates:
 async def _configured(
     kube: Kube, deployments: list[Workload], service: str
 ) -> operators.Operator | None:
-    """Return a service with the environment of its ConfigMaps; None where one may not be read."""
+    """Return a service with the environment from its ConfigMaps; None if it cannot be read."""
     found = next((each for each in deployments if each.metadata.name == service), None)
     if found is None:
         return None
@@ -264,7 +264,8 @@ async def _has_cert_manager(kube: KubeClient) -> bool | None:
 async def rights(kube: Kube, namespace: str, gates: Gates, watched: frozenset[str]) -> list[Right]:
     """Return the rights of the caller and of the services, in each watched namespace.
 
-    Without named namespaces they are asked for in the whole cluster: a Role grants none there.
+    Without named namespaces the rights are checked for the whole cluster, where a Role grants
+    nothing.
     """
     asked = [("you", *each) for each in _YOURS]
     asked += [*OF_SERVICES, *(OF_MTLS if Gate.MTLS in gates else ())]
@@ -277,7 +278,7 @@ async def rights(kube: Kube, namespace: str, gates: Gates, watched: frozenset[st
 
 
 def _user(subject: str, namespace: str) -> str | None:
-    """Return the account of a service of raybus; None for the caller."""
+    """Return the ServiceAccount of a raybus service; None for the caller."""
     if subject == "you":
         return None
     return f"system:serviceaccount:{namespace}:{subject.split(maxsplit=1)[0]}"
@@ -293,7 +294,7 @@ async def _right(
     *,
     namespace: str = "",
 ) -> Right:
-    """Ask the API server for a right, in one namespace or in the whole cluster."""
+    """Ask the API server for a right of a subject; without `namespace`, in the whole cluster."""
     attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
     spec: Json = {"resourceAttributes": attributes}
     kind = "selfsubjectaccessreviews"
@@ -313,7 +314,7 @@ async def _right(
 
 
 async def _unless_hidden(ask: Awaitable[T]) -> T | None:
-    """Return an answer, None where the caller may not read it or there is nothing."""
+    """Return the answer; None if the object does not exist or the caller may not read it."""
     try:
         return await ask
     except (errors.Forbidden, errors.NotFound):

@@ -44,9 +44,7 @@ from traffic_manager.resources import gateway_api
 from traffic_manager.status import traffic_record
 
 CALM: Final = timedelta(minutes=1)
-"""If no tool replaced the backends for this long, the next replacement counts as the first one
-again.
-"""
+"""Time without a replacement of the backends after which the next one counts as the first."""
 AT_ONCE: Final = 3
 """Consecutive replacements that are repaired without delay."""
 LONGEST: Final = timedelta(seconds=4)

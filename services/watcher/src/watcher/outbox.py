@@ -94,8 +94,10 @@ class Outbox:
         This watcher's watches may still report older states of these objects.
         """
         self._run = token_hex(4)
-        """Part of each message id. Without it, an object that returns to a subject in the same
-        version would count as a duplicate.
+        """Part of each message id, random for each session.
+
+        Without it, an object that returns to a subject in the same version would count as a
+        duplicate.
         """
         self._awaited: dict[str, int] = {}
         self._arrived = asyncio.Event()

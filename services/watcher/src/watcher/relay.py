@@ -74,8 +74,9 @@ class Relay:
         self._owners = OwnerGraph()
         self._objects: defaultdict[Ref, _Object] = defaultdict(_Object)
         self._uncertain: dict[Ref, State | Quarantined] = {}
-        """Objects that may get another root or that nobody reads at their place, with their
-        message.
+        """Objects that may get another root or that nobody reads at their place.
+
+        The value is the message to publish when the place changes.
         """
         self._moving: dict[Ref, dict[Ref, None]] = {}
         """Trees that move to another place, each with the objects that have not moved yet."""

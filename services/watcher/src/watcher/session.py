@@ -42,8 +42,9 @@ HEALTHY_SECONDS: Final = 10.0
 RENEW_SECONDS: Final = 10.0
 """Interval at which a sync marker confirms to readers that the stream is up to date."""
 FIRST: Final = frozenset({RAY_CLUSTER, RAY_SERVICE})
-"""Kinds that users create. They are listed first, so that a new cluster does not wait for the list
-of 100,000 pods.
+"""Kinds that are listed first, because users create them.
+
+A new cluster does not wait for the list of 100,000 pods.
 """
 FIRST_SECONDS: Final = 5.0
 """Maximum time that other kinds wait for the list of the `FIRST` kinds."""

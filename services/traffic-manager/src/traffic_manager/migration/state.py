@@ -69,8 +69,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     The cluster is not unhealthy, so it still occupies its capacity.
     """
     ready: int = 0
-    """Percent of the traffic that the cluster can take over at once, whatever Serve config it runs.
-    """
+    """Percent of the traffic that the cluster can take over at once, with any Serve config."""
     rescue: int = 0
     """Percent of the traffic that the cluster can take over from one that serves nothing."""
     sent: int | None = None

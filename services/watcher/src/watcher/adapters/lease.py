@@ -121,8 +121,7 @@ class Leadership:
         self.problem: str | None = "the Lease has not been read yet"
         """Why neither this replica nor another watcher leads; None if one does."""
         self.standing_by: str | None = None
-        """The Lease and its holder while this replica stands by; None if it leads or has a problem.
-        """
+        """The Lease's holder, while this replica stands by; None if it leads or has a problem."""
 
     @property
     def has_valid_lease(self) -> bool:

@@ -1,1 +1,4 @@
-"""What docs/reference is written from: the code, and a sentence for each thing that it names; `make golden` writes the pages."""
+"""Generators of the pages in docs/reference: names come from the code, meanings from this package.
+
+`make golden` writes the pages.
+"""

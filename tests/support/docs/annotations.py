@@ -1,6 +1,7 @@
-"""docs/reference/annotations.md: every annotation, label and finalizer that the code names.
+"""Page docs/reference/annotations.md: annotations, labels and finalizers.
 
-The names are found in the source, so that a new one cannot be forgotten; what each means stands here. Defaults are the code's.
+The page's test finds the names in the source code, so no new name can be forgotten. The meanings are
+in this module, and defaults come from the code.
 """
 
 import re
@@ -25,8 +26,11 @@ _OTHERS: Final = re.compile(
     r"|^client\.authentication\.k8s\.io/exec$"
     r"|^raybus\.io/(cluster-reconciler|service-reconciler|traffic-manager)$"
 )
-"""Versions of APIs, an app protocol, resources, a value, kubectl's own, the label of our
-ControllerRevisions, the sources of Events, and an extension of kubeconfigs."""
+"""Names with a slash that are no annotation, label or finalizer of the page.
+
+They are API versions, an app protocol, resources, a value, kubectl's annotations, the label of
+raybus's ControllerRevisions, the sources of Events, and an extension of kubeconfigs.
+"""
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -44,9 +48,9 @@ _EITHER: Final = "RayService, RayCluster"
 _DURATION: Final = "a duration (`10m`) or seconds"
 PARTS: Final = {
     "Controls of an upgrade": (
-        "You set these on a RayService. They change no generation and take effect at once. The condition `InvalidAnnotations` reports an "
-        "invalid value, and the default applies. See [upgrade controls](../upgrade-controls.md), "
-        "[traffic](../traffic.md).",
+        "You set these on a RayService. They do not change its generation and take effect at once. If a\n"
+        "value is invalid, the default applies, and the condition `InvalidAnnotations` reports it. See\n"
+        "[upgrade controls](../upgrade-controls.md) and [traffic](../traffic.md).",
         (
             Key("raybus.io/pause", _SERVICE, "`true`, `false`", "Pause the upgrade at its current step."),
             Key("raybus.io/abort", _SERVICE, "`true`, `false`, a generation", "Roll back to the active cluster and stay there."),
@@ -55,8 +59,8 @@ PARTS: Final = {
                 "raybus.io/approved-step",
                 _SERVICE,
                 "`<pending RayCluster>/<weight>@<generation>`",
-                "End the pause of an UpgradePolicy at this weight of this upgrade, for this `metadata.generation`; `raybus resume` sets "
-                "it. Without a generation it holds until the Serve config is edited.",
+                "End the pause of an UpgradePolicy at this weight, for this pending cluster and this `metadata.generation`. "
+                "`raybus resume` sets it. Without a generation it applies until the Serve config is edited.",
             ),
             Key(
                 "raybus.io/progress-deadline",
@@ -86,7 +90,7 @@ PARTS: Final = {
                 "raybus.io/http-route",
                 _SERVICE,
                 "name of an HTTPRoute in the namespace",
-                "Your own route carries the traffic; it must permit this by `raybus.io/rayservice`.",
+                "Your own route that carries the traffic. It must permit this with the annotation `raybus.io/rayservice`.",
             ),
             Key(
                 "raybus.io/rayservice",
@@ -98,25 +102,25 @@ PARTS: Final = {
                 "raybus.io/drain-timeout",
                 _SERVICE,
                 f"{_DURATION}; `{durations.text(dangling.DEFAULT_TIMEOUT)}` when absent",
-                "Time after the deletion delay in which the old cluster may finish its requests in flight.",
+                "Time after the deletion delay in which the old cluster may finish the requests in flight.",
             ),
             Key(
                 "raybus.io/graceful-drain",
                 _EITHER,
                 "`true`, `false`; `false` when absent, unless `RAYBUS_GRACEFUL_DRAIN` is set",
-                "Prepare pods so that a blue/green upgrade can close kept-alive connections between requests. This changes pods.",
+                "Prepare pods so that a blue/green upgrade can close kept-alive connections between requests. This changes the pods.",
             ),
             Key(
                 "raybus.io/disruption-budget",
                 _EITHER,
                 "`true`, `false`; `false` when absent, unless `RAYBUS_DISRUPTION_BUDGETS` is set",
-                "Limit evictions by PodDisruptionBudgets ([drain nodes](../how-to/node-drains.md)). A RayService passes it to new clusters.",
+                "Limit evictions with PodDisruptionBudgets ([drain nodes](../how-to/node-drains.md)). A RayService passes the annotation to new clusters.",
             ),
             Key(
                 "raybus.io/drain-workers",
                 _EITHER,
                 "`true`, `false`; `false` when absent",
-                "Drain workers in Ray before they end, and let the head of a RayService finish its requests, by preStop hooks. This changes new pods.",
+                "Add preStop hooks that drain workers in Ray before they end, and let the head of a RayService finish its requests. This changes new pods.",
             ),
             Key(
                 "raybus.io/revision-history-limit",
@@ -134,23 +138,23 @@ PARTS: Final = {
                 "raybus.io/default",
                 "UpgradePolicy",
                 "`true`, `false`; `false` when absent",
-                "The policy of the RayServices in its namespace that name none.",
+                "Use this policy for the RayServices of its namespace that name none.",
             ),
         ),
     ),
     "Written by the command line": (
-        "On the pod templates of a spec; you can set it yourself, as `kubectl rollout restart` does for a Deployment.",
+        "The command line sets these on the pod templates of a spec. You can set them yourself, as\n`kubectl rollout restart` does for a Deployment.",
         (
             Key(
                 "raybus.io/restartedAt",
                 "pod templates",
                 "a time",
-                "When `raybus restart` asked for a new cluster. It enters the cluster spec hash, as any annotation of a template.",
+                "Time at which `raybus restart` requested a new cluster. Like every annotation of a template, it is part of the cluster spec hash.",
             ),
         ),
     ),
     "KubeRay's annotations": (
-        "You set these; their meaning is KubeRay's. raybus copies those of a RayService to its RayClusters.",
+        "You set these, with the same meaning as in KubeRay. raybus copies those of a RayService to its\nRayClusters.",
         (
             Key(
                 "ray.io/initializing-timeout",
@@ -173,10 +177,10 @@ PARTS: Final = {
         ),
     ),
     "Batch schedulers": (
-        "Labels that you set on a RayCluster or RayService; each applies if raybus is configured for that scheduler "
-        "([configuration](configuration.md)).",
+        "You set these labels on a RayCluster or RayService. A label takes effect if raybus is configured\n"
+        "for that scheduler ([configuration](configuration.md)).",
         (
-            Key("ray.io/gang-scheduling-enabled", _EITHER, "see the scheduler", "Schedule the whole cluster or nothing: YuniKorn, scheduler-plugins, Kubernetes' own."),
+            Key("ray.io/gang-scheduling-enabled", _EITHER, "see the scheduler", "YuniKorn, scheduler-plugins, Kubernetes' own: schedule the whole cluster or nothing."),
             Key("ray.io/priority-class-name", _EITHER, "name of a PriorityClass", "Volcano: priority of the gang."),
             Key("volcano.sh/queue-name", _EITHER, "name of a queue", "Volcano."),
             Key("volcano.sh/network-topology-mode", _EITHER, "see Volcano", "Volcano."),
@@ -187,37 +191,37 @@ PARTS: Final = {
         ),
     ),
     "Written by raybus": (
-        "Read only. These hold the state of an upgrade; no process keeps it in memory.",
+        "Read only. These hold the state of an upgrade, which no process keeps in memory.",
         (
             Key("raybus.io/upgrade-receipt", _SERVICE, "JSON", "Result of the last upgrade ([the receipt](../traffic.md#the-receipt))."),
             Key("raybus.io/traffic-record", "HTTPRoute", "JSON", "Current weights and capacities, and the time of their last change."),
-            Key("raybus.io/upgrade-policy-record", _CLUSTER, "JSON", "The UpgradePolicy that the upgrade to this cluster began with."),
-            Key("raybus.io/redis-storage-namespace", _CLUSTER, "any text", "Storage namespace of the last head of a deleted cluster, where the spec no longer names it."),
-            Key("raybus.io/upgrade-from", _CLUSTER, "name", "The cluster that this one replaces, until the event of the upgrade's end is published."),
+            Key("raybus.io/upgrade-policy-record", _CLUSTER, "JSON", "The UpgradePolicy with which the upgrade to this cluster began."),
+            Key("raybus.io/redis-storage-namespace", _CLUSTER, "any text", "Storage namespace of the last head of a deleted cluster, if the spec no longer names it."),
+            Key("raybus.io/upgrade-from", _CLUSTER, "name", "Name of the cluster that this cluster replaces; removed once the event about the end of the upgrade is published."),
             Key("raybus.io/upgrade-so-far", _CLUSTER, "JSON", "Record of the upgrade that replaced this cluster."),
             Key("raybus.io/delete-after", _CLUSTER, "time", "Earliest deletion time of this unused cluster."),
             Key("raybus.io/has-disruption-budgets", _CLUSTER, "`true`", "PodDisruptionBudgets of raybus may exist for this cluster."),
-            Key("raybus.io/draining-since", _CLUSTER, "time", "Start of its drain."),
-            Key("raybus.io/serves", "Pod", "name of a RayService", "A label: the Serve Service of the RayService selects the pod during an upgrade in steps."),
-            Key("raybus.io/draining", "Pod", "`true`", "Its proxy closes kept-alive connections between requests."),
-            Key("raybus.io/drain-refresh", "Pod", "number", "Grows 3, 10 and 30 s after that, so that the kubelet passes the mark on even if it missed it."),
+            Key("raybus.io/draining-since", _CLUSTER, "time", "Start of the drain of this cluster."),
+            Key("raybus.io/serves", "Pod", "name of a RayService", "A label. During an upgrade in steps, the Serve Service of this RayService selects the pod by it."),
+            Key("raybus.io/draining", "Pod", "`true`", "The pod's proxy closes kept-alive connections between requests."),
+            Key("raybus.io/drain-refresh", "Pod", "number", "Grows 3, 10 and 30 s after `raybus.io/draining` is set, so that the kubelet passes that annotation on even if it missed the first change."),
             Key("raybus.io/replaces", "ControllerRevision", "name", "The record of the previous serving spec."),
             Key("raybus.io/serve-config-outcome", "ControllerRevision", "`sent`, `accepted`, `refused`", "Result of sending the Serve config to a cluster; absent means accepted."),
-            Key("raybus.io/watcher", "Lease", "text", "State of the watcher with the Lease."),
-            Key("raybus.io/next-watcher", "Lease", "text", "State of the watcher that prepares to follow it."),
+            Key("raybus.io/watcher", "Lease", "text", "State of the watcher that holds the Lease."),
+            Key("raybus.io/next-watcher", "Lease", "text", "State of the watcher that prepares to lead next."),
             Key("raybus.io/partitions", "Lease", "numbers", "Partitions that this replica holds."),
-            Key("raybus.io/nats-keys", "ConfigMap", "`true`", "Public keys of NATS users, or certificates of NATS servers."),
+            Key("raybus.io/nats-keys", "ConfigMap", "`true`", "The ConfigMap has public keys of NATS users or certificates of NATS servers."),
             Key("raybus.io/takes-part", "Lease", "`true`, `false`", "Whether the replica accepts partitions."),
-            Key("raybus.io/session", "Lease", "text", "The run of the process that wrote it."),
+            Key("raybus.io/session", "Lease", "text", "Run of the process that wrote the Lease."),
             Key(
                 "ray.io/hash-without-replicas-and-workers-to-delete",
                 _CLUSTER,
                 "hash",
                 "Hash of the spec of this cluster; another hash requires a new cluster.",
             ),
-            Key("ray.io/num-worker-groups", _CLUSTER, "number", "Number of groups at its creation; appended groups are added in place."),
-            Key("ray.io/kuberay-version", "RayCluster, Pod", "version", "The operator version that created it."),
-            Key("ray.io/upgrade-strategy-recreate-hash", "Pod", "hash", "On heads: the spec at their creation."),
+            Key("ray.io/num-worker-groups", _CLUSTER, "number", "Number of worker groups when the cluster was created; groups appended later are added in place."),
+            Key("ray.io/kuberay-version", "RayCluster, Pod", "version", "Version of the operator that created the object."),
+            Key("ray.io/upgrade-strategy-recreate-hash", "Pod", "hash", "On head pods: hash of the spec with which the pod was created."),
             Key("yunikorn.apache.org/task-group-name", "Pod", "text", "YuniKorn."),
             Key("yunikorn.apache.org/task-groups", "Pod", "JSON", "YuniKorn."),
             Key("scheduling.k8s.io/group-name", "Pod", "name", "Volcano."),
@@ -242,45 +246,47 @@ PARTS: Final = {
             Key("ray.io/job-submission-mode", "RayCluster", "`K8sJobMode`", "Set by KubeRay on the RayCluster of a RayJob; the head's NetworkPolicy then admits the submitter."),
             Key("app.kubernetes.io/name", "all that a RayCluster owns", "`kuberay`", "The same value as with KubeRay."),
             Key("app.kubernetes.io/created-by", "all that a RayCluster owns", "`kuberay-operator`", "The same value as with KubeRay."),
-            Key("app.kubernetes.io/component", "Issuer, Certificate of a RayCluster", "such as `head-certificate`", "The part of the object in the cluster's certificates, as with KubeRay."),
+            Key("app.kubernetes.io/component", "Issuer, Certificate of a RayCluster", "such as `head-certificate`", "Role of the object among the cluster's certificates, as with KubeRay."),
             Key("app.kubernetes.io/part-of", "raybus' own pods and Leases", "`raybus`", "The object belongs to raybus."),
-            Key("cert-manager.io/certificate-name", "Secret", "name", "cert-manager's own: raybus lets only such a Secret go with its Certificate."),
+            Key("cert-manager.io/certificate-name", "Secret", "name", "An annotation that cert-manager sets. raybus makes a Secret go with its Certificate only if this names the Certificate."),
             Key("kubernetes.io/service-name", "EndpointSlice", "name", "Kubernetes' own; raybus reads it."),
-            Key("raybus.io/replica-of", "Lease", "name of a service", "Service of the replica that wrote it."),
+            Key("raybus.io/replica-of", "Lease", "name of a service", "Service of the replica that wrote the Lease."),
             Key("scheduling.x-k8s.io/pod-group", "Pod", "name", "scheduler-plugins."),
         ),
     ),
     "Finalizers": (
-        "While raybus runs, each of these goes within its limit, in every state of the object.",
+        "While raybus runs, it removes each finalizer within its limit, in every state of the object.",
         (
             Key(
                 "ray.io/rayservice-finalizer",
                 _SERVICE,
-                f"until its RayClusters are gone, {RELEASE_LIMIT.seconds // 60} min after the deletion at most; with a user's HTTPRoute "
-                f"until raybus left it, {round(RELEASE.total_seconds())} s after the deletion at most; at once under another `spec.managedBy`",
+                f"until its RayClusters are deleted, at most {RELEASE_LIMIT.seconds // 60} min after its deletion; with a user's HTTPRoute "
+                f"until raybus has left the route, at most {round(RELEASE.total_seconds())} s after its deletion; removed at once under another `spec.managedBy`",
                 "Clean up objects without owner references. The Event `FinalizerReleased` names RayClusters that still exist at the limit, "
-                "or the label that finds them if an object in quarantine kept raybus from cleaning up.",
+                "or their label if an object in quarantine prevented the clean-up.",
             ),
             Key(
                 "ray.io/gcs-ft-redis-cleanup-finalizer",
                 _CLUSTER,
                 f"{round(REDIS_TIMEOUT.total_seconds())} s after the deletion, or `ray.io/gcs-ft-deletion-timeout`",
-                "Clean up Redis first. It also goes when the clean-up failed or is impossible, quarantine included: then a Warning Event "
-                "(`ForceDeletedStuckCluster`, `RedisCleanupFailed`) names the storage namespace and the keys that are left.",
+                "Clean up Redis before the deletion. The finalizer is also removed if the clean-up fails or is impossible, for example in "
+                "quarantine. A Warning Event (`ForceDeletedStuckCluster`, `RedisCleanupFailed`) then names the storage namespace and the "
+                "remaining keys.",
             ),
-            Key("scheduling.k8s.io/podgroup-protection", "PodGroup", "at once", "Kubernetes' own; removed before the deletion of the PodGroup."),
+            Key("scheduling.k8s.io/podgroup-protection", "PodGroup", "at once", "Set by Kubernetes; raybus removes it before it deletes the PodGroup."),
         ),
     ),
 }  # fmt: skip
 _HEAD: Final = f"""\
 # Annotations, labels, finalizers
 
-This page lists the annotations, labels and finalizers that you may set, and those that raybus sets. {markdown.WRITTEN}
+This page lists the annotations, labels and finalizers that you may set, and those that raybus sets.
+{markdown.WRITTEN}
 """
 
 
 def page() -> str:
-    """Write the page."""
+    """Return the page."""
     lines = [_HEAD]
     for title, (text, keys) in PARTS.items():
         rows = [(f"`{each.name}`", each.where, each.values, each.text) for each in keys]
@@ -296,13 +302,13 @@ def described() -> list[str]:
 
 @cache
 def named() -> frozenset[str]:
-    """Return the names in the source of the services and of what they share."""
+    """Return the names in the source of the services and of the libraries that they share."""
     found = {name for path in sources() for name in _NAME.findall(path.read_text())}
     return frozenset(name for name in found if not _OTHERS.search(name))
 
 
 def sources() -> Iterator[Path]:
-    """Return the modules of the services and of what they share."""
+    """Yield the modules of the services and of the libraries that they share."""
     libs = [ROOT / "libs" / name for name in ("common", "nats-admin", "notifications")]
     for folder in (*libs, *sorted((ROOT / "services").iterdir())):
         yield from sorted((folder / "src").rglob("*.py"))

@@ -1,4 +1,7 @@
-"""The commands that a page asks its reader to type: what stands after `$ ` in a console block, and each line of a shell block."""
+"""The commands that a page asks its reader to type.
+
+They are the lines after `$ ` in a console block, and each line of a shell block.
+"""
 
 import re
 from collections.abc import Iterator

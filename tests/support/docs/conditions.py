@@ -1,7 +1,8 @@
-"""docs/reference/conditions.md: every condition, its reasons, and every Kubernetes Event that the services write.
+"""Page docs/reference/conditions.md: conditions with their reasons, and Kubernetes Events.
 
-The reasons are the code's enums and tables; this module has their meanings. The page's test fails on a reason without a meaning, on a meaning without
-its reason, and on an error reason that docs/troubleshooting.md lacks.
+The reasons come from enums and tables of the code, the meanings from this module. The page's test
+fails on a reason without a meaning, on a meaning without a reason, and on an error reason that
+docs/troubleshooting.md does not mention.
 """
 
 import re
@@ -48,7 +49,7 @@ SERVICES: Final = {
         ("NonZeroServeEndpoints", *_INITIALIZING, "ZeroServeEndpoints", "ValidationFailed", *_GOING),
     ),
     "UpgradeInProgress": Meaning(
-        "A second cluster becomes ready, or traffic moves; the message names the blocking reason. Unknown: there is no active cluster.",
+        "A pending cluster becomes ready, or traffic moves. The message names the blocking reason. Unknown: no cluster is active.",
         ("BothActivePendingClustersExist", "NoPendingCluster", "NoActiveCluster", "Initializing", *_GOING),
     ),
     "RollbackInProgress": Meaning("Traffic returns to the active cluster, in steps.", ("DesiredClusterSpecChanged", *_GOING)),
@@ -60,7 +61,7 @@ SERVICES: Final = {
         "The service stays on its active cluster, regardless of the spec.", ("AbortRequested", "GateFailed", "EarlierGateFailed", "ProgressDeadlineExceeded"), is_ours=True
     ),
     "UpgradeGatesPassed": Meaning(
-        "The gates of the UpgradePolicy passed at the present weight; the message has their figures. Unknown: there is no data for some, neither success nor failure.",
+        "All gates of the UpgradePolicy passed at the current weight; the message has their figures. Unknown: some gates have too little data.",
         ("GatesPassed", "GateFailed", "GateInconclusive"),
         is_ours=True,
     ),
@@ -77,7 +78,7 @@ CLUSTERS: Final = {
         ("HeadPodRunningAndReady", "HeadPodNotFound", "Unknown"),
     ),
     "RayClusterProvisioned": Meaning(
-        "All pods have been ready at the same time; stays True after the loss of a pod.",
+        "All pods have been ready at the same time. The condition stays True if a pod is lost later.",
         ("AllPodRunningAndReadyFirstTime", "RayClusterPodsProvisioning"),
     ),
     "RayClusterSuspending": Meaning("raybus is deleting all pods.", ("RayClusterSuspending",)),
@@ -91,51 +92,51 @@ CLUSTERS: Final = {
 }  # fmt: skip
 
 NORMAL: Final = {
-    "UpgradePolicyEdited": "The upgrade follows its UpgradePolicy as it was edited (`applyEdits: AtOnce`).",
+    "UpgradePolicyEdited": "The upgrade now follows the edited UpgradePolicy (`applyEdits: AtOnce`).",
     "UpgradeStarted": "raybus prepares a new cluster; the message contains the cause.",
     "UpgradePromoted": "The new cluster is the active one.",
-    "GatePassed": "Gates of the UpgradePolicy passed at the present weight; the message has their figures.",
-    "UpgradeCancelled": "raybus deletes the pending cluster before it got traffic.",
+    "GatePassed": "Gates of the UpgradePolicy passed at the current weight; the message has their figures.",
+    "UpgradeCancelled": "raybus deletes the pending cluster, which has had no traffic.",
     "UpgradePaused": "The upgrade is paused.",
     "UpgradeResumed": "The upgrade continues.",
     "UpgradeAborted": "Normal if the user aborts the upgrade; Warning at the deadline.",
     "RollbackStarted": "Traffic returns; the message contains the cause.",
     "RollbackCompleted": "All traffic has returned.",
-    "RollbackCancelled": "The upgrade continues forward.",
-    "TrafficShifted": "A move of traffic in steps, with the reason for its size.",
+    "RollbackCancelled": "The rollback ends, and the upgrade continues.",
+    "TrafficShifted": "Traffic moved; the message has the weights and the reason.",
     "DrainStarted": "The old cluster drains; the message contains the time limit. A Warning if the timeout is invalid.",
-    "DrainEnded": "raybus deletes the old cluster; the message contains the requests in flight. A Warning if there are any.",
+    "DrainEnded": "raybus deletes the old cluster; the message contains the number of requests in flight. A Warning if there are any.",
     "MTLSCertsNotReady": "cert-manager has not issued the cluster's certificates yet; new pods wait for them.",
     "MTLSPKIReady": "The certificates are issued.",
-    "MTLSCertificatesUpdated": "The head's or the workers' certificate names other pods from now on.",
+    "MTLSCertificatesUpdated": "The pod names in the certificate of the head or of the workers have changed.",
     "UpgradeReceipt": "The result of the upgrade.",
 }
-"""Events about progress."""
+"""Meanings of Events about progress."""
 WARNINGS: Final = {
-    "TrafficNotCarried": "A cluster cannot serve its share of the traffic, and the other one cannot or may not take it over; with both causes.",
+    "TrafficNotCarried": "A cluster cannot serve its share of the traffic, and the other cluster cannot or may not take it over. The message has both causes.",
     "InvalidRayServiceMetadata": "The name or an annotation is invalid.",
     "InvalidRayServiceSpec": "The spec is invalid.",
-    "InvalidRayServiceStatus": "The status names a RayCluster that the RayService does not own; raybus leaves it alone and corrects the status.",
+    "InvalidRayServiceStatus": "The status names a RayCluster that the RayService does not own. raybus does not touch the RayCluster, and corrects the status.",
     "InvalidRayClusterMetadata": "The name is invalid.",
     "InvalidRayClusterSpec": "The spec is invalid, or discouraged.",
     "InvalidRayClusterStatus": "The status contradicts itself.",
     "ClusterSpecIgnored": "A change of `rayClusterConfig` is not applied, because the upgrade strategy is None; the message lists the changed fields.",
     "InvalidAnnotation": "An annotation has an invalid value.",
-    "MTLSFailedToReconcile": "An object of the cluster's certificates cannot be made, changed or read, or is another owner's; the message names the step.",
+    "MTLSFailedToReconcile": "An object of the cluster's certificates cannot be created, changed or read, or has another owner. The message names the step.",
     "MTLSCertificateExpiringSoon": "A certificate of the cluster expires within 24 hours; restart the pods after cert-manager has renewed it.",
     "RayServiceInitializingTimeout": "The service was not ready within its time limit.",
     "UpgradeStalled": "An upgrade made no progress; the message starts with the cause.",
     "UpgradeEventLost": "NATS rejected an upgrade event.",
-    "DrainNotTold": "A pod cannot be marked as draining; raybus still deletes its cluster in time.",
-    "FailedToLabelPod": "A pod cannot be labelled for the Serve Service of an upgrade in steps.",
+    "DrainNotTold": "A pod could not be marked as draining. raybus still deletes its cluster in time.",
+    "FailedToLabelPod": "A pod could not be labelled for the Serve Service of an upgrade in steps.",
     "OldClusterKept": "A cluster that is neither active nor pending still gets requests after 30 s; the message names the route or Service.",
     "ReceiptNotWritten": "The API server rejects the receipt of an upgrade; the receipt is lost.",
     "StatusTruncated": "Ray Serve's application messages are too long for the status; raybus shortens them.",
     "StatusNotWritten": "The API server rejects the status; dependent actions wait.",
-    "FinalizerReleased": "RayClusters of a deleted RayService still exist after 10 min; raybus removed its finalizer from the RayService. The message names them, or their label if an object was in quarantine.",
+    "FinalizerReleased": "RayClusters of a deleted RayService still exist after 10 min, so raybus removed its finalizer from the RayService. The message names the RayClusters, or their label if an object was in quarantine.",
     "FinalizerNotSet": "The API server rejects the finalizer; raybus creates nothing without it.",
-    "SpecNotRecorded": "raybus could not record an earlier spec, so `raybus undo` cannot restore it.",
-    "UpgradeCannotProgress": "Surge and step must both be more than 0.",
+    "SpecNotRecorded": "raybus could not record an earlier spec, so `raybus undo` cannot restore that spec.",
+    "UpgradeCannotProgress": "The upgrade cannot progress, because `maxSurgePercent` or `stepSizePercent` is 0.",
     "RollbackImpossible": "The active cluster no longer exists.",
     "GatewayNotReady": "The Gateway is missing, not accepted or not programmed.",
     "HTTPRouteNotReady": "The route is missing or rejected.",
@@ -152,26 +153,29 @@ WARNINGS: Final = {
     "GateInconclusive": "A step waits until the gates of the UpgradePolicy have observed enough requests.",
     "InsufficientReplicas": "A step waits until Ray's autoscaler has started more replicas of a deployment.",
     "ServeApplicationNotRunning": "An application failed to deploy, or is unhealthy.",
-    "ServeConfigDrifted": "Serve ran another config than the recorded one, which raybus sent again; the note names the option.",
-    "ServeConfigNotRecorded": "Ray accepted a Serve config, and raybus could not complete its ControllerRevision.",
+    "ServeConfigDrifted": "Serve ran a config that differs from the recorded one. raybus sent the recorded config again; the message names the option.",
+    "ServeConfigNotRecorded": "Ray accepted a Serve config, but raybus could not complete the ControllerRevision that records it.",
     "ServeConfigUnknown": "The Serve config of the active cluster is not recorded.",
     "RayDashboardUnreachable": "The head's dashboard does not answer.",
-    "RayDashboardUnauthorized": "The head's dashboard refuses raybus's token, or there is no token to send.",
+    "RayDashboardUnauthorized": "The head's dashboard rejects raybus's token, or raybus has no token to send.",
     "RayClusterNotRunning": "The cluster cannot create its pods, or is suspended.",
-    "ObjectNotOwned": "Suspend left a Gateway or route alone: it has a name of ours and another owner.",
+    "ObjectNotOwned": "On suspend, raybus kept a Gateway or route with the expected name, because the object has another owner.",
     "NoServePort": "No pod takes requests at the port where Serve listens.",
-    "ServiceNotOwned": "Another RayService owns the Service of that name.",
-    "NetworkPolicyNameCollision": "Another owner has a NetworkPolicy of the name; the pods run without that isolation.",
-    "PodDisruptionBudgetNameCollision": "Another owner has a PodDisruptionBudget of the name; evictions are not limited.",
+    "ServiceNotOwned": "The Service with the expected name belongs to another RayService.",
+    "NetworkPolicyNameCollision": "The NetworkPolicy with the expected name has another owner; the pods run without this isolation.",
+    "PodDisruptionBudgetNameCollision": "The PodDisruptionBudget with the expected name has another owner; evictions are not limited.",
     "GracefulDrainUnavailable": "Pods of this cluster cannot drain.",
     "LimitExceeded": "The cluster has more pods, groups or hosts than the operator allows; raybus creates and deletes none of its pods.",
     "AutoscalerServiceAccountNotFound": "The head names a missing ServiceAccount.",
-    "ForceDeletedStuckCluster": "raybus deleted the cluster before Redis was clean; the message names the keys that are left.",
-    "PodsNotEnding": "Pods are still there after their grace period, as on a lost node; workers are replaced, a head is not.",
-    "RedisCleanupFailed": "The Redis clean-up Job failed and raybus deleted the cluster; the message names the keys that are left.",
-    "RedisCleanupBlocked": "Redis of the deleted cluster cannot be cleaned; correct the field in the message before the time limit.",
+    "ForceDeletedStuckCluster": "raybus deleted the cluster before Redis was cleaned; the message names the remaining keys.",
+    "PodsNotEnding": "Pods still exist after their grace period, for example on a lost node. raybus replaces workers, but not a head.",
+    "RedisCleanupFailed": "The Redis clean-up Job failed, and raybus deleted the cluster; the message names the remaining keys.",
+    "RedisCleanupBlocked": "Redis of the deleted cluster cannot be cleaned. Correct the field in the message before the time limit.",
 }
-"""Events that may need an action; Events with the prefix `FailedTo` are Warnings too."""
+"""Meanings of Events that may need an action.
+
+Events with the prefix `FailedTo` are Warnings too.
+"""
 
 _OF_CLUSTERS: Final = [
     reason
@@ -232,21 +236,23 @@ _THINGS: Final = {
     "RedisCleanupJob": "Redis clean-up Job",
     "PVC": "volume claim of the GCS",
 }
-"""Names of objects that differ from their kind."""
+"""Texts for things in Event reasons that are not plain kinds."""
 _EITHER: Final = {"UpgradeAborted", "DrainStarted", "DrainEnded"}
-"""Events that are Normal or a Warning, as their texts specify."""
+"""Events that can be Normal or Warning."""
 _HEAD: Final = f"""\
 # Conditions and Events
 
-This page lists the conditions in `status.conditions` and the Events of `kubectl describe` and `kubectl events`. {markdown.WRITTEN}
+This page lists the conditions in `status.conditions` and the Events that `kubectl describe` and
+`kubectl events` show. {markdown.WRITTEN}
 
-Names, reasons and texts are KubeRay's, except for the conditions marked *raybus*, which are present only while they are True.
-[Troubleshooting](../troubleshooting.md) lists the actions. For programs, raybus publishes [upgrade events](../events/README.md) on NATS.
+Names, reasons and texts are KubeRay's, except for the conditions marked *raybus*. Those are present
+only while they are True. [Troubleshooting](../troubleshooting.md) lists the actions to take. For
+programs, raybus publishes [upgrade events](../events/README.md) on NATS.
 """
 
 
 def page() -> str:
-    """Write the page."""
+    """Return the page."""
     lines = [_HEAD]
     for title, held in (
         ("Conditions of a RayService", SERVICES),
@@ -265,7 +271,7 @@ def page() -> str:
     lines += [
         "## Events",
         "",
-        "raybus writes an Event once for a start, an end or an error; it counts repetitions in the same Event.",
+        "raybus writes one Event for a start, an end or an error. Repetitions are counted in the same Event.",
         "",
     ]
     for title, texts in _EVENTS.items():
@@ -279,22 +285,22 @@ def page() -> str:
 
 
 def types() -> set[str]:
-    """Return every type of condition that the services write."""
+    """Return all condition types that the services write."""
     return {*of_services.ConditionType, *of_clusters.ConditionType}
 
 
 def reasons() -> set[str]:
-    """Return every reason of a condition that the services name."""
+    """Return all condition reasons that the services write."""
     return {*of_services.Reason, *of_clusters.ConditionReason, *of_clusters.ReplicaFailure}
 
 
 def events() -> set[str]:
-    """Return every reason of an Event."""
+    """Return all Event reasons that the services write."""
     return {reason for texts in _EVENTS.values() for reason in texts}
 
 
 def trouble() -> set[str]:
-    """Return the reasons of errors: Warnings, and error reasons of conditions."""
+    """Return the reasons of Warning Events and of conditions that report an error."""
     well = {
         "NonZeroServeEndpoints", "NoPendingCluster", "BothActivePendingClustersExist", "DesiredClusterSpecChanged", "SuspendRequested",
         "SuspendInProgress", "SuspendComplete", "RayServiceResumed", "PauseOver", "GatesPassed", "HeadPodRunningAndReady", "AllPodRunningAndReadyFirstTime",
@@ -306,7 +312,7 @@ def trouble() -> set[str]:
 
 
 def is_explained(reason: str) -> bool:
-    """Return whether the page explains an Event."""
+    """Return whether the page has a meaning for an Event reason."""
     return reason in NORMAL or reason in WARNINGS or _FAMILY.fullmatch(reason) is not None
 
 

@@ -1,6 +1,7 @@
-"""docs/reference/configuration.md: every variable that a service reads, the feature gates, and the operator's file.
+"""Page docs/reference/configuration.md: variables, feature gates and the operator's file.
 
-Variables, defaults and fields are taken from the code: a variable from the line that reads it, its default from an empty environment.
+Variables, defaults and fields come from the code: a variable from the line that reads it, and its
+default from the settings of an empty environment.
 """
 
 import inspect
@@ -22,46 +23,46 @@ from support.docs import annotations, markdown
 
 _READ: Final = re.compile(r'^\s+(\w+)(?:=|: Annotated)[^#="]*?"([A-Z][A-Z0-9_]{5,})"', re.MULTILINE)
 TEXTS: Final = {
-    "RAYBUS_NATS_URL": "URL of NATS; several servers of one cluster separated by commas.",
-    "RAYBUS_NATS_SEED_FILE": "File with the service's key; without it the server must have no users.",
-    "RAYBUS_NATS_CA_FILE": "CA of the server's certificate; without it no TLS, unless the URL starts with `tls://`.",
-    "RAYBUS_NATS_REGISTER_KEY": "Make a key at the start and register it in the ConfigMap `nats-keys-SERVICE`, in place of the two files ([NATS](../nats.md#keys-and-certificates)).",
-    "RAYBUS_KUBECONFIG": "A kubeconfig; without it the pod's ServiceAccount.",
+    "RAYBUS_NATS_URL": "URL of NATS. Several servers of one NATS cluster are separated by commas.",
+    "RAYBUS_NATS_SEED_FILE": "File with the service's key. Without it, the server must have no users.",
+    "RAYBUS_NATS_CA_FILE": "CA of the server's certificate. Without it, TLS is used only if the URL starts with `tls://`.",
+    "RAYBUS_NATS_REGISTER_KEY": "Create a key at the start and register it in the ConfigMap `nats-keys-SERVICE`, instead of reading the two files ([NATS](../nats.md#keys-and-certificates)).",
+    "RAYBUS_KUBECONFIG": "Kubeconfig file. Without it, the pod's ServiceAccount is used.",
     "RAYBUS_HTTP_PORT": "Port of `/metrics`, `/healthz` and `/readyz`.",
     "RAYBUS_NAMESPACE": "Namespace of raybus's Leases.",
-    "RAYBUS_LEASE_NAMESPACE": "Namespace of the Lease that KubeRay and the watcher share; without it `RAYBUS_NAMESPACE`.",
-    "RAYBUS_IDENTITY": "Name of this replica; without it the host name.",
-    "RAYBUS_WATCH_NAMESPACES": "Watched namespaces, separated by commas; without it all.",
+    "RAYBUS_LEASE_NAMESPACE": "Namespace of the Lease that KubeRay and the watcher share; `RAYBUS_NAMESPACE` when absent.",
+    "RAYBUS_IDENTITY": "Name of this replica; the host name when absent.",
+    "RAYBUS_WATCH_NAMESPACES": "Watched namespaces, separated by commas; all namespaces when absent.",
     "RAYBUS_LOG_LEVEL": f"One of {', '.join(f'`{each}`' for each in settings.LEVELS)}.",
     "RAYBUS_FEATURE_GATES": "`Name=true,Other=false`; see below.",
-    "RAYBUS_WORKERS": "Number of concurrent reconciles; the same number again for namespaces without another reconcile under way, and for RayClusters that have all their pods.",
+    "RAYBUS_WORKERS": "Number of concurrent reconciles. The same number is added for namespaces without a running reconcile, and again for RayClusters that have all their pods.",
     "RAYBUS_CLUSTER_DOMAIN": "Domain of the Kubernetes cluster.",
-    "RAYBUS_USE_KUBERNETES_PROXY": "Reach Ray dashboards through the API server, from outside the cluster. In the cluster it needs the rights of `deploy/components/kubernetes-proxy`.",
-    "RAYBUS_GATE_TARGETS": "Servers that the gates of an UpgradePolicy may ask, separated by commas; none by default. Each is `https://HOST`, `https://*.DOMAIN`, `http://HOST:PORT` or a network of addresses such as `http://10.0.0.0/8:9090`; `{namespace}` in a host is the namespace of the RayService ([webhooks](../how-to/canary.md#ask-a-webhook), [Prometheus](../how-to/canary.md#ask-prometheus)).",
-    "KUBERNETES_SERVICE_HOST": "Set by Kubernetes: the address of the API server, which no gate asks.",
-    "RAYBUS_TRACES": "File to which spans are appended; OpenTelemetry's `OTEL_*` variables work beside it.",
+    "RAYBUS_USE_KUBERNETES_PROXY": "Reach Ray dashboards through the API server, for a service outside the cluster. In the cluster, this needs the rights of `deploy/components/kubernetes-proxy`.",
+    "RAYBUS_GATE_TARGETS": "Servers that the gates of an UpgradePolicy may ask, separated by commas; none by default. An entry is `https://HOST`, `https://*.DOMAIN`, `http://HOST:PORT` or a network of addresses such as `http://10.0.0.0/8:9090`; `{namespace}` in a host is the namespace of the RayService ([webhooks](../how-to/canary.md#ask-a-webhook), [Prometheus](../how-to/canary.md#ask-prometheus)).",
+    "KUBERNETES_SERVICE_HOST": "Address of the API server, set by Kubernetes. No gate may ask it.",
+    "RAYBUS_TRACES": "File to which spans are appended; OpenTelemetry's `OTEL_*` variables work too.",
     "RAYBUS_OPERATOR_CONFIG": "The operator's file; see below.",
-    "RAYBUS_BATCH_SCHEDULER": "`volcano`, `yunikorn`, `scheduler-plugins` or `kai-scheduler`, where the file names none.",
-    "RAYBUS_GRACEFUL_DRAIN": "Default of the annotation `raybus.io/graceful-drain`; it changes pods.",
+    "RAYBUS_BATCH_SCHEDULER": "`volcano`, `yunikorn`, `scheduler-plugins` or `kai-scheduler`, if the operator's file names none.",
+    "RAYBUS_GRACEFUL_DRAIN": "Default of the annotation `raybus.io/graceful-drain`. It changes pods.",
     "RAYBUS_DISRUPTION_BUDGETS": "Default of the annotation `raybus.io/disruption-budget`: PodDisruptionBudgets for all clusters.",
-    "RAYBUS_WRITE_ZERO_VALUES": "Write the finalizer together with Go's zero values, which creates a second generation.",
+    "RAYBUS_WRITE_ZERO_VALUES": "Write Go's zero values together with the finalizer, which creates a second generation of the object.",
     "ENABLE_INIT_CONTAINER_INJECTION": "Workers wait for the GCS in an init container.",
-    "ENABLE_PROBES_INJECTION": "Ray containers get probes where they have none.",
+    "ENABLE_PROBES_INJECTION": "Ray containers without probes get probes.",
     "ENABLE_GCS_FT_REDIS_CLEANUP": "Clean up Redis at the deletion of a fault-tolerant cluster.",
     "ENABLE_RANDOM_POD_DELETE": "Delete surplus workers at random, even with the autoscaler.",
     "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE": "The head's Service has a cluster IP.",
     "ENABLE_LOGIN_SHELL": "Ray starts in a login shell.",
     "ENABLE_DETERMINISTIC_HEAD_POD_NAME": "The head pod has the name of its cluster.",
     "USE_INGRESS_ON_OPENSHIFT": "Create an Ingress on OpenShift too.",
-    "CLUSTER_DOMAIN": "KubeRay's name of `RAYBUS_CLUSTER_DOMAIN`; two values that differ are refused.",
+    "CLUSTER_DOMAIN": "KubeRay's name of `RAYBUS_CLUSTER_DOMAIN`. If both are set, they must be equal.",
     "RAYBUS_MAX_PODS_PER_CLUSTER": "Limit of worker pods per RayCluster ([limits](limits.md)).",
     "RAYBUS_MAX_GROUPS_PER_CLUSTER": "Limit of worker groups per RayCluster ([limits](limits.md)).",
     "RAYBUS_MAX_HOSTS_PER_REPLICA": "Limit of hosts per replica of a worker group ([limits](limits.md)).",
-    "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV": "Seconds between reconciles of an unchanged cluster; 0: none.",
+    "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV": "Seconds between reconciles of an unchanged cluster; 0 disables them.",
     "RAYBUS_NOTIFICATIONS_FILE": "Destinations, filters and templates ([notifications](../how-to/notifications.md)).",
-    "RAYBUS_NOTIFICATIONS_SECRETS": "Folder with `NAME.url`, and `NAME.key` for signed requests, of each destination.",
-    "RAYBUS_NATS_CREDENTIALS": "Outside of Kubernetes: folder with `ca.crt` and `users/subscriber-NAME.seed`.",
-    "ENABLE_ZERO_DOWNTIME": "Default of the upgrade strategy: a new cluster, or none.",
+    "RAYBUS_NOTIFICATIONS_SECRETS": "Folder with a file `NAME.url` for each destination, and `NAME.key` if its requests are signed.",
+    "RAYBUS_NATS_CREDENTIALS": "Folder with `ca.crt` and `users/subscriber-NAME.seed`, for use outside Kubernetes.",
+    "ENABLE_ZERO_DOWNTIME": "Default of the upgrade strategy: `NewCluster` if true, else `None`.",
 }
 """The meaning of each variable."""
 _GATES: Final = {
@@ -89,13 +90,14 @@ _FILE: Final = {
 _HEAD: Final = f"""\
 # Configuration
 
-Environment variables configure the services, in the ConfigMap `raybus-config` of the deployment. An invalid value ends the
-process with one line that names the variable, the value and the valid values. {markdown.WRITTEN}
+Environment variables configure the services. The deployment sets them in the ConfigMap
+`raybus-config`. An invalid value ends the process with one line that names the variable, the value
+and the valid values. {markdown.WRITTEN}
 """
 
 
 def page() -> str:
-    """Write the page."""
+    """Return the page."""
     lines = [_HEAD]
     for title, module, held in _parts():
         rows = [_row(name, held.get(name, "")) for name in _variables(module)]
@@ -144,7 +146,7 @@ def fields() -> set[str]:
 
 
 def named() -> set[str]:
-    """Return every variable of ours that the services' source names."""
+    """Return every raybus variable that the source of the services names."""
     text = "\n".join(path.read_text() for path in annotations.sources())
     return set(re.findall(r'"((?:RAYBUS|ENABLE|RAYCLUSTER|USE|CLUSTER)_[A-Z_]+[A-Z])"', text))
 
@@ -196,7 +198,7 @@ def _heeded(gate: Gate) -> str:
 
 
 def _without_effect() -> list[tuple[str, str]]:
-    """Return the fields that mean nothing here, each with the variable that stands in for it."""
+    """Return the fields without effect, each with the variable that replaces it."""
     kinds = {
         field.encode_name: field.default
         for field in msgspec.structs.fields(cluster_settings.OperatorFile)
@@ -214,6 +216,6 @@ def _with(name: str) -> cluster_settings.OperatorFile:
         text = f"apiVersion: config.ray.io/v1alpha1\nkind: Configuration\n{name}: {value}\n"
         try:
             return cluster_settings.parse(text, path=name)
-        except Exception:  # noqa: BLE001, S112 - the next value has another type
+        except Exception:  # noqa: BLE001, S112 - try a value of another type
             continue
     raise AssertionError(name)

@@ -1,7 +1,8 @@
-"""docs/reference/fields.md: each field of RayCluster and RayService with its type, default and limits, off the types that the CRDs are made of.
+"""Page docs/reference/fields.md: the fields of RayCluster and RayService.
 
-Kubernetes' own types are named and not opened. What a field means stands in `field_texts`; one without a meaning, or a meaning without its
-field, is an error of the page's test.
+Type, default and limits come from the types from which the CRDs are generated. The fields of
+Kubernetes' own types are not listed. `field_texts` has the meaning of each field; the page's test
+fails on a field without a meaning and on a meaning without a field.
 """
 
 import re
@@ -32,16 +33,18 @@ _PLAIN: Final = {
 _HEAD: Final = f"""\
 # Fields
 
-Every field of `ray.io/v1` RayService and RayCluster. They are KubeRay's, with the same names and defaults, so its manifests and CRDs work
-unchanged. [Annotations](annotations.md) control raybus's own features. {markdown.WRITTEN}
+This page lists every field of `ray.io/v1` RayService and RayCluster. Names and defaults are
+KubeRay's, so KubeRay's manifests and CRDs work unchanged. [Annotations](annotations.md) control
+raybus's own features. {markdown.WRITTEN}
 
-Types such as `core/v1.Container` are Kubernetes' own; Kubernetes' reference lists their fields. Required fields are
-marked. `raybus lint -f FILE` checks a manifest against this page without a cluster; `raybus plan -f FILE` forecasts the effect of a change.
+Types such as `core/v1.Container` are Kubernetes' own; Kubernetes' reference lists their fields.
+Required fields are marked. `raybus lint -f FILE` checks a manifest against this page without a
+cluster. `raybus plan -f FILE` forecasts the effect of a change.
 """
 
 
 def page() -> str:
-    """Write the page."""
+    """Return the page."""
     lines = [_HEAD]
     for kind, roots in _ROOTS.items():
         others = [name for name in structs() if name not in roots and _owner(name) == kind]
@@ -57,7 +60,7 @@ def page() -> str:
 
 
 def structs() -> list[str]:
-    """Return our types in the order in which the roots lead to them."""
+    """Return the names of the CRDs' own types, in the order in which the fields lead to them."""
     found: dict[str, None] = {}
     for roots in _ROOTS.values():
         for root in roots:

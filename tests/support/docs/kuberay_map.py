@@ -1,4 +1,4 @@
-"""The table of intended differences in docs/kuberay-map.md, written from `tests/parity/differences.yaml`."""
+"""The table of differences in docs/kuberay-map.md, from `tests/parity/differences.yaml`."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ END: Final = "\nEqual are:"
 
 
 def page() -> str:
-    """Return the page with the table as the data has it."""
+    """Return the page with the table generated from the data."""
     text = PAGE.read_text()
     before, _, rest = text.partition(HEADING)
     return f"{before}{HEADING}\n{_table()}{END}{rest.partition(END)[2]}"

@@ -1,4 +1,4 @@
-"""Markdown as the written pages use it: tables, and cells that stand in them."""
+"""Markdown of the generated pages: tables and their cells."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -13,5 +13,5 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def code(text: str) -> str:
-    """Return a text as code, or nothing for none."""
+    """Return a text as inline code; empty for an empty text."""
     return f"`{text}`" if text else ""

@@ -1,4 +1,7 @@
-"""The JSON schemas of what `-o json` and `-o yaml` print, made from the types that the verbs print; docs/reference/outputs."""
+"""JSON schemas of the output of `-o json` and `-o yaml`, for docs/reference/outputs.
+
+The schemas are generated from the types that the verbs print.
+"""
 
 from typing import Any, Final
 
@@ -21,7 +24,7 @@ from raybus_cli.show.version import Version
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """What one verb prints."""
+    """The types that some verbs print, and the text of the page about them."""
 
     types: tuple[Any, ...]
     verbs: tuple[str, ...]
@@ -31,16 +34,19 @@ class Printed(msgspec.Struct, frozen=True):
 SEVERAL: Final = ("get rayservice NAME NAME",)
 HEAD: Final = """# Output of the command line for programs
 
-`-o json` and `-o yaml` print the same data. The schemas are made from the types of the program, and the tests validate the output of every verb by
-them: each field is always there, also when it is empty or null. `raybus events -o json` prints [upgrade events](../events/README.md), which have
-schemas of their own. `-o name` prints `rayservice.ray.io/NAME` and the like, as kubectl does; `raybus history -o name` prints the numbers of
-revisions.
+`-o json` and `-o yaml` print the same data. The schemas are generated from the types of the
+program, and the tests validate the output of every verb against them. Every field is always
+present, even if it is empty or null.
+
+`raybus events -o json` prints [upgrade events](../events/README.md), which have their own schemas.
+`-o name` prints names such as `rayservice.ray.io/NAME`, as kubectl does; `raybus history -o name`
+prints the numbers of revisions.
 
 """
 OUTPUTS: Final = {
-    "tree": Printed((Tree,), ("get rayservice NAME",), "One RayService; also each line of `-w`."),
+    "tree": Printed((Tree,), ("get rayservice NAME",), "One RayService; with `-w`, each line."),
     "cluster-tree": Printed(
-        (ClusterTree,), ("get raycluster NAME",), "One RayCluster; also each line of `-w`."
+        (ClusterTree,), ("get raycluster NAME",), "One RayCluster; with `-w`, each line."
     ),
     "trees": Printed((Tree, ClusterTree), SEVERAL, "Several objects with names."),
     "listing": Printed(
@@ -49,7 +55,7 @@ OUTPUTS: Final = {
     "row": Printed(
         (ServiceRow | ClusterRow,),
         ("list -w", "get rayservices -w", "get rayclusters -w"),
-        "Each line of a table that is watched: one object.",
+        "One object: each line of a watched table.",
     ),
     "status": Printed((RolloutStatus,), ("status",), "The end of a rollout."),
     "history": Printed(
@@ -64,14 +70,16 @@ OUTPUTS: Final = {
     "action": Printed(
         (Result | list[Result],),
         ("pause", "resume", "promote", "abort", "retry", "undo"),
-        "The result of a verb that acts; a list for several names.",
+        "The result of an action; a list for several names.",
     ),
     "explain": Printed((Explanation,), ("explain",), "The blocking issues of a RayService."),
     "lint": Printed((list[Finding],), ("lint", "policy lint"), "Errors and advice."),
     "policy-try": Printed(
         (Trial,), ("policy try",), "The outcome of each gate of an UpgradePolicy."
     ),
-    "doctor": Printed((list[Check],), ("doctor",), "The checks of an installation."),
+    "doctor": Printed(
+        (list[Check],), ("doctor",), "The checks of an installation and their results."
+    ),
     "migrate-check": Printed(
         (Report,), ("migrate check",), "What a take-over from KubeRay would change."
     ),
@@ -80,7 +88,7 @@ OUTPUTS: Final = {
 
 
 def schema(name: str) -> Json:
-    """Return the schema of an output: it demands each field of a type, and allows no other."""
+    """Return the schema of an output, with all fields required and no other fields allowed."""
     printed = OUTPUTS[name]
     found, defined = msgspec.json.schema_components(printed.types)
     for each in defined.values():
@@ -96,7 +104,7 @@ def schema(name: str) -> Json:
 
 
 def text(name: str) -> str:
-    """Return a schema as its file holds it."""
+    """Return the content of a schema's file."""
     return msgspec.json.format(msgspec.json.encode(schema(name)), indent=2).decode() + "\n"
 
 

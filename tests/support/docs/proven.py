@@ -1,6 +1,6 @@
-"""Commands of the README and the tutorial that need not be typed once more, each with the place that runs it in every run of the CI.
+"""Commands of the README and the tutorial that other tests run, each with the file that runs it.
 
-All others are typed, in order, by `tests/e2e/test_tutorial.py`.
+`tests/e2e/test_tutorial.py` types all other commands in order.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from support.docs.commands import Command
 from support.manifests import ROOT
 
 PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md")))
-"""In the order in which a new user reads them: the names of the tutorial's parts begin with their numbers."""
+"""Pages in the order in which a new user reads them; parts of the tutorial begin with a number."""
 PROVEN: Final = {
     "make setup": ".ci/run: make check",
     "make demo": "tests/e2e/test_upgrade.py: test_the_demo_upgrades_under_load_without_a_failed_request",
@@ -19,9 +19,9 @@ PROVEN: Final = {
     "kubectl apply -k deploy/overlays/production": "tests/integration/deploy/test_install.py: production",
     "kubectl apply -f my-rayservice.yaml": "libs/cli/src/raybus_cli/demo/scenario.py: str(self._version(1))",
 }
-"""Command to file and what stands in it."""
+"""By command, the file that runs it and a text in that file."""
 
 
 def typed() -> list[Command]:
-    """Return the commands that are to be typed."""
+    """Return the commands that the test of the tutorial must type."""
     return [each for page in PAGES for each in commands.of(page) if each.text not in PROVEN]

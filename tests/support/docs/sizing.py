@@ -1,4 +1,7 @@
-"""The table of docs/how-to/sizing.md: the effect of surge, step and interval, computed by traffic-manager's own decisions."""
+"""The table of docs/how-to/sizing.md: the effect of surge, step and interval.
+
+The decisions of traffic-manager compute it.
+"""
 
 from datetime import timedelta
 from typing import Final
@@ -18,22 +21,22 @@ _TRIED: Final = (
     (25, 25, 60, 0, "a quarter more"),
     (20, 10, 30, 0, "a fifth more, small steps"),
     (10, 5, 30, 0, "one node in ten more, very small steps"),
-    (10, 10, 30, 0, "the same surge, with the largest steps"),
+    (10, 10, 30, 0, "the same surge with the largest steps"),
     (0, 0, 30, 20, "a full cluster, `raybus.io/max-unavailable-percent: 20`"),
     (0, 0, 30, 34, "a full cluster of three nodes, 34"),
 )
-"""Surge, step, interval, unavailable percent, and the case that the row is for."""
+"""Per row: surge, step, interval in seconds, unavailable percent, and purpose."""
 
 
 def table() -> str:
-    """Write the table."""
+    """Return the table."""
     rows = [_row(*each) for each in _TRIED]
     headings = ("surge", "step", "interval", "moves", "traffic takes", "capacity of both", "for")
     return "\n".join([BEGIN, "", *markdown.table(headings, rows), "", END])
 
 
 def recorded(plan: str) -> str:
-    """Write the costs of a recorded plan: its last paragraph."""
+    """Return the costs of a recorded plan, which are its last paragraph."""
     return "\n".join(
         [RECORDED, "", "```text", plan.strip().split("\n\n")[-1], "```", "", RECORDED_END]
     )

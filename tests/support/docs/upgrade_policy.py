@@ -1,4 +1,4 @@
-"""docs/reference/upgrade-policy.md: each field of an UpgradePolicy, off the schema that the API server holds it to."""
+"""Page docs/reference/upgrade-policy.md: fields of an UpgradePolicy, from the CRD's schema."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -19,58 +19,84 @@ _TYPES: Final = {
 _HEAD: Final = f"""\
 # UpgradePolicy
 
-Every field of `raybus.io/v1alpha1` UpgradePolicy (`kubectl get up`). {markdown.WRITTEN} The how-to page
-[Release a model version by canary with gates](../how-to/canary.md) uses it.
+This page lists every field of `raybus.io/v1alpha1` UpgradePolicy (`kubectl get up`).
+{markdown.WRITTEN} The how-to page
+[Release a model version by canary with gates](../how-to/canary.md) shows how to use a policy.
 
-A RayService chooses its policy by the annotation `raybus.io/upgrade-policy: NAME`; the policy is in the namespace of the RayService. The policy
-with the annotation `raybus.io/default: "true"` is for the RayServices of its namespace that name none. An upgrade follows the
-policy that it began with: raybus records it on the new RayCluster, in the annotation `raybus.io/upgrade-policy-record`. With `applyEdits: AtOnce`
-it follows [an edit in mid-upgrade](../how-to/canary.md#change-the-policy-of-an-upgrade-in-progress), too.
+A RayService selects its policy with the annotation `raybus.io/upgrade-policy: NAME`. The policy is
+in the namespace of the RayService. A policy with the annotation `raybus.io/default: "true"` applies
+to the RayServices of its namespace that name none.
 
-The API server refuses a policy that breaks a rule of this page, with the field in its message. `raybus policy lint FILE` checks a file without a
-cluster, and `raybus policy try NAME --service NAME` evaluates the gates with the requests that a RayService answers now.
+An upgrade follows the policy with which it began. raybus records this policy on the new RayCluster,
+in the annotation `raybus.io/upgrade-policy-record`. With `applyEdits: AtOnce` the upgrade also
+follows [edits during the upgrade](../how-to/canary.md#change-the-policy-of-an-upgrade-in-progress).
+
+The API server rejects a policy that breaks a rule of this page, with a message that names the
+field. `raybus policy lint FILE` checks a file without a cluster.
+`raybus policy try NAME --service NAME` evaluates the gates with the requests that a RayService
+answers now.
 
 """
 _TAIL: Final = """
 ## Status
 
-raybus writes the condition `Accepted` when an upgrade is about to begin and reads the policy, and after an edit that applies at once, so a policy that no upgrade has used has none. True: upgrades can follow it. False, with the reason `Invalid`:
-a field breaks a rule, and the message names it; an upgrade that is to begin waits, and one in progress keeps what it follows. `observedGeneration` is the edit that it is about. What an upgrade that follows the policy came to is in the RayService: its conditions, above all
-`UpgradeGatesPassed`, and its receipt.
+raybus writes the condition `Accepted` when an upgrade is about to begin, and after an edit that
+applies at once. A policy that no upgrade has used has no condition.
+
+| `Accepted` | meaning |
+|---|---|
+| `True` | upgrades can follow the policy |
+| `False`, reason `Invalid` | a field breaks a rule, and the message names it; an upgrade that is about to begin waits, an upgrade in progress keeps the policy that it follows |
+
+`observedGeneration` is the generation of the policy that the condition describes. The results of an
+upgrade are in the RayService: in its conditions, above all `UpgradeGatesPassed`, and in its
+receipt.
 
 ## Gates
 
-A gate passes once the new cluster has answered `minRequests` requests and its value is within the limit. It fails when its value is above the
-limit and chance is excluded as the cause. Otherwise it is inconclusive; no requests are neither success nor failure.
+A gate passes once the new cluster has answered `minRequests` requests and the value is within the
+limit. It fails once the value is above the limit and chance is excluded as the cause. Otherwise,
+and without any requests, it is inconclusive.
 
-- Requests are counted by Ray on each node: HTTP and gRPC, by all of an application's routes together and by each route. Health checks and unknown
-  paths do not count. WebSocket connections do not, either.
-- Errors are those of the server: HTTP 5xx and 408 (Serve's time limit), and the gRPC codes UNKNOWN, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED,
-  UNIMPLEMENTED, INTERNAL, UNAVAILABLE and DATA_LOSS.
-- `timeToFirstToken` is vLLM's, which Ray exports with `log_engine_metrics: true`.
-- The statistics are valid at any time, so raybus may evaluate a gate each second. An upgrade to an equal version fails by its gates with a
-  probability of at most 1 %. Of 2 % errors with 1 % allowed, a failure needs 1,500 requests in the middle and at most 7,000 in the tests; of
-  a p95 that grew by 137 % with 30 % allowed, 430 and 2,500.
-- Requests count since the weight last changed, and in a long step or bake also since each of the last five full minutes: many good requests do not
-  hide errors that begin late.
-- A gate with `maxIncrease` compares with the requests that the active cluster answers at the same time; once all traffic has moved, with those of the
-  step before.
-- Where all traffic moves at once, all requests of the new cluster before the switch count: those of its warm-up and of its preview Service. In a policy without both, a gate with a `metric` does not apply there
-  ([how to](../how-to/blue-green.md#decide-the-switch-by-requests)).
-- A gate with `maxIncrease` needs enough requests of the active cluster: at least `minRequests`, and for a quantile about 100 (p90), 200 (p95)
-  or 1,200 (p99).
-- Durations are known by bucket of Serve's histograms. A limit within a wide bucket is as exact as the bucket: with `max`, choose a bound of a bucket.
-  `RAY_SERVE_REQUEST_LATENCY_BUCKETS_MS` in the containers' environment sets the bounds, for both clusters alike.
-- A `webhook` is asked before the first traffic and at each step, and decides it ([how to](../how-to/canary.md#ask-a-webhook)). Without its answer the gate is inconclusive. Several
-  webhooks of a policy are named by their position: `webhook[2]` is `spec.gates[2]`.
-- A `prometheus` query is evaluated each 15 s at each step, in blue/green before the switch ([how to](../how-to/canary.md#ask-prometheus)). It passes while its last value, at most 30 s old, is within the limit; a step ends
-  with the value at the end of its `hold`. It fails by three values beyond the limit one after another, at least 15 s apart, for Prometheus scrapes each 15 to 30 s; a value within the limit or a missing one begins the count anew.
-  No series, more than one, `NaN` and errors are inconclusive. In the query `$namespace`, `$service`, `$activeCluster` and `$pendingCluster` are names of the upgrade, and `$$` is a dollar sign.
+- Ray counts the requests on each node: HTTP and gRPC, for all routes of an application together and
+  for each route. Health checks, unknown paths and WebSocket connections do not count.
+- Errors are errors of the server: HTTP 5xx and 408 (Serve's time limit), and the gRPC codes
+  UNKNOWN, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and
+  DATA_LOSS.
+- `timeToFirstToken` is vLLM's metric, which Ray exports with `log_engine_metrics: true`.
+- The statistics are valid at any time, so raybus may evaluate a gate every second. If the new
+  version is as good as the old one, its gates fail with a probability of at most 1 %. In the tests,
+  an error rate of 2 % with 1 % allowed failed after 1,500 requests (median) and at most 7,000; a
+  p95 that grew by 137 % with 30 % allowed failed after 430 and at most 2,500.
+- Requests count from the last change of the weight. In a long step or bake a gate is also evaluated
+  for the requests since each of the last five full minutes, so that many good requests do not hide
+  errors that begin late.
+- A gate with `maxIncrease` compares with the requests that the active cluster answers at the same
+  time. Once all traffic has moved, it compares with the requests of the step before.
+- If all traffic moves at once, all requests to the new cluster before the switch count: those of
+  its warm-up and of its preview Service. If the policy has neither, a gate with a `metric` does not
+  apply ([how to](../how-to/blue-green.md#decide-the-switch-by-requests)).
+- A gate with `maxIncrease` needs at least `minRequests` requests of the active cluster and, for a
+  quantile, about 100 (p90), 200 (p95) or 1,200 (p99).
+- Serve counts durations in the buckets of a histogram. A limit inside a bucket is only as exact as
+  the bucket is wide, so choose a bound of a bucket for `max`. The variable
+  `RAY_SERVE_REQUEST_LATENCY_BUCKETS_MS` of the containers sets the bounds. Use the same bounds for
+  both clusters.
+- A `webhook` is asked before the first traffic and at each step, and its answer decides the gate
+  ([how to](../how-to/canary.md#ask-a-webhook)). Without an answer the gate is inconclusive. If a
+  policy has several webhooks, their names contain their position: `webhook[2]` is `spec.gates[2]`.
+- A `prometheus` query is evaluated every 15 s at each step, and in blue/green before the switch
+  ([how to](../how-to/canary.md#ask-prometheus)). The gate passes while the last value is at most
+  30 s old and within the limit; the value at the end of `hold` decides the step. The gate fails
+  after three consecutive values beyond the limit, at least 15 s apart; this suits a Prometheus that
+  scrapes every 15 to 30 s. A value within the limit or a missing value restarts the count. No
+  series, several series, `NaN` and errors are inconclusive. In the query, `$namespace`, `$service`,
+  `$activeCluster` and `$pendingCluster` are names of the upgrade, and `$$` is a dollar sign.
 """
 
 
 def page() -> str:
-    """Write the page."""
+    """Return the page."""
     example = yaml.safe_dump(a_policy(), sort_keys=False, width=100)
     lines = [f"{_HEAD}```yaml\n{example}```\n\n## Fields\n"]
     lines += markdown.table(
@@ -105,7 +131,7 @@ def _limits(field: Schema) -> Iterator[str]:
         yield f"{field['minimum']:,} to {field['maximum']:,}"
     if "maxItems" in field:
         yield f"1 to {field['maxItems']}"
-    if field.get("maxLength", 0) > 32:  # of the others the rules below state more
+    if field.get("maxLength", 0) > 32:  # shorter limits are part of the validation rules below
         yield f"at most {field['maxLength']:,} characters"
     for rule in field.get("x-kubernetes-validations", []):
         yield rule["message"]

@@ -1,9 +1,15 @@
 """The service's own action, and the chains of its plans.
 
-Actions of different chains do not depend on one another. The chains are: routes with their backend
-Services, and capacities with the record (`MAIN`, and `BACKENDS` for the Services while two clusters
-exist); the Gateway; Serve configs (`common.ray.submit`); and the side routes. A rejected Gateway
-therefore does not delay a Serve config, and a rejected config does not stop a route.
+Actions of different chains do not depend on one another:
+
+- `MAIN`: routes with their backend Services, and capacities with the record
+- `BACKENDS`: backend Services while there are two clusters
+- `GATEWAY`: the Gateway
+- `SIDE_ROUTES`: the routes that an UpgradePolicy asks for
+- a chain of `common.ray.submit`: Serve configs
+
+A rejected Gateway therefore does not delay a Serve config, and a rejected config does not stop a
+route.
 """
 
 from typing import Final

@@ -36,8 +36,8 @@ class Execution:
     async def _create(self, action: Create, observed: Observed, writer: Writer) -> bool:
         """Create an object; return False if the API server does not know its kind.
 
-        The first time, an Event reports the missing kind. The rest of the plan does not depend on
-        the object. Services are a built-in kind, so for them NotFound is raised.
+        An Event reports the missing kind once. The rest of the plan does not depend on the object.
+        A Service is of a built-in kind, so NotFound is raised for it.
         """
         meta, kind = observed.service.metadata, action.resource.kind
         try:

@@ -1,9 +1,10 @@
 """Observation of a RayService: all reads of one reconcile, combined into one frozen value.
 
 The cache may lag right after a start, so the first reconcile of a RayService in this replica reads
-the RayService and its route from the API server. Unlike a weight, a capacity is not protected by a
-resourceVersion. The RayService is read again after objects were created for it: if it was deleted,
-but the deletion is not on the bus yet, the garbage collector removes every new object.
+the RayService and its route from the API server. A capacity needs this more than a weight, because
+no resourceVersion protects it. The RayService is also read again after objects were created for it.
+It may have been deleted without the deletion being on the bus yet, and the garbage collector then
+removes every new object.
 """
 
 from contextlib import suppress
@@ -84,7 +85,7 @@ class Observer:
                     self._absent_since.pop((each.metadata.uid, kind), None)
 
     def note_absence(self, service: ObjectMeta, kind: str) -> bool:
-        """Record that the API server does not know a kind; return whether that is news."""
+        """Record that the API server does not know a kind; return False if this was recorded."""
         key = (service.uid, kind)
         is_new = key not in self._absent_since
         self._absent_since[key] = self._clock.monotonic()
@@ -392,7 +393,7 @@ def _may_ask(observed: Observed, pending: ClusterView, policy: UpgradePolicy, sh
 
 
 def _nodes(view: ClusterView, port: int) -> dict[str, Target]:
-    """Return targets with this port for all pods behind a cluster's Serve Service, by pod uid."""
+    """Return the pods behind a cluster's Serve Service as targets with this port, by pod uid."""
     namespace, pods = view.cluster.metadata.namespace, view.endpoints.items()
     return {
         pod.uid: Target(namespace=namespace, name=pod.name, ip=address, port=port)

@@ -20,9 +20,9 @@ from traffic_manager.observed import Observed
 def policy(observed: Observed, direction: Direction) -> Policy:
     """Return how fast traffic moves; without any options an upgrade finishes in one step.
 
-    If the user aborts, or the upgrade has an UpgradePolicy, a rollback moves all traffic that
-    proven capacity allows at once. It still respects `maxSurgePercent`, because the active cluster
-    has capacity. A promotion moves at once too, and ignores `maxSurgePercent`.
+    If the user aborts, or the upgrade has an UpgradePolicy, a rollback moves at once all traffic
+    that proven capacity allows. It respects `maxSurgePercent`, because the active cluster does not
+    lack capacity. A promotion moves at once too, and ignores `maxSurgePercent`.
     """
     controls, asks = observed.controls, serve_writer.asks_for_steps(observed.service)
     given = (

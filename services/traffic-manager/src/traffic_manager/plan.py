@@ -2,9 +2,9 @@
 
 service-reconciler decides which clusters exist and in which direction traffic moves, and records
 both in the status. This service moves the traffic. Each reconcile changes at most one thing that
-users can see: weights or capacities. A serving cluster is protected whatever the spec says, also
-while service-reconciler has not observed the spec or rejects it (ADR 11). Spec rayservice §8, §9;
-acceptance 39-68.
+users can see: weights or capacities. The serving cluster is protected even before
+service-reconciler has observed the spec, and even if it rejects the spec (ADR 11). Spec rayservice
+§8, §9; acceptance 39-68.
 """
 
 from collections.abc import Mapping, Sequence
@@ -169,7 +169,10 @@ def _backends(observed: Observed, *, chain: str = MAIN) -> tuple[Action, ...]:
 
 
 def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Action]:
-    """Give the only cluster all capacity and, as soon as it may receive requests, all traffic."""
+    """Move all traffic and capacity to the only cluster.
+
+    If other clusters still serve, they keep the traffic until the only needed cluster can serve.
+    """
     share = traffic_record.share(observed.record, view.cluster.metadata, ALL)
     is_frozen = view is observed.active and (bool(observed.pending_name) or observed.is_aborted)
     sent = submit.submission(
@@ -250,7 +253,7 @@ def _upgrade(
         health.side(active, old, now=now, is_active=True),
         health.side(pending, new, goal=goal, now=now),
     )
-    if observed.policy is not None and new.weight > 0:  # the hold restarts when the config changes
+    if observed.policy is not None and new.weight > 0:  # no hold time passes in a config change
         since = new.same_since if observed.candidate is not None else now
         sides = sides[0], msgspec.structs.replace(sides[1], moved_at=since)
     if observed.controls.parity:

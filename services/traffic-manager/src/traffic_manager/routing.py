@@ -54,7 +54,10 @@ Part = tuple[ClusterView, Share]
 
 
 def gateway_writes(observed: Observed) -> Iterator[Action]:
-    """Yield the creation or correction of the Gateway; a route of the user has its own Gateway."""
+    """Yield the creation or correction of the Gateway.
+
+    If the user brought the route, the Gateway is the user's too, and nothing is written.
+    """
     name, meta, have = options.gateway_class(observed), observed.service.metadata, observed.gateway
     if (
         not name
@@ -184,7 +187,7 @@ def released(observed: Observed) -> Iterator[Action]:
 
 
 def problem(observed: Observed) -> RoutingProblem | None:
-    """Return why the traffic does not follow the routes in their current generation."""
+    """Return why the traffic does not follow the current routes; None if it does."""
     trouble = weighted_route.route_trouble(
         observed.service, observed.route, observed.clusters, is_settled=observed.is_settled
     )
@@ -236,11 +239,11 @@ def _correction(
 ) -> Json | None:
     """Return the merge patch that gives one route the backends and the record; None if none is due.
 
-    A user's former route may still receive requests until the Gateway accepts the current route.
-    After that it is released. A name in the annotation that no HTTPRoute can have does not release
-    it. The operator's own route stays until the user deletes it, because only the user knows when
-    it is unused. All routes hold the same record, so that the next route to carry the traffic
-    starts with the current weights.
+    All routes hold the same record, so that the next route to carry the traffic starts with the
+    current weights. A former route may still receive requests until the Gateway accepts the current
+    route. After that, a user's former route is released; the operator's own route stays until the
+    user deletes it, because only the user knows when it is unused. An invalid route name in the
+    RayService's annotation releases no route.
     """
     meta, own, patch = observed.service.metadata, observed.own_backends, None
     if have is not observed.route and have is not observed.our_route:
@@ -317,9 +320,9 @@ def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
 
 
 def _wants_grpc(observed: Observed) -> bool:
-    """Return whether the operator should route gRPC calls.
+    """Return whether the operator routes gRPC calls.
 
-    It does if an application takes them, the route is the operator's own and the API server knows
+    It does if an application takes gRPC calls, the user brought no route, and the API server knows
     the kind GRPCRoute.
     """
     is_ours = not weighted_route.is_users(observed.service)

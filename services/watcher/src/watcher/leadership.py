@@ -125,7 +125,7 @@ class Lease(msgspec.Struct, frozen=True):
         return self.successor.identity if is_handed_over and self.successor is not None else ""
 
     def _annotation(self, name: str) -> tuple[str, str]:
-        """Return identity and role or progress from an annotation that `annotation_of` wrote."""
+        """Return the two parts of an annotation: the identity, and the role or progress."""
         annotations: dict[str, str] = self.metadata.get("annotations") or {}
         identity, _, does = annotations.get(name, "").rpartition(" ")
         return identity, does
@@ -164,9 +164,10 @@ def observe(before: LeaseObservation | None, lease: Lease, *, now: float) -> Lea
 
 
 def holder_to_wait_for(seen: LeaseObservation, me: str, *, now: float) -> str | None:
-    """Return the holder, or next holder, that this replica must wait for; None if there is none.
+    """Return the identity for which this replica must wait; None if it may take the Lease.
 
-    A holder with an expired Lease and a holder that yields do not count.
+    This replica waits for another holder of the Lease, and for the next holder after a hand-over.
+    It does not wait for a holder that yields or whose Lease has expired.
     """
     holder = seen.spec.holder_identity or seen.next_holder
     if not holder or holder == me or seen.role is Role.YIELDS:

@@ -108,7 +108,8 @@ class Outbox:
         self.last_sequence = 0
         """Newest known sequence; a stream with a lower sequence has lost messages."""
         self.stored_count = 0
-        """Messages that this session has stored; each increases the stream's sequence by one."""
+        """Number of messages stored by this session; each increases the stream's sequence by one.
+        """
 
     def __len__(self) -> int:
         return len(self._tickets)

@@ -34,7 +34,7 @@ from watcher.outbox import Outbox
 log = structlog.get_logger()
 
 OUTBOX_LIMIT: Final = 256
-"""Waiting subjects above which the move of a tree waits too."""
+"""Number of waiting subjects above which moves of trees pause."""
 AT_ONCE: Final = 32
 """Objects of one tree that are moved before the next tree has its turn.
 
@@ -74,9 +74,8 @@ class Relay:
         self._owners = OwnerGraph()
         self._objects: defaultdict[Ref, _Object] = defaultdict(_Object)
         self._uncertain: dict[Ref, State | Quarantined] = {}
-        """Objects that may get another root or that nobody reads at their place.
-
-        The value is the message to publish when the place changes.
+        """Objects whose root may still change, or that no service reads, with the message to
+        publish.
         """
         self._moving: dict[Ref, dict[Ref, None]] = {}
         """Trees that move to another place, each with the objects that have not moved yet."""
@@ -101,7 +100,11 @@ class Relay:
         self._selections[source] = (kind, namespace)
 
     def take(self, source: int, resource: Resource, raw: bytes, why: str = "") -> None:
-        """Process the state of an object; `why` is given if only its metadata can be read."""
+        """Process the state of an object from watch `source`.
+
+        `why` is the reason why only the metadata of the object can be read; empty if all can be
+        read.
+        """
         received = tracing.now()
         kind = resource.kind
         try:
@@ -189,7 +192,10 @@ class Relay:
         self._reach(source, version_number(version))
 
     def _reach(self, source: int, version: float) -> None:
-        """Declare missing objects deleted if every watch that may show them has got far enough."""
+        """Record how far a watch has reported, and declare missing objects deleted.
+
+        A missing object is deleted once every watch that may show it has reported beyond its loss.
+        """
         self._reached[source] = version
         for ref, at in list(self._missing.items()):
             if all(self._reached.get(each, 0) >= at for each in self._watches_of(ref)):
@@ -271,7 +277,7 @@ class Relay:
         )
 
     def _at(self, ref: Ref) -> str:
-        """Return the subject that an object belongs to; empty if nobody reads the object there."""
+        """Return the subject on which an object belongs; empty if no service reads it there."""
         return _subject(ref, self._place_of(ref))
 
     def _place_of(self, ref: Ref) -> Place:

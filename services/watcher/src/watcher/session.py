@@ -185,9 +185,10 @@ class Sessions:
     async def _publish(
         self, term: Term, relay: Relay, begun: StreamInfo, before: Synced | None
     ) -> None:
-        """Publish into the stream from the beginning of the term on.
+        """Publish once the term has begun.
 
-        `begun` identifies the stream at the start of the session; `before` is its last sync marker.
+        `begun` identifies the stream at the start of the session; `before` is the last sync marker
+        of that stream.
         """
         identity, outbox, epoch = begun, relay.outbox, None
         if not outbox.is_open:

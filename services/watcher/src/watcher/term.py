@@ -12,4 +12,4 @@ class Term:
         self.prepared = asyncio.Event()
         """Set while everything that is to be published is listed."""
         self.is_handed_over = False
-        """Whether the previous leader released a complete stream to this prepared replica."""
+        """Whether the previous leader handed over a complete stream to this replica."""

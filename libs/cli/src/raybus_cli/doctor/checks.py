@@ -21,7 +21,7 @@ SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traff
 RECONCILERS: Final = SERVICES[1:]
 LEADER: Final = "ray-operator-leader"
 SOON: Final = timedelta(days=30)
-"""Remaining validity below which a certificate is reported."""
+"""Remaining validity below which a certificate leads to a warning."""
 STALE: Final = timedelta(seconds=60)
 """Age of the last renewal above which a Lease counts as free.
 

@@ -106,7 +106,7 @@ class Watching(msgspec.Struct, frozen=True):
     place: str
     """Namespace and name of its Deployment."""
     namespaces: frozenset[str] = frozenset()
-    """Empty if the operator watches all namespaces, or if they are unknown."""
+    """Watched namespaces; empty if the operator watches all, or if they are unknown."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

@@ -117,7 +117,7 @@ def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
 
 
 def _fields(definition: Json) -> set[str]:
-    """Return the paths of the spec's fields in the stored version, down to worker groups."""
+    """Return the paths of all spec fields in the stored version of a CRD, down to worker groups."""
     versions = cast("list[Json]", definition["spec"]["versions"])
     stored = next((each for each in versions if each.get("storage")), None)
     schema: Json = (

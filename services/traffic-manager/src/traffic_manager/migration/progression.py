@@ -159,10 +159,10 @@ def judge(
     *,
     is_between: bool = False,
 ) -> Judgement:
-    """Return the gate results since the weight last changed; between two steps no gate holds.
+    """Return the results of the gates since the weight last changed.
 
-    Before the first traffic, mirrored requests can fail a gate but not pass one. At that time only
-    webhook gates that were asked are waited for.
+    Between two steps no gate is waited for. Before the first traffic, mirrored requests can fail a
+    gate but not pass one, and only webhook gates that were asked are waited for.
     """
     results = tuple(
         result

@@ -64,9 +64,9 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     withheld: str = ""
     """Why the cluster keeps traffic that some of its applications cannot carry."""
     has_failed_gate: bool = False
-    """Whether all traffic leaves because of a failed gate.
+    """Whether all traffic leaves the cluster because of a failed gate, not because of its health.
 
-    The cluster is not unhealthy, so it still occupies its capacity.
+    The cluster still occupies its capacity.
     """
     ready: int = 0
     """Percent of the traffic that the cluster can take over at once, with any Serve config."""
@@ -96,11 +96,11 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     pause: str | None = None
     """Why the upgrade may not go forward; guards and a rollback are still allowed."""
     gateway_problem: str | None = None
-    """Why the Gateway takes no requests."""
+    """Why the Gateway takes no requests; None if it does."""
     route_problem: str | None = None
-    """Why the Gateway has not applied the current route."""
+    """Why the Gateway has not applied the current route; None if it has."""
     lag: str | None = None
-    """Why a Gateway may still apply an earlier generation of the route."""
+    """Why a Gateway may still apply an earlier generation of the route; None if it cannot."""
     changed_at: datetime | None = None
     is_mirrored: bool = True
     """Whether the status already shows the last change."""

@@ -136,7 +136,10 @@ def _due(growing: Side, policy: Policy, *, now: datetime) -> datetime | None:
 
 
 def _limit(m: Migration, growing: Side, policy: Policy, *, now: datetime) -> int:
-    """Return the largest weight that the growing cluster may get."""
+    """Return the largest weight that the growing cluster may get.
+
+    If nothing can surge, the user's `max-unavailable-percent` raises it above the proven capacity.
+    """
     limit = min(growing.capacity, growing.proven, growing.sustainable)
     is_stuck = growing.weight >= limit and is_late(m, now=now)
     may_lack = policy.unavailable > 0 and (policy.surge == 0 or is_stuck)

@@ -31,7 +31,7 @@ PART: Final = 20
 
 
 def begun(gates: Iterable[Verdict], weight: int, *, now: datetime) -> Current:
-    """Return the entry of a step that begins now, with the gates of the last step."""
+    """Return the record of a step that begins now, with the gates of the last step."""
     states = [
         State(
             gate=each.gate,
@@ -53,7 +53,10 @@ def updated(
     waits: bool,
     now: datetime,
 ) -> Current:
-    """Return the entry of a step with new results; `waits` means that only gates hold the step."""
+    """Return the record of the current step with new gate results.
+
+    `waits` tells whether the step waits for nothing but its gates.
+    """
     is_same = held is not None and (held.weight, held.since) == (weight, since)
     compared = _compared(held if is_same else None, results)
     states = [_state(was, title, each, waits=waits, now=now) for each, title, was in compared]

@@ -107,9 +107,9 @@ def is_answering(view: ClusterView) -> bool:
 
 
 def can_serve(view: ClusterView, capacity: int) -> bool:
-    """Return whether all applications of a cluster run with ready capacity.
+    """Return whether all applications of a cluster run and the cluster has ready capacity.
 
-    Only then do answers of the cluster, for example to a gate, say anything about its version.
+    Before that, an answer from the cluster says nothing about its version.
     """
     details = view.declared
     is_running = details is not None and serve_status.is_running(details)

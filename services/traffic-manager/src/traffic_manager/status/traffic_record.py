@@ -140,7 +140,7 @@ def _lasting(record: Record) -> tuple[str | None, bool]:
 def _followed(
     observed: Observed, clusters: Mapping[str, Share], judged: Judgement | None, *, now: datetime
 ) -> Upgrade:
-    """Return the statistics of an upgrade including this change."""
+    """Return the recorded statistics of the upgrade, updated by this change of the clusters."""
     total = sum(each.capacity for each in clusters.values())
     was, share = (each.get(observed.pending_name) for each in (observed.record.clusters, clusters))
     best = 0 if share is None else share.weight

@@ -127,7 +127,7 @@ class Leadership:
     def has_valid_lease(self) -> bool:
         """Whether no other replica can lead now.
 
-        It is measured by the machine's clock, which continues while the process is stopped.
+        The machine's clock decides, because it continues while the process is stopped.
         """
         return steady() < self._valid_until
 

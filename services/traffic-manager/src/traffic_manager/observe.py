@@ -85,7 +85,7 @@ class Observer:
                     self._absent_since.pop((each.metadata.uid, kind), None)
 
     def note_absence(self, service: ObjectMeta, kind: str) -> bool:
-        """Record that the API server does not know a kind; return False if this was recorded."""
+        """Record that the API server does not know a kind; return whether this is new."""
         key = (service.uid, kind)
         is_new = key not in self._absent_since
         self._absent_since[key] = self._clock.monotonic()

@@ -101,7 +101,7 @@ class Sessions:
 
     @property
     def stuck(self) -> str | None:
-        """A watch whose loop is blocked, for the liveness probe; None if there is none."""
+        """Why a watch is stuck, for the liveness probe; None if every watch is active."""
         now = asyncio.get_running_loop().time()
         stuck = [
             watch

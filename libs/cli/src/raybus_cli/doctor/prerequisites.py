@@ -80,7 +80,8 @@ def gates(facts: Facts) -> Iterator[Check]:
 def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
     """Yield one check for each CRD.
 
-    Before an installation any CRD may be absent; after it, only raybus's own UpgradePolicy may.
+    Before an installation any CRD may be absent. After it, a missing CRD fails, except that of
+    UpgradePolicy, which is a warning.
     """
     policies = upgrade_policy.definition()
     optional = policies["metadata"]["name"]

@@ -135,7 +135,8 @@ def standing(
 ) -> tuple[Standing, str]:
     """Return whether the pending cluster is proven at its weight, and why it is not.
 
-    In a rollback it is never proven, because the upgrade to it was given up.
+    Without a policy it counts as proven. With a policy it is unproven during a rollback, because
+    the upgrade to it was given up.
     """
     policy, held, judged = observed.policy, observed.upgrade, progression.judged
     if policy is None or not (policy.steps or policy.gates) or observed.controls.promotes:

@@ -127,7 +127,10 @@ def _room(losing: Side, taking: Side) -> int:
 
 
 def _due(growing: Side, policy: Policy, *, now: datetime) -> datetime | None:
-    """Return when the growing cluster may get more traffic; None if it may now."""
+    """Return when the growing cluster may get more traffic; None if it may now.
+
+    A cluster that lost traffic because of its health may grow one interval after its recovery.
+    """
     since = growing.moved_at
     if growing.was_shed:
         since = max(each for each in (since, growing.healthy_since or now) if each is not None)

@@ -298,7 +298,11 @@ class _Loss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _answered(view: ClusterView, *, lasts: bool) -> Health:
-    """Return the health that the dashboard's answer shows; `lasts`: it has lasted for `GRACE`."""
+    """Return the health that the answer of a cluster's dashboard shows.
+
+    `lasts` tells whether the cluster has been unhealthy for at least `GRACE`, so that a loss that
+    may end by itself counts too.
+    """
     answer = _read(view)
     if answer is None:
         return HEALTHY

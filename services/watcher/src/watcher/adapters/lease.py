@@ -382,7 +382,7 @@ class Leadership:
     async def _put(
         self, spec: LeaseSpec, found: Lease | None, annotations: Mapping[str, str]
     ) -> Lease:
-        """Write the Lease with some annotations; empty annotations are removed."""
+        """Write the Lease with changed annotations; an empty annotation is removed."""
         metadata = {} if found is None else found.metadata
         before: dict[str, str] = metadata.get("annotations") or {}
         body = {

@@ -108,7 +108,7 @@ def make_guard_plan(observed: Observed, now: datetime) -> Plan[Action]:
 def _unobserved(observed: Observed, *, now: datetime) -> Plan[Action]:
     """Protect the serving cluster until service-reconciler has observed the spec.
 
-    service-reconciler never observes an invalid spec.
+    An invalid spec is never observed, so the protection must not depend on it.
     """
     note = "service-reconciler has not taken in the spec as it is now"
     if not routing.is_left_behind(observed):
@@ -383,7 +383,7 @@ def _shifted(
 def _in_parity(
     views: tuple[ClusterView, ClusterView], sides: tuple[Side, Side], direction: Direction
 ) -> tuple[Side, Side]:
-    """Limit the growing side's proven capacity to what its autoscaled replicas can carry."""
+    """Return both sides; the autoscaled replicas of the growing side limit its proven capacity."""
     (active, pending), (old, new) = views, sides
     if direction is Direction.FORWARD:
         return old, _followed(new, pending, active, old.weight, active.memory.whole)

@@ -106,7 +106,6 @@ class OwnerGraph:
         return Address(ref, ref in self._parents or ref.kind == RAY_SERVICE)
 
     def _unlink(self, ref: Ref) -> Ref | None:
-        """Remove the link from an object to its parent, and return the parent."""
         parent = self._parents.pop(ref, None)
         if parent is not None:
             siblings = self._children[parent]

@@ -202,7 +202,6 @@ class Relay:
                 self._lose(ref)
 
     def _watches_of(self, ref: Ref) -> Iterator[int]:
-        """Yield the watches that may show an object."""
         for source, (kind, namespace) in self._selections.items():
             if kind == ref.kind and namespace in {None, ref.namespace}:
                 yield source
@@ -339,7 +338,6 @@ class Relay:
         return not known.sources
 
     def _lose(self, ref: Ref) -> None:
-        """Publish the tombstone of an object and forget the object."""
         known = self._objects.pop(ref)
         self._missing.pop(ref, None)
         self._uncertain.pop(ref, None)

@@ -111,7 +111,6 @@ class Sessions:
         return f"the watch of {stuck[0].target} stands still" if stuck else None
 
     async def run(self, term: Term) -> None:
-        """Run sessions until cancelled."""
         loop = asyncio.get_running_loop()
         retry = FIRST_RETRY
         while True:
@@ -176,7 +175,6 @@ class Sessions:
         return why
 
     async def _list(self, term: Term) -> None:
-        """Wait until all kinds are listed."""
         for watch in self._watches:
             self._problem = f"{watch.target} is not listed yet"
             await watch.known.wait()

@@ -50,7 +50,6 @@ def draw(found: Sequence[Check], *, is_ascii: bool = False) -> RenderableType:
 
 
 def _lines(found: Sequence[Check], *, is_ascii: bool) -> Iterator[Text]:
-    """Yield the checks by category, and then the result."""
     arrow = "->" if is_ascii else "→"
     for category, members in groupby(found, key=lambda each: each.category):
         yield Text(str(category), style="bold")

@@ -72,7 +72,6 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_running(self) -> bool:
-        """Whether at least one pod is ready."""
         return self.ready > 0
 
 

@@ -172,7 +172,6 @@ async def _all(
 
 
 def _certificates(servers: bytes | None) -> list[bytes] | None:
-    """Return the certificates that the NATS servers have registered."""
     if servers is None:
         return None
     return [text.encode() for text in msgspec.json.decode(servers, type=Data).data.values()]

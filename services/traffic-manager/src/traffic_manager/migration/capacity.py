@@ -243,6 +243,5 @@ def _lowest(shrinking: Side, growing: Side, policy: Policy) -> int:
 
 
 def _split(m: Migration, note: str, requeue_at: datetime | None = None, /, **changed: int) -> Split:
-    """Return the present capacities with the given changes."""
     capacities = {"active": m.active.capacity, "pending": m.pending.capacity, **changed}
     return Split(note=note, requeue_at=requeue_at, **capacities)

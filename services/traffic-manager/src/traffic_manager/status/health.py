@@ -325,7 +325,6 @@ def _answered(view: ClusterView, *, lasts: bool) -> Health:
 
 
 def _idle(apps: dict[str, _App]) -> str:
-    """Return why no application of a cluster serves."""
     idle = next((each.idle for each in apps.values() if each.idle is not None), None)
     if idle is not None:
         return f"no replica of {idle} is running"
@@ -364,7 +363,6 @@ def _loss(view: ClusterView, answer: _Answer, name: str) -> _Loss | None:
 
 
 def _capacities(view: ClusterView, capacity: int) -> list[int]:
-    """Return the percent of the traffic that each application can take over."""
     answer = _read(view)
     if (
         answer is None
@@ -397,7 +395,6 @@ def _carried(view: ClusterView, part: _Part, most: int) -> int:
 
 
 def _running(deployment: Deployment, without: frozenset[str]) -> int:
-    """Count the running replicas that are not on the nodes `without`."""
     return sum(each.node_ip not in without for each in deployment.running)
 
 

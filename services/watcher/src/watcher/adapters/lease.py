@@ -76,7 +76,6 @@ class Reach:
         return self._stream_silence.seconds() > STREAM_SECONDS or is_server_lost
 
     async def run(self) -> None:
-        """Ask NATS until cancelled."""
         while True:
             try:
                 await self._server.identity()
@@ -376,7 +375,6 @@ class Leadership:
         )
 
     def _mark(self, role: Role) -> dict[str, str]:
-        """Return the annotation with the role of this replica."""
         return {leadership.ANNOTATION: leadership.annotation_of(self._me, role)}
 
     async def _put(
@@ -403,7 +401,6 @@ class Leadership:
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end."""
     task.cancel()
     await asyncio.wait((task,))
 

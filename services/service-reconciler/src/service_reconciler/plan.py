@@ -7,7 +7,7 @@ durable before its cluster is created, and a promotion is recorded after both Se
 cluster.
 """
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -18,7 +18,7 @@ from common import conditions, labels
 from common.api.ray_service import RayServiceStatus
 from common.conditions import ConditionUpdate
 from common.errors import Problem, message_of
-from common.kube.resources import RAY_CLUSTER, SERVICE
+from common.kube.resources import POD, RAY_CLUSTER, SERVICE
 from common.ray import goal_revision, poll_interval, serve_status, serve_writer, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
@@ -227,7 +227,7 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
     if status is not observed.service.status:
         written.append(UpdateServiceStatus(status=status, events=events.STATUS_REFUSED))
         written += upgrade_events.of_status(observed, Names.of(status), status, now=now)
-    actions = (
+    planned: tuple[Action, ...] = (
         *draining.recall(observed, names, now=now),
         *_policy_report(observed, now=now),
         *(_growth(found) or _policy_edit(found)),
@@ -244,11 +244,28 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
         *serving.head_labels(observed),
         *(EmitEvent(event=each) for each in events.transitions(found, status)),
     )
+    actions = _without_second_pod_writes(planned)
     is_changed = bool(sent or created or observed.returning) or names != observed.names
+    is_changed = is_changed or len(actions) < len(planned)
     requeue_at = (
         now if is_changed else earliest(control.requeue_at, _next_poll(observed, status, now=now))
     )
     return Plan(actions=actions, requeue_at=requeue_at, note=f"{decision.note}; {note}")
+
+
+def _without_second_pod_writes(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """Keep the first patch of each pod, and leave another one to the next reconcile.
+
+    Both carry the pod's resourceVersion, so the API server would refuse the second one.
+    """
+    written, kept = set[str](), list[Action]()
+    for action in actions:
+        if isinstance(action, Patch) and action.resource is POD:
+            if action.name in written:
+                continue
+            written.add(action.name)
+        kept.append(action)
+    return tuple(kept)
 
 
 def _traffic(

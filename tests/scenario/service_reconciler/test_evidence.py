@@ -8,6 +8,7 @@ from common import labels
 from common.api.opaque import Json
 from scenario.service_reconciler.harness import Harness
 from scenario.service_reconciler.test_upgrade_policy import (
+    ASKING,
     ERRORS,
     FOLLOWS,
     GREEN,
@@ -150,3 +151,42 @@ async def test_promote_ends_a_pause_that_a_failure_began() -> None:
     harness.restart()
     annotate(harness, **FOLLOWS, **{labels.PROMOTE: "true"})
     await harness.until(lambda: harness.is_complete() and harness.active != blue)
+
+
+# --- applications outside of the config of the pending cluster ------------------------------------
+
+STATES: Final = ("DEPLOYING", "UNHEALTHY", "DEPLOY_FAILED", "DELETING", "NOT_STARTED")
+CODE: Final[Json] = {"deployments": {}, "deployed_app_config": None}
+
+
+def add_stray(harness: Harness, status: str) -> None:
+    """Let code on the pending cluster deploy an application that is not in the config."""
+    harness.serve.head(f"{harness.pending}-head-svc").shows = {"mine": {"status": status, **CODE}}
+
+
+@pytest.mark.parametrize("status", STATES)
+async def test_gates_are_asked_beside_an_application_outside_of_the_config(status: str) -> None:
+    harness, blue = await an_asking_upgrade(
+        lambda _: replies("Pass"), gates=[*ASKING["gates"], ERRORS], warmUp={"requests": 50}
+    )
+    await harness.until(lambda: bool(harness.pending))
+    add_stray(harness, status)
+    await harness.until(lambda: harness.is_complete() and harness.active != blue)
+    assert len(harness.servers.questions) == 1
+    assert len(harness.serve.requests) == 50
+
+
+@pytest.mark.parametrize("status", [*STATES, "RUNNING"])
+async def test_an_application_outside_of_the_config_voids_no_evidence(status: str) -> None:
+    harness, blue = await an_asking_upgrade(
+        lambda _: replies("Pass"), autoPromote=False, warmUp={"requests": 4}
+    )
+    await harness.until(lambda: harness.condition("UpgradePaused") == ("True", "PausedByPolicy"))
+    green = harness.pending
+    add_stray(harness, status)
+    await harness.run(30)
+    assert len(harness.servers.questions) == 1
+    assert len(harness.serve.requests) == 4
+    annotate(harness, **{labels.APPROVED_STEP: f"{green}/100"})
+    await harness.until(lambda: harness.is_complete() and harness.active == green)
+    assert harness.active != blue

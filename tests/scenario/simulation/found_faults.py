@@ -240,6 +240,21 @@ CASES: Final = (
         for state in ("DEPLOY_FAILED", "NOT_STARTED")
     ),
     _case(
+        "gates beside an application that nobody declared",
+        "converge",
+        _happens("pending has a stray application that is DEPLOYING", "named"),
+        setting=BLUE_GREEN,
+        annotations=FOLLOWS,
+        policy={"gates": [GATES["webhook"]]},
+    ),
+    _case(
+        "a warm-up beside an application that nobody declared",
+        "gated",
+        _happens("pending has a stray application that is DEPLOY_FAILED", "named"),
+        annotations=FOLLOWS,
+        policy={"warmUp": WARM_UP},
+    ),
+    _case(
         "series that end after an incident",
         "silence",
         _happens("pending proxies begin anew", "first weight", after=7.0, seconds=12.0),

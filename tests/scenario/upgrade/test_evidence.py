@@ -201,3 +201,50 @@ async def test_a_failure_is_not_held_against_a_spec_that_came_after_it(silent_fo
     await harness.until(
         lambda: harness.is_complete() and harness.active not in {blue, green}, seconds=200
     )
+
+
+# --- applications outside of the config of the pending cluster ------------------------------------
+
+STATES: Final = ("DEPLOYING", "UNHEALTHY", "DEPLOY_FAILED", "DELETING", "NOT_STARTED")
+CODE: Final[Json] = {"deployments": {}, "deployed_app_config": None}
+
+
+def add_stray(harness: Pair, status: str) -> None:
+    """Let code on the pending cluster deploy an application that is not in the config."""
+    harness.serve.head(f"{harness.pending}-head-svc").shows = {"mine": {"status": status, **CODE}}
+
+
+@pytest.mark.parametrize("status", STATES)
+@pytest.mark.parametrize("gates", [{}, {"gates": [WEBHOOK]}], ids=["no gate", "webhook"])
+async def test_no_application_outside_of_the_config_skips_a_warm_up_or_holds_an_upgrade(
+    status: str, gates: Json
+) -> None:
+    harness = await an_upgrade({**HELD, **gates, "warmUp": {"requests": 4}})
+    await harness.until(lambda: bool(harness.pending))
+    add_stray(harness, status)
+    await at_weight(harness, 10)
+    assert len(harness.serve.requests) == 4
+    await harness.until(harness.is_complete, seconds=100)
+
+
+@pytest.mark.parametrize("status", [*STATES, "RUNNING"])
+async def test_an_application_outside_of_the_config_begins_no_step_anew(status: str) -> None:
+    harness = await an_upgrade({**HELD, "gates": [WEBHOOK]})
+    began = await at_weight(harness, 10)
+    green = harness.pending
+    await harness.run(10)
+    add_stray(harness, status)
+    await harness.until(lambda: harness.weights.get(green) == 100)
+    assert harness.clock.monotonic() - began < 25
+    await harness.until(harness.is_complete)
+    assert [each["weight"] for each in harness.servers.questions] == [0, 10, 100]
+
+
+async def test_requests_count_on_beside_an_application_outside_of_the_config() -> None:
+    harness, traffic = await a_measured_upgrade(GATED)
+    traffic.rate = 100
+    await at_weight(harness, 10)
+    await harness.run(15)
+    add_stray(harness, "DEPLOYING")
+    traffic.rate = 0
+    await at_weight(harness, 50, seconds=30)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
@@ -54,3 +55,16 @@ def test_where_ray_reports_no_config_the_recorded_one_counts_too() -> None:
     first, second = (config_of(a_view(None, given=each)) for each in ("v2", "v3"))
     assert first != second
     assert config_of(a_view(V2, given="v2")) == config_of(a_view(V2, given="v2  # a comment"))
+
+
+@pytest.mark.parametrize("status", ["DEPLOYING", "UNHEALTHY", "DEPLOY_FAILED", "DELETING"])
+@pytest.mark.parametrize("config", [None, V3], ids=["by code", "by a config"])
+def test_an_application_outside_of_the_config_does_not_count(
+    status: str, config: Json | None
+) -> None:
+    given = "applications:\n- name: app\n  import_path: app:main\n"
+    alone = config_of(a_view(V2, given=given))
+    stray: Json = {"status": status, "deployed_app_config": config}
+    assert alone is not None
+    for known in (None, alone):
+        assert config_of(a_view(V2, given=given, stray=stray), known) == alone

@@ -29,9 +29,11 @@ def candidate_of(view: ServeView, known: str | None = None) -> Candidate | None:
     None if the version is changing or was never observed. `known` is the recorded digest. It is
     kept while the dashboard does not answer, since the config does not change by that, and while
     applications are unhealthy. A different config becomes the candidate only when all applications
-    run with it; before, replicas of the previous config may still answer requests.
+    run with it; before, replicas of the previous config may still answer requests. Applications
+    outside of the config do not count (ADR 41): no PUT makes them run, and no upgrade waits for
+    them.
     """
-    details = view.serve.details
+    details = view.declared
     if details is None or not details.applications:
         return None if known is None else _candidate(view, known)
     digest = _digest(details, view.given)

@@ -324,11 +324,14 @@ def _rounded(weight: int) -> int:
 def starved(old: State, new: State, *, sick: frozenset[str]) -> Iterator[str]:
     """Yield clusters that a write leaves with less capacity than their share, less the allowance in proportion.
 
-    A PUT that Ray applies long after the call of its sender timed out is no process's write; the law of time bounds how long it holds.
+    A PUT that Ray applies long after the call of its sender timed out is no process's write, and
+    a move of traffic that was decided before it could not know of it. The law of time bounds how
+    long both hold.
     """
     for name, text in _short(new):
         shrinks = new.targets[name] < old.targets.get(name, new.targets[name])
         grows = (new.route or {}).get(name, 0) > (old.route or {}).get(name, 0)
+        grows &= name not in new.surprised
         is_excused = name in sick and new.carries.get(name, 0) == 0
         if (shrinks or grows) and not is_excused:
             yield text

@@ -334,6 +334,17 @@ def test_a_surge_counts_no_capacity_that_nobody_can_have_observed() -> None:
     assert "surge" not in changing({"in_steps": True}, {"surprised": frozenset({"blue"})}, **grown)
 
 
+def test_traffic_may_grow_on_capacity_that_ray_took_away_a_moment_ago() -> None:
+    more = {"blue": 40, "green": 60}
+    after = {"route": more, "targets": {"blue": 60, "green": 50}}
+    assert "starved" in changing({}, after, weights=more)
+    late = {"surprised": frozenset({"green"})}
+    assert "starved" not in changing({}, after | late, weights=more)
+    assert "starved" in changing({}, after | {"surprised": frozenset({"blue"})}, weights=more)
+    shrunk = late | {"targets": {"blue": 60, "green": 30}}
+    assert "starved" in changing({}, shrunk, capacities={"blue": 60, "green": 30})
+
+
 def test_what_ray_applied_late_may_be_undone_but_no_more_taken_away() -> None:
     full, given = {"blue": 0, "green": 100}, {"blue": 80, "green": 100}
     before = msgspec.structs.replace(MOMENT, weights=full, capacities=given)

@@ -241,6 +241,10 @@ async def test_a_config_that_ray_reports_in_another_form_is_sent_again_twice_and
     attempts = harness.serve.attempts
     await harness.run(300)
     assert harness.serve.attempts - attempts <= 2
+    attempts = harness.serve.attempts
+    head.shows = {"mine": {"status": "RUNNING", "deployments": {}, "deployed_app_config": None}}
+    await harness.run(300)
+    assert harness.serve.attempts == attempts, "code deployed another application"
 
 
 async def test_a_head_that_lost_its_applications_in_the_middle_of_a_put_gets_what_was_asked_for() -> (

@@ -97,8 +97,12 @@ def configs(details: ServeDetails) -> dict[str, Json | None]:
 
 
 def fingerprint(details: ServeDetails) -> str:
-    """Return a digest of the configs that Serve reports."""
-    return hashlib.sha256(msgspec.json.encode(configs(details), order="sorted")).hexdigest()
+    """Return a digest of the configs that Serve reports.
+
+    Applications that were deployed by code have none.
+    """
+    known = {name: config for name, config in configs(details).items() if config is not None}
+    return hashlib.sha256(msgspec.json.encode(known, order="sorted")).hexdigest()
 
 
 def _reports(configs: Mapping[str, Json | None]) -> bool:

@@ -104,6 +104,8 @@ class Memory(msgspec.Struct):
     read_at: float | None = None
     answered_at: float | None = None
     """When Serve last answered; before its first answer, when it was first polled."""
+    given: str | None = None
+    """The config that the cluster had at the last poll, as in `ServeView.given`."""
     refusal: Refusal | None = None
     put_at: float | None = None
     put: Put | None = None
@@ -232,6 +234,7 @@ class ServeApi:
             memory.read_at = self._clock.monotonic()
             memory.is_slow = memory.read_at - began > SLOW
         given = revision.current(records, memory.reading.details)
+        memory.given = None if given is None else given.serve_config
         put_ago = (
             None
             if memory.put_at is None
@@ -240,7 +243,7 @@ class ServeApi:
         return msgspec.structs.replace(
             view,
             serve=memory.reading,
-            given=None if given is None else given.serve_config,
+            given=memory.given,
             record=records[0].revision if records else 0,
             strategy={} if given is None else given.upgrade_strategy,
             refused=memory.refusal,
@@ -251,13 +254,18 @@ class ServeApi:
     def seen(self, cluster: RayCluster) -> tuple[ServeDetails | None, float] | None:
         """Return the last answer of Serve in a cluster, and its age in seconds, without a poll.
 
+        The answer has the applications of the cluster's config only, if the config is parsed.
         Before the first answer, the age is the time since the first poll. None if the cluster was
         never polled.
         """
         memory = self._clusters.get(cluster.metadata.uid)
         if memory is None or memory.answered_at is None:
             return None
-        return memory.reading.details, self._clock.monotonic() - memory.answered_at
+        details, given = memory.reading.details, memory.given
+        if details is not None and given is not None and serve_config.is_read(given):
+            names = serve_config.read(given).applications
+            details = serve_status.of_applications(details, names)
+        return details, self._clock.monotonic() - memory.answered_at
 
     async def check_proxy(self, pod: Pod, *, max_age: float) -> tuple[bool, ...]:
         """Return the last health checks of a pod's proxy, newest last; check it again if due."""

@@ -392,6 +392,14 @@ CASES: Final = (
         longest_stop=2.0,
         seed=31,
     ),
+    _case(
+        "a preview Service with another owner",
+        "named",
+        setting=Setting(interval=20),
+        annotations={**FOLLOWS, "raybus.io/progress-deadline": "60"},
+        policy={"preview": {"service": True}},
+        world=World(foreign=("preview-svc",)),
+    ),
 )
 OPEN: Final = frozenset[str]()
 """Those that break their law until they are fixed; a fix takes its line away."""

@@ -12,7 +12,7 @@ import msgspec
 from common import errors, labels
 from common.api.opaque import Body, Json
 from common.feature_gates import BETA, Gates
-from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE, SERVICE
 from common.runtime.replica import App
 from common.upgrade.sources import KINDS
 from scenario.service_reconciler.harness import TICK, Harness, Killed
@@ -219,7 +219,7 @@ class Pair(Harness):
     # --- inside ----------------------------------------------------------------------------------------------------------
 
     def _changed(self, kind: str, body: Body, is_gone: bool) -> None:
-        if self.is_bus_silent:
+        if self.is_bus_silent or self._is_withheld(kind, body):
             return
         if kind in KINDS:
             meta = body["metadata"]
@@ -239,8 +239,9 @@ class Pair(Harness):
 
     def _is_withheld(self, kind: str, body: Body) -> bool:
         meta = body["metadata"]
-        is_ours = bool(meta.get("ownerReferences")) or labels.ORIGIN_NAME in meta.get("labels", {})
-        return self.is_sharded and kind in GATEWAY_API and not is_ours
+        is_ours = not {labels.ORIGIN_NAME, labels.CLUSTER}.isdisjoint(meta.get("labels", {}))
+        is_ours |= kind in GATEWAY_API and bool(meta.get("ownerReferences"))
+        return self.is_sharded and kind in {*GATEWAY_API, SERVICE.kind} and not is_ours
 
     def _give(self, kind: str, body: Body) -> None:
         if kind in KINDS and not self._is_withheld(kind, body):

@@ -7,9 +7,10 @@ import pytest
 
 from common import labels
 from common.api.opaque import Body, Json
-from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE, SERVICE
 from common.upgrade.traffic_record import ANNOTATION
 from scenario.upgrade.harness import GREEN, Pair, weights_of
+from scenario.upgrade.test_grpc import BLUE as GRPC_BLUE
 from scenario.upgrade.test_own_route import (
     FAST,
     OWN,
@@ -238,6 +239,40 @@ async def test_a_suspend_does_not_wait_for_a_grpc_route_of_somebody_else(
     await harness.until(harness.is_complete, seconds=20)
     await expect_suspended(harness, None if is_sharded else "GRPCRoute default/demo-grpcroute")
     assert held_by(harness, GRPC_ROUTE.kind, "demo-grpcroute")["spec"] == theirs["spec"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (GATEWAY, "demo-gateway"),
+        (HTTP_ROUTE, "demo-httproute"),
+        (GRPC_ROUTE, "demo-grpcroute"),
+        (SERVICE, "demo-head-svc"),
+        (SERVICE, "demo-serve-svc"),
+    ],
+)
+@pytest.mark.parametrize("is_sharded", [True, False])
+async def test_a_name_is_ours_once_its_other_owner_has_deleted_the_object(
+    kind: Any, name: str, *, is_sharded: bool
+) -> None:
+    harness = Pair()
+    harness.is_sharded = is_sharded
+    specs: dict[str, Json] = {
+        "Gateway": {"gatewayClassName": "slow"},
+        "HTTPRoute": a_route(a_rule("/shop"))["spec"],
+        "Service": {"selector": {"app": "elsewhere"}, "ports": []},
+    }
+    owners = [{"kind": "Job", "name": "other", "uid": "u", "controller": True}]
+    owners = owners if kind is SERVICE else []
+    theirs: Body = {"metadata": {"name": name, "ownerReferences": owners}, "spec": {}}
+    harness.kube.put(kind, {**theirs, "spec": specs.get(kind.kind, {})})
+    strategy = {"type": "NewCluster"} if kind is SERVICE else FAST
+    harness.apply(config=GRPC_BLUE, upgradeStrategy=strategy)
+    await harness.run(20)
+    await harness.kube.delete(kind, NAMESPACE, name)
+    place = (kind.kind, NAMESPACE, name)
+    await harness.until(lambda: place in harness.kube.objects and harness.is_complete())
+    assert held_by(harness, *place[::2])["metadata"]["ownerReferences"][0]["name"] == "demo"
 
 
 async def expect_suspended(harness: Pair, left_alone: str | None) -> None:

@@ -758,6 +758,47 @@ async def test_a_taken_name_of_a_mirror_route_is_reported_and_no_traffic_moves(
     await harness.until(harness.is_complete, seconds=150)
 
 
+@pytest.mark.parametrize("is_labelled", [True, False])
+@pytest.mark.parametrize("is_sharded", [True, False])
+@pytest.mark.parametrize("strategy", [WHOLE_SURGE, {"type": "NewCluster"}])
+async def test_a_taken_name_of_the_preview_service_is_reported_and_stops_no_upgrade(
+    strategy: Json, *, is_sharded: bool, is_labelled: bool
+) -> None:
+    harness = Pair()
+    harness.apply(config=BLUE, upgradeStrategy=strategy)
+    await harness.until(harness.is_complete)
+    harness.is_sharded = is_sharded
+    policy = {"preview": {"service": True}, "autoPromote": False}
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=policy, namespace=NAMESPACE))
+    owner = [{"kind": "Job", "name": "other", "uid": "u", "controller": True}]
+    marks = {labels.ORIGIN_NAME: NAME, labels.ORIGIN_KIND: "RayService"} if is_labelled else {}
+    name = f"{NAME}-preview-svc"
+    theirs: Json = {
+        "metadata": {"name": name, "labels": marks, "ownerReferences": owner},
+        "spec": {"selector": {"app": "elsewhere"}, "ports": [{"name": "serve", "port": 8000}]},
+    }
+    harness.kube.put(SERVICE, copy.deepcopy(theirs))
+    apply(harness, config=GREEN, strategy=strategy)
+    text = (
+        f"Service {NAMESPACE}/{name} exists and is not owned by RayService {NAME}: delete it, or "
+        "give the RayService another name"
+    )
+    await harness.until(lambda: text in harness.message("UpgradeInProgress"))
+    await harness.until(lambda: harness.condition("UpgradePaused")[0] == "True")
+    green, held = harness.pending, preview_service(harness)
+    assert harness.kube.events().count(("Warning", "ServiceNotOwned", text)) == 1
+    assert held is not None
+    assert held["spec"]["selector"] == {"app": "elsewhere"}
+    before = len(harness.kube.writes())
+    await harness.run(60)
+    assert len(harness.kube.writes()) == before
+    await harness.kube.delete(SERVICE, NAMESPACE, name)
+    await harness.until(lambda: preview_service(harness) is not None, seconds=40)
+    annotate(harness, **{labels.APPROVED_STEP: f"{green}/100"})
+    await harness.until(lambda: harness.is_complete() and harness.active == green)
+    await harness.until(lambda: preview_service(harness) is None, seconds=5)
+
+
 @pytest.mark.parametrize("state", ["the bus is silent", "the spec is invalid"])
 async def test_no_side_route_sends_requests_to_a_deleted_active_cluster(state: str) -> None:
     harness, _ = await an_upgrade({**CANARY, **MIRROR, **PREVIEW})

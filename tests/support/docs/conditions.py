@@ -161,7 +161,7 @@ WARNINGS: Final = {
     "RayClusterNotRunning": "The cluster cannot create its pods, or is suspended.",
     "ObjectNotOwned": "On suspend, raybus kept a Gateway or route with the expected name, because the object has another owner.",
     "NoServePort": "No pod takes requests at the port where Serve listens.",
-    "ServiceNotOwned": "The Service with the expected name belongs to another RayService.",
+    "ServiceNotOwned": "Another owner has the Service with the expected name.",
     "NetworkPolicyNameCollision": "The NetworkPolicy with the expected name has another owner; the pods run without this isolation.",
     "PodDisruptionBudgetNameCollision": "The PodDisruptionBudget with the expected name has another owner; evictions are not limited.",
     "GracefulDrainUnavailable": "Pods of this cluster cannot drain.",

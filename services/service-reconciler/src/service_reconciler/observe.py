@@ -16,11 +16,18 @@ from msgspec import UNSET, UnsetType
 
 from common import errors, labels, names
 from common.api.core import EndpointSlice, Pod, Service
-from common.api.gateway import GrpcRoute, HttpRoute
+from common.api.gateway import HttpRoute
+from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import ClockWatch
-from common.kube.resources import CONTROLLER_REVISION, RAY_CLUSTER, RAY_SERVICE, illegal_name
+from common.kube.resources import (
+    CONTROLLER_REVISION,
+    RAY_CLUSTER,
+    RAY_SERVICE,
+    SERVICE,
+    illegal_name,
+)
 from common.ray import goal_revision, ongoing, owner, poll_interval, ports, serve_proxies, submit
 from common.ray.goal_revision import Goal, Spec
 from common.ray.serve_api import address, read_ahead
@@ -32,9 +39,10 @@ from common.upgrade import policy as upgrade_policy
 from common.upgrade.candidate import candidate_of
 from common.upgrade.gate_types import AnyGate, Gate
 from common.upgrade.gates import Result
-from common.upgrade.policy import WarmUpProgress
+from common.upgrade.policy import UpgradePolicy, WarmUpProgress
 from common.upgrade.sources import Sources
 from common.upgrade.webhook import Strategy
+from common.upgrade.weighted_route import Place
 from service_reconciler import decided, validation
 from service_reconciler.observed import (
     ClusterView,
@@ -106,9 +114,8 @@ class Observer:
             observed = await self._begun(service)
         active, pending = await self._views(observed, now=now)
         is_abandoned = active is None and bool(observed.names.active) and not observed.names.pending
-        await read_ahead(
-            service.serve_config, *(each.given for each in (active, pending) if each is not None)
-        )
+        views = [each for each in (active, pending) if each is not None]
+        await read_ahead(service.serve_config, *(each.given for each in views))
         meta, marks, is_incremental = (
             service.metadata,
             owner.marks(key.name),
@@ -119,6 +126,7 @@ class Observer:
         )
         violation = validation.violation(service, self._config.gates)
         parents = weighted_route.parents_of(service, route) if is_incremental else ()
+        routed = [each.cluster for each in views] if is_incremental else []
         is_free = pending is None and violation is None
         next_policy = await self._next_policy(observed, active) if is_free else UNSET
         policy = (
@@ -133,6 +141,7 @@ class Observer:
             active=active,
             pending=pending,
             services=tuple(self._cache.list(Service, key.namespace, marks)),
+            preview_service=await self._preview_service(meta, policy),
             gateways=await gateways.read(
                 self._sources, meta, parents, is_moving=pending is not None
             ),
@@ -141,7 +150,7 @@ class Observer:
             if weighted_route.is_users(service)
             else route,
             users_routes=tuple(self._cache.list(HttpRoute, key.namespace, marks)),
-            grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
+            grpc_route=await gateways.grpc(self._sources, service, routed),
             endpoints=self._endpoints(observed),
             side_routes=await gateways.beside(
                 self._sources, service, policy if is_incremental else None
@@ -159,6 +168,31 @@ class Observer:
             )
         observed = msgspec.structs.replace(observed, warm_up=await self._warm_up(observed))
         return msgspec.structs.replace(observed, answers=await self._answers(observed))
+
+    async def _preview_service(
+        self, service: ObjectMeta, policy: UpgradePolicy | None
+    ) -> Service | None:
+        """Return the Service that has the name of the preview Service.
+
+        The bus delivers only our Services. One that the policy of the upgrade asks for is also
+        looked up at the API server, since another owner may have its name.
+        """
+        place = (service.namespace, names.preview_service(service.name))
+        is_wanted = policy is not None and policy.preview.service
+        return await (self._taken(place) if is_wanted else self._known(place))
+
+    async def _known(self, place: Place) -> Service | None:
+        """Return a Service that the cache holds, as it is at the API server.
+
+        A create that found the name taken puts a Service of another owner into the cache. The bus
+        delivers neither its changes nor its deletion.
+        """
+        is_known = self._cache.get(Service, *place) is not None
+        return await self._taken(place) if is_known else None
+
+    async def _taken(self, place: Place) -> Service | None:
+        """Return the Service of a name, whoever owns it."""
+        return await self._lookup.find(SERVICE, Service, place, max_age=gateways.FOREIGN_AT_REST)
 
     async def _answers(self, observed: Observed) -> Mapping[AnyGate, Result]:
         """Return the results of the gates that are evaluated before all traffic moves at once.
@@ -301,8 +335,8 @@ class Observer:
                 cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name))
                 is_others = cluster is not None and not owner.may_control(meta, cluster.metadata)
                 foreign |= {name} if is_others or illegal_name(RAY_CLUSTER, name) else set()
-        head = self._cache.get(Service, meta.namespace, names.head_service(meta.name))
-        serve = self._cache.get(Service, meta.namespace, services.serve_name(service))
+        head = await self._known((meta.namespace, names.head_service(meta.name)))
+        serve = await self._known((meta.namespace, services.serve_name(service)))
         clusters = tuple(self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name)))
         serving = services.selected(serve) or services.selected(head)
         return Observed(

@@ -137,6 +137,8 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     """All Services with the labels of the RayService."""
     head_service: Service | None = None
     serve_service: Service | None = None
+    preview_service: Service | None = None
+    """The Service that has the name of the preview Service, whoever owns it."""
     endpoints: int = 0
     next_policy: str | Problem[Reason] | UnsetType | None = None
     """The policy record for the cluster that is to be created; None without a policy.

@@ -209,12 +209,14 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
     control = controls.decide(observed, now=now)
     decision = rollback.decide(observed, control)
     switch, names, note = _traffic(observed, decision, control)
+    is_previewed = decision.is_forward and bool(names.pending)
     next_view = (observed.pending if decision.is_forward else None) or observed.active
     problem = (
         switch.problem
         or problems.of_cluster(observed, None if decision.step is Step.NEW else next_view, now=now)
         or problems.of_gateway(observed, now=now)
         or problems.of_parity(observed, is_back=decision.rollback is not None, now=now)
+        or (problems.of_preview(observed) if is_previewed else None)
         or (problems.of_gates(observed) if decision.rollback is None else None)
     )
     found = Assessment(
@@ -233,7 +235,7 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
         *(_growth(found) or _policy_edit(found)),
         *sent,
         *serving.shared_labels(observed),
-        *serving.preview(observed, is_wanted=decision.is_forward and bool(names.pending)),
+        *serving.preview(observed, is_wanted=is_previewed),
         *switch.actions,
         *upgrade_events.past_verdicts(observed),
         *upgrade_events.steps(observed, now=now),

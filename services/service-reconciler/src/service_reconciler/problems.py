@@ -316,6 +316,18 @@ def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServicePro
     )
 
 
+def of_preview(observed: Observed) -> ServiceProblem | None:
+    """Return that another owner has the name of the preview Service which the upgrade asks for."""
+    policy, have = observed.policy, observed.preview_service
+    if policy is None or not policy.preview.service or have is None:
+        return None
+    if (why := weighted_route.not_ours(observed.service.metadata, have.metadata)) is None:
+        return None
+    text = why.at(f"Service {have.metadata.namespaced_name}").message
+    code, event = Reason.PROGRESS_DEADLINE_EXCEEDED, EventReason.SERVICE_NOT_OWNED
+    return ServiceProblem(code, text, event=event)
+
+
 def of_gates(observed: Observed) -> ServiceProblem | None:
     """Return the problem that a step waits for undecided gates of its UpgradePolicy.
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from common import labels, names
+from common import labels
 from common.api.core import Pod, Service
 from common.api.opaque import Body
 from common.errors import InvalidSpec
@@ -73,22 +73,22 @@ def point_at(observed: Observed, view: ClusterView) -> Switch:
 
 
 def preview(observed: Observed, *, is_wanted: bool) -> list[Action]:
-    """Return the writes that point the preview Service at the pending cluster, or delete it."""
+    """Return the writes that point the preview Service at the pending cluster, or delete it.
+
+    A Service of another owner is left alone.
+    """
     service, pending, policy = observed.service, observed.pending, observed.policy
-    name = names.preview_service(service.metadata.name)
-    have = next((each for each in observed.services if each.metadata.name == name), None)
+    have = observed.preview_service
+    if have is not None and not owner.owns(service.metadata, have.metadata):
+        return []
     if is_wanted and pending is not None and policy is not None and policy.preview.service:
         want = services.preview(service, pending.name, config=pending.cluster.raw_spec)
         write = _write(have, want) if want["spec"]["ports"] else None
         return [] if write is None else [msgspec.structs.replace(write, is_side=True)]
-    if (
-        have is None
-        or have.metadata.deletion_timestamp is not None
-        or not owner.owns(service.metadata, have.metadata)
-    ):
+    if have is None or have.metadata.deletion_timestamp is not None:
         return []
-    report = events.SERVICE_DELETED.of(have.metadata.namespaced_name)
-    return [Delete(resource=SERVICE, name=name, uid=have.metadata.uid, events=report, is_side=True)]
+    meta, report = have.metadata, events.SERVICE_DELETED.of(have.metadata.namespaced_name)
+    return [Delete(resource=SERVICE, name=meta.name, uid=meta.uid, events=report, is_side=True)]
 
 
 def _refused(event: EventReason, text: str) -> Switch:

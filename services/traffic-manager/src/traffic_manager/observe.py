@@ -152,6 +152,7 @@ class Observer:
         route = await gateways.weighted(
             self._sources, service, is_wanted=is_incremental, max_age=UNMARKED
         )
+        routed = [each.cluster for each in views] if is_incremental else []
         ours, marks = names.http_route(key.name), owner.marks(key.name)
         marked = self._cache.list(HttpRoute, key.namespace, marks)
         found = (each.metadata for each in self._cache.list(RayCluster, key.namespace, marks))
@@ -173,7 +174,7 @@ class Observer:
             users_routes=tuple(each for each in marked if each.metadata.name != ours),
             clusters=clusters,
             overwriter=await self._overwriter(service, route, clusters),
-            grpc_route=self._cache.get(GrpcRoute, key.namespace, names.grpc_route(key.name)),
+            grpc_route=await gateways.grpc(self._sources, service, routed),
             unknown_kinds=frozenset(
                 each for each, at in asked_at.items() if self._clock.monotonic() - at < ABSENT
             ),

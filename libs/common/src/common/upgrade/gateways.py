@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from common import names
-from common.api.gateway import Gateway, HttpRoute
+from common.api.gateway import Gateway, GrpcRoute, HttpRoute
 from common.api.meta import ObjectMeta
+from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.kube.resources import GATEWAY, HTTP_ROUTE
+from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
 from common.names import SideRole
-from common.ray import owner
+from common.ray import owner, ports
 from common.upgrade import side_routes, weighted_route
 from common.upgrade.policy import UpgradePolicy
 from common.upgrade.side_routes import SideRoutes
@@ -56,6 +57,20 @@ async def weighted(
     if not is_wanted:
         return sources.cache.get(HttpRoute, *place)
     return await sources.lookup.find(HTTP_ROUTE, HttpRoute, place, max_age=FOREIGN_AT_REST)
+
+
+async def grpc(
+    sources: Sources, service: RayService, clusters: Iterable[RayCluster]
+) -> GrpcRoute | None:
+    """Return the GRPCRoute that has the name of ours, whoever owns it.
+
+    It is looked up at the API server only if one of the `clusters` takes gRPC calls.
+    """
+    place = (service.metadata.namespace, names.grpc_route(service.metadata.name))
+    takes_calls = any(ports.of_grpc(each.raw_spec) is not None for each in clusters)
+    if not takes_calls or weighted_route.is_users(service):
+        return sources.cache.get(GrpcRoute, *place)
+    return await sources.lookup.find(GRPC_ROUTE, GrpcRoute, place, max_age=FOREIGN_AT_REST)
 
 
 async def beside(sources: Sources, service: RayService, policy: UpgradePolicy | None) -> SideRoutes:

@@ -31,6 +31,11 @@ LONGEST: Final = 1400.0
 ENDS: Final = 300.0
 """Seconds in which it must end then."""
 SETTLES: Final = 10.0
+RESTS: Final = 15.0
+"""Seconds until the last write of an upgrade that has ended.
+
+A head pod loses its label after two failed checks of its proxy, which are 5 s apart at rest.
+"""
 QUIET: Final = 20.0
 ALL_POINTS: Final[dict[str, Callable[[Sim], bool]]] = {"begin": lambda _: True, **POINTS}
 WAITS: Final[dict[str, Callable[[Sim], bool]]] = {
@@ -229,7 +234,7 @@ async def _converges(sim: Interleaved, wanted: Json) -> bool:
         if not sim.is_busy:
             break
         await sim.run(1)
-    await sim.run(10)
+    await sim.run(RESTS)
     return True
 
 

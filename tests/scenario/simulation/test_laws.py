@@ -712,3 +712,11 @@ async def test_the_law_of_pauses_names_what_moves_without_an_approval(
         msgspec.structs.replace(paused, policy={"steps": PAUSED, "autoPromote": False})
     )
     assert {each.partition(" ")[0] for each in result.found} == {"gated"}, result.found
+
+
+async def test_the_law_of_silence_names_a_write_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The label of a head without a proxy is removed when the upgrade has ended already."""
+    monkeypatch.setattr(simulate, "RESTS", 0.0)
+    case = next(each for each in CASES if each.name == "no proxy at all, NewCluster")
+    result = await simulate.run(case.draw)
+    assert {each.partition(" ")[0] for each in result.found} == {"silent"}, result.found

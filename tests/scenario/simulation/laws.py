@@ -272,6 +272,8 @@ def growth(before: Moment, after: Moment, new: State) -> Iterator[str]:
     """Yield clusters of which the weight grows beyond what they were seen ready for, less the allowance in proportion.
 
     Exception: no other cluster is left that has a capacity, so all goes to the last cluster with one.
+    A cluster that relieves another one, which gets more than it carries, is measured by its running
+    replicas, whatever the status of its applications (ADR 41).
     """
     if after.weights is None or before.weights is None:
         return
@@ -282,6 +284,8 @@ def growth(before: Moment, after: Moment, new: State) -> Iterator[str]:
             if each != name and after.capacities.get(each, 0) > 0
         ]
         seen = after.seen_ready.get(name, 0)
+        if any(new.carries.get(each, 0) + SLACK < before.weights.get(each, 0) for each in others):
+            seen = max(seen, new.carries.get(name, 0))
         is_more = (
             weight > before.weights.get(name, 0) and weight * (100 - new.allowance) // 100 > seen
         )

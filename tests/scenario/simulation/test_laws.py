@@ -334,6 +334,16 @@ def test_a_surge_counts_no_capacity_that_nobody_can_have_observed() -> None:
     assert "surge" not in changing({"in_steps": True}, {"surprised": frozenset({"blue"})}, **grown)
 
 
+def test_a_cluster_relieves_another_one_as_far_as_its_replicas_run() -> None:
+    more, seen = {"blue": 40, "green": 60}, {"blue": 100, "green": 0}
+    after: dict[str, Any] = {"route": more, "carries": {"blue": 20, "green": 60}}
+    assert "growth" not in changing({}, after, weights=more, seen_ready=seen)
+    after["carries"] = {"blue": 20, "green": 50}
+    assert "growth" in changing({}, after, weights=more, seen_ready=seen)
+    after["carries"] = {"blue": 100, "green": 60}
+    assert "growth" in changing({}, after, weights=more, seen_ready=seen)
+
+
 def test_traffic_may_grow_on_capacity_that_ray_took_away_a_moment_ago() -> None:
     more = {"blue": 40, "green": 60}
     after = {"route": more, "targets": {"blue": 60, "green": 50}}

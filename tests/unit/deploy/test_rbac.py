@@ -113,6 +113,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
         "cluster apps/controllerrevisions": {"get", "list", "create", "patch", "delete"},
         f"{GATEWAY}/gateways": {"get"},
         f"{GATEWAY}/httproutes": {"get"},
+        f"{GATEWAY}/grpcroutes": {"get"},
         "cluster events.k8s.io/events": {"create", "patch"},
     },
     "traffic-manager": {

@@ -153,7 +153,9 @@ class Tenants:
         await asyncio.sleep(LIFE)
         if attack.answer is not None:
             self._heads.answers[name] = attack.answer
-        await self._change(kube, namespace, attack.resource, attack.later)
+        if not await self._change(kube, namespace, attack.resource, attack.later):
+            # What the API server refuses gets into no quarantine.
+            attack = msgspec.structs.replace(attack, reasons=attack.reasons - {"Quarantined"})
         await asyncio.sleep(LIFE)
         if (problem := await self._silence(namespace, attack, name)) is not None:
             self.unexplained.append(f"{attack.resource.kind} {namespace}/{name}: {problem}")
@@ -186,7 +188,8 @@ class Tenants:
 
     async def _change(
         self, kube: KubeClient, namespace: str, resource: Resource, later: Body
-    ) -> None:
+    ) -> bool:
+        """Change an object to its later form; return whether that is stored."""
         try:
             held: Json = msgspec.json.decode(
                 await kube.get(resource, namespace, later["metadata"]["name"])
@@ -197,6 +200,8 @@ class Tenants:
             )
         except errors.RaybusError:
             self.refused += 1
+            return False
+        return True
 
     async def _mark(self, kube: KubeClient, namespace: str, name: str, attack: Attack) -> None:
         """Write over the object's status, and annotations on what raybus made for it."""

@@ -8,6 +8,7 @@ import pytest
 
 from common import labels
 from common.api.opaque import Body, Json
+from common.kube.client import Patch
 from common.kube.resources import HTTP_ROUTE, RAY_CLUSTER, RAY_SERVICE
 from common.upgrade import traffic_record
 from scenario.upgrade.harness import BLUE, GREEN, Pair, a_running_pair
@@ -172,3 +173,12 @@ async def test_a_status_makes_no_backend_of_somebody_elses_service_ours() -> Non
         own,
         True,
     )
+
+
+async def test_a_forged_name_of_the_replaced_cluster_stops_no_reconcile() -> None:
+    harness = await a_running_pair(upgradeStrategy=FAST)
+    blue = harness.active
+    forged: Json = {"annotations": {labels.UPGRADE_FROM: "x" * 2000}}
+    await harness.kube.patch(RAY_CLUSTER, NAMESPACE, blue, Patch(body={"metadata": forged}))
+    harness.apply(config=GREEN, upgradeStrategy=FAST)
+    await harness.until(lambda: harness.is_complete() and harness.active != blue, seconds=200)

@@ -22,6 +22,7 @@ from common.api import kubernetes_syntax
 from common.api.meta import Condition, ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
+from common.kube.resources import RAY_CLUSTER, illegal_name
 from common.ray.view import ServeView
 from common.upgrade import gate_types
 from common.upgrade.controls import Approval
@@ -266,9 +267,10 @@ def _recorded_policy(text: str) -> UpgradePolicy | None:
 def upgraded_from(cluster: RayCluster | None) -> str:
     """Return the name of the cluster that this cluster replaces.
 
-    Empty if it replaces none, or if the upgrade is over.
+    Empty if it replaces none, if the upgrade is over, or if a user wrote what is no name.
     """
-    return cluster.metadata.annotations.get(labels.UPGRADE_FROM, "") if cluster is not None else ""
+    name = cluster.metadata.annotations.get(labels.UPGRADE_FROM, "") if cluster is not None else ""
+    return "" if illegal_name(RAY_CLUSTER, name) else name
 
 
 def of_upgrade(active: str, pending: RayCluster | None) -> UpgradePolicy | None:

@@ -98,11 +98,30 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
         )
         finalizers = (*meta.finalizers, labels.RAYSERVICE_FINALIZER)
         first = [SetFinalizers(finalizers=finalizers, spec=spec, events=events.FINALIZER_REFUSED)]
+    planned = (*first, *published, *found.actions, *cleanup.actions)
+    actions = _without_second_pod_writes(planned)
     return Plan(
-        actions=(*first, *published, *found.actions, *cleanup.actions),
-        requeue_at=earliest(found.requeue_at, cleanup.requeue_at),
+        actions=actions,
+        requeue_at=(
+            now if len(actions) < len(planned) else earliest(found.requeue_at, cleanup.requeue_at)
+        ),
         note=found.note,
     )
+
+
+def _without_second_pod_writes(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """Keep the first patch of each pod, and leave another one to the next reconcile.
+
+    Both carry the pod's resourceVersion, so the API server would refuse the second one.
+    """
+    written, kept = set[str](), list[Action]()
+    for action in actions:
+        if isinstance(action, Patch) and action.resource is POD:
+            if action.name in written:
+                continue
+            written.add(action.name)
+        kept.append(action)
+    return tuple(kept)
 
 
 def _named(plan: Plan[Action]) -> Set[str]:
@@ -229,7 +248,7 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
     if status is not observed.service.status:
         written.append(UpdateServiceStatus(status=status, events=events.STATUS_REFUSED))
         written += upgrade_events.of_status(observed, Names.of(status), status, now=now)
-    planned: tuple[Action, ...] = (
+    actions = (
         *draining.recall(observed, names, now=now),
         *_policy_report(observed, now=now),
         *(_growth(found) or _policy_edit(found)),
@@ -246,28 +265,11 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
         *serving.head_labels(observed),
         *(EmitEvent(event=each) for each in events.transitions(found, status)),
     )
-    actions = _without_second_pod_writes(planned)
     is_changed = bool(sent or created or observed.returning) or names != observed.names
-    is_changed = is_changed or len(actions) < len(planned)
     requeue_at = (
         now if is_changed else earliest(control.requeue_at, _next_poll(observed, status, now=now))
     )
     return Plan(actions=actions, requeue_at=requeue_at, note=f"{decision.note}; {note}")
-
-
-def _without_second_pod_writes(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """Keep the first patch of each pod, and leave another one to the next reconcile.
-
-    Both carry the pod's resourceVersion, so the API server would refuse the second one.
-    """
-    written, kept = set[str](), list[Action]()
-    for action in actions:
-        if isinstance(action, Patch) and action.resource is POD:
-            if action.name in written:
-                continue
-            written.add(action.name)
-        kept.append(action)
-    return tuple(kept)
 
 
 def _traffic(

@@ -1,4 +1,4 @@
-"""No pattern that backtracks reads a text of a tenant, a pod or a dashboard: they are those of RE2."""
+"""Texts of tenants, pods and dashboards are matched by RE2 only, which does not backtrack."""
 
 import ast
 from collections.abc import Iterator

@@ -33,7 +33,10 @@ def pinned() -> str:
 
 
 async def build(checkout: Path | None, progress: Progress) -> tuple[Path, Path]:
-    """Compile the program; return where it and KubeRay's source lie; `checkout` is a folder `ray-operator` in place of the pinned version."""
+    """Compile the program; return the paths of the program and of KubeRay's source.
+
+    `checkout` is a folder `ray-operator` that replaces the pinned version.
+    """
     go = shutil.which("go")
     if go is None:
         raise ClusterError(

@@ -75,7 +75,7 @@ def test_a_difference_is_seen() -> None:
 
 
 async def until_equal(live: Live, theirs: dict[str, Body], intended: set[str]) -> None:
-    """Wait until our objects are KubeRay's but for what is intended; else fail with all differences."""
+    """Wait until our objects differ from KubeRay's only as intended; else fail with the differences."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + TIMEOUT
     while True:

@@ -1,4 +1,4 @@
-"""raybus on a control plane that has addresses of IPv6 alone: API server, Services, NATS and probes."""
+"""raybus on a control plane with IPv6 addresses only: API server, Services, NATS and probes."""
 
 import asyncio
 import ipaddress

@@ -1,4 +1,4 @@
-"""Asks servers with cluster addresses in a network of its own, where the environment names a proxy."""
+"""Send requests to cluster addresses in a separate network while the environment names a proxy."""
 
 import asyncio
 import os

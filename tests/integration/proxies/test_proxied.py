@@ -1,4 +1,4 @@
-"""Networks in `NO_PROXY` are reached without the proxy, by the clients that read the environment."""
+"""Clients that read the environment reach the networks in `NO_PROXY` without the proxy."""
 
 import pytest
 

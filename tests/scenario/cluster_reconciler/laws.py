@@ -147,7 +147,7 @@ class Laws:
     # --- at rest -------------------------------------------------------------------------------------------------------
 
     def with_lost_nodes(self, objects: Objects) -> None:
-        """Judge what there is when all is done that can be done beside pods whose end nobody confirms."""
+        """Judge the state at rest while pods of lost nodes stay Terminating."""
         cluster, spec = objects.get(("RayCluster", "ns", "c")), self._specs[-1]
         if cluster is None or spec.get("managedBy") == MANAGER or not _going(objects):
             return
@@ -191,7 +191,7 @@ class Laws:
             raise Violation("the cluster is gone, and pods are left")
 
     def _judge_flawed(self, spec: Body, cluster: Body, pods: list[Body]) -> None:
-        """Judge a cluster of which the spec is refused: a reason is named, and suspension goes on."""
+        """Judge a cluster with a refused spec: an Event names the reason, and suspension works."""
         if spec.get("managedBy") == MANAGER:
             return
         if "InvalidRayClusterSpec" not in self.reasons:

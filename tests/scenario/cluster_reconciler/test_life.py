@@ -432,7 +432,7 @@ async def test_a_failed_head_is_replaced_under_the_name_that_its_template_gives(
 
 
 def hold(harness: Harness, *names: str) -> None:
-    """Put a finalizer on pods, as Kueue does, so that they stay Terminating although they have ended."""
+    """Add a finalizer to pods, as Kueue does, so that ended pods stay Terminating when deleted."""
     for name in names:
         pod = harness.kube.objects["Pod", "ns", name]
         metadata = pod["metadata"] | {"finalizers": ["kueue.x-k8s.io/managed"]}

@@ -238,7 +238,7 @@ class Tenancy:
         self.kube.faults = faults
 
     def is_held(self) -> bool:
-        """Return whether a finalizer of ours holds the deleted object, without a wish to wait longer."""
+        """Return whether a finalizer of ours holds a deleted object that asks for no longer limit."""
         attack = self.attack
         held = self.kube.objects.get(
             (attack.resource.kind, TENANT, attack.body["metadata"]["name"])

@@ -1,4 +1,4 @@
-"""An object that nobody can read is deleted: its finalizers of ours go all the same, each at its limit."""
+"""A deleted object that raybus cannot decode loses each finalizer of raybus at its time limit."""
 
 import copy
 from collections.abc import Callable, Coroutine

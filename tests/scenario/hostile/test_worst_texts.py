@@ -1,9 +1,9 @@
-"""1 MB of the worst text that a generator finds, in each text that a tenant, a pod or a dashboard writes.
+"""1 MB of the worst text that a generator finds, in each field of a tenant, a pod or a dashboard.
 
-The services run in memory and serve a RayService, or a RayCluster, when the text arrives: in one
-of the fields of their CRDs, of the other objects that they read, or of a dashboard's answer. No turn
-of the event loop may take longer than a linear reader needs, nor the memory be more than the
-container has. The limit is far above linear, since the fakes read and write each object, too.
+The services run in memory and serve a RayService or a RayCluster when the text arrives: in a field
+of a CRD, of another object that they read, or of a dashboard's answer. Each turn of the event loop
+has a time limit that a linear reader keeps, and the memory has the limit of the container. The time
+limit is generous, since the fakes read and write each object, too.
 """
 
 import copy
@@ -44,7 +44,7 @@ ANSWER: Final[Json] = {
 }
 TRIED: Final = tuple(each for each in worst_texts.candidates() if each.head in {"", "name: "})
 CHECKED_BY_THE_API_SERVER: Final = {"metadata", "apiVersion", "kind"}
-"""Names, uids, owners and labels have formats that the API server enforces; annotations have none."""
+"""The API server enforces formats of names, uids, owners and labels, but not of annotations."""
 
 
 def _fields() -> Iterator[Field]:

@@ -1,4 +1,4 @@
-"""Every text that a tenant writes and a service decodes, and objects with 1 MB of a worst text there.
+"""The fields that tenants write and services decode, and objects with 1 MB of text in a field.
 
 The texts of RayClusters and RayServices are those of their CRDs. Those of pods, Services, routes
 and the other kinds are the ones that our views of them read; so are those of dashboards' answers.

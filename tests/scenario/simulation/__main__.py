@@ -24,7 +24,7 @@ SHOWN = 5
 
 
 def collect_rarely() -> None:
-    """Let the garbage collector look at what is new alone, and seldom: a tenth of the time goes there otherwise."""
+    """Run the garbage collector rarely, and on new objects only; it would take 10 % of the time."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
 

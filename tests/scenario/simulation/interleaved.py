@@ -533,7 +533,7 @@ class Interleaved(Sim):
             self.kube.put(RAY_SERVICE, a_ray_service(**self._last_fields))
             self.check("others", by_hand=True)
 
-    # --- what the objects show -----------------------------------------------------------------------------------------
+    # --- the state of the objects ---------------------------------------------------------------
 
     @property
     @of_objects
@@ -565,7 +565,7 @@ class Interleaved(Sim):
         return super().condition(kind)
 
     def is_ready(self) -> bool:
-        """Return whether it is Ready; without a proxy no request arrives, and the status says so."""
+        """Return whether Ready is True or, if Serve has no proxy, whether Ready names that cause."""
         if self.draw.world.proxy_location != "Disabled":
             return super().is_ready()
         conditions: list[Json] = self.status.get("conditions", [])
@@ -1007,7 +1007,7 @@ class Interleaved(Sim):
 
     @of_objects
     def _beside(self) -> tuple[tuple[str, str], ...]:
-        """Return the backends that users' requests reach by routes beside the weighted one, with the routes."""
+        """Return pairs of backend and route for users' requests beside the weighted route."""
         return tuple(self._refs_beside())
 
     def _refs_beside(self) -> Iterator[tuple[str, str]]:

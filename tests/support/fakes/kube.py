@@ -74,7 +74,7 @@ class FakeKube:
         self.on_change: list[Callable[[str, Body, bool], None]] = []
         """Called with kind, object and whether it is gone."""
         self.graceful_pods = False
-        """With it a deleted pod stays Terminating until `finish_deletion`, unless no node runs it."""
+        """Whether a deleted pod stays Terminating until `finish_deletion`, if a node runs the pod."""
         self.version = 1000
         """The number of the last change."""
         self.tokens_issued = 0
@@ -378,7 +378,7 @@ def _server_owned(old: Body) -> Body:
 
 
 def _has_node(pod: Body) -> bool:
-    """Return whether a node runs a pod; any other pod has no grace period. A kubelet has set the phase of one that runs."""
+    """Return whether a node runs a pod, so that its deletion has a grace period."""
     return pod.get("status", {}).get("phase") not in {None, "Succeeded", "Failed"}
 
 

@@ -35,13 +35,13 @@ T = TypeVar("T", bound=AnnotationRecord)
 
 
 MAX_REMEMBERED_TEXT: Final = 16 * 1024
-"""Characters of the longest text whose record is remembered; longer ones are decoded each time."""
+"""Maximum characters of a text whose decoded record is cached."""
 
 
 def decode(text: str, kind: type[T]) -> T | None:
-    """Return the record in an annotation, None where it is none of ours.
+    """Decode a record; return None if raybus cannot have written the text.
 
-    One reconcile reads the same annotation many times, so that records of texts are remembered.
+    Results are cached, because one reconcile decodes the same annotation many times.
     """
     if len(text) > MAX_REMEMBERED_TEXT:
         return _decode(text, kind)

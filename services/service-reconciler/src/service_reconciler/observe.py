@@ -172,26 +172,26 @@ class Observer:
     async def _preview_service(
         self, service: ObjectMeta, policy: UpgradePolicy | None
     ) -> Service | None:
-        """Return the Service that has the name of the preview Service.
+        """Return the Service with the name of the preview Service, whoever owns the Service.
 
-        The bus delivers only our Services. One that the policy of the upgrade asks for is also
-        looked up at the API server, since another owner may have its name.
+        The bus delivers only our Services. If the policy asks for a preview Service, its name is
+        also looked up at the API server, since another owner may have a Service of that name.
         """
         place = (service.namespace, names.preview_service(service.name))
         is_wanted = policy is not None and policy.preview.service
-        return await (self._taken(place) if is_wanted else self._known(place))
+        return await (self._find_service(place) if is_wanted else self._find_cached_service(place))
 
-    async def _known(self, place: Place) -> Service | None:
-        """Return a Service that the cache holds, as it is at the API server.
+    async def _find_cached_service(self, place: Place) -> Service | None:
+        """Return the present state of a Service that is in the cache; None for any other Service.
 
-        A create that found the name taken puts a Service of another owner into the cache. The bus
-        delivers neither its changes nor its deletion.
+        A create whose name was taken leaves the Service of another owner in the cache. The bus
+        delivers neither changes nor the deletion of that Service.
         """
         is_known = self._cache.get(Service, *place) is not None
-        return await self._taken(place) if is_known else None
+        return await self._find_service(place) if is_known else None
 
-    async def _taken(self, place: Place) -> Service | None:
-        """Return the Service of a name, whoever owns it."""
+    async def _find_service(self, place: Place) -> Service | None:
+        """Return the Service with a name, whoever owns the Service."""
         return await self._lookup.find(SERVICE, Service, place, max_age=gateways.FOREIGN_AT_REST)
 
     async def _answers(self, observed: Observed) -> Mapping[AnyGate, Result]:
@@ -335,8 +335,8 @@ class Observer:
                 cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name))
                 is_others = cluster is not None and not owner.may_control(meta, cluster.metadata)
                 foreign |= {name} if is_others or illegal_name(RAY_CLUSTER, name) else set()
-        head = await self._known((meta.namespace, names.head_service(meta.name)))
-        serve = await self._known((meta.namespace, services.serve_name(service)))
+        head = await self._find_cached_service((meta.namespace, names.head_service(meta.name)))
+        serve = await self._find_cached_service((meta.namespace, services.serve_name(service)))
         clusters = tuple(self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name)))
         serving = services.selected(serve) or services.selected(head)
         return Observed(

@@ -90,7 +90,7 @@ def _mismatch(text: str, pattern: str, rule: str, *examples: str) -> list[str]:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Return whether a text has a form; what is too long for any name is not remembered."""
+    """Return whether a pattern matches a text; results for texts of legal length are cached."""
     return (_remembered_match if len(text) <= _LONGEST else _match)(pattern, text)
 
 

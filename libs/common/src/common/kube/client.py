@@ -113,7 +113,7 @@ class Kube(Protocol):
     def get_metadata(
         self, resource: Resource, namespace: str | None, name: str
     ) -> Awaitable[bytes]:
-        """Read the metadata of one object from the API server itself, whatever the rest holds."""
+        """Read only the metadata of an object, which also an undecodable object has."""
         return self.request("GET", resource.path(namespace, name), headers=METADATA)
 
     def list(

@@ -65,7 +65,7 @@ SLOW_AT_ONCE: Final = LEAST_WORKERS // 2
 MAX_PAGES: Final = SLOW_AT_ONCE + 8
 """Pages of metrics in memory at the same time, of at most 8 MiB each, over all clusters."""
 NAMESPACE_PAGES: Final = MAX_PAGES // 3
-"""Maximum of these pages that hosts of one namespace hold; a host that hangs is known only later."""
+"""Maximum of these pages from hosts of one namespace: whether a host hangs is known only later."""
 SHORT_PAGE: Final = 64 * 1024
 """Bytes. A metrics page up to this size is parsed in a few milliseconds, without a thread."""
 CALLS_AT_ONCE: Final = 64
@@ -139,7 +139,7 @@ def address(cluster: RayCluster | None, pod: Pod, port: str, default: int) -> Ta
     )
 
 
-class Places:
+class NamespaceSemaphore:
     """A semaphore that also limits how many of its places one namespace may hold."""
 
     def __init__(self, total: int, *, of_namespace: int) -> None:
@@ -170,8 +170,8 @@ class ServeApi:
         self._pods = Remembered[str, Checks]()
         self._slow_metrics = Remembered[str, bool]()
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._pages = Places(MAX_PAGES, of_namespace=NAMESPACE_PAGES)
-        self._calls = Places(CALLS_AT_ONCE, of_namespace=NAMESPACE_CALLS)
+        self._pages = NamespaceSemaphore(MAX_PAGES, of_namespace=NAMESPACE_PAGES)
+        self._calls = NamespaceSemaphore(CALLS_AT_ONCE, of_namespace=NAMESPACE_CALLS)
         self._slow = 0
         """Calls in progress to hosts that were slow the last time."""
 

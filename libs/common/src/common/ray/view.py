@@ -136,9 +136,9 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def differences(self) -> list[str] | None:
-        """Return where Serve reports another config than the cluster has by its record.
+        """Return the options in which Serve's config differs from the recorded one.
 
-        None without an answer or a record, and where Serve reports no application's config.
+        None without an answer or a record, and if Serve reports no application's config.
         """
         details = self.serve.details
         if self.given is None or details is None:

@@ -211,13 +211,13 @@ class SetFinalizers(Action, frozen=True, kw_only=True):
 
 
 class Finalizer(msgspec.Struct, frozen=True, kw_only=True):
-    """A finalizer of ours, and what a user has to know when it goes without its work."""
+    """A finalizer of raybus, and the Event that reports its removal without a clean-up."""
 
     name: str
     limit: Callable[[ObjectMeta], timedelta]
-    """Returns how long after the deletion it may hold an object with this metadata."""
+    """Returns how long the finalizer may hold a deleted object with this metadata."""
     event: Callable[[ObjectMeta, timedelta], Event]
-    """Returns the Event that names what is left to clean up by hand."""
+    """Returns the Event that names what a user has to clean up by hand."""
 
 
 class Annotate(Action, frozen=True, kw_only=True):

@@ -76,7 +76,7 @@ class Controller:
         self._forget = forget
         self._report_quarantine = report_quarantine
         self._release = release
-        """Lets a deleted root object go that waits for an object in quarantine."""
+        """Removes our finalizer from a deleted root object that waits for an object in quarantine."""
         self._meter = ReconcileMeter(name)
         self.queue: WorkQueue[Key] = WorkQueue(
             group_of=lambda key: key.namespace, rank=rank, meter=self._meter
@@ -199,7 +199,7 @@ class Controller:
         return guard
 
     async def _waiting(self, key: Key, held: Held) -> Reconcile | None:
-        """Report what a key waits for; return what reconciles it meanwhile."""
+        """Report the object in quarantine; return the function that may release the root object."""
         chosen = None
         try:
             await self._report(key, held)
@@ -219,7 +219,7 @@ class Controller:
             await self._report_quarantine(
                 held.metadata if root is None else root.metadata, held.why
             )
-        except Exception as problem:  # noqa: BLE001  (an Event is never worth a worker)
+        except Exception as problem:  # noqa: BLE001  (reporting an Event must not stop the worker)
             log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
 
     def _failed(self, key: Key, problem: BaseException) -> None:

@@ -1,7 +1,7 @@
-"""The end of a deleted root object that waits for an object in quarantine.
+"""Release a deleted root object that waits for an object in quarantine (ADR 49).
 
-No reconcile decides on such a root, so none removes its finalizer. Once the finalizer has held the
-deleted root for its limit, it is removed from the metadata alone, which the API server holds.
+Such a root object is not reconciled, so no reconcile removes its finalizer. After the time limit of
+the finalizer this module removes it. That needs only the metadata, which is always readable.
 """
 
 from datetime import datetime
@@ -24,10 +24,11 @@ class QuarantineRelease(msgspec.Struct, frozen=True):
     finalizer: Finalizer
 
     async def __call__(self, key: Key, now: datetime) -> datetime | None:
-        """Remove the finalizer if its limit has passed; return when it passes if that is later.
+        """Remove the finalizer after its time limit; before, return when the limit ends.
 
-        The metadata is read each time: the message in quarantine may be older than the deletion.
-        The Event comes first, so that a crash between both writes loses neither.
+        The metadata is read from the API server, since the message in quarantine may be older than
+        the deletion. The Event is written before the finalizer is removed: after a crash between
+        the two writes, both are repeated.
         """
         resource, finalizer = self.events.regarding, self.finalizer
         try:

@@ -321,5 +321,5 @@ def _is_name(text: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _has_form_of_name(text: str) -> bool:
-    """Match a text; each reconcile asks about the same few names many times."""
+    """Match the pattern of names; cached, because each reconcile repeats the same few names."""
     return _NAME.fullmatch(text) is not None

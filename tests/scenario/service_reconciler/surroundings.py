@@ -125,7 +125,7 @@ class Surroundings:
         self.kube.set_status(RAY_CLUSTER, NAMESPACE, name, status)
 
     def endpoints_follow(self) -> None:
-        """Let each Service of a head or for requests have the ready pods that it selects."""
+        """Let each Service of a head or for requests list the running pods that it selects."""
         if self.freezes_endpoints or self._followed == self.kube.version:
             return
         pods = self.kube.all(POD)
@@ -137,7 +137,7 @@ class Surroundings:
             endpoints = [
                 {
                     "addresses": [pod["status"]["podIP"]],
-                    "conditions": {"ready": True},
+                    "conditions": {"ready": pod["status"].get("conditions") == READY},
                     "targetRef": {
                         "kind": "Pod",
                         "name": pod["metadata"]["name"],
@@ -149,7 +149,6 @@ class Surroundings:
                     pod["metadata"]["labels"].get(key) == value for key, value in selector.items()
                 )
                 and pod.get("status", {}).get("phase") == "Running"
-                and pod["status"].get("conditions") == READY
             ]
             body = {
                 "metadata": {

@@ -400,6 +400,12 @@ CASES: Final = (
         policy={"preview": {"service": True}},
         world=World(foreign=("preview-svc",)),
     ),
+    _case(
+        "a worker that is not ready for two seconds",
+        "surge",
+        _happens("active worker is not ready for a moment", "first capacity", seconds=2.0),
+        setting=Setting(surge=20, step=20, interval=10),
+    ),
 )
 OPEN: Final = frozenset[str]()
 """Those that break their law until they are fixed; a fix takes its line away."""

@@ -80,6 +80,8 @@ STANDS: Final = 60.0
 """Seconds until what holds an upgrade up is named, where no deadline runs; holds and bakes of policies take less."""
 HARMED: Final = 30.0
 """Seconds for which a cluster that could not serve counts as harmed."""
+UNREADY: Final = 3.0
+"""Seconds after which a worker that is not ready counts as a loss (ADR 41)."""
 TWINS: Final[tuple[Json, ...]] = (
     {"name": f"{NAME}{SERVE}", "namespace": "east", "port": 8000, "weight": 1},
     {
@@ -173,6 +175,7 @@ class Interleaved(Sim):
         self._parked: list[Parked] = []
         self._late: list[Late] = []
         self._surprised_at: dict[str, float] = {}
+        self._unready_since: dict[str, float] = {}
         self._targets_before: dict[str, int] = {}
         """Target capacities before Ray applied a late PUT, until they are restored."""
         self._lives: dict[str, Caller] = {}
@@ -1058,7 +1061,8 @@ class Interleaved(Sim):
         slices = self.kube.objects.get((ENDPOINT_SLICE.kind, NAMESPACE, f"{name}-1"))
         if slices is None or (SERVICE.kind, NAMESPACE, name) not in self.kube.objects:
             return None
-        uids = {each["targetRef"]["uid"] for each in slices["endpoints"]}
+        ready = [each for each in slices["endpoints"] if each["conditions"]["ready"]]
+        uids = {each["targetRef"]["uid"] for each in ready}
         pods = self.kube.all(POD)
         return frozenset(
             each["metadata"]["labels"][labels.CLUSTER]
@@ -1198,17 +1202,30 @@ class Interleaved(Sim):
                 is_ready and (carries or not self.model(name).target)
             )
             head, now = self.model(name), self.clock.monotonic()
-            if head.is_sick or is_down:
+            unready_for = self._unready_for(name, now)
+            if head.is_sick or is_down or unready_for >= UNREADY:
                 self._sick_at[name] = now
             if is_down or head.app_state is not None or self._lacks(name):
                 self._harmed_at[name] = now
 
+    def _unready_for(self, name: str, now: float) -> float:
+        """Return the seconds for which a cluster's worker has taken no requests."""
+        if not self._takes_no_requests(name):
+            self._unready_since.pop(name, None)
+            return 0.0
+        return now - self._unready_since.setdefault(name, now)
+
+    def _takes_no_requests(self, name: str) -> bool:
+        """Return whether a cluster's worker should take requests and is not ready."""
+        status = self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {}).get(
+            "status", {}
+        )
+        is_unready = any(each["status"] != "True" for each in status.get("conditions", []))
+        return is_unready and self.draw.world.proxy_location == "EveryNode"
+
     def _lacks(self, name: str) -> bool:
         """Return whether a cluster carries less than it is sent, or its pods take no requests."""
-        ready = self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {}).get("status", {})
-        is_left = any(each["status"] != "True" for each in ready.get("conditions", []))
-        is_left &= self.draw.world.proxy_location == "EveryNode"
-        return is_left or self._carries(name) < self.weights.get(name, 0)
+        return self._takes_no_requests(name) or self._carries(name) < self.weights.get(name, 0)
 
     def _may_serve(self) -> bool:
         """Return whether the writer of Serve configs runs, receives changes, and may record them; routing is not checked."""

@@ -311,7 +311,7 @@ async def test_57_a_service_may_change_to_steps_together_with_its_spec_and_its_s
 def clusters_behind(harness: Pair, service: str) -> set[str]:
     """Return the clusters of the ready pods that clients of a Service reach."""
     found = harness.kube.objects[(ENDPOINT_SLICE.kind, "default", f"{service}-1")]
-    uids = {each["targetRef"]["uid"] for each in found["endpoints"]}
+    uids = {each["targetRef"]["uid"] for each in found["endpoints"] if each["conditions"]["ready"]}
     return {
         pod["metadata"]["labels"]["ray.io/cluster"]
         for pod in harness.kube.all(POD)

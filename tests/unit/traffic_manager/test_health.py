@@ -219,6 +219,18 @@ def silent(failures: int) -> Reading:
             0,
             id="the only worker's pod takes no requests any more",
         ),
+        pytest.param(
+            a_view(endpoints=pods_at(HEAD), unready=frozenset({WORKER}), unhealthy_since=JUST_NOW),
+            100,
+            id="the only worker's pod is not ready for a moment",
+        ),
+        pytest.param(
+            a_view(
+                endpoints=pods_at(HEAD), unready=frozenset({WORKER}), unhealthy_since=A_WHILE_AGO
+            ),
+            0,
+            id="the only worker's pod stays not ready",
+        ),
         pytest.param(a_view(endpoints=pods_at(HEAD, WORKER)), 100, id="it does"),
         pytest.param(
             a_view(an_answer(node=HEAD), endpoints=pods_at(WORKER)),

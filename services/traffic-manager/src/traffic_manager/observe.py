@@ -248,6 +248,7 @@ class Observer:
                     cluster=cluster,
                     serve_service=serve,
                     endpoints=ports.pods(slices),
+                    unready=ports.unready_addresses(slices),
                     has_slices=bool(slices),
                 )
             elif cluster is not None:

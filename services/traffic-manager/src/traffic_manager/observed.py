@@ -57,6 +57,8 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     serve_service: Service | None = None
     endpoints: Mapping[str, ObjectReference] = {}
     """Ready pods behind the Serve Service, by IP address."""
+    unready: frozenset[str] = frozenset()
+    """IP addresses of pods that still exist behind the Serve Service and are not ready."""
     has_slices: bool = True
     """Whether the Serve Service has an EndpointSlice. A new Service has none yet."""
     memory: Memory = Memory()

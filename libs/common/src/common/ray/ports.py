@@ -119,6 +119,17 @@ def pods(slices: Iterable[EndpointSlice]) -> dict[str, ObjectReference]:
     return {address: pod for pod, addresses in _ready(slices) for address in addresses}
 
 
+def unready_addresses(slices: Iterable[EndpointSlice]) -> frozenset[str]:
+    """Return the addresses of pods that the slices list as not ready."""
+    endpoints = [endpoint for each in slices for endpoint in each.endpoints or []]
+    return frozenset(
+        address
+        for endpoint in endpoints
+        if endpoint.conditions.ready is False
+        for address in endpoint.addresses
+    )
+
+
 def _ready(slices: Iterable[EndpointSlice]) -> Iterator[tuple[ObjectReference, list[str]]]:
     for endpoint in (endpoint for each in slices for endpoint in each.endpoints or []):
         pod = endpoint.target_ref

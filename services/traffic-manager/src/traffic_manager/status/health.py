@@ -8,8 +8,8 @@ capacity.
 
 Lost capacity needs evidence, from Kubernetes (RayCluster, head pod, endpoints) or from an answer of
 the Ray dashboard. A silent dashboard is no evidence, because the proxies serve without it. A loss
-that may end by itself (an application that is deploying, proxies without health) counts after
-`GRACE`.
+that may end by itself (an application that is deploying, proxies without health, a pod that exists
+and is not ready) counts after `GRACE`.
 
 More traffic needs proof. Serve must run with the requested target capacity, read after the last
 PUT; applications, replicas and proxies must be there, and the backend Service must have a ready
@@ -252,11 +252,18 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Applications with a route prefix, including those that the answer lacks."""
 
 
-def _read(view: ClusterView) -> _Answer | None:
+def _read(view: ClusterView, *, lasts: bool = True) -> _Answer | None:
+    """Return the last answer of a cluster's dashboard; None without one.
+
+    Unless the cluster has been unhealthy for at least `GRACE` (`lasts`), replicas in a pod that
+    exists and is not ready still count as running: requests reach them through other pods' proxies.
+    """
     details = view.declared
     if details is None:
         return None
     lost, unready = _lost_nodes(view), _unready_nodes(view)
+    if not lasts:
+        lost -= view.unready
     return _Answer(
         details=details,
         capacity=int(serve_status.capacity(details)),
@@ -303,7 +310,7 @@ def _answered(view: ClusterView, *, lasts: bool) -> Health:
     `lasts` tells whether the cluster has been unhealthy for at least `GRACE`, so that a loss that
     may end by itself counts too.
     """
-    answer = _read(view)
+    answer = _read(view, lasts=lasts)
     if answer is None:
         return HEALTHY
     if lasts and serve_status.has_no_proxy(answer.details):

@@ -30,6 +30,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """What each cluster's Serve accepted last."""
     configs: dict[str, str] = {}
     """The same for the Serve config, without the capacity."""
+    recorded: dict[str, int] = {}
+    """Capacities in the traffic record of the route."""
     seen_ready: dict[str, int] = {}
     """The highest ready capacity that its head reported lately."""
     carries: dict[str, int] = {}
@@ -166,7 +168,9 @@ def surge(before: Moment, after: Moment) -> Iterator[str]:
     """A capacity that grows leaves the sum of both at or below 100 + maxSurgePercent.
 
     Exceptions: the other cluster is sick or does not exist, so that its capacity serves nobody; a rollback under options that
-    allow no step; a cluster that grows to no more than its share, which it may lack after an allowance was withdrawn. Without a route nothing is shared: the Service moves all at once.
+    allow no step; a cluster that grows to no more than its share, which it may lack after an allowance was withdrawn; a cluster
+    that grows to its recorded capacity, because a process died between a PUT that shrank it and the record of that PUT. Without
+    a route nothing is shared: the Service moves all at once.
     """
     if after.weights is None:
         return
@@ -175,7 +179,8 @@ def surge(before: Moment, after: Moment) -> Iterator[str]:
     for name in pair:
         grows = after.capacities.get(name, 0) > before.capacities.get(name, 0)
         other_is_sick = any(each in after.sick for each in pair if each != name)
-        is_owed = after.capacities.get(name, 0) <= after.weights.get(name, 0)
+        owed = max(after.weights.get(name, 0), before.recorded.get(name, 0))
+        is_owed = after.capacities.get(name, 0) <= owed
         is_excused = other_is_sick or is_owed or (after.is_back and after.may_hurry)
         if grows and len(pair) == 2 and total > WHOLE + after.surge and not is_excused:
             yield f"{name} grows to {after.capacities[name]}: {total} percent exceed a surge of {after.surge}"

@@ -333,6 +333,7 @@ class Sim(Pair):
             effective=self._effective,
             capacities={name: put.get("target_capacity", 100) for name, put in puts.items()},
             configs={name: _config(put) for name, put in puts.items()},
+            recorded=self._recorded_capacities(),
             seen_ready={name: self.model(name).seen_ready for name in clusters},
             sick=frozenset(name for name, at in self._sick_at.items() if now - at < 30),
             surge=self.surge,
@@ -352,17 +353,22 @@ class Sim(Pair):
     @property
     def has_failed(self) -> bool:
         """Return whether the route has on record that a gate ended the upgrade that is on."""
-        text = (
-            (self.route or {})
-            .get("metadata", {})
-            .get("annotations", {})
-            .get(traffic_record.ANNOTATION)
-        )
-        record = annotation_record.decode(text, Record) if text else None
+        record = self._record()
         held = (
             None if record is None else traffic_record.upgrade_of(record, self.active, self.pending)
         )
         return held is not None and bool(held.failed)
+
+    def _record(self) -> Record | None:
+        annotations = (self.route or {}).get("metadata", {}).get("annotations", {})
+        text = annotations.get(traffic_record.ANNOTATION)
+        return annotation_record.decode(text, Record) if text else None
+
+    def _recorded_capacities(self) -> dict[str, int]:
+        """Return the capacities in the traffic record."""
+        record = self._record()
+        shares = {} if record is None else record.clusters
+        return {name: share.capacity for name, share in shares.items()}
 
     @property
     def policy(self) -> str:

@@ -111,6 +111,11 @@ def test_a_bad_turn_without_a_route_is_named(after: dict[str, Any], expected: st
             id="the other one is sick, so its capacity does not count",
         ),
         pytest.param(
+            {"recorded": {"blue": 100}, "capacities": {"blue": 90, "green": 100}},
+            {"recorded": {"blue": 100}, "capacities": {"blue": 100, "green": 100}},
+            id="a capacity returns to its record after a lost write",
+        ),
+        pytest.param(
             {"is_back": True, "may_hurry": True, "capacities": {"blue": 50, "green": 100}},
             {"capacities": {"blue": 100, "green": 100}},
             id="a rollback under options that allow no step",

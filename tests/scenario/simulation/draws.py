@@ -233,6 +233,9 @@ def _world(rng: random.Random, plain: Draw) -> World:
     )
     if world.proxy_location == "Disabled" and plain.policy is not None:
         world = msgspec.structs.replace(world, proxy_location="EveryNode")  # gates need requests
+    if any(each.fault == "gateway asleep" for each in plain.happenings):
+        # without generations a Gateway counts as following after 10 s, asleep or not (ADR 43)
+        world = msgspec.structs.replace(world, reports_generations=True)
     if world.proxy_location != "EveryNode" or world.port != World().port:
         return msgspec.structs.replace(world, counts_at=("head",))  # no request reaches a worker
     return world

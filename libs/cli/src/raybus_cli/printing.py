@@ -204,7 +204,8 @@ class Column(msgspec.Struct, frozen=True):
     heading: str
     rank: int = 0
     keeps_end: bool = False
-    """Whether a cell is cut in front; the tag at the end of an image name matters most."""
+    """Whether a cell that is too wide loses its beginning, as for images, whose tag matters most.
+    """
 
 
 class Table(msgspec.Struct, frozen=True):

@@ -53,7 +53,7 @@ class Silence:
         self.end()
 
     def end(self) -> None:
-        """Record an answer of the other party."""
+        """Record that the other party has answered, so that the silence is over."""
         self._seconds, self._asked_at = 0.0, self._clock()
 
     def seconds(self) -> float:

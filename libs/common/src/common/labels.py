@@ -58,7 +58,7 @@ CERTIFICATE_NAME: Final = "cert-manager.io/certificate-name"
 """On a Secret that cert-manager writes: the name of its Certificate."""
 INGRESS_CLASS: Final = "kubernetes.io/ingress.class"
 GRACEFUL_DRAIN: Final = "raybus.io/graceful-drain"
-"""On a RayService or RayCluster: requested. On a pod: its proxy supports draining."""
+"""On a RayService or RayCluster: whether draining is requested. On a pod: its proxy supports it."""
 DISRUPTION_BUDGET: Final = "raybus.io/disruption-budget"
 HAS_BUDGETS: Final = "raybus.io/has-disruption-budgets"
 """On a RayCluster that may have PodDisruptionBudgets of ours.

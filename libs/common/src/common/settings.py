@@ -129,7 +129,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     Set it to KubeRay's namespace, so that KubeRay and raybus exclude each other.
     """
     identity: Annotated[str, Variable("RAYBUS_IDENTITY")] = ""
-    """Identity of the replica; empty uses the host name, outside a cluster with the process id."""
+    """Identity of the replica.
+
+    If empty, it is the host name, outside a cluster with the process id.
+    """
     watch_namespaces: Annotated[tuple[str, ...], Variable("RAYBUS_WATCH_NAMESPACES", _names)] = ()
     """Namespaces to watch; empty means all."""
     log_level: Annotated[str, Variable("RAYBUS_LOG_LEVEL", _level)] = "INFO"

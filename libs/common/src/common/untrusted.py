@@ -23,7 +23,7 @@ DEEPEST: Final = 100
 CUT: Final = b'"raybus: nested too deep"'
 """Replaces a value below the limit in the output of `pruned`."""
 _USUAL: Final = 20
-"""Levels that are counted by fast string replacement."""
+"""Nesting levels that are removed by fast string replacement before the rest are counted."""
 _STEP: Final = {ord("["): 1, ord("]"): -1}
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'"[]{}'))

@@ -240,7 +240,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "kueue": ("sigs.k8s.io/kueue", settings.KUEUE),
     "versitygw": ("github.com/versity/versitygw", settings.VERSITYGW),
 }
-"""Group to module and version."""
+"""Module and version by the name of a build group."""
 
 INSTALLED: dict[str, str] = {
     "envoy-gateway": "github.com/envoyproxy/gateway/cmd/envoy-gateway",

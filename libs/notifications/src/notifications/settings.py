@@ -74,7 +74,7 @@ class Notifications(msgspec.Struct, frozen=True, kw_only=True):
 
     choices: Choices
     secrets: dict[str, Secrets]
-    """By name of the destination."""
+    """The secrets of each destination, by its name."""
     texts: dict[str, Template]
 
 

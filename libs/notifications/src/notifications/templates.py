@@ -57,7 +57,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "failed": "$namespace/$name: $upgrade_to failed ($reason): $message",
     OTHER: "$namespace/$name: $kind",
 }
-"""Without markup, so that they suit every receiver."""
+"""The default templates by kind of event. They have no markup, so that they suit every receiver."""
 
 
 def checked(given: Mapping[str, str]) -> dict[str, Template]:

@@ -69,7 +69,11 @@ class BatchScheduler(msgspec.Struct, frozen=True):
         return ()
 
     def places(self, cluster: RayCluster) -> tuple[Place, ...]:  # noqa: ARG002  (for others)
-        """Return kind and name of the scheduler's objects in deletion order; reads no spec."""
+        """Return kind and name of the objects that the scheduler may have, in deletion order.
+
+        The names follow from the metadata alone, so that an invalid spec does not prevent the
+        deletion.
+        """
         return ()
 
     def submit(self, observed: Observed) -> Continue | ClusterPlan:

@@ -272,7 +272,7 @@ def _services(observed: Observed) -> Iterator[Action]:
 
 
 def _corrections(observed: Observed) -> Iterator[Action]:
-    """Yield the correction of head Services of this cluster whose selector misses the head."""
+    """Yield corrections of this cluster's head Services that do not select the head pod."""
     cluster = observed.cluster
     head = observed.heads[0] if observed.heads else None
     for service in observed.head_services:

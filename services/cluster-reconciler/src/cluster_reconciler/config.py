@@ -1,7 +1,8 @@
 """Configuration of the operator: feature gates, environment switches, additions to pods.
 
-A decision gets all of it as an argument; this module reads no file and not the environment of the
-process. Spec raycluster §2.5 (switches), §3 (gates), §18.1 (sidecars and defaults).
+A decision gets the configuration as an argument. This module reads neither files nor the
+environment of the process. Spec raycluster §2.5 (switches), §3 (gates), §18.1 (sidecars and
+defaults).
 """
 
 from collections.abc import Mapping

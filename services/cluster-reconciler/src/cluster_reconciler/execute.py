@@ -137,7 +137,8 @@ class Execution:
     def plan_status(self, observed: Observed, outcome: Outcome) -> ClusterPlan:
         """Return the status write, if the status changed, and when to reconcile again.
 
-        After a step of the suspension that is at once. Mere progress waits to be collected.
+        If the only change is that more pods became ready, the write waits, so that more progress is
+        collected. After a step of the suspension, the next reconcile is due at once.
         """
         old, now = observed.cluster.status, observed.now
         if (violation := compute.head_violation(observed, outcome)) is not None:

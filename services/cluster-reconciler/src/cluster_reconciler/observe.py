@@ -173,16 +173,18 @@ class Observer:
         return known
 
     async def recheck(self, observed: Observed, plan: ClusterPlan) -> Observed | None:
-        """Read again what a plan for pods relies on; None if nothing has to be read.
+        """Read again the facts that a plan for pods relies on; None if no read is needed.
 
-        Before the first change to pods, the pods are listed, because the cache may be stale. A
-        cluster without pods and status is excepted: if an earlier owner of the key created pods and
-        died before it wrote a status, the plan must draw the same names. Before pods are created,
-        their certificates are read again.
+        Before this replica first changes pods of a cluster, it lists them, because the cache may be
+        stale. It does not list the pods of a cluster without pods and status: if an earlier owner
+        of the key created pods and died before it wrote a status, the plan must draw the same
+        names.
 
-        A new pod gets another name if a deleted pod had the same name. This check is here, because
-        only the plan shows which names are wanted. A fixed pod name, from the user or from a
-        setting, is reused even if a deleted pod had it.
+        Certificates are read again before pods are created.
+
+        A new pod must not have the name of a deleted pod. The names of new pods are known only from
+        the plan, so the check is made here. A fixed name, from the user or from a setting, is
+        reused even if a deleted pod had it.
         """
         cluster, changes = (
             observed.cluster,
@@ -282,9 +284,9 @@ class Observer:
     async def _listed(
         self, place: Place, wanted: Body, observed: Observed, changes: Changes
     ) -> Bodies | None:
-        """List the cluster's children of a kind; None if they are up to date.
+        """List the cluster's children of a kind; None if none needs a change.
 
-        They are not listed if a recent read found them up to date.
+        Nothing is listed if a recent list needed no change for the same `wanted` content.
         """
         cluster, memory = observed.cluster, self.memory_of(observed.cluster)
         if memory.trusts(place, wanted, now=observed.now):

@@ -1,4 +1,4 @@
-"""The observed state of one RayCluster, and questions that need nothing else."""
+"""The observed state of one RayCluster, and values that are computed from that state alone."""
 
 from collections import defaultdict
 from datetime import datetime, timedelta

@@ -31,7 +31,7 @@ LOST_AFTER: Final = 30.0
 
 A stream whose volume was lost is created again in less time."""
 FORGOTTEN: Final = 120.0
-"""Seconds without a refusal after which the next refusal starts a new wait."""
+"""Seconds without a refusal after which the time before events are dropped starts over."""
 REMEMBERED: Final = 16_384
 """Ids of published events to remember; an upgrade in progress needs a handful of them."""
 

@@ -75,7 +75,7 @@ class Preparation(StrEnum):
 
 
 class Successor(msgspec.Struct, frozen=True):
-    """The watcher that is to follow a leaving leader; its text is the annotation's value."""
+    """The watcher that is to follow a leaving leader; `str` gives the value of the annotation."""
 
     identity: str
     progress: Preparation

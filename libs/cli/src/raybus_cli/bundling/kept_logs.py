@@ -46,7 +46,7 @@ class KeptLog(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The facts by which logs are selected as on a cluster."""
+    """The index of the kept logs, with the facts about pods by which `raybus logs` selects them."""
 
     made: datetime
     namespace: str

@@ -105,8 +105,8 @@ class _Held(msgspec.Struct, frozen=True, kw_only=True):
 def _given(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision | None]:
     """Return the Serve config records of a cluster, oldest first, without refused ones.
 
-    A cluster that does not run the RayService's spec has only its newest record; a cluster without
-    records has None.
+    Only the newest record is returned for a cluster that does not run the RayService's spec. The
+    list is `[None]` for a cluster without records.
     """
     records = [
         each
@@ -201,10 +201,10 @@ def _was_replaced(entry: Entry, entries: list[Entry]) -> bool:
 
 
 def _last_cluster(snapshot: Snapshot, receipt: Receipt, entries: list[Entry], entry: Entry) -> str:
-    """Return the cluster that the last upgrade created for an entry, if that upgrade failed.
+    """Return the cluster that the last upgrade created for an entry, if it failed; else "".
 
-    Otherwise the result is empty. A failed upgrade leaves the old cluster active. Its spec is the
-    newest one without a cluster that was to replace the active spec.
+    A failed upgrade leaves the old cluster active and deletes the new one. So its entry is the
+    newest one that was to replace the active spec and that no cluster has now.
     """
     if receipt.outcome is Outcome.PROMOTED or receipt.old != snapshot.active:
         return ""

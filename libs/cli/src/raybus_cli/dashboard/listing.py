@@ -66,7 +66,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     row: Row
     progress: Progress
     pending: Moment | None
-    """None without a pending cluster."""
+    """Name and traffic weight of the pending cluster; None if there is none."""
 
 
 _Known = tuple[Metadata, str, str]

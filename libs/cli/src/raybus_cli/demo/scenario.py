@@ -38,9 +38,9 @@ class Strategy(StrEnum):
     """How traffic moves to the new cluster."""
 
     BLUE_GREEN = "blue-green"
-    """At once, by the selector of the Serve Service."""
+    """All traffic moves at once, when the Serve Service selects the new cluster."""
     INCREMENTAL = "incremental"
-    """Step by step, by the weights of an HTTPRoute."""
+    """Traffic moves step by step, by the weights of an HTTPRoute."""
 
 
 FOLDERS = {

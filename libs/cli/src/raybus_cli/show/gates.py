@@ -28,9 +28,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     requests: int
     """Requests of the new cluster at this weight."""
     value: float | None
-    """A fraction of requests, seconds, or the value of a query, depending on the gate; None without
-    a value.
-    """
+    """A fraction of the requests, seconds, or the result of a query; None without a value."""
     limit: float | None
     text: str
 

@@ -125,8 +125,8 @@ def _view(go_type: str, *, is_written: bool) -> Any:
 def _zero(field: GoField, view: Any) -> dict[str, Any]:
     """Return the default of an absent field, as arguments of `msgspec.field`.
 
-    msgspec omits a default value and an empty list or map, but writes the value of any other
-    factory.
+    msgspec does not write a field that has its default, or an empty list or map. It always writes
+    the value of another `default_factory`.
     """
     kind, zero = field.type, _ZEROS.get(field.type)
     is_list = kind.startswith(("[]", "map["))

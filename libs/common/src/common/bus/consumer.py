@@ -19,7 +19,7 @@ from common.clock import Silence
 
 HEARTBEAT_SECONDS: Final = 5
 SILENCE_SECONDS: Final = 12.0
-"""Without any message for this long, the server or its consumer is gone."""
+"""Seconds without any message after which the server, or its consumer, counts as gone."""
 LISTENING_SECONDS: Final = 3.0
 """Interval of the checks for silence.
 

@@ -47,7 +47,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     expires: datetime | None = None
     stale_at: float | None = None
-    """In seconds of `steady`."""
+    """Time of the next renewal, in seconds of `common.clock.steady`."""
 
     def is_over(self) -> bool:
         return (self.stale_at is not None and steady() >= self.stale_at) or (

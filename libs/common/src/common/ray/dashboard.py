@@ -57,9 +57,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     port: int
     ip: str = ""
-    """Address of the pod; empty for a dashboard.
+    """Address of the pod; empty if the target is a dashboard.
 
-    Through the API server, a dashboard is reached by the name of its Service.
+    A request for a dashboard through the API server's proxy names the Service of the head instead.
     """
     head_ip: str = ""
     """Address of the head pod, for a dashboard; empty if unknown."""

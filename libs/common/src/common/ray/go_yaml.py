@@ -52,7 +52,7 @@ _INT: Final = re2.compile(
     r"|0b([-+])([01]+)"
 )
 _BASES: Final = {2: 16, 3: 2, 4: 8, 5: 8, 6: 10, 8: 2}
-"""Number base by the group of `_INT` that has the digits."""
+"""Base of a number, by the group of the pattern `_INT` that matched its digits."""
 _NUMBER: Final = re2.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _FRACTION: Final = re2.compile(r"\.[0-9]+(_[0-9]+)*([eE][-+]?[0-9]+(_[0-9]+)*)?")
 _DATE: Final = re2.compile(
@@ -77,9 +77,9 @@ class NotYamlError(ValueError):
 
 
 class _Node(msgspec.Struct, eq=False):
-    """A value, with the cost of writing it out again for an alias.
+    """A YAML value, with the values and characters that an alias to it would add.
 
-    While the node is open, the counters hold what was spent before it.
+    While the node is open, both counters hold the totals at its start.
     """
 
     value: Value

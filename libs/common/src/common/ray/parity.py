@@ -16,7 +16,10 @@ from common.ray.serve_status import Deployment, ServeDetails
 
 WHOLE: Final = 100
 MOST: Final = 2**31 - 1
-"""Replicas. A dashboard may report any number; a larger one counts as 1."""
+"""Maximum number of replicas in a Serve config.
+
+A config with a larger number counts as 1 replica.
+"""
 
 Replicas = Mapping[str, int]
 """Running replicas by `<application>/<deployment>`."""

@@ -15,7 +15,7 @@ SLOWEST: Final = timedelta(seconds=5)
 GROWS_AFTER: Final = 40
 """The interval is the time without change divided by this number."""
 QUESTIONS: Final = 5
-"""Polls a second of one replica, for all services at rest together."""
+"""Polls per second of one replica, shared by all services at rest."""
 BEAT: Final = timedelta(seconds=2)
 """Services at rest are polled at multiples of this, in batches, since waking a sleeping process
 costs as much as a poll.

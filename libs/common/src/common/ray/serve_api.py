@@ -150,7 +150,11 @@ class NamespaceSemaphore:
 
     @asynccontextmanager
     async def hold(self, namespace: str) -> AsyncGenerator[None]:
-        """Hold a place during a block; a caller that waits for its namespace holds no place yet."""
+        """Hold a place during a block.
+
+        A caller first waits for a place of its namespace, and takes one of the common places only
+        then.
+        """
         part = self._of.get(namespace) or asyncio.Semaphore(self._limit)
         self._of[namespace] = part
         async with part, self._all:

@@ -91,7 +91,7 @@ def _proxies(location: object, options: object) -> Proxies:
 
 
 def port_of(container: Json) -> int:
-    """Return the port at which a Ray container declares to take HTTP requests."""
+    """Return the port for HTTP requests that a Ray container declares."""
     return (pod_json.named(container, "ports", "serve") or {}).get("containerPort") or ports.SERVE
 
 

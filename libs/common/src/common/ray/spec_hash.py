@@ -51,7 +51,7 @@ def goal_json(config: Json) -> str:
 
 
 def _goal(config: Json) -> Json:
-    """Return a `rayClusterConfig` without `suspend`, which queues change at run time."""
+    """Return a `rayClusterConfig` without `suspend`, which Kueue changes at run time."""
     return {name: value for name, value in config.items() if name != "suspend"}
 
 

@@ -147,7 +147,7 @@ class Cache:
         self._objects: dict[Key, Object] = {}
         self._shared = Shared()
         self._partitions: dict[Key, int | None] = {}
-        """The partition that last delivered an object; None while only answers have brought it."""
+        """The partition that last delivered an object; None if no message has shown it yet."""
         self._index: defaultdict[Hashable, dict[Key, None]] = defaultdict(dict)
         """Keys by type, by partition and by label, each in the order of arrival."""
         self._gone: dict[Key, tuple[int, int | None]] = {}
@@ -259,8 +259,9 @@ class Cache:
     ) -> Object | None:
         """Record that an object moved from partition `origin` to partition `to`.
 
-        `to` is None for a partition that is not followed here. Returns the object if it is dropped:
-        in that case, or if the new partition has already reported its deletion.
+        `to` is None for a partition that this replica does not follow; then the object is dropped.
+        It is also dropped if the new partition has already reported its deletion. A dropped object
+        is returned.
         """
         key = (kind, namespace, name)
         known = self._objects.get(key)

@@ -1,8 +1,9 @@
 """Reads of single objects that the bus does not deliver to this service.
 
 Examples are a user's route before it names its RayService, and a Gateway that many services share.
-They are read from the API server at a limited rate. An object in the cache counts only if the bus
-delivered it; one that only an answer brought is not updated by messages.
+They are read from the API server at a limited rate. A cached object is used only if the bus
+delivered it. An object that entered the cache from an answer of the API server would become stale,
+because no message updates it.
 """
 
 from contextlib import suppress

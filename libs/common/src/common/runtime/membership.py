@@ -29,9 +29,9 @@ log = structlog.get_logger()
 LIST_SECONDS = 1.0
 """Seconds between two lists of the other Leases."""
 RECONCILE_GRACE_SECONDS = 0.25
-"""Seconds that a reconcile may continue after its partition was requested; then it is cancelled.
+"""Seconds that a reconcile may continue after another replica requested its partition.
 
-A quarter of the second in which a hand-over should be complete.
+It is cancelled then, because a hand-over should take no longer than a second.
 """
 RETRY_SECONDS = 0.3
 LISTEN_AGAIN_SECONDS = 1.0

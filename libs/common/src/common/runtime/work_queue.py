@@ -82,9 +82,10 @@ class WorkQueue(Generic[K]):
         self._idle, self._idle_of_steady, self._idle_of_idle_groups = (
             asyncio.Semaphore(0) for _ in range(3)
         )
-        """Workers without a key, by the method they wait in.
+        """Semaphores on which idle workers wait, one for each method that takes keys.
 
-        Each key wakes one worker of each kind, since waking all costs more than most reconciles.
+        Each new key wakes one worker per method, since waking all of them costs more than most
+        reconciles.
         """
         self._new, self._known, self._steady = _FairLane[K](), _FairLane[K](), _FairLane[K]()
         self._known_in_a_row = 0
@@ -106,8 +107,8 @@ class WorkQueue(Generic[K]):
     def _loop(self) -> asyncio.AbstractEventLoop:
         """The event loop, whose clock all times here use.
 
-        It is read when the first key is added, in the loop's own thread. A scrape of the metrics in
-        another thread uses it only afterwards.
+        The loop is looked up in its own thread, when the first key is added. A scrape of the
+        metrics runs in another thread and could not look it up.
         """
         return asyncio.get_running_loop()
 
@@ -149,7 +150,8 @@ class WorkQueue(Generic[K]):
         """Enqueue a key as soon as possible, and wake one worker of each kind that may take it.
 
         `is_new` means that its object has just been created, `is_due` that its timer has ended.
-        `since` is the time at which it was enqueued while in work.
+        `since` is the time of the first request, for a key that was requested again while it was
+        reconciled.
         """
         if is_due:
             del self._timers[key]

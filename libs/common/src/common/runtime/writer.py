@@ -22,7 +22,7 @@ from common.runtime.cache import Cache, Object
 
 class _Meta(ObjectMeta, frozen=True, kw_only=True):
     deletion_grace_period_seconds: int | None = None
-    """0 for a deleted object that is already gone, unless it has a finalizer."""
+    """In the answer to a deletion, 0 means that the object is gone, unless it has a finalizer."""
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -276,9 +276,9 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def upgrade(uid: str, old: str, new: str) -> Upgrade:
-    """Identify the upgrade of a RayService from cluster `old` to cluster `new`.
+    """Return the upgrade of a RayService from cluster `old` to cluster `new`, with its id.
 
-    `uid` is the RayService's; its digest with both names is the id of the upgrade.
+    The id is a digest of the RayService's `uid` and both names.
     """
     return Upgrade(id=_digest(uid, old, new)[:16], old=old, new=new)
 

@@ -29,7 +29,7 @@ class Figures(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 
     requests: int = 0
     value: float | None = None
-    """A fraction, seconds, or the value of a query; None without data."""
+    """A fraction of the requests, seconds, or the result of a query; None without data."""
     limit: float | None = None
     text: str = ""
     """The gate with its figures, as a sentence."""
@@ -129,7 +129,7 @@ def bounded(steps: Iterable[Step]) -> tuple[Step, ...]:
 
 
 def shown(current: Current) -> Current:
-    """Return the present weight with texts shortened and free of control characters."""
+    """Return the verdicts at the present weight, with short texts without control characters."""
     return msgspec.structs.replace(current, gates=tuple(map(_shown, current.gates[:MOST_GATES])))
 
 

@@ -72,7 +72,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     active: Sample
-    """Once all traffic has moved, the active cluster's requests of the previous step."""
+    """Requests of the active cluster; once all traffic has moved, those of the previous step."""
     pending: Sample
     number: int | None = None
     """Position among the windows that began within the step; None for the window of the whole step.
@@ -106,7 +106,7 @@ class _Limit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Measure(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of the pending cluster, with the limit that it is compared with."""
+    """The measured value of the pending cluster, and the limit that it is compared with."""
 
     requests: int
     beyond: int

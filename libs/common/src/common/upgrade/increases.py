@@ -32,7 +32,7 @@ MAX_VALUES_TO_ADMIT: Final = MAX_VALUES // 2
 class _Value(msgspec.Struct, frozen=True):
     requests: Requests
     read: int
-    """Number of the read that found the value."""
+    """Number of the read in which the value was last seen."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):

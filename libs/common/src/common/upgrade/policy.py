@@ -267,7 +267,7 @@ def _recorded_policy(text: str) -> UpgradePolicy | None:
 def upgraded_from(cluster: RayCluster | None) -> str:
     """Return the name of the cluster that this cluster replaces.
 
-    Empty if it replaces none, if the upgrade is over, or if a user wrote what is no name.
+    Empty if it replaces none, if the upgrade is over, or if a user wrote an illegal name.
     """
     name = cluster.metadata.annotations.get(labels.UPGRADE_FROM, "") if cluster is not None else ""
     return "" if illegal_name(RAY_CLUSTER, name) else name

@@ -21,7 +21,7 @@ from common.upgrade.webhook import OK, Answer, Step, quoted
 EVERY: Final = 15.0
 """Seconds from an answer to the next query."""
 FRESH: Final = 30.0
-"""Seconds for which a value counts: the time of one query with its answer, twice `EVERY`."""
+"""Seconds for which a value counts: twice `EVERY`, because the next query may be slow."""
 EVIDENCE: Final = 3
 """Consecutive values beyond the limit that fail a gate."""
 LARGEST_ANSWER: Final = 64 * 2**10

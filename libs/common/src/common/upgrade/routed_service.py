@@ -51,9 +51,9 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
     warm_up: WarmUpProgress | None = None
     """Progress of the pending cluster's warm-up; None if there is none or it cannot begin yet."""
     answers: Mapping[AnyGate, Result] = {}
-    """Results of the gates that ask a server, at this weight.
+    """Results of the gates that ask a server, at the present weight.
 
-    Before all traffic moves at once, the results of all gates.
+    In an upgrade that moves all traffic at once, these are the results of all gates.
     """
     renewed_record: Record | None = None
     """The record without entries about an earlier Serve config of the pending cluster.

@@ -107,7 +107,7 @@ class Overwritten(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
 
 
 class Record(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """The traffic record of a RayService; `clusters` is by name."""
+    """The traffic record of a RayService; `clusters` has the share of each cluster by its name."""
 
     version: int = MAJOR
     clusters: dict[str, Share] = {}  # noqa: RUF012 - msgspec copies it

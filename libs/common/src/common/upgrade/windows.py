@@ -63,7 +63,7 @@ class _Cluster(msgspec.Struct):
     nodes: Nodes = msgspec.field(default_factory=Nodes)
     step: Tally = msgspec.field(default_factory=Tally)
     within: dict[int, Tally] = {}
-    """The counts of the windows within the step, by number of the window."""
+    """The counts of the later windows of the step, by the number of the window."""
 
     def begin_step(self) -> None:
         self.step = Tally(since=self.nodes.read)

@@ -138,7 +138,7 @@ def _exists(brought: str) -> bool:
 SECONDS = 55.0
 _PROGRAM = "debootstrap"
 TOOLS = {_PROGRAM: (_PROGRAM,)}
-"""Debian package to its program."""
+"""The Debian package of debootstrap, with the program that it installs."""
 _EMPTIED = ("dev", "run", "var/cache", "var/lib/apt/lists", "var/log", "tmp", "proc", "sys")
 _DROPPED = (
     "usr/share/doc",

@@ -61,8 +61,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """An empty folder, where the root file system of the step is mounted."""
 
     store: str
-    """Folder that layers, `upper` and `work` are relative to. Relative paths keep the mount options
-    short, and free of characters with a meaning in them.
+    """Folder that the paths of layers, `upper` and `work` are relative to.
+
+    Relative paths keep the mount options short, and free of characters that mount(8) interprets.
     """
 
     lowers: tuple[str, ...]

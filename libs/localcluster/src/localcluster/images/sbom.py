@@ -23,7 +23,8 @@ from localcluster.images import archive
 _MAGIC: Final = b"\xff Go buildinf:"
 _HEADER: Final = 32
 _GUARD: Final = 16
-"""Bytes before and after the list of modules."""
+"""Length in bytes of the marker before, and of the marker after, the list of modules in a program.
+"""
 _ALIGNMENT: Final = 16
 _VARINT_BITS: Final = 7
 _FIELDS: Final = 3

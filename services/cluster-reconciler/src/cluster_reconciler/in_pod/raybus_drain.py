@@ -45,7 +45,7 @@ HEAD = "node:__internal_head__"
 
 
 class Mark:
-    """The mark of the pod; its file is read at most every `CHECK_SECONDS`."""
+    """The draining mark of the pod, from a file that is read at most every `CHECK_SECONDS`."""
 
     def __init__(
         self, path: str = ANNOTATIONS, clock: Callable[[], float] = time.monotonic

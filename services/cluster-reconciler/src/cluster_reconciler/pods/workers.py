@@ -40,7 +40,7 @@ class GroupDecision(msgspec.Struct, frozen=True, kw_only=True):
     creations: tuple[int, ...] = ()
     """The indexes of the replicas to create; all 0 if the gate RayMultiHostIndexing is off."""
     hosts: int = 1
-    """Pods of each of these replicas."""
+    """Number of pods of each replica to create."""
     deletes_all: bool = False
     unfinished: str = ""
     is_partial: bool = False

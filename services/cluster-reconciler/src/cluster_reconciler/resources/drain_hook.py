@@ -52,7 +52,8 @@ The reason is a preemption, because Ray may reject a drain for `IDLE_TERMINATION
 SETTLING: Final = 5
 """Seconds after which no gateway or proxy sends new requests to a pod that is ending."""
 FRESH_AFTER: Final = 15
-"""Seconds after which the metrics show that state, because Ray exports them every 10 s."""
+"""Seconds after which Ray's metrics no longer count earlier requests; Ray exports them every 10 s.
+"""
 _OF_HEAD: Final = """\
 import time
 from urllib.request import ProxyHandler, build_opener
@@ -82,10 +83,11 @@ while True:
         break
     time.sleep(0.5)
 """
-"""Either condition is enough: no connection, or no request in the metrics.
+"""Program of the head's hook: it ends when the proxy has no connection, or no request in flight.
 
-A gateway keeps idle connections open, and Ray drops the metric of a proxy that has only long
-requests."""
+Neither condition alone would do: a gateway keeps idle connections open, and Ray drops the metric of
+a proxy that has only long requests.
+"""
 
 
 def configure(pod: Body, cluster: RayCluster, *, is_head: bool) -> None:

@@ -9,11 +9,11 @@ An upgrade is stalled if it makes no progress until its deadline (`raybus.io/pro
 Progress is a change of a weight or a capacity, a replica or a pod that becomes ready, and a step in
 the start of the growing cluster. Only durable facts count, so that a restart of the controller
 forgets none. Delays that the upgrade did not cause are excluded: the interval between two steps, a
-pause, and a change of the clock.
+pause, and a change of the clock. A restarted pod that becomes ready again is no progress.
 
-A restarted pod that becomes ready again is no progress. The first time that a cluster loses traffic
-for its health may be chance, so later progress counts. From the second time on, nothing after the
-first time counts until the new cluster gets more traffic than ever before (ADR 11).
+A cluster may lose traffic for its health once by chance. If it happens a second time, the upgrade
+flaps: the deadline then counts from the first loss, until the new cluster gets more traffic than it
+ever had (ADR 11).
 
 The cause of a stall is found from the current state. The first cause stays until a more specific
 cause is found, so that the condition does not flicker.
@@ -44,9 +44,10 @@ from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.resources.ray_cluster import Match
 
 FLAPPING: Final = 2
-"""Number of losses of traffic for a cluster's health that makes the traffic flap.
+"""Number of losses of traffic for a cluster's health from which the upgrade counts as flapping.
 
-While it flaps, the deadline counts from the first loss."""
+While an upgrade flaps, its deadline counts from the first loss.
+"""
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):

@@ -83,10 +83,10 @@ def draining_since(cluster: RayCluster) -> datetime | None:
 
 
 def refreshes(begun: datetime, *, now: datetime) -> int:
-    """Return how many refreshes of the pods' marks are due for a drain that began at `begun`."""
+    """Return how often the draining mark should be rewritten by now; the drain began at `begun`."""
     return sum(begun + each <= now for each in REFRESHES)
 
 
 def next_refresh(begun: datetime, *, now: datetime) -> datetime | None:
-    """Return when the pods' marks are refreshed next; None if no refresh is left."""
+    """Return when the draining mark on the cluster's pods is written next; None if never again."""
     return next((begun + each for each in REFRESHES if begun + each > now), None)

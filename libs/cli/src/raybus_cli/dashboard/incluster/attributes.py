@@ -41,7 +41,7 @@ _VERSION: Final = re2.compile(r"v[0-9]+(?:(?:alpha|beta)[0-9]+)?")
 
 
 class Unparsable(errors.Forbidden):
-    """The path is not one whose attributes this parser can determine."""
+    """The authorization attributes of a request cannot be determined from its path."""
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True):

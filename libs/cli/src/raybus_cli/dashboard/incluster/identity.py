@@ -51,7 +51,7 @@ class Headers(Protocol):
 class ProxyHeaders(msgspec.Struct, frozen=True, kw_only=True):
     """The headers that an authenticating proxy sets, and the prefixes of users and groups.
 
-    Kubernetes knows a user by the name in the header after the prefix.
+    A user's name in Kubernetes is the prefix followed by the name in the header.
     """
 
     user: str = "X-Forwarded-User"

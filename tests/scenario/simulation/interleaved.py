@@ -1039,7 +1039,7 @@ class Interleaved(Sim):
         return "" if is_overruled else self._failed_at.get(self.generation, "")
 
     def _is_unserved(self, name: str) -> bool:
-        """Return whether a cluster with a head has no Serve config; a pending one gets none from a spec that is invalid (ADR 11)."""
+        """Return whether a cluster with a head has no Serve config; a pending one gets none from a spec that is invalid (ADR 41)."""
         head = self.model(name)
         is_needed = name == self.active or (name == self.pending and self._is_valid())
         return (

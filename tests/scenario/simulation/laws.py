@@ -371,7 +371,7 @@ def deleted(before: Moment, after: Moment, old: State) -> Iterator[str]:
 def gated(before: Moment, after: Moment, old: State, new: State) -> Iterator[str]:
     """Yield what moves on although the upgrade has not passed its gates or its pause: traffic, and with all of it the capacity of the way back.
 
-    Exception: the active cluster is sick or does not exist, so that the traffic goes where it is served (ADR 11).
+    Exception: the active cluster is sick or does not exist, so that the traffic goes where it is served (ADR 41).
     """
     if new.unmet and (text := _forward(before, after, old, new)) is not None:
         yield f"{text}, without {', '.join(new.unmet)}"

@@ -1,4 +1,4 @@
-"""Health moves traffic, the interval only slows growth (ADR 11)."""
+"""Health moves traffic, the interval only slows growth (ADR 41)."""
 
 from collections.abc import Callable
 

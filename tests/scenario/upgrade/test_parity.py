@@ -1,4 +1,4 @@
-"""Capacity parity: a target capacity of 100 percent is one replica where the autoscaler has seen no load yet (ADR 11)."""
+"""Capacity parity: a target capacity of 100 percent is one replica where the autoscaler has seen no load yet (ADR 41)."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Edits of an UpgradePolicy while an upgrade follows it: with `applyEdits: AtOnce` they hold at once, and never take traffic back; ADR 30."""
+"""Edits of an UpgradePolicy while an upgrade follows it: with `applyEdits: AtOnce` they hold at once, and never take traffic back; ADR 28."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""What of its traffic a cluster is observed not to carry (ADR 11)."""
+"""What of its traffic a cluster is observed not to carry (ADR 41)."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -6,7 +6,7 @@ what to do, and with an exit code.
 Requests to a Ray dashboard carry the token of the RayCluster's Secret, or a token that Kubernetes
 issues for it; the user's rights decide whether the command gets one. The user's own token is never
 sent: the dashboard belongs to a tenant, who could use the token for everything that the user may do
-(ADR 34). A token is fetched for each command, never stored, and sent only to a Service that the
+(ADR 27). A token is fetched for each command, never stored, and sent only to a Service that the
 RayCluster owns.
 """
 

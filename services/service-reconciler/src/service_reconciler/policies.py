@@ -8,7 +8,7 @@ its user relies on the gates.
 
 If the record says `applyEdits: AtOnce`, the policy is read again every `REREAD` during the upgrade.
 The record stays as it is if the policy is invalid, unreadable, or another policy of the same name
-(ADR 30).
+(ADR 28).
 """
 
 import math

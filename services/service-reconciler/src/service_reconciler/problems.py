@@ -289,7 +289,7 @@ def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServicePro
     """Return the problem that a step waits for replicas of the cluster that gets more traffic.
 
     That cluster is the active one if `is_back`. traffic-manager sends a cluster no more traffic
-    than its replicas can carry (ADR 11). The text has no numbers, so that it does not change while
+    than its replicas can carry (ADR 41). The text has no numbers, so that it does not change while
     the autoscaler works.
     """
     source, growing = (

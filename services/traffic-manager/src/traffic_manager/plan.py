@@ -3,7 +3,7 @@
 service-reconciler decides which clusters exist and in which direction traffic moves, and records
 both in the status. This service moves the traffic. Each reconcile changes at most one thing that
 users can see: weights or capacities. The serving cluster is protected even before
-service-reconciler has observed the spec, and even if it rejects the spec (ADR 11). Spec rayservice
+service-reconciler has observed the spec, and even if it rejects the spec (ADR 41). Spec rayservice
 §8, §9; acceptance 39-68.
 """
 

@@ -1,7 +1,8 @@
 """HTTP client of the API server. Bodies stay bytes.
 
 Callers decode the few fields that they use with msgspec, because complete models cause most of the
-CPU and memory use of Python operators (ADR 3). A failed request raises an error of `common.errors`.
+CPU and memory use of Python operators (ADR 47). A failed request raises an error of
+`common.errors`.
 """
 
 import asyncio

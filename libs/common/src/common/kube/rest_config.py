@@ -2,7 +2,7 @@
 
 This module reads both itself. kubernetes-asyncio is used for a kubeconfig with an `auth-provider`
 (OIDC), and for the error text of a file that cannot be read. It is imported only then, since its
-860 modules take 37 MiB and 0.2 s (ADR 25).
+860 modules take 37 MiB and 0.2 s (ADR 47).
 """
 
 import base64

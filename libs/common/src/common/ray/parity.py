@@ -1,4 +1,4 @@
-"""Capacity parity (ADR 11): limit a cluster's traffic by its running autoscaled replicas.
+"""Capacity parity (ADR 41): limit a cluster's traffic by its running autoscaled replicas.
 
 At a target capacity of 100 percent, a deployment has one replica if Ray's autoscaler has not seen
 load yet, and perhaps fifty if it has. So a growing cluster gets only as much traffic as its running

@@ -2,7 +2,7 @@
 
 An upgrade follows the policy that it began with, so a copy of the policy is an annotation of the
 pending RayCluster. An edit applies to the next upgrade, or immediately with `applyEdits: AtOnce`,
-which replaces the copy (ADR 30). The CRD rejects the same specs as `read`. They are checked again
+which replaces the copy (ADR 28). The CRD rejects the same specs as `read`. They are checked again
 because the CRD may be older than this build, and because every writer of a RayCluster can replace
 the record.
 """

@@ -41,7 +41,7 @@ class Share(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     Unset if that equals the weight.
     """
     shed_at: datetime | UnsetType = UNSET
-    """When the cluster lost traffic because it was unhealthy (ADR 11); unset when it gains traffic.
+    """When the cluster lost traffic because it was unhealthy (ADR 41); unset when it gains traffic.
     """
     config: str | UnsetType = UNSET
     """Digest of the Serve config that it runs (`common.upgrade.candidate`), under an UpgradePolicy.

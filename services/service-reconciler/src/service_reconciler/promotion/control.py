@@ -13,7 +13,7 @@ pause, and a change of the clock. A restarted pod that becomes ready again is no
 
 A cluster may lose traffic for its health once by chance. If it happens a second time, the upgrade
 flaps: the deadline then counts from the first loss, until the new cluster gets more traffic than it
-ever had (ADR 11).
+ever had (ADR 41).
 
 The cause of a stall is found from the current state. The first cause stays until a more specific
 cause is found, so that the condition does not flicker.

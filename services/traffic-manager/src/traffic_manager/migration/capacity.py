@@ -5,7 +5,7 @@ its traffic weight. In an upgrade, the new cluster grows while both fit, then tr
 the old cluster shrinks to make room. In a rollback, the old cluster grows first.
 
 No cluster shrinks below the traffic that a Gateway may still send to it. While the current route is
-not accepted, that is the largest weight since the last accepted route (ADR 11). If one cluster
+not accepted, that is the largest weight since the last accepted route (ADR 41). If one cluster
 cannot carry its traffic, the other cluster grows at once.
 
 On a full Kubernetes cluster nothing can surge. With `raybus.io/max-unavailable-percent` the cluster

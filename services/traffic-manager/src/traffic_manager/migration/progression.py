@@ -1,13 +1,13 @@
 """Effect of an UpgradePolicy on an upgrade: its next weight, its holds and its failed gate.
 
 A step lasts for its `hold` and until every gate has passed since the step began; the step waits for
-gates without a verdict. A failed gate is evidence, like bad health (ADR 11): with `onFailure:
+gates without a verdict. A failed gate is evidence, like bad health (ADR 41): with `onFailure:
 Rollback` all traffic leaves the new cluster in one write. The same write records the failure,
 because a restart of this process loses its observations.
 
 If capacity allowed less than the weight of a step, the reached weight is no step: nothing is held
 or judged there. The record therefore names the step that the last move aimed at, because the policy
-may be edited meanwhile (ADR 30). If an edit leaves the current weight without a step, the weight
+may be edited meanwhile (ADR 28). If an edit leaves the current weight without a step, the weight
 still counts as a step: the gates must pass there, and no edit takes traffic back.
 """
 

@@ -5,7 +5,7 @@ and its proven capacity. In an upgrade the Gateway must have applied the last we
 next ones are written. A rollback waits for no Gateway.
 
 Traffic that a cluster cannot carry according to its observed health moves to the other cluster at
-once, up to the other cluster's ready capacity (ADR 11). No interval, pause, Gateway or direction
+once, up to the other cluster's ready capacity (ADR 41). No interval, pause, Gateway or direction
 delays this move. A cluster that lost traffic in this way may grow again one interval after it is
 healthy again.
 

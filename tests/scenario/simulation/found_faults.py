@@ -401,6 +401,19 @@ CASES: Final = (
         world=World(foreign=("preview-svc",)),
     ),
     _case(
+        "a silent dashboard of a cluster without proxies",
+        "leap",
+        _happens("pending dashboard hangs", "half", after=0.25, seconds=20.0),
+        setting=Setting(surge=20, step=10, interval=1),
+        world=World(proxy_location="Disabled"),
+    ),
+    _case(
+        "a former controller that refused the generation that never changed",
+        "converge",
+        world=World(parents=("after",), reports_generations=False),
+        first_kind="NewCluster",
+    ),
+    _case(
         "a worker that is not ready for two seconds",
         "surge",
         _happens("active worker is not ready for a moment", "first capacity", seconds=2.0),

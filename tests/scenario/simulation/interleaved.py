@@ -176,6 +176,9 @@ class Interleaved(Sim):
         self._late: list[Late] = []
         self._surprised_at: dict[str, float] = {}
         self._unready_since: dict[str, float] = {}
+        self._active_seen = ""
+        self._replaced = ""
+        """The cluster that was active before the present one."""
         self._targets_before: dict[str, int] = {}
         """Target capacities before Ray applied a late PUT, until they are restored."""
         self._lives: dict[str, Caller] = {}
@@ -231,8 +234,8 @@ class Interleaved(Sim):
         """When the user last allowed steps of this size."""
         self._harmed_at: dict[str, float] = {}
         """When a cluster last could not serve what it was sent; a dashboard that hangs harms nobody."""
-        self.approved: dict[str, str] = {}
-        """What the user approved, with the config that the pending cluster ran then."""
+        self.approved: dict[str, set[str]] = {}
+        """What the user approved, with the configs that the pending cluster ran and was to run."""
         self.refusal_of: Callable[[Request], errors.RaybusError | None] | None = None
         """Writes of a single kind that are refused."""
         self.refused_kind = ""
@@ -444,6 +447,8 @@ class Interleaved(Sim):
         self.rng.shuffle(others)
         for each in others:
             each()
+        self.kube.collect_garbage()
+        self._note_active()
         self._note_sickness()
         self._return()
         self._make_again()
@@ -786,7 +791,7 @@ class Interleaved(Sim):
             weight = self.view.weights[1]
             self.log("user: ends the pause")
             text = f"{self.pending}/{100 if weight is None else weight}@{self.generation}"
-            self.approved[text] = self.deployed(self.pending)
+            self.approved[text] = {self.deployed(self.pending), _read(self.goals[-1][1])}
             self.annotate(approved_step=text)
 
     def overrule(self) -> None:
@@ -853,7 +858,7 @@ class Interleaved(Sim):
         """Yield an approval that is missing, or was given to another Serve config."""
         text = self.annotations_now.get(labels.APPROVED_STEP, "")
         approved, _, percent = text.partition("@")[0].rpartition("/")
-        is_of_another = self.approved.get(text, config) != config
+        is_of_another = config not in self.approved.get(text, {config})
         if approved != cluster or int(percent) < weight or is_of_another:
             yield f"an approval at {weight} percent"
 
@@ -1082,7 +1087,8 @@ class Interleaved(Sim):
             .get("status", {})
             .get("phase")
         )
-        return self.model(name).carries if phase == "Running" else 0
+        is_lost = self._unready_for(name, self.clock.monotonic()) >= UNREADY
+        return self.model(name).carries if phase == "Running" and not is_lost else 0
 
     def _allowance(self, now: float) -> int:
         text = self.annotations_now.get(labels.MAX_UNAVAILABLE, "0")
@@ -1202,8 +1208,7 @@ class Interleaved(Sim):
                 is_ready and (carries or not self.model(name).target)
             )
             head, now = self.model(name), self.clock.monotonic()
-            unready_for = self._unready_for(name, now)
-            if head.is_sick or is_down or unready_for >= UNREADY:
+            if head.is_sick or is_down:
                 self._sick_at[name] = now
             if is_down or head.app_state is not None or self._lacks(name):
                 self._harmed_at[name] = now
@@ -1395,13 +1400,19 @@ class Interleaved(Sim):
 
     def _is_whole(self, name: str) -> bool:
         """Return whether a cluster could serve again; one that a gate found bad is not asked to."""
+        self._note_active()
         if name in self._failed_for or not self._has_ready_head(name):
             return False
-        if self._is_newer(name):  # it has to pass its gates again in a new cluster (ADR 44)
+        if name != self._replaced or self._is_newer(name):  # only the older one returns (ADR 44)
             return False
         pod = self.kube.objects.get((POD.kind, NAMESPACE, f"{name}-worker"), {})
         is_sick = self.clock.monotonic() - self._sick_at.get(name, -HARMED) < HARMED
         return pod.get("status", {}).get("phase") == "Running" and not is_sick
+
+    def _note_active(self) -> None:
+        active = self.active if self.has_service else ""
+        if active not in {"", self._active_seen}:
+            self._replaced, self._active_seen = self._active_seen, active
 
     def _is_newer(self, name: str) -> bool:
         """Return whether a cluster was created after the active one."""

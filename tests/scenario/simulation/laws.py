@@ -273,7 +273,8 @@ def growth(before: Moment, after: Moment, new: State) -> Iterator[str]:
 
     Exception: no other cluster is left that has a capacity, so all goes to the last cluster with one.
     A cluster that relieves another one, which gets more than it carries, is measured by its running
-    replicas, whatever the status of its applications (ADR 41).
+    replicas, whatever the status of its applications (ADR 41). So is an active cluster with a silent
+    dashboard that takes traffic back from a version that failed a gate.
     """
     if after.weights is None or before.weights is None:
         return
@@ -285,6 +286,8 @@ def growth(before: Moment, after: Moment, new: State) -> Iterator[str]:
         ]
         seen = after.seen_ready.get(name, 0)
         if any(new.carries.get(each, 0) + SLACK < before.weights.get(each, 0) for each in others):
+            seen = max(seen, new.carries.get(name, 0))
+        if name == after.active and name in new.silent and new.is_failed:
             seen = max(seen, new.carries.get(name, 0))
         is_more = (
             weight > before.weights.get(name, 0) and weight * (100 - new.allowance) // 100 > seen

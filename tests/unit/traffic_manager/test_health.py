@@ -132,6 +132,11 @@ def silent(failures: int) -> Reading:
             a_view(serve=silent(30), endpoints={}), 0, id="a silent one without ready endpoints"
         ),
         pytest.param(
+            a_view(serve=silent(30), endpoints={}, given=f"proxy_location: Disabled\n{CONFIG}"),
+            100,
+            id="a silent one that has no proxies by design",
+        ),
+        pytest.param(
             a_view(endpoints={}, has_slices=False), 100, id="nobody has looked at its pods yet"
         ),
         pytest.param(a_view(serve=REFUSED, unhealthy_since=A_WHILE_AGO), 100, id="a refused token"),

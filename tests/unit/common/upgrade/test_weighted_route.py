@@ -44,7 +44,12 @@ def a_route(*backends: list[str], filters: Json | None = None, **more: Any) -> H
 
 
 def accepted(
-    status: str, *, generation: int = 2, section: str | None = None, by: str = "example.org/gw"
+    status: str,
+    *,
+    generation: int = 2,
+    section: str | None = None,
+    by: str = "example.org/gw",
+    at: str = "2026-01-01T00:00:00Z",
 ) -> Json:
     """Return a controller's report on a route; generation 0 stands for none."""
     stated = {"observedGeneration": generation} if generation else {}
@@ -55,7 +60,7 @@ def accepted(
             "reason": "R",
             "message": "",
             **stated,
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "lastTransitionTime": at,
         }
         for kind in ("Accepted", "ResolvedRefs")
     ]
@@ -301,6 +306,18 @@ REFUSED = "is not Accepted (R): controller example.org/gw of Gateway infra/share
             REFUSED,
             REFUSED,
             id="the present generation counts before none",
+        ),
+        pytest.param(
+            [accepted("False", by=OLD), accepted("True", generation=0, at="2026-01-02T00:00:00Z")],
+            UNSTATED,
+            None,
+            id="a later report without a generation counts before an old refusal",
+        ),
+        pytest.param(
+            [accepted("True", generation=0, by=OLD), accepted("False", at="2026-01-02T00:00:00Z")],
+            REFUSED,
+            REFUSED,
+            id="a later refusal counts before an old report without a generation",
         ),
     ],
 )

@@ -6,11 +6,13 @@ weights (§8.10 G3). Several controllers may report on one parent, and a control
 leave its report behind. ADR 43 says which report counts.
 """
 
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 
 import msgspec
 
+from common.annotation_record import EARLIEST
 from common.api.meta import ApiStruct, Condition, ObjectMeta
 from common.api.opaque import Json
 from common.api.reference import GATEWAY_GROUP, Reference
@@ -242,16 +244,25 @@ def _stated_generation(report: RouteParentStatus) -> int:
 def _decisive(reports: list[RouteParentStatus], meta: ObjectMeta) -> list[RouteParentStatus]:
     """Return the reports on one parent that count.
 
-    A report about the current generation takes precedence over a report without a generation, and
-    that over a report about an earlier generation, whose controller may have left the Gateway.
+    The controller of an earlier generation may have left the Gateway, so its report counts only if
+    there is no other. A controller that never states a generation cannot be told from one that
+    left, and the route may never have changed: of reports about the current generation and reports
+    without a generation, the kind with the latest transition counts.
     """
+    current = [
+        each
+        for each in reports
+        if (stated := _stated_generation(each)) == 0 or stated >= meta.generation
+    ]
+    if not current:
+        return reports
+    newest = max(current, key=lambda each: (_changed_at(each), _stated_generation(each)))
+    has_generation = _stated_generation(newest) > 0
+    return [each for each in current if (_stated_generation(each) > 0) is has_generation]
 
-    def rank(report: RouteParentStatus) -> int:
-        stated = _stated_generation(report)
-        return 2 if stated >= meta.generation else 1 if stated == 0 else 0
 
-    best = max(map(rank, reports))
-    return [each for each in reports if rank(each) == best]
+def _changed_at(report: RouteParentStatus) -> datetime:
+    return max((each.last_transition_time for each in report.conditions), default=EARLIEST)
 
 
 def _report_problem(

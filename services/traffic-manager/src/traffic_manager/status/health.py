@@ -24,6 +24,7 @@ import msgspec
 from msgspec import UNSET
 
 from common.ray import serve_config, serve_proxies, serve_status, submit
+from common.ray.serve_proxies import Proxies
 from common.ray.serve_status import Application, AppState, Deployment, ServeDetails
 from common.ray.view import SILENT, head_is_ready
 from common.upgrade.traffic_record import WHOLE, Share
@@ -199,7 +200,14 @@ def _out_of_service(view: ClusterView) -> str | None:
 
 def _lacks_endpoints(view: ClusterView) -> bool:
     """Return whether no pod takes requests, although the cluster runs Serve proxies."""
-    return not view.endpoints and not serve_proxies.reported(view.serve.details).are_disabled
+    return not view.endpoints and not _proxies(view).are_disabled
+
+
+def _proxies(view: ClusterView) -> Proxies:
+    """Return the proxies that Ray reports, or that the Serve config asks for while Ray is silent."""
+    if view.serve.details is None and view.given:
+        return serve_proxies.asked(serve_config.to_json(view.given))
+    return serve_proxies.reported(view.serve.details)
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -412,7 +420,7 @@ def _lost_nodes(view: ClusterView) -> frozenset[str]:
     node: requests reach its replicas through the head. Such a pod may have been Ready before Serve
     started.
     """
-    before, proxies = view.memory.baseline, serve_proxies.reported(view.serve.details)
+    before, proxies = view.memory.baseline, _proxies(view)
     if before is None or not _is_comparable(view):
         return frozenset()
     if not proxies.are_on_workers_of(view.cluster.raw_spec):

@@ -414,6 +414,17 @@ CASES: Final = (
         first_kind="NewCluster",
     ),
     _case(
+        "a process that is too late for both dashboards",
+        "surge",
+        _happens("traffic is too late for any dashboard", "begin", seconds=20.0),
+        setting=Setting(surge=20, step=20, interval=1, slow=2.0, seed=713),
+        strikes=(Strike(write=23, fate=Fate.LOSE),),
+        is_autoscaled=True,
+        stops=0.0,
+        longest_stop=0.5,
+        seed=713,
+    ),
+    _case(
         "a worker that is not ready for two seconds",
         "surge",
         _happens("active worker is not ready for a moment", "first capacity", seconds=2.0),

@@ -80,6 +80,8 @@ STANDS: Final = 60.0
 """Seconds until what holds an upgrade up is named, where no deadline runs; holds and bakes of policies take less."""
 HARMED: Final = 30.0
 """Seconds for which a cluster that could not serve counts as harmed."""
+REPEAT: Final = 10.0
+"""Seconds until a Serve config that could not be sent or recorded is tried again."""
 UNREADY: Final = 3.0
 """Seconds after which a worker that is not ready counts as a loss (ADR 41)."""
 TWINS: Final[tuple[Json, ...]] = (
@@ -176,6 +178,8 @@ class Interleaved(Sim):
         self._late: list[Late] = []
         self._surprised_at: dict[str, float] = {}
         self._unready_since: dict[str, float] = {}
+        self._struck_at = -REPEAT
+        self._silent_at: dict[str, float] = {}
         self._active_seen = ""
         self._replaced = ""
         """The cluster that was active before the present one."""
@@ -382,6 +386,7 @@ class Interleaved(Sim):
         strike = self._strikes.get(self.write_count)
         if strike is not None:
             self.log(f"strike: {caller.name}: {what}: {strike}")
+            self._struck_at = self.clock.monotonic()
         return strike
 
     async def stop(self, caller: Caller, seconds: float, where: str) -> None:
@@ -958,6 +963,7 @@ class Interleaved(Sim):
                 name for name in names if name not in clusters or pods[name] == "Failed"
             ),
             silent=frozenset(name for name in clusters if self.model(name).behaviour != "ok"),
+            unheard=self._unheard(now),
             autoscaled=frozenset(name for name in clusters if self.model(name).is_autoscaled),
             follows={
                 name: self.model(name).follows
@@ -1046,7 +1052,10 @@ class Interleaved(Sim):
     def _is_unserved(self, name: str) -> bool:
         """Return whether a cluster with a head has no Serve config; a pending one gets none from a spec that is invalid (ADR 41)."""
         head = self.model(name)
-        is_needed = name == self.active or (name == self.pending and self._is_valid())
+        has_config = bool(head.puts) or not self.pending  # no config fits a version never served
+        is_needed = (name == self.active and has_config) or (
+            name == self.pending and self._is_valid()
+        )
         return (
             is_needed
             and head.behaviour == "ok"
@@ -1213,6 +1222,14 @@ class Interleaved(Sim):
             if is_down or head.app_state is not None or self._lacks(name):
                 self._harmed_at[name] = now
 
+    def _unheard(self, now: float) -> frozenset[str]:
+        """Return the clusters that were silent, or whose caller was too late, until lately."""
+        for name in self.clusters:
+            if self.starved or self.model(name).behaviour != "ok":
+                self._silent_at[name] = now
+        lasts = OBSERVED + 2 * self.draw.setting.slow
+        return frozenset(name for name, at in self._silent_at.items() if now - at <= lasts)
+
     def _unready_for(self, name: str, now: float) -> float:
         """Return the seconds for which a cluster's worker has taken no requests."""
         if not self._takes_no_requests(name):
@@ -1234,6 +1251,8 @@ class Interleaved(Sim):
 
     def _may_serve(self) -> bool:
         """Return whether the writer of Serve configs runs, receives changes, and may record them; routing is not checked."""
+        if self.clock.monotonic() - self._struck_at <= REPEAT:
+            return False
         text = "" if self.refusal_of is None else self.refused_kind
         is_free = text in {"", HTTP_ROUTE.kind, GATEWAY.kind}
         held, self.refusal_of = self.refusal_of, None

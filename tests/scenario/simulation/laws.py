@@ -67,6 +67,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """Clusters that are gone, or have no pods."""
     silent: frozenset[str] = frozenset()
     """Clusters of which the dashboard does not answer."""
+    unheard: frozenset[str] = frozenset()
+    """Clusters of which no service can have had an answer since they were silent."""
     autoscaled: frozenset[str] = frozenset()
     follows: dict[str, int] = {}
     """The most traffic to which the replicas that each autoscaled cluster reported lately can follow, in percent."""
@@ -319,7 +321,7 @@ def parity(before: Moment, after: Moment, new: State) -> Iterator[str]:
             // max(1, rules.WHOLE - _rounded(rules.WHOLE - had))
         )
         is_more = weight > had and weight * (100 - new.allowance) // 100 > follows
-        if is_more and others and are_whole and not new.silent.intersection(others):
+        if is_more and others and are_whole and not new.unheard.intersection(others):
             yield f"{name} gets {weight} percent and its replicas can follow to {follows}"
 
 
@@ -390,6 +392,8 @@ def failed(before: Moment, after: Moment, old: State, new: State) -> Iterator[st
     if (text := _forward(before, after, old, new)) is not None:
         yield f"{text}, after a gate failed"
     had, has = before.capacities.get(after.active, 0), after.capacities.get(after.active, 0)
+    # a capacity above the record is of a write that was lost with its process
+    had = min(had, before.recorded.get(after.active, had))
     is_restored = has >= old.targets_before.get(after.active, had)
     is_one_upgrade = old.in_steps and after.pending == before.pending != ""
     if is_one_upgrade and has < had and not is_restored and not _is_excused(before, after, new):

@@ -307,7 +307,7 @@ def test_an_allowance_is_shared_in_proportion_to_traffic() -> None:
     [
         pytest.param({"follows": {"green": 60}}, id="the replicas can follow"),
         pytest.param({"carries": {"blue": 40, "green": 50}}, id="the other one is sick"),
-        pytest.param({"silent": frozenset({"blue"})}, id="nobody can see the other one"),
+        pytest.param({"unheard": frozenset({"blue"})}, id="nobody can see the other one"),
         pytest.param({"allowance": 20}, id="the user allows it"),
     ],
 )

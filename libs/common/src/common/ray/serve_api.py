@@ -184,7 +184,8 @@ class ServeApi:
     ) -> tuple[V | None, V | None]:
         """Poll both clusters of a RayService and return their views.
 
-        An answer that was given by the other cluster is removed from a view.
+        An answer that was given by the other cluster is removed from a view. If both dashboards are
+        silent, neither failure counts as silence (ADR 41).
         """
         async with asyncio.TaskGroup() as group:
             polls = [
@@ -194,7 +195,14 @@ class ServeApi:
                 for view, max_age in zip((active, pending), max_ages, strict=True)
             ]
         active, pending = (None if each is None else each.result() for each in polls)
+        if active and pending and active.serve.is_silent and pending.serve.is_silent:
+            active, pending = self._excused(active), self._excused(pending)
         return verify_identity(active, pending), verify_identity(pending, active)
+
+    def _excused(self, view: V) -> V:
+        memory = self._memory(view.cluster)
+        memory.reading = msgspec.structs.replace(view.serve, excused=view.serve.failures)
+        return msgspec.structs.replace(view, serve=memory.reading)
 
     async def poll(self, view: V, *, max_age: float, now: datetime) -> V:
         """Return the view with the dashboard's latest answer and the last config that was sent.
@@ -233,7 +241,10 @@ class ServeApi:
                     isinstance(problem, errors.Unauthenticated),
                 )
                 memory.reading = Reading(
-                    problem=str(problem), failures=failures, is_unauthenticated=is_refused
+                    problem=str(problem),
+                    failures=failures,
+                    excused=memory.reading.excused,
+                    is_unauthenticated=is_refused,
                 )
             memory.read_at = self._clock.monotonic()
             memory.is_slow = memory.read_at - began > SLOW

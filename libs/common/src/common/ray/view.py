@@ -32,15 +32,25 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     failures: int = 0
     """Consecutive failed reads."""
+    excused: int = 0
+    """Failed reads until the other cluster of the upgrade was last silent too.
+
+    A cause outside of both clusters, such as a starved process, may explain them.
+    """
     is_unauthenticated: bool = False
     """Whether the dashboard rejected the token: Serve's state is unknown, but the dashboard is not
     silent.
     """
 
     @property
+    def is_silent(self) -> bool:
+        """Return whether the last read had no answer."""
+        return self.failures > 0 and not self.is_unauthenticated
+
+    @property
     def silences(self) -> int:
-        """Return the number of consecutive reads without an answer."""
-        return 0 if self.is_unauthenticated else self.failures
+        """Return the number of consecutive unexcused reads without an answer."""
+        return self.failures - self.excused if self.is_silent else 0
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,7 +89,7 @@ def side(
         moved_at=share.moved_at,
         proven=proven,
         not_ready_reason=reason or "",
-        reported=None if details is None else serve_status.capacity(details),
+        reported=None if details is None or view.given is None else serve_status.capacity(details),
         is_alive=found.surviving > 0,
         sustainable=found.sustainable,
         surviving=found.surviving,

@@ -11,6 +11,7 @@ from common.api.core import ObjectReference
 from common.api.opaque import Json
 from common.ray.serve_status import ServeDetails
 from common.ray.view import Reading
+from common.upgrade.traffic_record import Share
 from traffic_manager.observed import Baseline, ClusterView, Memory
 from traffic_manager.status import health
 
@@ -331,3 +332,11 @@ def test_a_baseline_holds_what_serves_and_nothing_else() -> None:
     assert found is not None
     assert found == msgspec.structs.replace(ALL_20, weight=80)
     assert health.baseline(a_view(serve=silent(1)), 80) is None
+
+
+@pytest.mark.parametrize(("given", "reported"), [(None, None), (CONFIG, 100)])
+def test_only_a_cluster_with_a_serve_config_has_a_capacity_that_can_change(
+    given: str | None, reported: int | None
+) -> None:
+    share = Share(uid="u", weight=100, capacity=0)
+    assert health.side(a_view(given=given), share, now=NOW).reported == reported

@@ -10,7 +10,7 @@ from support.manifests import ROOT
 PAGE: Final = (ROOT / "docs" / "glossary.md").read_text()
 TERMS: Final = dict(re.findall(r"^## (.+)\n\n((?:.+\n)+)", PAGE, re.MULTILINE))
 LINK: Final = re.compile(r"\]\([^()\s]+\.md(#[a-z0-9-]+)?\)")
-MOST_SENTENCES: Final = 2
+MAX_SENTENCES: Final = 2
 
 
 def test_the_terms_are_sorted() -> None:
@@ -23,6 +23,6 @@ def test_the_terms_are_sorted() -> None:
 def test_a_term_has_a_short_meaning_and_a_page(term: str) -> None:
     meaning = TERMS[term]
     assert LINK.search(meaning), f"{term}: link the page that treats it"
-    assert len(re.findall(r"[.](?=\s)", meaning)) <= MOST_SENTENCES, (
-        f"{term}: at most {MOST_SENTENCES} sentences"
+    assert len(re.findall(r"[.](?=\s)", meaning)) <= MAX_SENTENCES, (
+        f"{term}: at most {MAX_SENTENCES} sentences"
     )

@@ -19,7 +19,7 @@ from support.waiting import eventually_true
 CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
 BACKGROUND: Final = "background"
 """The namespace of the many clusters, or the first of theirs."""
-MOST_IN_NAMESPACE: Final = 500
+MAX_PER_NAMESPACE: Final = 500
 """Clusters in a namespace: Kubernetes' controllers of endpoints compare each Service with every pod of its namespace, so that with 5,000 clusters in one they
 took most of two processors, before anything of an operator was measured."""
 ALONE: Final = "alone"
@@ -43,7 +43,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 
 def namespace_of(index: int) -> str:
     """Return the namespace of one of the many clusters."""
-    number = index // MOST_IN_NAMESPACE
+    number = index // MAX_PER_NAMESPACE
     return f"{BACKGROUND}-{number}" if number else BACKGROUND
 
 
@@ -60,7 +60,7 @@ async def fresh(crds: Path | None = None, *, clusters: int = 1) -> AsyncGenerato
                 kubeconfig=control_plane.kubeconfig, user_agent=USER_AGENT
             )
             try:
-                for name in (*map(namespace_of, range(0, clusters, MOST_IN_NAMESPACE)), ALONE):
+                for name in (*map(namespace_of, range(0, clusters, MAX_PER_NAMESPACE)), ALONE):
                     await _add_namespace(kube, name)
                 yield Rig(
                     control_plane=control_plane,

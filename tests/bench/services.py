@@ -34,8 +34,8 @@ SETTLING: Final = 15.0
 """Seconds without a write of ours after which all are at rest."""
 TRIED: Final = 20
 """Changes of each kind; each waits for its own reaction."""
-LARGEST_SHARE: Final = 3.0
-MOST_ASKED: Final = 5.0
+MAX_CPU_SHARE: Final = 3.0
+MAX_REQUESTS_PER_SECOND: Final = 5.0
 LONGEST: Final = 0.5
 
 
@@ -78,14 +78,14 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
             Goal(
                 figure="CPU of all processes at rest",
                 value=f"{self.total_percent:.1f} % of a core",
-                goal=f"{LARGEST_SHARE:g} % of a core",
-                is_reached=self.total_percent <= LARGEST_SHARE,
+                goal=f"{MAX_CPU_SHARE:g} % of a core",
+                is_reached=self.total_percent <= MAX_CPU_SHARE,
             ),
             Goal(
                 figure="requests to dashboards at rest",
                 value=f"{asked:.1f} a second",
-                goal=f"{MOST_ASKED:g} a second",
-                is_reached=asked <= MOST_ASKED,
+                goal=f"{MAX_REQUESTS_PER_SECOND:g} a second",
+                is_reached=asked <= MAX_REQUESTS_PER_SECOND,
             ),
             *(
                 Goal(
@@ -284,13 +284,13 @@ def table(found: Figures) -> Table:
     writes = ", ".join(f"{kind} {number}" for kind, number in found.writes.items())
     shown.add_row("writes to the API server (goal: none)", writes or "none")
     shown.add_row(
-        f"CPU of all (goal: at most {LARGEST_SHARE:g} % of a core)",
+        f"CPU of all (goal: at most {MAX_CPU_SHARE:g} % of a core)",
         f"{found.total_percent:.1f} % of a core",
     )
     for name, percent in found.percent_of_a_core.items():
         shown.add_row(f"  {name}", f"{percent:.1f} %, {found.resident_mib[name]:.0f} MiB")
     for what, number in found.asked_per_second.items():
-        goal = f" (goal: at most {MOST_ASKED:g})" if what == "dashboard" else ""
+        goal = f" (goal: at most {MAX_REQUESTS_PER_SECOND:g})" if what == "dashboard" else ""
         shown.add_row(f"requests to heads: {what}{goal}", f"{number:.1f} per second")
     for each in found.reactions:
         shown.add_row(

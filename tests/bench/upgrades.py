@@ -37,10 +37,10 @@ STEPS: Final = Options(step=25, interval=2, surge=50, replicas=1)
 """One replica at each capacity, so that there is no start of a replica between two steps."""
 RULE: Final = 6.0
 """Seconds from the first share to the last: 25, 50, 75, 100 %, 2 s apart."""
-MOST_OF_RULE: Final = 1.05
-MOST_OF_FIRST: Final = 1.1
+MAX_RATIO_TO_RULE: Final = 1.05
+MAX_RATIO_TO_FIRST: Final = 1.1
 """The last upgrade may take this much of the first: upgrades of the same service differ by what pods and Ray take."""
-MOST_OF_PEER: Final = {"in steps": 1.0, "blue/green": 0.9}
+MAX_RATIO_TO_PEER: Final = {"in steps": 1.0, "blue/green": 0.9}
 
 
 class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,14 +86,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
             Goal(
                 figure="an upgrade in steps, from the first share to promotion",
                 value=f"{moving:.2f} s",
-                goal=f"{MOST_OF_RULE:g} × the rule of {RULE:g} s",
-                is_reached=moving <= MOST_OF_RULE * RULE,
+                goal=f"{MAX_RATIO_TO_RULE:g} × the rule of {RULE:g} s",
+                is_reached=moving <= MAX_RATIO_TO_RULE * RULE,
             ),
             Goal(
                 figure="the last upgrade in steps beside the first",
                 value=f"{totals[-1]:.1f} and {totals[0]:.1f} s",
-                goal=f"{MOST_OF_FIRST:g} × the first",
-                is_reached=totals[-1] <= MOST_OF_FIRST * totals[0],
+                goal=f"{MAX_RATIO_TO_FIRST:g} × the first",
+                is_reached=totals[-1] <= MAX_RATIO_TO_FIRST * totals[0],
             ),
             *(
                 _beside(kind, found, [other.kinds[kind] for other in others])
@@ -103,7 +103,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _beside(kind: str, own: Sequence[Upgrade], others: Sequence[Sequence[Upgrade]]) -> Goal:
-    total, most = _total(own), MOST_OF_PEER[kind]
+    total, most = _total(own), MAX_RATIO_TO_PEER[kind]
     beside = "".join(f", {_total(other):.1f} s of the peer" for other in others)
     is_reached = total <= most * _total(others[0]) if others else None
     figure = f"an upgrade {kind}, from apply to promotion"

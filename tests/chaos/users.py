@@ -23,7 +23,7 @@ from support.builders.ray_service import (
 
 CLUSTERS: Final = 8
 SERVICES: Final = 5
-MOST_WORKERS: Final = 4
+MAX_WORKERS: Final = 4
 EVERY_SECONDS: Final = (0.6, 2.4)
 VERSIONS: Final = ("2.52.0", "2.53.0", "2.54.0")
 STEPS: Final[Json] = a_strategy(surge=50, step=25, interval=1)
@@ -144,7 +144,7 @@ class Users:
         return self._random.choice(changes)(at, thing)
 
     def _scale(self, at: float, thing: _Object) -> Request:
-        choices = [count for count in range(MOST_WORKERS + 1) if count != thing.workers]
+        choices = [count for count in range(MAX_WORKERS + 1) if count != thing.workers]
         if thing.is_autoscaled:  # only the autoscaler may make it smaller
             choices = [count for count in choices if count > thing.workers] or [thing.workers]
         thing.workers = self._random.choice(choices)
@@ -200,7 +200,7 @@ def _cluster_spec(thing: _Object) -> Body:
 
 def _groups(thing: _Object) -> list[Json]:
     container = {"name": "ray-worker", "image": f"rayproject/ray:{thing.version}"}
-    size: Json = {"replicas": thing.workers, "minReplicas": 0, "maxReplicas": MOST_WORKERS}
+    size: Json = {"replicas": thing.workers, "minReplicas": 0, "maxReplicas": MAX_WORKERS}
     return [a_group(**size, template={"spec": {"containers": [container]}})]
 
 

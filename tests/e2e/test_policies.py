@@ -29,7 +29,7 @@ from support.waiting import eventually
 from . import judge, version_cases
 from .conftest import Rig
 from .greeter import Greeter, Options, serving_in_steps, settle, show
-from .version_cases import HEAD, LARGEST_WEIGHT, MOST_HARMED, Outcome
+from .version_cases import HEAD, MAX_HARMED_SHARE, MAX_WEIGHT, Outcome
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.policies]
 
@@ -278,8 +278,8 @@ async def _taken_back(service: Greeter, table: Table, name: str, options: Option
     table.add(outcome)
     show("harmed:", *bad[:3], "…", *bad[-2:])
     assert (back is None) == (outcome.weight == 0), "\n".join(map(str, service.moves))
-    assert outcome.weight <= LARGEST_WEIGHT
-    assert outcome.harmed <= MOST_HARMED * outcome.requests
+    assert outcome.weight <= MAX_WEIGHT
+    assert outcome.harmed <= MAX_HARMED_SHARE * outcome.requests
     assert all(each.at <= (back or 0) + 5 for each in bad)
     return outcome
 

@@ -32,7 +32,7 @@ SHED_SECONDS: Final = 8.0
 """From a worker's death to weights that leave it out: 5 s from its first failed observation, which the kubelet makes."""
 LONGEST: Final = 18.0
 """Seconds that a request may be in flight."""
-LONGEST_DRAIN: Final = 50
+MAX_DRAIN: Final = 50
 """Seconds: 16 of delay, 25 until HAProxy's numbers count, and a pod's end; its cap would be 76."""
 
 
@@ -217,4 +217,4 @@ async def test_behind_ha_proxy(behind_ha_proxy: Greeter, table: Table, number: i
     show("", msgspec.json.encode(receipt).decode())
     assert receipt.requests_cut == 0
     assert receipt.seconds.draining is not None
-    assert receipt.seconds.draining <= LONGEST_DRAIN
+    assert receipt.seconds.draining <= MAX_DRAIN

@@ -12,9 +12,9 @@ from raybus_cli.demo.tally import Answer
 from .upgrade_status import Move
 
 HEAD: Final = f"{'case':<40}{'end':<12}{'weight':>7}{'requests':>10}{'harmed':>8}{'harmed %':>10}{'of new':>8}{'s to weight 0':>15}"
-MOST_HARMED: Final = 0.01
+MAX_HARMED_SHARE: Final = 0.01
 """Of all requests of a case."""
-LARGEST_WEIGHT: Final = 10
+MAX_WEIGHT: Final = 10
 """Percent of the traffic with which a bad version has to be found."""
 
 

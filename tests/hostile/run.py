@@ -272,7 +272,7 @@ async def _late(service: Service) -> float:
     text = await _asked(service, "/metrics") or ""
     count = _samples(text, "raybus_event_loop_lag_seconds_count")
     within = _samples(text, "raybus_event_loop_lag_seconds_bucket")
-    return sum(count.values()) - within.get(f'le="{verdict.LONGEST_LAG:g}"', 0.0)
+    return sum(count.values()) - within.get(f'le="{verdict.MAX_LAG:g}"', 0.0)
 
 
 async def _judged(service: Service, *, pid: int, before: float) -> verdict.Service:

@@ -10,9 +10,9 @@ from rich.table import Table
 from hostile.shares import Shares
 from support.audit_log import ACCOUNT, Line
 
-LONGEST_LAG: Final = 0.25
+MAX_LAG: Final = 0.25
 """Seconds that no event loop may be blocked; a bucket of `raybus_event_loop_lag_seconds`."""
-MOST_MEMORY: Final = 1024.0
+MAX_MEMORY: Final = 1024.0
 """MiB: the limit of each service in deploy/overlays/production."""
 SLOWEST: Final = 2.0
 """The victim's reactions beside hostile tenants, of its calm ones."""
@@ -36,7 +36,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     restarts: int
     late: int
-    """How often its event loop was blocked for longer than `LONGEST_LAG`."""
+    """How often its event loop was blocked for longer than `MAX_LAG`."""
     peak_mib: float
     faults: int
     """Reconciles that met a bug of ours."""
@@ -122,8 +122,8 @@ def _of_services(found: Figures) -> Iterator[str]:
             yield f"{each.name} restarted {each.restarts} times"
         if each.faults:
             yield f"{each.name} met {each.faults} bugs of ours"
-        if each.peak_mib > MOST_MEMORY:
-            yield f"{each.name} took {each.peak_mib:.0f} MiB, more than {MOST_MEMORY:.0f}"
+        if each.peak_mib > MAX_MEMORY:
+            yield f"{each.name} took {each.peak_mib:.0f} MiB, more than {MAX_MEMORY:.0f}"
 
 
 def _of_times(found: Figures) -> Iterator[str]:
@@ -131,7 +131,7 @@ def _of_times(found: Figures) -> Iterator[str]:
         return
     for each in found.services:
         if each.late:
-            yield f"{each.name}: its event loop was blocked {each.late} times for more than {LONGEST_LAG:g} s"
+            yield f"{each.name}: its event loop was blocked {each.late} times for more than {MAX_LAG:g} s"
     for each in found.reactions:
         if each.ratio > SLOWEST:
             yield f"the victim, {each.change}: p99 is {each.ratio:.1f} times the calm one, more than {SLOWEST:g}"
@@ -170,7 +170,7 @@ def table(found: Figures) -> Table:
     for each in found.services:
         shown.add_row(f"{each.name}: restarts", str(each.restarts), "0")
         shown.add_row("  event loop blocked for more than 250 ms", f"{each.late} times", "0")
-        shown.add_row("  memory, peak", f"{each.peak_mib:.0f} MiB", f"{MOST_MEMORY:.0f} MiB")
+        shown.add_row("  memory, peak", f"{each.peak_mib:.0f} MiB", f"{MAX_MEMORY:.0f} MiB")
     for each in found.reactions:
         shown.add_row(
             f"the victim, {each.change}: p99 beside / calm", f"{each.ratio:.2f}", f"{SLOWEST:g}"

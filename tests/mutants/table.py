@@ -148,8 +148,8 @@ TABLE: Final = (
         case=73,
         what="a Serve config is sent without the token",
         file=f"{COMMON}/ray/serve_api.py",
-        old="        head, most = await self._head(cluster), dashboard.LARGEST_STATUS\n",
-        new="        head, most = await self._head(cluster), dashboard.LARGEST_STATUS\n        head = msgspec.structs.replace(head, token=None if config else head.token)\n",
+        old="        head, most = await self._head(cluster), dashboard.MAX_STATUS_SIZE\n",
+        new="        head, most = await self._head(cluster), dashboard.MAX_STATUS_SIZE\n        head = msgspec.structs.replace(head, token=None if config else head.token)\n",
         test="scenario/service_reconciler/test_serve.py::test_73_every_call_to_a_dashboard_has_the_token_of_the_clusters_secret",
     ),
     Mutant(

@@ -4,7 +4,7 @@ from common.api.core import Pod, PodStatus
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.ray import ports, serve_status
-from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS, STATUS, Dashboard, Target
+from common.ray.dashboard import APPLICATIONS, MAX_STATUS_SIZE, STATUS, Dashboard, Target
 from common.ray.ongoing import Ongoing
 from common.ray.serve_api import ServeApi
 from common.ray.serve_status import ServeDetails
@@ -34,12 +34,12 @@ def a_pod(namespace: str) -> Pod:
 
 async def read(dashboard: Dashboard, head: Target) -> ServeDetails:
     """Read the state of all applications."""
-    return serve_status.decode(await dashboard.request(head, STATUS, most=LARGEST_STATUS))
+    return serve_status.decode(await dashboard.request(head, STATUS, most=MAX_STATUS_SIZE))
 
 
 async def deploy(dashboard: Dashboard, head: Target, config: Json) -> None:
     """Replace the whole Serve config."""
-    await dashboard.request(head, APPLICATIONS, most=LARGEST_STATUS, config=config)
+    await dashboard.request(head, APPLICATIONS, most=MAX_STATUS_SIZE, config=config)
 
 
 async def is_proxy_healthy(dashboard: Dashboard, pod: Pod) -> bool:

@@ -22,7 +22,7 @@ from common.bus import streams
 from common.upgrade import events as upgrade_events
 from nats_admin.subscribers import ACK_WAIT, Subscriber
 from notifications.delivery import EXTEND_SECONDS
-from notifications.settings import LONGEST_TIMEOUT
+from notifications.settings import MAX_TIMEOUT
 from support.builders.example_upgrade import a_retreat, an_example_upgrade
 from support.servers.loopback import served
 from support.servers.outside import Outside, outside
@@ -428,4 +428,4 @@ async def test_a_wrong_setting_ends_the_process_with_one_line(
 
 
 def test_the_time_that_nats_waits_covers_an_attempt_between_two_extensions() -> None:
-    assert (EXTEND_SECONDS + LONGEST_TIMEOUT) * streams.SECOND < ACK_WAIT
+    assert (EXTEND_SECONDS + MAX_TIMEOUT) * streams.SECOND < ACK_WAIT

@@ -23,7 +23,7 @@ from watcher.leadership import LEASE_NAME
 
 LEFT: Final = timedelta(days=7)
 """How long the certificate is good for."""
-LARGEST_STREAM: Final = 64 * 1024 * 1024
+MAX_STREAM: Final = 64 * 1024 * 1024
 
 
 @asynccontextmanager
@@ -86,7 +86,7 @@ async def _stream_with_a_limit(setup: AlarmSetup) -> AsyncGenerator[None]:
     async with connect(Secured(nats, nats.folder).settings("provisioner")) as bus:
         await bus.session()
         before = await bus.stream(subjects.STATE_STREAM)
-        limited = before.config | {"max_bytes": LARGEST_STREAM}
+        limited = before.config | {"max_bytes": MAX_STREAM}
         await bus.api(f"STREAM.UPDATE.{subjects.STATE_STREAM}", limited, StreamInfo)
         yield
         assert await stream_keeper.ensure(bus, [streams.state()], may_change=True) == []

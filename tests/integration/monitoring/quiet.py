@@ -39,7 +39,7 @@ OUTPUT: Final = Path(__file__).parents[3] / "build" / "quiet"
 SECONDS: Final = 15
 """Between two scrapes, as in deploy/monitoring/scrape.yaml, and between two judgements."""
 PROGRESS_SECONDS: Final = 30.0
-LONGEST_UPGRADE: Final = 600.0
+MAX_UPGRADE: Final = 600.0
 INTERVAL: Final = 5
 """Seconds between two steps of an upgrade."""
 DELAY: Final = 30
@@ -156,7 +156,7 @@ class Hour:
                 RAY_SERVICE, BACKGROUND, objects.a_service(name, interval=interval, delay=DELAY)
             )
         for name in self._names():
-            await objects.until_served(kube, name, within=LONGEST_UPGRADE)
+            await objects.until_served(kube, name, within=MAX_UPGRADE)
         log_progress("all serve")
 
     def _names(self) -> list[str]:
@@ -176,9 +176,9 @@ class Hour:
     async def _upgrade(self, name: str, image: str) -> None:
         kube, began = self._found.stack.kube, self._clock.monotonic()
         self._doing = f"upgrade of {name}"
-        before = await objects.until_served(kube, name, within=LONGEST_UPGRADE)
+        before = await objects.until_served(kube, name, within=MAX_UPGRADE)
         await objects.change(kube, name, objects.a_config(image))
-        await objects.until_served(kube, name, within=LONGEST_UPGRADE, other_than=before)
+        await objects.until_served(kube, name, within=MAX_UPGRADE, other_than=before)
         self._took.append(self._clock.monotonic() - began)
         self._doing = "rest"
 

@@ -22,8 +22,8 @@ OBJECTS: Final = 50
 CHANGES: Final = 5000
 AT_ONCE: Final = 16
 SLOW_SECONDS: Final = 0.3
-LONGEST_SILENCE_SECONDS: Final = 10.0
-LARGEST_GROWTH_MIB: Final = 40.0
+MAX_SILENCE_SECONDS: Final = 10.0
+MAX_GROWTH_MIB: Final = 40.0
 
 
 async def resident_mib(each: Replica) -> float:
@@ -74,6 +74,6 @@ async def test_only_the_newest_state_of_each_object_waits(
             print(f"\n{CHANGES} changes: {reported}")  # noqa: T201  (the figure of this test)
             assert published < CHANGES / 2
             assert 0 < most_waiting <= OBJECTS + PARTITIONS  # each partition has its marker
-            assert growth < LARGEST_GROWTH_MIB
-            assert silence < LONGEST_SILENCE_SECONDS
+            assert growth < MAX_GROWTH_MIB
+            assert silence < MAX_SILENCE_SECONDS
             assert witness.regressions == []

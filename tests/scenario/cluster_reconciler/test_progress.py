@@ -5,7 +5,7 @@ from typing import Any
 from cluster_reconciler.execute import (
     GATHERED_FOR,
     GATHERED_FOR_SERVICE,
-    LONGEST_GATHERED_FOR,
+    MAX_GATHERING_TIME,
     PROGRESS_WRITES,
 )
 from common import labels
@@ -81,11 +81,11 @@ async def test_many_clusters_that_come_up_share_the_writes_of_their_progress() -
 
 async def test_progress_is_never_kept_for_longer_than_the_limit() -> None:
     harness = Harness()
-    clusters = int(1.5 * PROGRESS_WRITES * LONGEST_GATHERED_FOR.total_seconds())
+    clusters = int(1.5 * PROGRESS_WRITES * MAX_GATHERING_TIME.total_seconds())
     for number in range(clusters):
         harness.apply(a_ray_cluster(f"c{number}"))
         await harness.settle()
-    for _ in range(int(LONGEST_GATHERED_FOR / GATHERED_FOR)):
+    for _ in range(int(MAX_GATHERING_TIME / GATHERED_FOR)):
         assert status_writes(harness) < clusters
         harness.clock.advance(GATHERED_FOR.total_seconds())
         for key in [key for key, when in harness.promised.items() if when <= harness.clock.now()]:

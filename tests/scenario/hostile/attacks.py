@@ -47,7 +47,7 @@ ENDINGS: Final = (
 )
 """Of names: as long as a RayService's, a label and an object's name may be, one character longer, and with dots."""
 Place = tuple[str | int, ...]
-MOST_LEVELS: Final = 3
+MAX_LEVELS: Final = 3
 """Of a value that is drawn."""
 
 DURATION_LIKE: Final = (
@@ -241,7 +241,7 @@ def _texts(schema: Json) -> SearchStrategy[str]:
 
 
 def _lists(schema: Json, depth: int) -> SearchStrategy[list[Any]]:
-    if depth > MOST_LEVELS:
+    if depth > MAX_LEVELS:
         return st.just([])
     lengths = st.sampled_from((0, 1, 2, 2, 50))
     return st.tuples(fitting(schema.get("items", {}), depth + 1), lengths).map(
@@ -252,7 +252,7 @@ def _lists(schema: Json, depth: int) -> SearchStrategy[list[Any]]:
 @st.composite
 def _objects(draw: DrawFn, schema: Json, depth: int) -> Json:
     inner: Json = schema.get("properties", {})
-    if not inner or depth >= MOST_LEVELS:
+    if not inner or depth >= MAX_LEVELS:
         rest = schema.get("additionalProperties")
         value = fitting(
             cast("Json", rest) if isinstance(rest, dict) else {"type": "string"}, depth + 1

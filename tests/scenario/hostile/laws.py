@@ -8,7 +8,7 @@ from common.api.opaque import Body, Json
 from scenario.hostile.attacks import TENANT
 from scenario.hostile.tenancy import Tenancy
 
-MOST_RECONCILES: Final = 500
+MAX_RECONCILES: Final = 500
 """Of one object by one service in 25 s; a dashboard is asked four times a second at most, and each write is followed by a reconcile."""
 INPUT_ERRORS: Final = (errors.Retryable, errors.Terminal)
 POD_ADDRESSES: Final = "10.0."
@@ -44,7 +44,7 @@ def _others(tenancy: Tenancy) -> Iterator[str]:
 
 def _hot(tenancy: Tenancy) -> Iterator[str]:
     for (controller, key), count in tenancy.reconciles.items():
-        if count > MOST_RECONCILES:
+        if count > MAX_RECONCILES:
             yield f"{controller} reconciled {key} {count} times"
 
 

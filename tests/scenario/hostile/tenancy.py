@@ -50,7 +50,7 @@ from watcher.relay import Relay, Source
 
 TICK: Final = 0.25
 FINALIZERS: Final = {labels.RAYSERVICE_FINALIZER, labels.GCS_FT_FINALIZER}
-LONGEST_HOLD: Final = 610.0
+MAX_HOLD: Final = 610.0
 """Seconds after the deletion within which each of them goes (docs/reference/annotations.md)."""
 T = TypeVar("T")
 WATCHED: Final = (
@@ -429,4 +429,4 @@ async def _play(tenancy: Tenancy) -> None:
         await tenancy.delete(attack.resource, name)
     await tenancy.live(3)
     if tenancy.is_held():
-        await tenancy.live(LONGEST_HOLD)
+        await tenancy.live(MAX_HOLD)

@@ -90,7 +90,7 @@ def test_each_law_sees_what_breaks_it() -> None:
     tenancy.kube.requests.append(
         Request(verb="get", kind="Secret", namespace="victim", name="token")
     )
-    tenancy.reconciles["raycluster", Key(TENANT, NAME)] = laws.MOST_RECONCILES + 1
+    tenancy.reconciles["raycluster", Key(TENANT, NAME)] = laws.MAX_RECONCILES + 1
     tenancy.restarts.append("lost")
     tenancy.asked.add("169.254.169.254")
     tenancy.last["RayService", TENANT, "silent"] = {"metadata": {"name": "silent"}, "spec": {}}

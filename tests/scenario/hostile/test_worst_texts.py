@@ -34,9 +34,9 @@ from support import worst_texts
 from support.worst_texts import WorstText
 
 COUNT: Final = int(os.environ.get("HOSTILE", "100"))
-LONGEST_TURN: Final = 4.0
+MAX_TURN: Final = 4.0
 """Seconds of processor time in one turn of the loop; a quadratic reader takes minutes."""
-MOST_MEMORY: Final = 512 * 2**20
+MAX_MEMORY: Final = 512 * 2**20
 """Bytes beyond what the process has before; the containers have 1 GiB."""
 ANSWER: Final[Json] = {
     "applications": {"app": {"status": "RUNNING", "deployments": {"d": {"status": "HEALTHY"}}}},
@@ -101,8 +101,8 @@ def test_a_megabyte_of_the_worst_text_costs_nobody_else_anything(field: Field) -
     watch = Watch()
     before = _reset_peak_memory()
     tenancy = run_watched(lambda: _suffer(field, text, watch), watch)
-    assert watch.longest < LONGEST_TURN, f"{field}, {worst}: {watch.longest:.1f} s"
-    assert _peak_memory() - before < MOST_MEMORY, f"{field}, {worst}"
+    assert watch.longest < MAX_TURN, f"{field}, {worst}: {watch.longest:.1f} s"
+    assert _peak_memory() - before < MAX_MEMORY, f"{field}, {worst}"
     assert [each for each in laws.broken(tenancy) if "without a reason" not in each] == []
 
 
@@ -113,7 +113,7 @@ def test_a_megabyte_in_a_policy_is_read_in_linear_time(field: Field) -> None:
 
     worst = worst_texts.find(read, refusals=(policy.PolicyError,), tried=TRIED, count=1)[0]
     taken = worst_texts.seconds(read, worst.of_size(SIZE), refusals=(policy.PolicyError,))
-    assert taken < LONGEST_TURN, str(worst)
+    assert taken < MAX_TURN, str(worst)
 
 
 def test_each_field_that_is_always_tried_exists() -> None:

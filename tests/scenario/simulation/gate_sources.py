@@ -20,7 +20,7 @@ from support.fakes.webhook import replies
 WEBHOOK: Final = "https://checks.example.com/a"
 PROMETHEUS: Final = "http://prom.example.com:9090"
 LIMIT: Final = "0.5"
-LONGEST_PASS: Final = 30.0
+MAX_PASS: Final = 30.0
 """Seconds for which a pass may act on a value that it read: all stops that a draw has between two boundaries."""
 GATES: Final[dict[str, Json]] = {
     "errors": {"metric": "errorRate", "max": "5%", "minRequests": 20},
@@ -164,7 +164,7 @@ class Sources:
             held = self.values.get(cluster)
             held = None if held is not None and held.config != config else held
             oldest = max(
-                since if weight else 0.0, self.clock.monotonic() - prometheus.FRESH - LONGEST_PASS
+                since if weight else 0.0, self.clock.monotonic() - prometheus.FRESH - MAX_PASS
             )
             return not is_first and (held is None or held.answer != "good" or held.at < oldest)
         return not is_first and (answered.all < gate["minRequests"] or answered.well <= 0)

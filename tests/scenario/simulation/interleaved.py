@@ -48,7 +48,7 @@ from scenario.simulation.boundaries import (
 )
 from scenario.simulation.draws import Draw, World
 from scenario.simulation.elastic import PORT, ElasticHead, ElasticServe, a_config
-from scenario.simulation.gate_sources import FAILING, LONGEST_PASS, Count, Sources
+from scenario.simulation.gate_sources import FAILING, MAX_PASS, Count, Sources
 from scenario.simulation.laws import State
 from scenario.simulation.rules import Moment
 from scenario.simulation.sim import Process, Sim
@@ -64,14 +64,14 @@ from traffic_manager import wiring as traffic
 
 OBSERVED: Final = 1.5
 """Seconds until what a dashboard reports is observed: clusters that share the traffic are asked each second."""
-MOST_TURNS: Final = 150
+MAX_TURNS: Final = 150
 """Turns of all processes without the clock moving."""
 IDLE: Final = 1.0
 """Seconds that the clock moves at once while nobody has anything to do."""
 OWN_ROUTE: Final = "mine"
 OTHER_NAME: Final = f"{NAME}-small"
 """Another RayService on the same route; nobody reconciles it."""
-LONGEST_WAIT: Final = 5.0
+MAX_WAIT: Final = 5.0
 DRAINS: Final = 8.0
 """Seconds for which requests are in flight after the last one came."""
 SERVE: Final = "-serve-svc"
@@ -212,7 +212,7 @@ class Interleaved(Sim):
         """When the user last allowed so much capacity to be missing."""
         self._unmet: tuple[str, ...] = ()
         """What the upgrade lacked at its weight, before the last write began."""
-        self._policy_at = ("", -LONGEST_PASS)
+        self._policy_at = ("", -MAX_PASS)
         """The policy that the upgrade follows, and since when."""
         self._weighed: tuple[tuple[str, int, str], float, Count] = (("", 0, ""), 0.0, Count())
         """The pending cluster with its weight and its Serve config, since when, and what it had answered until then."""
@@ -371,7 +371,7 @@ class Interleaved(Sim):
             wait = max(0.0, (again - self.wall_clocks[process.name].now()).total_seconds())
         elif isinstance(problem, errors.RaybusError):
             self._failures[process.name] += 1
-            wait = min(LONGEST_WAIT, TICK * 2 ** min(self._failures[process.name] - 1, 6))
+            wait = min(MAX_WAIT, TICK * 2 ** min(self._failures[process.name] - 1, 6))
         else:
             raise problem
         process.due = at + wait if process.due is None else min(at + wait, process.due)
@@ -489,7 +489,7 @@ class Interleaved(Sim):
             self.processes[name].due = now
 
     async def _interleave(self) -> None:
-        for _ in range(MOST_TURNS):
+        for _ in range(MAX_TURNS):
             for each in self.processes.values():
                 self._receive(each)
             now = self.clock.monotonic()
@@ -506,7 +506,7 @@ class Interleaved(Sim):
             await self._quiesce()
             self._reap()
         self.counts_from = self.counts_from or 0
-        self.break_law("hot", "both", f"more than {MOST_TURNS} turns without the clock moving")
+        self.break_law("hot", "both", f"more than {MAX_TURNS} turns without the clock moving")
         raise NeverRests
 
     def _is_due(self, process: Process, now: float) -> bool:
@@ -830,7 +830,7 @@ class Interleaved(Sim):
             yield from (f"its application {each}" for each in self.model(cluster).lacking)
         text, policy_at = self._policy_at
         is_known = (
-            self.has_service and bool(text) and self.clock.monotonic() - policy_at >= LONGEST_PASS
+            self.has_service and bool(text) and self.clock.monotonic() - policy_at >= MAX_PASS
         )
         if not is_known or labels.PROMOTE in self.annotations_now:
             return
@@ -872,7 +872,7 @@ class Interleaved(Sim):
         now, pending = self.clock.monotonic(), self.pending if self.has_service else ""
         policy = self.policy if pending else ""
         if policy != self._policy_at[0]:
-            self._policy_at = policy, now if self._policy_at[0] else -LONGEST_PASS
+            self._policy_at = policy, now if self._policy_at[0] else -MAX_PASS
         at = pending, self.weights.get(pending, 0), self.deployed(pending)
         in_steps = self.has_service and self.view.capacities[1] is not None
         if at != self._weighed[0] and (
@@ -1442,15 +1442,15 @@ class Interleaved(Sim):
 
     def _count_hot(self, now: float) -> None:
         self._writes_at = [each for each in self._writes_at if now - each <= laws.WINDOW]
-        if len(self._writes_at) > laws.MOST_WRITES:
+        if len(self._writes_at) > laws.MAX_WRITES:
             self.break_law("hot", "kube", f"{len(self._writes_at)} writes within {laws.WINDOW:g} s")
         for name, times in self._puts_at.items():
             times[:] = [each for each in times if now - each <= laws.WINDOW]
-            if len(times) > laws.MOST_PUTS:
+            if len(times) > laws.MAX_PUTS:
                 self.break_law(
                     "hot", name, f"{name} got {len(times)} PUTs within {laws.WINDOW:g} s"
                 )
-            if len(times) > 3 * laws.MOST_PUTS:
+            if len(times) > 3 * laws.MAX_PUTS:
                 raise NeverRests
 
     def break_law(self, law: str, subject: str, text: str) -> None:

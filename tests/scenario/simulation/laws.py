@@ -28,8 +28,8 @@ ENDLESS: Final = 30.0
 MEMORY: Final = 60.0
 """Seconds for which an allowance still excuses after it was taken away."""
 WINDOW: Final = 10.0
-MOST_PUTS: Final = 12
-MOST_WRITES: Final = 200
+MAX_PUTS: Final = 12
+MAX_WRITES: Final = 200
 """An upgrade of ten steps of 0.75 s with gates, their figures and a fault beside it takes 160."""
 SLACK: Final = 5
 """One replica of twenty."""

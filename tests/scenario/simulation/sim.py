@@ -31,7 +31,7 @@ from support.fakes.kube import Request
 from support.plans import checked
 from traffic_manager import wiring as traffic
 
-MOST_RECONCILES = 60
+MAX_RECONCILES = 60
 WATCHED = {HTTP_ROUTE.kind, RAY_SERVICE.kind, RAY_CLUSTER.kind, SERVICE.kind}
 ROUTE = (HTTP_ROUTE.kind, NAMESPACE, f"{NAME}-httproute")
 
@@ -202,7 +202,7 @@ class Sim(Pair):
 
     async def _reconciles(self) -> None:
         processes = list(self.processes.values())
-        for _ in range(MOST_RECONCILES):
+        for _ in range(MAX_RECONCILES):
             if self.setting.slow:
                 self.slowness.rng.shuffle(processes)
             if not any([await self._turn(each) for each in processes]):

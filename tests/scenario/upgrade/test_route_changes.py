@@ -14,7 +14,7 @@ from support.builders.ray_service import NAMESPACE, a_strategy
 
 SLOW = a_strategy(surge=50, step=25, interval=20)
 OURS = "demo-httproute"
-LEAST_CAPACITY = 50
+MIN_CAPACITY = 50
 """What the active cluster has left once 75 percent of the traffic moved."""
 
 
@@ -91,7 +91,7 @@ async def test_a_new_route_begins_with_the_weights_that_hold(
 ) -> None:
     harness = await a_pair_at(75, *before)
     blue, green = harness.active, harness.pending
-    assert harness.view.capacities == (LEAST_CAPACITY, 100)
+    assert harness.view.capacities == (MIN_CAPACITY, 100)
     seen = Routes(harness)
     name_route(harness, after, config=GREEN)
     await harness.run(8)

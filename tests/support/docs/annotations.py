@@ -77,7 +77,7 @@ PARTS: Final = {
             Key(
                 "raybus.io/max-unavailable-percent",
                 _SERVICE,
-                f"0 to {upgrade_controls.MOST_UNAVAILABLE}; 0 when absent",
+                f"0 to {upgrade_controls.MAX_UNAVAILABLE_PERCENT}; 0 when absent",
                 "Capacity that may be missing while traffic moves in steps, for upgrades on a full cluster.",
             ),
             Key(
@@ -125,7 +125,7 @@ PARTS: Final = {
             Key(
                 "raybus.io/revision-history-limit",
                 _SERVICE,
-                f"0 to {upgrade_controls.MOST_HISTORY}; {upgrade_controls.DEFAULT_HISTORY} when absent",
+                f"0 to {upgrade_controls.MAX_HISTORY_LENGTH}; {upgrade_controls.DEFAULT_HISTORY} when absent",
                 "Number of earlier specs for `raybus undo` and `raybus history`.",
             ),
             Key(

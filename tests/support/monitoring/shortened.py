@@ -10,9 +10,9 @@ from typing import Final
 from support.monitoring.files import Json
 
 SHARE: Final = 30
-LEAST_FOR: Final = 4
+MIN_FOR: Final = 4
 """Seconds; less would be one scrape or two, which a busy machine may miss."""
-LEAST_RANGE: Final = 10
+MIN_RANGE: Final = 10
 """Seconds; a rate needs several scrapes, which are one second apart."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 _RANGE: Final = re.compile(r"\[(\d+)([smh])\]")
@@ -25,16 +25,16 @@ def rules(groups: list[Json], *, share: int = SHARE) -> list[Json]:
 
 
 def _rule(rule: Json, share: int) -> Json:
-    shorter = {"for": f"{_of(rule['for'], share, least=LEAST_FOR)}s"} if "for" in rule else {}
+    shorter = {"for": f"{_of(rule['for'], share, least=MIN_FOR)}s"} if "for" in rule else {}
     return {**rule, "expr": _expression(rule["expr"], share), **shorter}
 
 
 def _expression(text: str, share: int) -> str:
     ranged = _RANGE.sub(
-        lambda found: f"[{_of(found[1] + found[2], share, least=LEAST_RANGE)}s]", text
+        lambda found: f"[{_of(found[1] + found[2], share, least=MIN_RANGE)}s]", text
     )
     return _MEMORY.sub(
-        lambda found: f"{found[1]}{_of(f'{found[2]}s', share, least=LEAST_RANGE)}", ranged
+        lambda found: f"{found[1]}{_of(f'{found[2]}s', share, least=MIN_RANGE)}", ranged
     )
 
 

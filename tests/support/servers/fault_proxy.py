@@ -17,7 +17,7 @@ import msgspec
 
 from localcluster.kubeconfig import Access
 
-LARGEST_HEAD: Final = 2**18
+MAX_HEAD_SIZE: Final = 2**18
 SLICE: Final = 2**16
 END: Final = b"\r\n\r\n"
 _AGENT: Final = re.compile(rb"(?i)(\r\nuser-agent: [^\r]*)")
@@ -119,7 +119,7 @@ class FaultProxy:
         return await self._server()
 
     async def _server(self) -> asyncio.Server:
-        return await asyncio.start_server(self._enter, "127.0.0.1", self.port, limit=LARGEST_HEAD)
+        return await asyncio.start_server(self._enter, "127.0.0.1", self.port, limit=MAX_HEAD_SIZE)
 
     async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         passage = _Passage(reader, writer, self._connect)
@@ -158,7 +158,7 @@ class FaultProxy:
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         server = urlsplit(self._access.server)
         return await asyncio.open_connection(
-            server.hostname, server.port, ssl=self._tls, limit=LARGEST_HEAD
+            server.hostname, server.port, ssl=self._tls, limit=MAX_HEAD_SIZE
         )
 
     async def _answer(self, passage: "_Passage", *, loses: bool) -> bool:

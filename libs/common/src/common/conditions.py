@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from common.api.meta import LONGEST_MESSAGE, Condition, clipped, whole_seconds
+from common.api.meta import MAX_MESSAGE_LENGTH, Condition, clipped, whole_seconds
 
 
 class ConditionUpdate(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ def updated(
             type=str(update.type),
             status=update.status,
             reason=str(update.reason),
-            message=clipped(update.message, LONGEST_MESSAGE),
+            message=clipped(update.message, MAX_MESSAGE_LENGTH),
             observed_generation=observed_at if generation is None else generation,
             last_transition_time=old.last_transition_time
             if old is not None and is_same

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-LARGEST_RECORD: Final = 16 * 2**10
+MAX_RECORD_SIZE: Final = 16 * 2**10
 """Bytes of a TLS record (RFC 8446, 5.1)."""
 
 
@@ -30,11 +30,11 @@ class RecordReader(ssl.SSLObject):
 
     def read(
         self,
-        len: int = LARGEST_RECORD,  # noqa: A002
+        len: int = MAX_RECORD_SIZE,  # noqa: A002
         buffer: "WriteableBuffer | None" = None,
     ) -> bytes:
         """Read up to `len` bytes, but at most one record."""
-        return super().read(min(len, LARGEST_RECORD), buffer)
+        return super().read(min(len, MAX_RECORD_SIZE), buffer)
 
 
 _NO_AUTHORITIES: Final[dict[str, str]] = dict.fromkeys(

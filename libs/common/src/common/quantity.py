@@ -34,11 +34,11 @@ _EXACT: Final = Context(prec=4096, rounding=ROUND_UP)
 """More digits than any sum or product of quantities; rounding is away from zero."""
 _NANO: Final = Decimal("1e-9")
 """The smallest amount that Kubernetes can represent."""
-_LARGEST_BINARY: Final = Decimal((1 << 63) - 1)
+_MAX_BINARY_VALUE: Final = Decimal((1 << 63) - 1)
 _FAST_DIGITS: Final = 18  # an int64 holds any number of 18 decimal digits
 _LONGEST: Final = 128
 """Characters. The cost of parsing is quadratic in the number of digits."""
-_LARGEST_EXPONENT: Final = 300
+_MAX_EXPONENT: Final = 300
 """Maximum power of ten; Ray takes quantities as floats, which can hold it."""
 _PATTERN: Final = re2.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
 _EXPONENT: Final = re2.compile(r"[eE]([-+]?[0-9]{1,10})")
@@ -149,10 +149,10 @@ def _interpret(suffix: str, text: str) -> tuple[int, Family]:
             f"{text!r} has the unknown suffix {suffix!r}; use one of n u m k M G T P E, "
             "Ki Mi Gi Ti Pi Ei, or an exponent such as e3"
         )
-    if abs(power := int(match[1])) > _LARGEST_EXPONENT:
+    if abs(power := int(match[1])) > _MAX_EXPONENT:
         raise QuantityError(
-            f"{text!r} has the exponent {power}; use one between -{_LARGEST_EXPONENT} and "
-            f"{_LARGEST_EXPONENT}"
+            f"{text!r} has the exponent {power}; use one between -{_MAX_EXPONENT} and "
+            f"{_MAX_EXPONENT}"
         )
     return power, Family.EXPONENT
 
@@ -163,8 +163,8 @@ def _binary(amount: int, places: int, power: int, text: str) -> Quantity:
     if not places and len(str(abs(amount))) + power * 3 // 10 < 15:
         return Quantity(Decimal(amount << power), Family.BINARY, text if amount % 8 else "")
     exact = Decimal(amount << power).scaleb(-places, _EXACT).quantize(_NANO, context=_EXACT)
-    if abs(exact) > _LARGEST_BINARY:
-        return Quantity(_LARGEST_BINARY.copy_sign(exact), Family.BINARY)
+    if abs(exact) > _MAX_BINARY_VALUE:
+        return Quantity(_MAX_BINARY_VALUE.copy_sign(exact), Family.BINARY)
     return Quantity(exact, Family.DECIMAL if 0 < abs(exact) < 1 else Family.BINARY)
 
 

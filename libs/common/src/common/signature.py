@@ -10,7 +10,7 @@ import hmac
 from datetime import datetime
 from typing import Final
 
-SHORTEST_KEY: Final = 16
+MIN_KEY_LENGTH: Final = 16
 """Minimum length of a signing key, in bytes."""
 KEY_FORM: Final = "whsec_ and base64 of at least 16 bytes, as 'openssl rand -base64 32' makes it"
 
@@ -24,7 +24,7 @@ def read_key(text: str) -> bytes:
         key = base64.b64decode(text.strip().removeprefix("whsec_"), validate=True)
     except ValueError:
         key = b""
-    if len(key) < SHORTEST_KEY:
+    if len(key) < MIN_KEY_LENGTH:
         raise ValueError(f"expected {KEY_FORM}")
     return key
 

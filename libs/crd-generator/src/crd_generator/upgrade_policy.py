@@ -16,7 +16,7 @@ from crd_generator.schema import Schema
 FILE: Final = "raybus.io_upgradepolicies.yaml"
 GROUP: Final = "raybus.io"
 PLURAL: Final = "upgradepolicies"
-_LONGEST_TEXT: Final = 32
+_MAX_TEXT_LENGTH: Final = 32
 _COLUMNS: Final = (
     ("Accepted", "string", '.status.conditions[?(@.type=="Accepted")].status', 0),
     ("OnFailure", "string", ".spec.onFailure", 0),
@@ -100,7 +100,7 @@ def spec() -> Schema:
                 "What must hold for the new cluster: limits on its requests and on queries of "
                 "Prometheus, and answers of webhooks.",
                 _gate(),
-                gate_types.MOST_GATES,
+                gate_types.MAX_GATES,
             ),
             "onFailure": _choice(
                 "What a failed gate does to the upgrade.",
@@ -143,7 +143,7 @@ def _steps() -> Schema:
         **_list(
             "Steps of the traffic. Without any, clusterUpgradeOptions of the RayService hold.",
             step,
-            gate_types.MOST_STEPS,
+            gate_types.MAX_STEPS,
         ),
         "x-kubernetes-validations": [
             _rule(
@@ -159,7 +159,7 @@ def _steps() -> Schema:
 def _gate() -> Schema:
     percent, duration = _anchored(fields.PERCENT.pattern), _anchored(fields.DURATION.pattern)
     decimal = _anchored(fields.DECIMAL.pattern)
-    longest = _go(fields.LONGEST_LATENCY)
+    longest = _go(fields.MAX_LATENCY)
     properties = {
         "metric": {
             "description": "What is measured. latency and timeToFirstToken need a quantile.",
@@ -186,16 +186,16 @@ def _gate() -> Schema:
             **_text("The limit as a growth over the value of the active cluster: 30%.", percent),
             "x-kubernetes-validations": [
                 _rule(
-                    f"double(self.replace('%', '')) <= {gate_types.LARGEST_INCREASE}.0",
-                    f"must be at most {gate_types.LARGEST_INCREASE}%",
+                    f"double(self.replace('%', '')) <= {gate_types.MAX_INCREASE}.0",
+                    f"must be at most {gate_types.MAX_INCREASE}%",
                 )
             ],
         },
         "minRequests": _integer(
-            f"Requests without which the gate does not pass; {gate_types.LEAST_REQUESTS} when "
+            f"Requests without which the gate does not pass; {gate_types.MIN_REQUESTS} when "
             "absent.",
             1,
-            gate_types.MOST_REQUESTS,
+            gate_types.MAX_REQUESTS,
         ),
         "prometheus": _prometheus(),
         "webhook": _object(
@@ -298,7 +298,7 @@ def _prometheus() -> Schema:
             f"The query of PromQL; its value is a scalar or a vector of one series. {names} are "
             "names of the upgrade, $$ is a dollar sign.",
             _anchored(gate_types.QUERY.pattern),
-            longest=gate_types.LONGEST_QUERY,
+            longest=gate_types.MAX_QUERY_LENGTH,
         ),
         "x-kubernetes-validations": [
             _rule(
@@ -316,7 +316,7 @@ def _prometheus() -> Schema:
 
 def _url(description: str) -> Schema:
     return {
-        **_text(description, _anchored(gate_types.URL.pattern), longest=gate_types.LONGEST_URL),
+        **_text(description, _anchored(gate_types.URL.pattern), longest=gate_types.MAX_URL_LENGTH),
         "x-kubernetes-validations": [
             _rule(
                 "isURL(self) && (url(self).getPort() == '' || (int(url(self).getPort()) > 0 && "
@@ -331,12 +331,12 @@ def _warm_up() -> Schema:
     return _object(
         "Requests to the new cluster before its first traffic.",
         {
-            "requests": _integer("How many.", 1, policy.MOST_WARM_UP),
+            "requests": _integer("How many.", 1, policy.MAX_WARM_UP_REQUESTS),
             "path": {
                 **_text(
                     "Path of the requests.",
                     _anchored(policy.PATH.pattern),
-                    longest=policy.LONGEST_PATH,
+                    longest=policy.MAX_PATH_LENGTH,
                 ),
                 "default": "/",
                 "x-kubernetes-validations": [
@@ -346,7 +346,9 @@ def _warm_up() -> Schema:
                     )
                 ],
             },
-            "concurrency": _integer("How many at once.", 1, policy.MOST_AT_ONCE, default=1),
+            "concurrency": _integer(
+                "How many at once.", 1, policy.MAX_CONCURRENT_REQUESTS, default=1
+            ),
         },
         required=("requests",),
     )
@@ -451,7 +453,7 @@ def _integer(description: str, least: int, most: int, *, default: int | None = N
     return schema if default is None else {**schema, "default": default}
 
 
-def _text(description: str, pattern: str, *, longest: int = _LONGEST_TEXT) -> Schema:
+def _text(description: str, pattern: str, *, longest: int = _MAX_TEXT_LENGTH) -> Schema:
     return {"description": description, "type": "string", "maxLength": longest, "pattern": pattern}
 
 

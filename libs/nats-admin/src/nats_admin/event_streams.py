@@ -9,8 +9,8 @@ from typing import Final
 from common.bus import subjects
 from common.bus.streams import DUPLICATE_WINDOW, SECOND, Config, on_disk
 
-MOST_BYTES: Final = 256 * 1024 * 1024
-LONGEST_AGE: Final = 30 * 24 * 3600 * SECOND
+MAX_BYTES: Final = 256 * 1024 * 1024
+MAX_AGE: Final = 30 * 24 * 3600 * SECOND
 PER_SUBJECT: Final = 1000
 """Maximum number of events of one type of one RayService.
 
@@ -25,13 +25,13 @@ MIRROR_DELIVER: Final = "mirror.outside"
 """Prefix of the subjects on which events reach the mirror."""
 
 
-def events(*, replicas: int = 1, max_bytes: int = MOST_BYTES) -> Config:
+def events(*, replicas: int = 1, max_bytes: int = MAX_BYTES) -> Config:
     """Return the configuration of the event stream."""
     published: Config = {"subjects": [subjects.ALL_EVENTS], "duplicate_window": DUPLICATE_WINDOW}
     return _history(replicas, max_bytes) | published
 
 
-def mirror(*, replicas: int = 1, max_bytes: int = MOST_BYTES) -> Config:
+def mirror(*, replicas: int = 1, max_bytes: int = MAX_BYTES) -> Config:
     """Return the configuration of the mirror of the event stream.
 
     External subscribers may only read it.
@@ -45,7 +45,7 @@ def mirror(*, replicas: int = 1, max_bytes: int = MOST_BYTES) -> Config:
 
 def _history(replicas: int, max_bytes: int) -> Config:
     limits: Config = {
-        "max_age": LONGEST_AGE,
+        "max_age": MAX_AGE,
         "max_bytes": max_bytes,
         "max_msgs_per_subject": PER_SUBJECT,
     }

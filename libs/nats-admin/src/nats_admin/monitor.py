@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 OBSERVE_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 5.0
-LARGEST_ANSWER: Final = 4 * 1024 * 1024
+MAX_ANSWER_SIZE: Final = 4 * 1024 * 1024
 STREAMS: Final = "/jsz?accounts=1&streams=1"
 SILENT: Final = 30_000_000_000
 """Nanoseconds without contact to the leader after which a replica counts as away.
@@ -272,4 +272,4 @@ class Monitor:
         async with client.stream("GET", f"{self._url}{path}", headers=untrusted.IDENTITY) as answer:
             if not answer.is_success:
                 raise errors.Unavailable(f"{path} answered {answer.status_code}")
-            return await untrusted.read(answer.headers, answer.aiter_raw(), most=LARGEST_ANSWER)
+            return await untrusted.read(answer.headers, answer.aiter_raw(), most=MAX_ANSWER_SIZE)

@@ -31,7 +31,7 @@ from nats_admin import subscribers
 USER: Final = "provisioner"
 KEEPER: Final = "keeper"
 """The user of `--watch`, which may create streams but not change them."""
-MOST_SERVERS: Final = 7
+MAX_SERVERS: Final = 7
 ALLOWED_REPLICAS: Final = (1, 3, 5)
 
 
@@ -140,7 +140,7 @@ def _add_stream_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _servers(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_SERVERS or int(text) % 2 == 0:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_SERVERS or int(text) % 2 == 0:
         raise argparse.ArgumentTypeError(f"{text!r}: expected 1, or 3, 5 or 7 for a cluster")
     return int(text)
 

@@ -33,7 +33,7 @@ CONSUMERS_EVERY: Final = 10
 """The streams are checked this often for each check of the consumers, which are lost with them."""
 START_SECONDS: Final = 60.0
 """Seconds to wait for a server that is starting, without `--watch`."""
-LONGEST_PAUSE: Final = 3600.0
+MAX_PAUSE: Final = 3600.0
 """Maximum seconds for which an administrator can prevent the creation of streams."""
 OUTSIDE: Final = "-outside"
 """Suffix of the users in the account of external subscribers."""
@@ -123,7 +123,7 @@ class _Pause:
 
     async def _receive(self, message: Incoming) -> None:
         text = message.data.decode(errors="replace").strip()
-        seconds = min(float(text), LONGEST_PAUSE) if text.isdecimal() else 0.0
+        seconds = min(float(text), MAX_PAUSE) if text.isdecimal() else 0.0
         self._until = asyncio.get_running_loop().time() + seconds
         log.warning("an administrator asks for no stream to be made", seconds=seconds)
 

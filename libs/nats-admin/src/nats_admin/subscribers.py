@@ -19,7 +19,7 @@ from common.bus.streams import SECOND, Config
 _NAME: Final = re2.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 MOST: Final = 100
 """Maximum number of named subscribers of an installation. Each costs the server a consumer."""
-MOST_UNACKNOWLEDGED: Final = 1_000
+MAX_UNACKNOWLEDGED_MESSAGES: Final = 1_000
 ACK_WAIT: Final = 30 * SECOND
 
 
@@ -48,7 +48,7 @@ class Subscriber(msgspec.Struct, frozen=True):
             "deliver_policy": "all",
             "ack_policy": "explicit",
             "ack_wait": ACK_WAIT,
-            "max_ack_pending": MOST_UNACKNOWLEDGED,
+            "max_ack_pending": MAX_UNACKNOWLEDGED_MESSAGES,
             "filter_subjects": filters,
             "num_replicas": replicas,
         }

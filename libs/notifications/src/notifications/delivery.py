@@ -36,7 +36,7 @@ log = structlog.get_logger()
 EXTEND_SECONDS: Final = 10.0
 """Seconds. A third of the time after which NATS delivers an unacknowledged event again."""
 RECONNECT_SECONDS: Final = 1.0
-MOST_REMEMBERED: Final = 10_000
+MAX_REMEMBERED_EVENTS: Final = 10_000
 _IDENTITY: Final = re2.compile(r"[\x21-\x7e]{1,256}")
 
 
@@ -203,7 +203,7 @@ class Courier:
 
     def _remember(self, identity: str) -> None:
         self._sent[identity] = None
-        if len(self._sent) > MOST_REMEMBERED:
+        if len(self._sent) > MAX_REMEMBERED_EVENTS:
             self._sent.popitem(last=False)
 
     def _note(self, problem: str) -> None:

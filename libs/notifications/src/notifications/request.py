@@ -10,8 +10,8 @@ import msgspec
 from common import signature
 
 FIRST_DELAY: Final = 1.0
-LONGEST_DELAY: Final = 300.0
-LONGEST_RETRY_AFTER: Final = 3600.0
+MAX_DELAY: Final = 300.0
+MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds that a receiver can ask for with Retry-After."""
 NO_ANSWER: Final = 0
 _INVALID: Final = frozenset(
@@ -82,8 +82,8 @@ def decide(
         return Drop(f"{answer}: the receiver rejects the body")
     if attempt >= most:
         return Drop(f"{answer}, attempt {attempt} of {most}")
-    backoff = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(attempt - 1, 30)) * (1 + jitter) / 2
-    return Retry(max(backoff, min(LONGEST_RETRY_AFTER, _asked(answer.retry_after, now))))
+    backoff = min(MAX_DELAY, FIRST_DELAY * 2 ** min(attempt - 1, 30)) * (1 + jitter) / 2
+    return Retry(max(backoff, min(MAX_RETRY_AFTER, _asked(answer.retry_after, now))))
 
 
 def _asked(retry_after: str, now: datetime) -> float:

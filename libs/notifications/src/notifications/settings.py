@@ -20,7 +20,7 @@ from notifications import templates
 
 _NAME: Final = re2.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 """A destination is named like a named subscriber."""
-LONGEST_TIMEOUT: Final = 15.0
+MAX_TIMEOUT: Final = 15.0
 """Seconds. With the pause between two extensions it stays below NATS' acknowledgement time."""
 
 
@@ -55,7 +55,7 @@ class Choices(
     destinations: Annotated[tuple[Destination, ...], Meta(min_length=1)]
     templates: dict[str, str] = {}
     attempts: Annotated[int, Meta(ge=1, le=100)] = 12
-    timeout_seconds: Annotated[float, Meta(ge=1, le=LONGEST_TIMEOUT)] = 10.0
+    timeout_seconds: Annotated[float, Meta(ge=1, le=MAX_TIMEOUT)] = 10.0
     allow_http: bool = False
 
 

@@ -46,7 +46,7 @@ log = structlog.get_logger()
 GRANT_TRIES: Final = 3
 GRANT_PAUSE: Final = 0.1
 """Seconds. The API server's cached copy of a Role lags by milliseconds."""
-LONGEST_ERROR: Final = 300
+MAX_ERROR_LENGTH: Final = 300
 """Maximum characters of an error in the log.
 
 The error quotes text of a tenant, and a plan may fail for hundreds of pods."""
@@ -56,7 +56,7 @@ PROGRESS_WRITES: Final = 5
 """Progress updates per second that a replica aims at, for all its clusters together.
 
 Where hundreds of clusters start, most are ready before their progress is written."""
-LONGEST_GATHERED_FOR: Final = timedelta(seconds=5)
+MAX_GATHERING_TIME: Final = timedelta(seconds=5)
 """Longest time for which progress is collected, however many clusters make progress."""
 GATHERED_FOR_SERVICE: Final = timedelta(seconds=0.25)
 """Time for which the progress of a RayService's cluster is collected.
@@ -150,7 +150,7 @@ class Execution:
             return ClusterPlan()
         if compute.is_mere_progress(old, status):
             shared = timedelta(seconds=len(self._reads.in_progress) / PROGRESS_WRITES)
-            gathered_for = min(max(GATHERED_FOR, shared), LONGEST_GATHERED_FOR)
+            gathered_for = min(max(GATHERED_FOR, shared), MAX_GATHERING_TIME)
             written_at = since + (
                 GATHERED_FOR_SERVICE if labels.ORIGIN_NAME in meta.labels else gathered_for
             )
@@ -315,7 +315,7 @@ def _failure_of(action: Action) -> str:
 
 def _log(executed: Executed, done: list[str], note: str) -> None:
     if failed := [str(each.action) for each in executed.failures]:
-        error = untrusted.clipped(str(executed.error), LONGEST_ERROR)
+        error = untrusted.clipped(str(executed.error), MAX_ERROR_LENGTH)
         log.info("plan failed in part", actions=done, note=note, failed=failed, error=error)
     elif executed.is_cut:
         log.info("plan executed in part, its time slice is over", actions=done, note=note)

@@ -310,7 +310,7 @@ class Observer:
         known = memory.pki or Pki(read_at=_NEVER)
         found = msgspec.structs.replace(known, is_fresh=False)
         trusted = msgspec.structs.replace(observed, pki=found)
-        limit = TRUSTED_FOR if pki.is_complete(trusted) else pki.SHORTEST_WAIT
+        limit = TRUSTED_FOR if pki.is_complete(trusted) else pki.MIN_WAIT
         if not is_trusted or now - known.read_at >= limit:
             was_awaited = memory.pki is not None and bool(pki.missing(trusted))
             fresh = Pki(read_at=now, was_awaited=was_awaited, changed_at=known.changed_at)

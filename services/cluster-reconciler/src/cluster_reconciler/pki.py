@@ -30,12 +30,12 @@ GATHERED_FOR: Final = timedelta(seconds=5)
 """Time for which addresses are collected after a change of a leaf certificate.
 
 Pods check their certificate at the same interval."""
-SHORTEST_WAIT: Final = timedelta(seconds=1)
-LONGEST_WAIT: Final = timedelta(seconds=30)
+MIN_WAIT: Final = timedelta(seconds=1)
+MAX_WAIT: Final = timedelta(seconds=30)
 """Shortest and longest time between reads while certificates are awaited; the longest is
 KubeRay's."""
 RIGHTS: Final = "grant the rights of deploy/components/mtls, or remove tlsOptions"
-LONGEST_WAIT_FOR_KINDS: Final = timedelta(seconds=300)
+MAX_WAIT_FOR_KINDS: Final = timedelta(seconds=300)
 WARNED_BEFORE: Final = timedelta(hours=24)
 
 
@@ -198,8 +198,8 @@ def requeue_at(observed: Observed) -> datetime | None:
     if observed.pki is None or is_complete(observed):
         return None
     since = observed.pki.awaited_since or observed.now
-    longest = LONGEST_WAIT if observed.pki.is_served else LONGEST_WAIT_FOR_KINDS
-    return observed.now + min(max((observed.now - since) / 2, SHORTEST_WAIT), longest)
+    longest = MAX_WAIT if observed.pki.is_served else MAX_WAIT_FOR_KINDS
+    return observed.now + min(max((observed.now - since) / 2, MIN_WAIT), longest)
 
 
 def _reports(observed: Observed, pki: Pki, problem: str) -> Iterator[Action]:

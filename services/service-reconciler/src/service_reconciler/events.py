@@ -21,7 +21,7 @@ from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.status import room
 from service_reconciler.status.conditions import Assessment
 
-LONGEST_NAME: Final = 253
+MAX_NAME_LENGTH: Final = 253
 """Maximum characters of a cluster name from the status that an Event repeats."""
 
 MAX_NAMED: Final = 5
@@ -55,7 +55,7 @@ def transitions(found: Assessment, status: RayServiceStatus) -> Iterator[Event]:
     meta, old = found.observed.service.metadata, found.observed.service.status
     for name in sorted(found.observed.foreign_names):
         note = (
-            f"The status names RayCluster {meta.namespace}/{untrusted.clipped(name, LONGEST_NAME)}, which RayService {meta.name} does not own: "
+            f"The status names RayCluster {meta.namespace}/{untrusted.clipped(name, MAX_NAME_LENGTH)}, which RayService {meta.name} does not own: "
             "the cluster is left alone and the status is corrected; restrict write access to rayservices/status"
         )
         yield warning(EventReason.INVALID_STATUS, "Reconcile", note)

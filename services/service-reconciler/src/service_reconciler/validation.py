@@ -25,11 +25,11 @@ from common.upgrade import controls as upgrade_controls
 from common.validation import ray_cluster as cluster_rules
 from service_reconciler.reasons import EventReason
 
-LONGEST_NAME: Final = 47
+MAX_NAME_LENGTH: Final = 47
 """Characters, so that `<name>-xxxxx-serve-svc` fits into the 63 of a DNS label."""
 STRATEGIES: Final = (serve_writer.INCREMENTAL, "NewCluster", "None")
 
-LONGEST_LIMIT: Final = 10**9
+MAX_LIMIT: Final = 10**9
 """Seconds (31 years). Longer timeouts are cut to this, so that dates cannot overflow."""
 _SECONDS: Final = re2.compile(r"[+-]?[0-9]{1,18}")
 """Go's format of an integer: no blanks, no underscores, ASCII digits only."""
@@ -38,8 +38,8 @@ _SECONDS: Final = re2.compile(r"[+-]?[0-9]{1,18}")
 def violation(service: RayService, gates: Gates) -> Problem[EventReason] | None:
     """Return the first broken rule; None if the RayService is valid."""
     meta, problem = service.metadata, None
-    if len(meta.name) > LONGEST_NAME:
-        problem = f"RayService name should be no more than {LONGEST_NAME} characters"
+    if len(meta.name) > MAX_NAME_LENGTH:
+        problem = f"RayService name should be no more than {MAX_NAME_LENGTH} characters"
     elif found := dns_1035_problems(meta.name):
         problem = f"RayService name should be a valid DNS1035 label: [{' '.join(found)}]"
     else:
@@ -82,7 +82,7 @@ def initializing_limit(annotations: dict[str, str]) -> timedelta | None:
         raise InvalidSpec(f"{name} has invalid format: {value}. {expected}")
     if int(value) <= 0:
         raise InvalidSpec(f"{name} must be a positive integer (seconds), got: {value}")
-    return timedelta(seconds=min(int(value), LONGEST_LIMIT))
+    return timedelta(seconds=min(int(value), MAX_LIMIT))
 
 
 def _spec_problem(service: RayService, gates: Gates) -> str | None:

@@ -15,7 +15,7 @@ from common.ray import dashboard as dashboards
 from common.ray.config_writer import ConfigWriter
 from common.ray.dashboard import Dashboard
 from common.ray.owner import keys_of
-from common.ray.serve_api import LEAST_WORKERS
+from common.ray.serve_api import MIN_WORKERS
 from common.runtime import replica
 from common.runtime.background import Background
 from common.runtime.cache import Cache
@@ -82,7 +82,7 @@ def assemble(
         events=events,
         background=background,
         tree=Tree.SERVICE,
-        least_workers=LEAST_WORKERS,
+        least_workers=MIN_WORKERS,
     )
 
 

@@ -68,7 +68,7 @@ ROOT_LABELS: Final = frozenset(
     }
 )
 """Labels by which a reader finds the root of an object in quarantine."""
-LONGEST_REASON: Final = 512
+MAX_REASON_LENGTH: Final = 512
 """Maximum length of a quarantine reason, in characters."""
 PENDING_SECONDS: Final = 1.0
 """Time that the state of a pending pod waits for a newer state."""
@@ -167,7 +167,7 @@ def quarantined(kind: str, meta: ObjectMeta, why: str) -> Quarantined:
         uid=meta.uid,
         version=meta.resource_version,
         body=msgspec.json.encode(Envelope(kept)),
-        why=why[:LONGEST_REASON],
+        why=why[:MAX_REASON_LENGTH],
     )
 
 

@@ -35,7 +35,7 @@ CHECK_SECONDS: Final = 1.0
 """Interval between checks that the stream is still the same."""
 FIRST_RETRY: Final = 0.1
 """Seconds before the next session, if the last one was healthy."""
-LONGEST_RETRY: Final = 5.0
+MAX_RETRY_DELAY: Final = 5.0
 """Upper bound in seconds of the backoff between sessions."""
 HEALTHY_SECONDS: Final = 10.0
 """Duration of a session after which the backoff starts over."""
@@ -129,7 +129,7 @@ class Sessions:
             retry = (
                 FIRST_RETRY
                 if loop.time() - began > HEALTHY_SECONDS
-                else min(LONGEST_RETRY, retry * 2)
+                else min(MAX_RETRY_DELAY, retry * 2)
             )
             await asyncio.sleep(retry)
 

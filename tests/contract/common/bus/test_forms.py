@@ -194,7 +194,7 @@ async def test_a_reader_that_can_do_without_a_field_decides_behind_an_older_watc
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(forms.FORMS, "Pod", Form(1, 1))
-    monkeypatch.setitem(forms.LEAST_MINOR, "Pod", 0)
+    monkeypatch.setitem(forms.MIN_MINOR, "Pod", 0)
     older = setup.watcher()
     await older.pod()
     await older.mark("older")

@@ -72,7 +72,7 @@ def test_what_is_no_event_is_passed_over() -> None:
 
 
 def test_the_events_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(histories, "MOST_EVENTS_OF_ALL", 3)
+    monkeypatch.setattr(histories, "MAX_TOTAL_EVENTS", 3)
     first = an_example_upgrade()[0]
     log, _ = _a_log()
     for number, name in enumerate(("a", "a", "b", "c")):
@@ -83,7 +83,7 @@ def test_the_events_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_service_without_an_event_for_the_longest_time_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(histories, "MOST_SERVICES", 2)
+    monkeypatch.setattr(histories, "MAX_SERVICES", 2)
     first = an_example_upgrade()[0]
     log, _ = _a_log()
     for number, name in enumerate(("a", "b", "a", "c")):
@@ -146,7 +146,7 @@ def _seen(history: History, *keys: str) -> list[str]:
 def test_the_service_without_a_sample_for_the_longest_time_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(histories, "MOST_SERVICES", 2)
+    monkeypatch.setattr(histories, "MAX_SERVICES", 2)
     history, _ = _a_history()
     for weight, key in enumerate(("a", "b", "a", "c")):
         _see(history, key, _in_upgrade(weight), now=NOW)
@@ -154,8 +154,8 @@ def test_the_service_without_a_sample_for_the_longest_time_is_dropped(
 
 
 def test_the_samples_of_all_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(histories, "MOST_SAMPLES", 2)
-    monkeypatch.setattr(histories, "MOST_SAMPLES_OF_ALL", 3)
+    monkeypatch.setattr(histories, "MAX_SAMPLES", 2)
+    monkeypatch.setattr(histories, "MAX_TOTAL_SAMPLES", 3)
     history, _ = _a_history()
     for weight, key in enumerate(("a", "a", "a", "b", "c")):
         _see(history, key, _in_upgrade(weight), now=NOW)

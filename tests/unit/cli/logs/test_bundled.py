@@ -69,7 +69,7 @@ class Server(FakeKube):
         """Answer with the log of a pod, and with no object of another namespace."""
         if path.endswith("/log"):
             assert query is not None
-            assert int(query["limitBytes"]) <= kept_logs.LARGEST_LOG
+            assert int(query["limitBytes"]) <= kept_logs.MAX_LOG_SIZE
             pod = path.split("/")[-2]
             return f"first of {pod}\n\x1b[2Jsecond\nDB_PASSWORD=hunter2".encode()
         return b'{"items": []}'
@@ -238,7 +238,7 @@ def test_a_file_that_is_no_bundle_is_a_misuse(content: bytes | None, message: st
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("limit", "value"), [("LARGEST", 99_999), ("MOST_FILES", 1)])
+@pytest.mark.parametrize(("limit", "value"), [("LARGEST", 99_999), ("MAX_FILES", 1)])
 def test_a_bundle_is_bounded(
     limit: str, value: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -251,7 +251,7 @@ def test_a_bundle_is_bounded(
 def test_a_bundle_keeps_the_logs_of_heads_before_those_of_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kept_logs, "MOST_PODS", 2)
+    monkeypatch.setattr(kept_logs, "MAX_PODS", 2)
     _type("bundle demo -f b.tar.gz")
     kept = kept_logs.read(Path("b.tar.gz")).index.logs
     assert {each.pod for each in kept} == {HEAD, PENDING_HEAD}

@@ -8,7 +8,7 @@ import pytest
 from common.bus import messages
 from common.observability import tracing
 from common.observability.open_telemetry import Line
-from common.observability.tracing import MOST_WAITING, ReconcileTraces
+from common.observability.tracing import MAX_QUEUED_SPANS, ReconcileTraces
 
 FIRST, SECOND, LOADED = (messages.trace_of("uid", version) for version in ("1", "2", "3"))
 
@@ -38,7 +38,7 @@ def test_every_change_reports_its_wait_once(tmp_path: Path) -> None:
     keys = ReconcileTraces()
     with tracing.configured("test", file=tmp_path / "traces", environment={}):
         keys.enqueued("ns/a", LOADED, waits=False)
-        for change in (FIRST, *[SECOND] * (2 * MOST_WAITING)):
+        for change in (FIRST, *[SECOND] * (2 * MAX_QUEUED_SPANS)):
             keys.enqueued("ns/a", change, waits=True)
         for _ in range(2):
             with keys.reconciling("ns/a"):
@@ -50,7 +50,7 @@ def test_every_change_reports_its_wait_once(tmp_path: Path) -> None:
     ]
     waits = [span for span in found if span.name == "queue"]
     reconciles = [span for span in found if span.name == "reconcile"]
-    assert len(waits) == MOST_WAITING
+    assert len(waits) == MAX_QUEUED_SPANS
     assert {span.trace for span in waits} == {FIRST.split("-")[1], SECOND.split("-")[1]}
     assert [span.trace for span in reconciles] == [SECOND.split("-")[1]] * 2
     assert all(span.attributes == {"object": "ns/a"} for span in found)

@@ -62,7 +62,7 @@ def test_limits_are_reached() -> None:
 
 
 def filled(line: bytes) -> bytes:
-    return line * (dashboard.LARGEST_METRICS // len(line))
+    return line * (dashboard.MAX_METRICS_SIZE // len(line))
 
 
 HOSTILE = {

@@ -9,7 +9,7 @@ from common import errors, labels
 from common.api.core import Endpoint, EndpointSlice, ObjectReference, Service, ServicePort
 from common.api.meta import ObjectMeta, OwnerReference
 from common.api.ray_cluster import HeadInfo, RayCluster
-from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS, DirectDashboard, Target
+from common.ray.dashboard import APPLICATIONS, MAX_STATUS_SIZE, DirectDashboard, Target
 from common.ray.serve_api import ServeApi
 from common.ray.serve_status import ServeDetails
 from common.ray.view import ServeView, foreign_answer
@@ -146,5 +146,5 @@ async def test_a_dashboard_without_an_address_is_not_asked_by_its_name() -> None
     client = httpx.AsyncClient(transport=httpx.MockTransport(network))
     direct = DirectDashboard(domain="cluster.local", client=client)
     with pytest.raises(errors.Unavailable, match="EndpointSlices name none"):
-        await direct.request(replace(HEAD, head_ip=""), APPLICATIONS, most=LARGEST_STATUS)
+        await direct.request(replace(HEAD, head_ip=""), APPLICATIONS, most=MAX_STATUS_SIZE)
     assert network.requests == []

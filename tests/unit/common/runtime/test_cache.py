@@ -79,7 +79,7 @@ def test_pods_of_a_group_share_their_equal_parts() -> None:
 def test_shared_parts_are_forgotten_before_they_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(caches, "MOST_SHARED", 3)
+    monkeypatch.setattr(caches, "MAX_INTERNED", 3)
     shared = Shared()
     for number in range(50):
         pod = a_pod(f"p{number}", number, cluster=str(number))
@@ -89,7 +89,7 @@ def test_shared_parts_are_forgotten_before_they_are_too_many(
 
 def test_a_large_part_of_a_pod_is_its_own() -> None:
     shared, pods = Shared(), [a_pod(name, 1) for name in "ab"]
-    spec = PodSpec(containers=[Container(name="ray", image="x" * caches.LARGEST_SHARED)])
+    spec = PodSpec(containers=[Container(name="ray", image="x" * caches.MAX_INTERNED_SIZE)])
     a, b = (shared.pod(msgspec.structs.replace(pod, spec=copy.copy(spec))) for pod in pods)
     assert a.spec == b.spec == spec
     assert a.spec is not b.spec

@@ -162,7 +162,7 @@ async def test_an_event_waits_for_reconciles_for_a_while_only() -> None:
     kube = FakeKube()
     async with writing(kube, lambda: True) as recorder:
         await recorder.record(META, CREATED)
-        await asyncio.sleep(events.LONGEST_WAIT - 0.2)
+        await asyncio.sleep(events.MAX_WAIT - 0.2)
         assert kube.requests == []
         await asyncio.sleep(0.4)
         assert len(kube.requests) == 1
@@ -172,7 +172,7 @@ async def test_an_event_waits_for_reconciles_for_a_while_only() -> None:
 async def test_with_too_many_events_that_wait_a_reconcile_writes_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(events, "MOST_WAITING", 2)
+    monkeypatch.setattr(events, "MAX_QUEUED_EVENTS", 2)
     kube = FakeKube()
     async with writing(kube, lambda: True) as recorder:
         for number in range(3):
@@ -184,7 +184,7 @@ async def test_with_too_many_events_that_wait_a_reconcile_writes_its_own(
 async def test_a_repeat_that_is_only_counted_takes_no_place_among_those_that_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(events, "MOST_WAITING", 3)
+    monkeypatch.setattr(events, "MAX_QUEUED_EVENTS", 3)
     kube = FakeKube()
     async with writing(kube, lambda: True) as recorder:
         for _ in range(100):
@@ -193,7 +193,7 @@ async def test_a_repeat_that_is_only_counted_takes_no_place_among_those_that_wai
         assert kube.requests == [], (
             "one event, one repeat that is written, and the other event wait"
         )
-        await asyncio.sleep(events.LONGEST_WAIT + 0.1)
+        await asyncio.sleep(events.MAX_WAIT + 0.1)
         assert [each.verb for each in kube.requests] == ["create", "patch", "create"]
 
 

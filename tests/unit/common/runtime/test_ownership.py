@@ -115,10 +115,10 @@ def test_what_a_successor_loads_in_a_moment_moves_together() -> None:
 def test_parts_are_whole_disjoint_small_and_few(sizes: dict[int, int]) -> None:
     parts = ownership.parts(sizes)
     assert sorted(each for part in parts for each in part.partitions) == sorted(sizes)
-    assert len(parts) <= ownership.MOST_PARTS + 1
+    assert len(parts) <= ownership.MAX_PARTS + 1
     moment = ownership.PART_SECONDS + max(sizes.values(), default=0) / ownership.LOADED_PER_SECOND
     bound = max(
-        moment, (sum(sizes.values()) / ownership.MOST_PARTS + 3000) / ownership.LOADED_PER_SECOND
+        moment, (sum(sizes.values()) / ownership.MAX_PARTS + 3000) / ownership.LOADED_PER_SECOND
     )
     assert all(part.seconds <= bound for part in parts)
 

@@ -129,7 +129,7 @@ async def test_wait_is_asked_again_and_the_last_answer_holds() -> None:
 
 
 async def test_the_questions_of_one_step_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook, "MOST_TIMES", 3)
+    monkeypatch.setattr(webhook, "MAX_TIMES", 3)
     asking = Asking()
     asking.servers.answer = silent
     found = await asking.ask_for(300)

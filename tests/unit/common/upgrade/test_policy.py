@@ -245,7 +245,7 @@ def test_the_largest_policy_fits_into_a_record() -> None:
             "preview": {"service": True, "header": {"name": "x" * 256, "value": "a" * 256}},
         },
     )
-    assert len(text) < upgrade_policy.LARGEST_RECORD / 3
+    assert len(text) < upgrade_policy.MAX_RECORD_SIZE / 3
     assert recorded_on(text) is not None
 
 
@@ -256,8 +256,8 @@ def test_what_cannot_be_meant_is_not_recorded() -> None:
 
 def test_a_record_of_more_than_its_limit_counts_as_none() -> None:
     text = upgrade_policy.recorded("careful", "u", 1, CAREFUL)
-    assert recorded_on(text.ljust(upgrade_policy.LARGEST_RECORD)) == READ
-    assert recorded_on(text.ljust(upgrade_policy.LARGEST_RECORD + 1)) is None
+    assert recorded_on(text.ljust(upgrade_policy.MAX_RECORD_SIZE)) == READ
+    assert recorded_on(text.ljust(upgrade_policy.MAX_RECORD_SIZE + 1)) is None
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_what_is_no_answer_is_reported_without_repeating_it(body: Any) -> None:
 
 def test_a_text_is_bounded_to_one_line_without_control_characters() -> None:
     reply = webhook.read(answered({"result": "Fail", "text": "\x1b[2J a\nb\u202e" + "c" * 5000}))
-    assert len(reply.text) <= webhook.LONGEST_TEXT
+    assert len(reply.text) <= webhook.MAX_TEXT_LENGTH
     assert reply.text.isprintable()
 
 

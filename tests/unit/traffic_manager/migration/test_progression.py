@@ -8,7 +8,7 @@ from common.ray.request_metrics import ALL, Requests, Sample
 from common.upgrade import gates
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.gates import Outcome, Window
-from common.upgrade.windows import MOST_RECENT
+from common.upgrade.windows import MAX_RECENT_POLLS
 from support.builders.upgrade_policy import a_policy
 from traffic_manager.migration import progression
 
@@ -126,7 +126,7 @@ def fails_in_a_step(
         ]
         recent = tuple(
             Window(number=number, active=each["active"], pending=each["pending"])
-            for number, each in list(enumerate(since_marks, 1))[-MOST_RECENT:]
+            for number, each in list(enumerate(since_marks, 1))[-MAX_RECENT_POLLS:]
         )
         window = Window(
             active=a_sample(*counts["active"]), pending=a_sample(*counts["pending"]), recent=recent

@@ -114,8 +114,8 @@ async def _of_ray(
     meta, status = service.metadata, service.status
     heads_first = sorted(pods, key=lambda pod: _mark(pod, labels.NODE_TYPE) != labels.HEAD)
     found.unseen += [
-        f"log of {pod['metadata']['name']}: only those of {kept_logs.MOST_PODS} pods are kept"
-        for pod in heads_first[kept_logs.MOST_PODS :]
+        f"log of {pod['metadata']['name']}: only those of {kept_logs.MAX_PODS} pods are kept"
+        for pod in heads_first[kept_logs.MAX_PODS :]
     ]
     kept = [
         KeptLog(
@@ -126,7 +126,7 @@ async def _of_ray(
             container=container,
             file=file,
         )
-        for pod in heads_first[: kept_logs.MOST_PODS]
+        for pod in heads_first[: kept_logs.MAX_PODS]
         for container, file in (
             await found.logs(meta.namespace, pod, kept_logs.FOLDER, timestamps=False)
         ).items()
@@ -216,7 +216,7 @@ class _Collector:
             query = {
                 "container": container,
                 "tailLines": str(LOG_LINES),
-                "limitBytes": str(kept_logs.LARGEST_LOG),
+                "limitBytes": str(kept_logs.MAX_LOG_SIZE),
             }
             query |= {"timestamps": "true"} if timestamps else {}
             try:

@@ -18,13 +18,13 @@ from common import errors
 
 FOLDER: Final = "logs"
 INDEX: Final = f"{FOLDER}/index.json"
-MOST_PODS: Final = 40
+MAX_PODS: Final = 40
 """Maximum number of pods whose logs are kept; each pod takes several requests."""
-LARGEST_LOG: Final = 2 * 2**20
+MAX_LOG_SIZE: Final = 2 * 2**20
 """Maximum bytes of one log."""
 LARGEST: Final = 512 * 2**20
 """Maximum bytes of the files in an archive, unpacked."""
-MOST_FILES: Final = 10_000
+MAX_FILES: Final = 10_000
 CHUNK: Final = 2**16
 """Bytes read after the last file, so that gzip verifies its checksum. tar pads an archive to blocks
 of 10 KiB.
@@ -111,8 +111,8 @@ def _bounded(tar: tarfile.TarFile, path: Path) -> Iterable[tarfile.TarInfo]:
     size = 0
     for number, member in enumerate(tar, start=1):
         size += member.size
-        if number > MOST_FILES or size > LARGEST:
+        if number > MAX_FILES or size > LARGEST:
             raise errors.InvalidSpec(
-                f"--bundle {path} has more than {MOST_FILES} files or {LARGEST // 2**20} MiB: it is not made by 'raybus bundle'"
+                f"--bundle {path} has more than {MAX_FILES} files or {LARGEST // 2**20} MiB: it is not made by 'raybus bundle'"
             )
         yield member

@@ -31,13 +31,13 @@ from raybus_cli.show import tree
 
 KEPT: Final = 5
 """Maximum number of upgrades kept for each RayService."""
-MOST_EVENTS: Final = 1000
+MAX_EVENTS: Final = 1000
 """Maximum number of events of one upgrade. An upgrade in a hundred steps has about 400."""
-MOST_EVENTS_OF_ALL: Final = 50_000
-MOST_SAMPLES: Final = 500
+MAX_TOTAL_EVENTS: Final = 50_000
+MAX_SAMPLES: Final = 500
 """Maximum number of samples of one RayService."""
-MOST_SAMPLES_OF_ALL: Final = 50_000
-MOST_SERVICES: Final = 1000
+MAX_TOTAL_SAMPLES: Final = 50_000
+MAX_SERVICES: Final = 1000
 """Maximum number of RayServices with events, and of those with samples.
 
 If there are too many RayServices, events or samples, the RayService whose newest entry is oldest is
@@ -69,13 +69,13 @@ class EventLog:
         key = rendering.service(read.source)
         upgrades = self._events[key] = self._events.pop(key, {})
         events = upgrades.setdefault(read.data.upgrade.id, {})
-        if read.id not in events and len(events) < MOST_EVENTS:
+        if read.id not in events and len(events) < MAX_EVENTS:
             events[read.id] = read
             self._count += 1
             self._changed(key)
         while len(upgrades) > KEPT:
             self._count -= len(upgrades.pop(next(iter(upgrades))))
-        while len(self._events) > MOST_SERVICES or self._count > MOST_EVENTS_OF_ALL:
+        while len(self._events) > MAX_SERVICES or self._count > MAX_TOTAL_EVENTS:
             self._count -= sum(map(len, self._events.pop(next(iter(self._events))).values()))
         return True
 
@@ -133,10 +133,10 @@ class History:
         found = _sample(progress, last, now=now)
         if found is None or (last is not None and _same(found, last)):
             return
-        samples = self._samples[key] = self._samples.pop(key, deque(maxlen=MOST_SAMPLES))
-        self._count += len(samples) < MOST_SAMPLES
+        samples = self._samples[key] = self._samples.pop(key, deque(maxlen=MAX_SAMPLES))
+        self._count += len(samples) < MAX_SAMPLES
         samples.append(found)
-        while len(self._samples) > MOST_SERVICES or self._count > MOST_SAMPLES_OF_ALL:
+        while len(self._samples) > MAX_SERVICES or self._count > MAX_TOTAL_SAMPLES:
             self._count -= len(self._samples.pop(next(iter(self._samples))))
 
     def timelines(self, key: str, *, has_all_events: bool) -> list[Timeline]:

@@ -90,7 +90,7 @@ def available(snapshot: Snapshot, *, now: datetime) -> list[Control]:
     ]
 
 
-MOST_PODS: Final = 100
+MAX_PODS: Final = 100
 """Maximum number of pod names per cluster that the page receives."""
 HEAD: Final = "head"
 READY: Final = "Ready"
@@ -148,7 +148,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ready_capacity: int | None = None
     groups: list[Group] = []
     pods: list[str] = []
-    """Pod names from which the user chooses a log, at most `MOST_PODS`: the head first, then pods
+    """Pod names from which the user chooses a log, at most `MAX_PODS`: the head first, then pods
     that are not ready.
     """
     applications: dict[str, str] = {}
@@ -286,7 +286,7 @@ def _cluster(branch: Branch) -> Cluster:
         target_capacity=branch.target_capacity,
         ready_capacity=branch.ready_capacity,
         groups=[_group(name, pods) for name, pods in groups.items()],
-        pods=[each.name for each in sorted(branch.pods, key=_log_order)][:MOST_PODS],
+        pods=[each.name for each in sorted(branch.pods, key=_log_order)][:MAX_PODS],
         applications=branch.applications,
         note=branch.note,
     )

@@ -235,9 +235,9 @@ def _verdicts(events: Sequence[Event]) -> Iterator[Verdict]:
     for event in events:
         data = event.data
         if isinstance(data, GateEvaluated):
-            text = untrusted.clipped(data.message, gate_record.LONGEST_TEXT)
+            text = untrusted.clipped(data.message, gate_record.MAX_TEXT_LENGTH)
             gate, outcome = (
-                untrusted.clipped(each, gate_record.LONGEST_NAME)
+                untrusted.clipped(each, gate_record.MAX_NAME_LENGTH)
                 for each in (data.gate, data.outcome)
             )
             yield Verdict(

@@ -17,7 +17,7 @@ from common.api.ray_service import RayService
 from common.kube.client import KubeClient
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, label_selector
 from common.ray import owner
-from common.ray.dashboard import APPLICATIONS, LARGEST_STATUS
+from common.ray.dashboard import APPLICATIONS, MAX_STATUS_SIZE
 from common.ray.dashboard_token import remedy
 from common.upgrade.receipt import Outcome, Receipt, receipt_of
 from raybus_cli import session
@@ -134,7 +134,7 @@ async def _of_serve(
     service, path = head.name, SERVICE.proxy(namespace, head.name, replicas.PORT, APPLICATIONS)
     try:
         body = await kube.request(
-            "GET", path, query=DECLARATIVE, headers=head.headers, most=LARGEST_STATUS
+            "GET", path, query=DECLARATIVE, headers=head.headers, most=MAX_STATUS_SIZE
         )
     except errors.Unauthenticated as problem:
         text = f"the dashboard at {service} refuses the request: {problem}; {remedy(cluster)}"

@@ -22,8 +22,8 @@ from raybus_cli.logs.selection import Form, Log, Splitter
 
 QUEUED: Final = 256
 """Chunks of output that wait to be written; a full queue slows down the readers."""
-LARGEST_REFUSAL: Final = 64 * 2**10
-LONGEST_REASON: Final = 500
+MAX_REFUSAL_SIZE: Final = 64 * 2**10
+MAX_REASON_LENGTH: Final = 500
 NOT_STARTED: Final = "is waiting to start"
 """Part of the API server's message for a container that has not started."""
 NO_PREVIOUS: Final = "previous terminated container"
@@ -100,7 +100,7 @@ class Reader:
                 f"pod {log.source.pod} has no node yet, and so no log; see why with 'raybus explain'"
             )
         splitter = Splitter()
-        most, headers = (LARGEST_REFUSAL, self._headers) if log.is_of_ray else (None, None)
+        most, headers = (MAX_REFUSAL_SIZE, self._headers) if log.is_of_ray else (None, None)
         async with self._kube.stream(
             log.path, query=log.query, headers=headers, most=most
         ) as content:
@@ -125,7 +125,7 @@ class Reader:
                 b"".join(selection.render(log.source, each, self._form) for each in whole)
             )
         if failure is not None:
-            text = clipped(failure.decode(errors="replace"), LONGEST_REASON)
+            text = clipped(failure.decode(errors="replace"), MAX_REASON_LENGTH)
             raise errors.Rejected(
                 f"Ray cannot read {log.source}: {text}; its node may be gone, see 'raybus explain'"
             )

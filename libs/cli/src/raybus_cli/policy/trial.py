@@ -213,7 +213,7 @@ async def _sample(kube: KubeClient, of: RayCluster | None, pod: Pod) -> Sample:
     path = POD.proxy(pod.metadata.namespace, pod.metadata.name, port, dashboard.METRICS)
     try:
         async with asyncio.timeout(SECONDS):
-            body = await kube.request("GET", path, most=dashboard.LARGEST_METRICS)
+            body = await kube.request("GET", path, most=dashboard.MAX_METRICS_SIZE)
     except TimeoutError as problem:
         raise errors.Unavailable(f"no answer within {SECONDS:g} s") from problem
     series = request_metrics.parse(body)

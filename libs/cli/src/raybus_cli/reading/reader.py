@@ -302,7 +302,7 @@ class _Reader:
             try:
                 head = await session.reach(self._kube, cluster)
                 answer = await through.request(
-                    head, dashboard.STATUS, most=dashboard.LARGEST_STATUS
+                    head, dashboard.STATUS, most=dashboard.MAX_STATUS_SIZE
                 )
                 found[cluster.metadata.name] = serve_status.decode(answer)
             except errors.RaybusError as problem:

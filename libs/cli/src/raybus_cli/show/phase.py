@@ -109,7 +109,7 @@ _LOCATIONS: Final = (
     re2.compile(r"(?m)^(\w+(?:\.\w+)+)\n\s+(?P<why>.+?) \[type=(?P<kind>\w+)"),
 )
 """The formats in which versions of pydantic report the fields that they refuse."""
-_LONGEST_ANSWER: Final = 32 * 2**10
+_MAX_ANSWER_SIZE: Final = 32 * 2**10
 """Characters of Ray's response that are searched for fields; a condition's message has at most 32
 KiB.
 """
@@ -139,7 +139,7 @@ def _located(answer: str) -> list[str]:
     return [
         _field(location=match[1], why=match["why"], kind=match["kind"])
         for pattern in _LOCATIONS
-        for match in islice(pattern.finditer(answer[:_LONGEST_ANSWER]), serve_schema.MAX_FIELDS)
+        for match in islice(pattern.finditer(answer[:_MAX_ANSWER_SIZE]), serve_schema.MAX_FIELDS)
     ]
 
 

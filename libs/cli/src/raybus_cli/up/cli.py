@@ -90,7 +90,7 @@ async def _ask(http: httpx.AsyncClient, port: int) -> str | None:
 
 
 FIRST_WAIT: Final = 0.5
-LONGEST_WAIT: Final = 10.0
+MAX_WAIT: Final = 10.0
 LOOPBACK: Final = "127.0.0.1"
 NATS_SECONDS: Final = 10.0
 
@@ -113,7 +113,7 @@ async def reach_api_server(kubeconfig: Path, report: Callable[[str], None]) -> N
         while (problem := await _missing(kube)) is not None:
             report(f"{problem}; trying again in {wait:.1f} s")
             await asyncio.sleep(wait)
-            wait = min(LONGEST_WAIT, 2 * wait)
+            wait = min(MAX_WAIT, 2 * wait)
     finally:
         await kube.close()
 

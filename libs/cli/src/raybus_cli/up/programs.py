@@ -32,7 +32,7 @@ MODULES: Final = {
     "traffic-manager": "traffic_manager",
 }
 """The module of each service, for `python -m`."""
-MOST_REPLICAS: Final = PARTITIONS
+MAX_REPLICAS: Final = PARTITIONS
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,9 +111,9 @@ def check_replicas(text: str) -> dict[str, int]:
             )
         if not count.isdecimal() or int(count) < 1:
             raise errors.InvalidSpec(f"--replicas {pair!r}: expected {name}=N with N of 1 or more")
-        if int(count) > MOST_REPLICAS:
+        if int(count) > MAX_REPLICAS:
             raise errors.InvalidSpec(
-                f"--replicas {pair!r}: there are {PARTITIONS} partitions to share; name at most {MOST_REPLICAS} replicas"
+                f"--replicas {pair!r}: there are {PARTITIONS} partitions to share; name at most {MAX_REPLICAS} replicas"
             )
         replicas[name] = int(count)
     return replicas
@@ -140,7 +140,7 @@ def check_level(text: str) -> str:
 
 
 FIRST_WAIT: Final = 0.2
-LONGEST_WAIT: Final = 10.0
+MAX_WAIT: Final = 10.0
 GOOD_LIFE: Final = 30.0
 """Seconds. A child that ran longer counts as started correctly, so its back-off starts anew."""
 MISCONFIGURED: Final = 2
@@ -189,7 +189,7 @@ class Child:
                     f"{self.program.name} rejects its settings; see {self._where()}"
                 )
             failures = 0 if loop.time() - started > GOOD_LIFE else failures + 1
-            wait = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, 10))
+            wait = min(MAX_WAIT, FIRST_WAIT * 2.0 ** min(failures, 10))
             self._report(
                 f"{self.program.name} {_how(code)}; it restarts in {wait:.1f} s ({self._where()})"
             )

@@ -10,7 +10,7 @@ from common.api.opaque import Api
 T = TypeVar("T")
 Time: TypeAlias = Annotated[datetime, Api(go="time")]
 Int64: TypeAlias = Annotated[int, Api(go="int64")]
-LONGEST_MESSAGE: Final = 8192
+MAX_MESSAGE_LENGTH: Final = 8192
 """Maximum characters of a condition's message, or of another text in a status.
 
 The schema of a condition allows 32,768, and etcd objects of 1.5 MiB.

@@ -2,7 +2,7 @@
 
 A form is `<major>.<minor>`. A higher minor only adds fields, so every reader of the same major
 reads it. No reader reads another major. A lower minor lacks fields: this build reads it only if
-`LEAST_MINOR` allows it. `tests/golden/forms` ties each number to its schema.
+`MIN_MINOR` allows it. `tests/golden/forms` ties each number to its schema.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ FORMS: Final[dict[str, Form]] = dict.fromkeys(
 
 It neither publishes nor reads other kinds.
 """
-LEAST_MINOR: Final[dict[str, int]] = {}
+MIN_MINOR: Final[dict[str, int]] = {}
 """The lowest minor that this build reads, for kinds where that is lower than the minor it writes.
 
 The fields added since are optional, and an absent field means "unknown".
@@ -74,7 +74,7 @@ def refusal(kind: str, text: str) -> str | None:
     ours = FORMS.get(kind)
     if ours is None:
         return None
-    least = LEAST_MINOR.get(kind, ours.minor)
+    least = MIN_MINOR.get(kind, ours.minor)
     theirs = _parse(text)
     if theirs is not None and theirs.major == ours.major and theirs.minor >= least:
         return None

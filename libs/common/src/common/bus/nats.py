@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 CONNECT_SECONDS: Final = 10.0
 FIRST_RETRY: Final = 0.1
-LONGEST_RETRY: Final = 2.0
+MAX_RETRY_DELAY: Final = 2.0
 PING_SECONDS: Final = 3
 """Seconds between pings. A server that hangs without closing is given up after three of them."""
 
@@ -85,7 +85,7 @@ class Bus:
                     retry = FIRST_RETRY
                 else:
                     await asyncio.sleep(retry)
-                    retry = min(LONGEST_RETRY, retry * 2)
+                    retry = min(MAX_RETRY_DELAY, retry * 2)
         finally:
             await self.keys.close()
 

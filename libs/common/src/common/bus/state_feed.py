@@ -27,7 +27,7 @@ from common.observability import metrics, tasks, tracing
 log = structlog.get_logger()
 
 FIRST_RETRY: Final = 0.05
-LONGEST_RETRY: Final = 2.0
+MAX_RETRY_DELAY: Final = 2.0
 CHECK_SECONDS: Final = 0.5
 """Seconds between two checks of the forms after a broken reading."""
 SILENCE_SECONDS: Final = 1.0
@@ -122,7 +122,7 @@ class StateFeed:
                 self._problem = why if why.startswith((feed.FOREIGN, OTHER_PARTITIONS)) else None
                 metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
                 self.complain("the state must be loaded again", why)
-                retry = FIRST_RETRY if load.is_synced else min(LONGEST_RETRY, retry * 2)
+                retry = FIRST_RETRY if load.is_synced else min(MAX_RETRY_DELAY, retry * 2)
                 await asyncio.sleep(retry)
 
     def complain(self, problem: str, why: str, **where: str) -> None:

@@ -9,7 +9,7 @@ from common import errors
 from common.api.opaque import Json
 from common.untrusted import clipped
 
-LONGEST_MESSAGE: Final = 4096
+MAX_MESSAGE_LENGTH: Final = 4096
 """Characters kept of an error text.
 
 An answer through the API server's proxy may come from any server.
@@ -78,7 +78,7 @@ def from_answer(
     any text instead of a `Status`, and the error is `Unauthenticated`.
     """
     status = _status(code, body)
-    text = clipped(status.message, LONGEST_MESSAGE) or f"the API server answered {code}"
+    text = clipped(status.message, MAX_MESSAGE_LENGTH) or f"the API server answered {code}"
     if is_foreign and code in UNAUTHENTICATED and status.kind != "Status":
         return errors.Unauthenticated(f"{code} {text}")
     if code == 409 and status.reason == "AlreadyExists":

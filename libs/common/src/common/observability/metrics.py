@@ -80,7 +80,7 @@ RECONCILE_SECONDS: Final = Histogram(
 ACTIVE_WORKERS: Final = Gauge(
     "controller_runtime_active_workers", "Reconciles in progress", ["controller"]
 )
-MOST_WORKERS: Final = Gauge(
+WORKERS_LIMIT: Final = Gauge(
     "controller_runtime_max_concurrent_reconciles", "Limit of concurrent reconciles", ["controller"]
 )
 QUEUE_ADDS: Final = Counter("workqueue_adds_total", "Keys that were put into the queue", _QUEUE)
@@ -202,7 +202,7 @@ class ReconcileMeter:
         self.seconds = RECONCILE_SECONDS.labels(controller)
         self.errors = RECONCILE_ERRORS.labels(controller)
         self.invariants = INVARIANTS.labels(controller)
-        self.workers = MOST_WORKERS.labels(controller)
+        self.workers = WORKERS_LIMIT.labels(controller)
         self.adds = QUEUE_ADDS.labels(controller, controller)
         self.wait = QUEUE_WAIT.labels(controller, controller)
         self.work = QUEUE_WORK.labels(controller, controller)

@@ -32,7 +32,7 @@ from common import errors
 if TYPE_CHECKING:
     from common.observability.open_telemetry import Spans
 
-MOST_WAITING: Final = 64
+MAX_QUEUED_SPANS: Final = 64
 """Maximum number of changes of one key that record their wait.
 
 A key may be enqueued a thousand times before its reconcile.
@@ -141,7 +141,11 @@ class ReconcileTraces:
         if not trace:
             return
         self._newest[key] = trace
-        if waits and is_on() and len(waiting := self._waiting.setdefault(key, [])) < MOST_WAITING:
+        if (
+            waits
+            and is_on()
+            and len(waiting := self._waiting.setdefault(key, [])) < MAX_QUEUED_SPANS
+        ):
             waiting.append((trace, now()))
 
     def forget(self, key: Hashable) -> None:

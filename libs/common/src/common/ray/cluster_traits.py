@@ -26,9 +26,9 @@ _LONGEST: Final = 20
 _NUMBER: Final = re2.compile(r"[+-]?[0-9]+")
 _LARGEST: Final = 2**31 - 1
 _VERSION: Final = re2.compile(r"\s*v?([0-9]+(?:\.[0-9]+)*)(.*)")
-_LONGEST_QUOTE: Final = 100
+_MAX_QUOTE_LENGTH: Final = 100
 """Characters of a version that a message quotes."""
-_LONGEST_NUMBER: Final = 19
+_MAX_NUMBER_LENGTH: Final = 19
 """Maximum digits of a number in a version; any such number fits into 64 bits."""
 
 Version = tuple[int, ...]
@@ -223,7 +223,7 @@ def parse_version(text: str) -> Version:
     Leading blanks and a `v` are allowed, and at least two numbers are required. The text after the
     numbers is ignored, and trailing zeros are dropped. Raises `VersionError`.
     """
-    quoted = json.dumps(text[:_LONGEST_QUOTE], ensure_ascii=False)
+    quoted = json.dumps(text[:_MAX_QUOTE_LENGTH], ensure_ascii=False)
     match = _VERSION.fullmatch(text)
     if match is None:
         raise VersionError(f"could not parse {quoted} as version")
@@ -234,9 +234,9 @@ def parse_version(text: str) -> Version:
         raise VersionError(
             f"illegal zero-prefixed version component {json.dumps(parts[0])} in {quoted}"
         )
-    if any(len(part) > _LONGEST_NUMBER for part in parts):
+    if any(len(part) > _MAX_NUMBER_LENGTH for part in parts):
         raise VersionError(
-            f"illegal version string {quoted}: a number of more than {_LONGEST_NUMBER} digits"
+            f"illegal version string {quoted}: a number of more than {_MAX_NUMBER_LENGTH} digits"
         )
     version = tuple(int(part) for part in parts)
     return version[: max((at for at, number in enumerate(version, start=1) if number), default=0)]

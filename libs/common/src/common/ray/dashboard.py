@@ -19,7 +19,7 @@ from common.kube.answers import UNAUTHENTICATED
 from common.kube.client import KubeClient
 from common.kube.resources import POD, SERVICE
 from common.observability import tracing
-from common.ray.serve_status import LONGEST_REASON
+from common.ray.serve_status import MAX_REASON_LENGTH
 from common.settings import Settings
 from common.untrusted import clipped
 
@@ -41,9 +41,9 @@ LATE_SECONDS: Final = 0.5
 """
 TOKEN_HEADER: Final = "x-ray-authorization"  # noqa: S105  (a header's name)
 OK: Final = 200
-LARGEST_STATUS: Final = 4 * 2**20
-LARGEST_METRICS: Final = 8 * 2**20
-LARGEST_HEALTH: Final = 64 * 2**10
+MAX_STATUS_SIZE: Final = 4 * 2**20
+MAX_METRICS_SIZE: Final = 8 * 2**20
+MAX_HEALTH_SIZE: Final = 64 * 2**10
 """Maximum bytes of an answer, by what is asked. The status of 10,000 replicas is smaller."""
 
 
@@ -178,9 +178,9 @@ class DirectDashboard:
             ) from problem
         if answer.is_success and (not target.ip or answer.status_code == OK):
             return body
-        reason = clipped(body[: 4 * LONGEST_REASON].decode(errors="replace"), LONGEST_REASON)
+        reason = clipped(body[: 4 * MAX_REASON_LENGTH].decode(errors="replace"), MAX_REASON_LENGTH)
         phrase = untrusted.without(answer.reason_phrase.encode(), target.token or "").decode()
-        text = f"{answer.status_code} {clipped(phrase, LONGEST_REASON)}: {reason}"
+        text = f"{answer.status_code} {clipped(phrase, MAX_REASON_LENGTH)}: {reason}"
         if answer.status_code in UNAUTHENTICATED and not target.ip:
             raise errors.Unauthenticated(text)
         if answer.is_client_error:

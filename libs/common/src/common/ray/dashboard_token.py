@@ -33,7 +33,7 @@ RBAC lets raybus issue tokens of no other account.
 """
 KEY: Final = "auth_token"
 ISSUED_FOR: Final = timedelta(hours=1)
-LEAST_LIFE: Final = timedelta(minutes=10)
+MIN_LIFETIME: Final = timedelta(minutes=10)
 """Minimum lifetime of a Kubernetes token; assumed if the answer names none."""
 USED_FOR: Final = 0.8
 """Fraction of the lifetime after which a new token is issued."""
@@ -156,7 +156,7 @@ class Tokens:
         issued = msgspec.json.decode(body, type=_Issued)
         begin, end = issued.metadata.creation_timestamp, issued.status.expiration_timestamp
         # Both times are from the API server, so a difference between the clocks does not matter.
-        life = LEAST_LIFE if begin is None or end is None else max(end - begin, timedelta(0))
+        life = MIN_LIFETIME if begin is None or end is None else max(end - begin, timedelta(0))
         return _Kept(issued.status.token, asked_at, asked_at + USED_FOR * life.total_seconds())
 
 

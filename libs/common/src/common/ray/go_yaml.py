@@ -61,14 +61,14 @@ _DATE: Final = re2.compile(
 )
 _NO_UTF8: Final = dict.fromkeys(range(0xDC80, 0xDD00), "\ufffd")
 """Translates the surrogates that stand for invalid UTF-8 bytes to U+FFFD."""
-MOST_VALUES: Final = 200_000
-MOST_CHARACTERS: Final = 4 * 2**20
-MOST_LEVELS: Final = 64
+MAX_VALUES: Final = 200_000
+MAX_CHARACTERS: Final = 4 * 2**20
+MAX_LEVELS: Final = 64
 """Maximum nesting with aliases expanded; Ray's schema needs ten levels."""
 _INT64: Final = 2**63
-_MOST_DIGITS: Final = 64
+_MAX_DIGITS: Final = 64
 """A 64-bit integer has no more digits in any base, without leading zeros."""
-_LARGEST_PLAIN: Final = 1e21
+_MAX_PLAIN_NUMBER: Final = 1e21
 """Go writes whole numbers below this without an exponent, so they are read as integers."""
 
 
@@ -234,7 +234,7 @@ class _Reader:
             raise self._wrong(f"{value} cannot be written in JSON")
         return (
             int(Decimal(repr(value)))
-            if value.is_integer() and abs(value) < _LARGEST_PLAIN
+            if value.is_integer() and abs(value) < _MAX_PLAIN_NUMBER
             else value
         )
 
@@ -259,12 +259,12 @@ class _Reader:
     def _spend(self, values: int, characters: int, levels: int) -> None:
         self._values += values
         self._characters += characters
-        if self._values > MOST_VALUES:
-            raise self._wrong(f"it holds more than {MOST_VALUES} values")
-        if self._characters > MOST_CHARACTERS:
-            raise self._wrong(f"it holds more than {MOST_CHARACTERS} characters")
-        if len(self._stack) + levels > MOST_LEVELS:
-            raise self._wrong(f"it is nested deeper than {MOST_LEVELS} levels")
+        if self._values > MAX_VALUES:
+            raise self._wrong(f"it holds more than {MAX_VALUES} values")
+        if self._characters > MAX_CHARACTERS:
+            raise self._wrong(f"it holds more than {MAX_CHARACTERS} characters")
+        if len(self._stack) + levels > MAX_LEVELS:
+            raise self._wrong(f"it is nested deeper than {MAX_LEVELS} levels")
 
     def _wrong(self, problem: str) -> NotYamlError:
         return NotYamlError(f"line {self._line}: {problem}")
@@ -290,7 +290,7 @@ def _whole(text: str) -> int | None:
     if match is None or match.lastindex is None:
         return None
     digits, sign = match[match.lastindex].lstrip("0"), match[1] or match[7] or ""
-    if len(digits) > _MOST_DIGITS:
+    if len(digits) > _MAX_DIGITS:
         return None
     number = int(f"{sign}{digits or 0}", _BASES[match.lastindex])
     return number if -_INT64 <= number < (_INT64 if sign else 2 * _INT64) else None

@@ -21,10 +21,10 @@ import msgspec
 from common import untrusted
 from common.ray import exposition
 
-MOST_ROUTES: Final = 64
-LONGEST_ROUTE: Final = 256
+MAX_ROUTES: Final = 64
+MAX_ROUTE_LENGTH: Final = 256
 """Characters; the requests of longer routes are added to `OTHERS`."""
-MOST_BOUNDS: Final = 100
+MAX_BOUNDS: Final = 100
 MOST: Final = 10**12
 """Maximum of one counter; a page with a larger number is ignored."""
 ALL: Final = ""
@@ -192,13 +192,13 @@ def _is_http(status: bytes) -> bool:
 def _route(text: bytes) -> str:
     """Return a route without control characters; `OTHERS` if it is too long."""
     route = text.decode(errors="replace")
-    return untrusted.plain(route) if len(route) <= LONGEST_ROUTE else OTHERS
+    return untrusted.plain(route) if len(route) <= MAX_ROUTE_LENGTH else OTHERS
 
 
 def _histogram(cumulative: Mapping[float, int], divisor: int) -> Histogram:
     *bounds, last = sorted(cumulative)
     values = [0, *(cumulative[bound] for bound in (*bounds, last))]
-    if last != math.inf or len(bounds) > MOST_BOUNDS or values != sorted(values):
+    if last != math.inf or len(bounds) > MAX_BOUNDS or values != sorted(values):
         raise ValueError(bounds)
     counts = tuple(after - before for before, after in pairwise(values))
     return Histogram(tuple(bound / divisor for bound in bounds), counts)
@@ -221,8 +221,8 @@ def _histogram_since(new: Histogram, old: Histogram) -> Histogram:
 
 
 def _sums(parts: Sequence[tuple[str, Requests]]) -> Sample:
-    """Return the sum by route, with at most `MOST_ROUTES` routes; the rest is added to `OTHERS`."""
-    kept = {*sorted({route for route, _ in parts} - {ALL, OTHERS})[:MOST_ROUTES], ALL}
+    """Return the sum by route, with at most `MAX_ROUTES` routes; the rest is added to `OTHERS`."""
+    kept = {*sorted({route for route, _ in parts} - {ALL, OTHERS})[:MAX_ROUTES], ALL}
     grouped: dict[str, list[Requests]] = {ALL: []}
     for route, requests in parts:
         grouped.setdefault(route if route in kept else OTHERS, []).append(requests)

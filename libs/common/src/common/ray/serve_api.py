@@ -41,7 +41,7 @@ from common.ray.revisions import Revisions
 from common.ray.serve_status import ServeDetails
 from common.ray.view import (
     CHECKS_KEPT,
-    LONGEST_RETRY,
+    MAX_RETRY_DELAY,
     Put,
     Reading,
     Refusal,
@@ -57,10 +57,10 @@ from common.runtime.cache import Cache, Objects, Remembered
 
 AT_ONCE: Final = 128
 """Maximum concurrent calls, over all clusters."""
-LEAST_WORKERS: Final = 32
+MIN_WORKERS: Final = 32
 """Minimum workers of a service that polls dashboards: a reconcile may wait seconds for an answer.
 """
-SLOW_AT_ONCE: Final = LEAST_WORKERS // 2
+SLOW_AT_ONCE: Final = MIN_WORKERS // 2
 """Calls that may wait for hosts that were slow the last time: half of the minimum workers."""
 MAX_PAGES: Final = SLOW_AT_ONCE + 8
 """Pages of metrics in memory at the same time, of at most 8 MiB each, over all clusters."""
@@ -74,7 +74,7 @@ NAMESPACE_CALLS: Final = CALLS_AT_ONCE // 4
 """Maximum of these requests in one namespace."""
 SLOW: Final = 1.0
 """Seconds after which a call counts as slow, whatever its outcome."""
-LONGEST_PAUSE: Final = 5.0
+MAX_PAUSE: Final = 5.0
 """Maximum seconds between polls of a host that does not answer; its recovery is seen within 10 s.
 """
 RETRY_UNANSWERED: Final = timedelta(seconds=2)
@@ -216,9 +216,7 @@ class ServeApi:
         memory, began = self._memory(view.cluster), self._clock.monotonic()
         memory.nodes = view.nodes
         failing = (
-            min(LONGEST_PAUSE, 0.25 * 2.0**memory.reading.failures)
-            if memory.reading.problem
-            else 0.0
+            min(MAX_PAUSE, 0.25 * 2.0**memory.reading.failures) if memory.reading.problem else 0.0
         )
         is_open = bool(records) and records[0].outcome is Outcome.SENT
         pause = max(0.0 if is_open else max_age, failing)
@@ -286,7 +284,7 @@ class ServeApi:
         """Return the last health checks of a pod's proxy, newest last; check it again if due."""
         checks = self._pods[pod.metadata.uid] = self._pods.get(pod.metadata.uid) or Checks()
         now = self._clock.monotonic()
-        pause = max(max_age, LONGEST_PAUSE) if checks.is_slow else max_age
+        pause = max(max_age, MAX_PAUSE) if checks.is_slow else max_age
         if (checks.checked_at is not None and now - checks.checked_at < pause) or self._is_full(
             slow=checks.is_slow
         ):
@@ -297,7 +295,7 @@ class ServeApi:
             try:
                 async with self._slot(slow=checks.is_slow):
                     await self._dashboard.request(
-                        proxy, dashboard.PROXY_HEALTH, most=dashboard.LARGEST_HEALTH
+                        proxy, dashboard.PROXY_HEALTH, most=dashboard.MAX_HEALTH_SIZE
                     )
                 answer = True
             # a delay of this process says nothing about the proxy
@@ -331,7 +329,7 @@ class ServeApi:
             began = self._clock.monotonic()
             try:
                 page = await self._dashboard.request(
-                    node, dashboard.METRICS, most=dashboard.LARGEST_METRICS
+                    node, dashboard.METRICS, most=dashboard.MAX_METRICS_SIZE
                 )
             except errors.RaybusError:
                 return None
@@ -349,7 +347,7 @@ class ServeApi:
         """
         async with self._calls.hold(proxy.namespace):
             await self._dashboard.request(
-                proxy, path, most=dashboard.LARGEST_STATUS, seconds=dashboard.WARM_UP_SECONDS
+                proxy, path, most=dashboard.MAX_STATUS_SIZE, seconds=dashboard.WARM_UP_SECONDS
             )
 
     async def submit(
@@ -374,7 +372,7 @@ class ServeApi:
             raise  # nothing was sent
         except errors.RaybusError as problem:
             is_answer = isinstance(problem, errors.Terminal)
-            retry_at = self._clock.now() + (LONGEST_RETRY if is_answer else RETRY_UNANSWERED)
+            retry_at = self._clock.now() + (MAX_RETRY_DELAY if is_answer else RETRY_UNANSWERED)
             memory.refusal = Refusal(
                 config=config, text=str(problem), retry_at=retry_at, is_answer=is_answer
             )
@@ -397,7 +395,7 @@ class ServeApi:
 
     def refuse(self, cluster: RayCluster, config: str, problem: errors.RaybusError) -> None:
         """Remember why a config was not sent, so that the next attempt waits."""
-        wait = RETRY_UNANSWERED if isinstance(problem, errors.AlreadyExists) else LONGEST_RETRY
+        wait = RETRY_UNANSWERED if isinstance(problem, errors.AlreadyExists) else MAX_RETRY_DELAY
         retry_at = self._clock.now() + wait
         self._memory(cluster).refusal = Refusal(
             config=config, text=str(problem), retry_at=retry_at, is_answer=False
@@ -442,7 +440,7 @@ class ServeApi:
 
         If it rejects the token, try once more with a newer token.
         """
-        head, most = await self._head(cluster), dashboard.LARGEST_STATUS
+        head, most = await self._head(cluster), dashboard.MAX_STATUS_SIZE
         async with self._slot(slow=slow):
             try:
                 return await self._dashboard.request(head, path, most=most, config=config)

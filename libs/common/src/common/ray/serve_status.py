@@ -121,11 +121,11 @@ class ServeDetails(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.serving_nodes.union(each.node_ip for each in proxies if each.node_ip)
 
 
-LONGEST_REASON: Final = 500
+MAX_REASON_LENGTH: Final = 500
 """Characters of a dashboard's text that messages quote."""
-MOST_PARTS: Final = 100_000
+MAX_PARTS: Final = 100_000
 """Maximum values in one answer; ten thousand replicas have fewer."""
-MOST_NAMED: Final = 5_000
+MAX_NAMED_PARTS: Final = 5_000
 """Maximum applications and deployments together, since each poll walks all of them."""
 DEEPEST: Final = 64
 """Maximum nesting of an application's config; Ray's schema needs ten levels."""
@@ -137,8 +137,8 @@ def decode(body: bytes) -> ServeDetails:
     Raises `Unavailable` if it is not a Serve status or exceeds the limits.
     """
     # Strings do not count: a traceback has many commas.
-    if _parts(body) > MOST_PARTS and _parts(outside_of_strings(body)) > MOST_PARTS:
-        raise _absurd(f"it has more than {MOST_PARTS} values")
+    if _parts(body) > MAX_PARTS and _parts(outside_of_strings(body)) > MAX_PARTS:
+        raise _absurd(f"it has more than {MAX_PARTS} values")
     try:
         details = msgspec.json.decode(body, type=ServeDetails)
     except RecursionError:
@@ -148,8 +148,11 @@ def decode(body: bytes) -> ServeDetails:
         UnicodeDecodeError,
     ) as problem:  # msgspec does not wrap UnicodeDecodeError
         raise _absurd(str(problem)) from problem
-    if sum(1 + len(each.deployments or {}) for each in details.applications.values()) > MOST_NAMED:
-        raise _absurd(f"it has more than {MOST_NAMED} applications and deployments")
+    if (
+        sum(1 + len(each.deployments or {}) for each in details.applications.values())
+        > MAX_NAMED_PARTS
+    ):
+        raise _absurd(f"it has more than {MAX_NAMED_PARTS} applications and deployments")
     opaque = [details.http_options, details.grpc_options]
     opaque += [each.deployed_app_config for each in details.applications.values()]
     if any(True for _ in islice(levels(opaque), DEEPEST, None)):
@@ -163,7 +166,7 @@ def _parts(text: bytes) -> int:
 
 def _absurd(problem: str) -> errors.Unavailable:
     return errors.Unavailable(
-        f"the dashboard's answer is not Serve status: {clipped(problem, LONGEST_REASON)}"
+        f"the dashboard's answer is not Serve status: {clipped(problem, MAX_REASON_LENGTH)}"
     )
 
 

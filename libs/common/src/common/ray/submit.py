@@ -19,7 +19,7 @@ SETTLING: Final = timedelta(seconds=5)
 """After a PUT Serve may report no application for this long; the config is not sent again yet."""
 REPEAT: Final = timedelta(seconds=1)
 """Time until the same config is sent a second time; doubles with each repetition."""
-LONGEST_REPEAT: Final = timedelta(minutes=10)
+MAX_REPEAT_DELAY: Final = timedelta(minutes=10)
 CHAIN: Final = "configs"
 """Chain of the actions that send configs, so that the failure of another action does not stop them.
 """
@@ -189,5 +189,5 @@ def may_repeat(view: ServeView, config: str, *, now: datetime) -> bool:
     put, at = view.put, view.put_at
     if put is None or at is None or put.config != config:
         return True
-    wait = min(REPEAT * 2.0 ** min(put.count - 1, 16), LONGEST_REPEAT)
+    wait = min(REPEAT * 2.0 ** min(put.count - 1, 16), MAX_REPEAT_DELAY)
     return not at <= now < at + wait

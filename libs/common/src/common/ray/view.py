@@ -14,7 +14,7 @@ from common.api.ray_cluster import RayCluster
 from common.ray import deployed_config, serve_config, serve_status
 from common.ray.serve_status import ServeDetails
 
-LONGEST_RETRY: Final = timedelta(seconds=10)
+MAX_RETRY_DELAY: Final = timedelta(seconds=10)
 """Maximum wait until a rejected Serve config is sent again."""
 CHECKS_KEPT: Final = 3
 """Number of a proxy's health checks to remember."""
@@ -64,7 +64,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_due(self, now: datetime) -> bool:
         """Return whether to try again; also true if the clock was set back."""
-        return not timedelta(0) < self.retry_at - now <= LONGEST_RETRY
+        return not timedelta(0) < self.retry_at - now <= MAX_RETRY_DELAY
 
 
 class Put(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,9 +28,9 @@ REMEMBERED_DELETIONS: Final = 10_000
 
 An outdated message arrives within seconds of the deletion, so the newest tombstones suffice.
 """
-MOST_SHARED: Final = 2048
+MAX_INTERNED: Final = 2048
 """Maximum number of shared parts. When it is reached, all are dropped, which costs only memory."""
-LARGEST_SHARED: Final = 16 * 2**10
+MAX_INTERNED_SIZE: Final = 16 * 2**10
 """Bytes of an encoded part. A larger part is not shared."""
 NONE_IN_PARTICULAR: Final = -1
 """Partition number of a tombstone whose partition is unknown, because a reload noticed the
@@ -133,9 +133,9 @@ class Shared:
         return replace(pod, metadata=shared_meta, spec=part("spec", pod.spec), status=shared_status)
 
     def _part(self, name: str, part: T) -> T:
-        if len(encoded := msgspec.msgpack.encode(part)) > LARGEST_SHARED:
+        if len(encoded := msgspec.msgpack.encode(part)) > MAX_INTERNED_SIZE:
             return part
-        if len(self._held) >= MOST_SHARED:
+        if len(self._held) >= MAX_INTERNED:
             self._held.clear()
         return cast("T", self._held.setdefault((name, encoded), part))
 

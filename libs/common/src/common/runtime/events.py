@@ -6,7 +6,7 @@ new Event. So a reconcile that keeps failing costs little. An Event that cannot 
 and dropped, since no decision depends on it.
 
 Events are written in the background, one at a time. While keys wait for a reconcile, an Event waits
-too, up to `LONGEST_WAIT`, so that it delays no pod and no status. Events that still wait when the
+too, up to `MAX_WAIT`, so that it delays no pod and no status. Events that still wait when the
 process ends are lost, as KubeRay's are.
 """
 
@@ -41,10 +41,10 @@ NOTE_LIMIT: Final = 1024
 QUIET_SECONDS: Final = 360.0
 """A series ends after this many seconds of silence. Its count is written at this interval too."""
 REMEMBERED: Final = 4096
-LONGEST_WAIT: Final = 5.0
+MAX_WAIT: Final = 5.0
 """Maximum seconds that an Event waits for reconciles."""
 CHECK_SECONDS: Final = 0.05
-MOST_WAITING: Final = 16_384
+MAX_QUEUED_EVENTS: Final = 16_384
 """Maximum number of waiting Events. Beyond it, a reconcile writes its Event itself."""
 
 
@@ -102,7 +102,7 @@ class EventRecorder:
                         self._arrived.clear()
                         await self._arrived.wait()
                     request, event, since = self._waiting[0]
-                    while waiting_keys() and loop.time() < since + LONGEST_WAIT:  # noqa: ASYNC110
+                    while waiting_keys() and loop.time() < since + MAX_WAIT:  # noqa: ASYNC110
                         await asyncio.sleep(CHECK_SECONDS)
                     self._waiting.popleft()
                     try:
@@ -123,7 +123,7 @@ class EventRecorder:
         event = msgspec.structs.replace(event, note=note)
         if (request := self._request(about, event, count)) is None:
             return
-        if self._arrived is None or len(self._waiting) >= MOST_WAITING:
+        if self._arrived is None or len(self._waiting) >= MAX_QUEUED_EVENTS:
             await _send(request, event)
             return
         self._waiting.append((request, event, asyncio.get_running_loop().time()))

@@ -35,7 +35,7 @@ It is cancelled then, because a hand-over should take no longer than a second.
 """
 RETRY_SECONDS = 0.3
 LISTEN_AGAIN_SECONDS = 1.0
-LONGEST_PART_SECONDS = 0.3
+MAX_PART_SECONDS = 0.3
 """Maximum seconds between two parts of the hand-over at the shutdown of a replica."""
 LEAVE_SECONDS = 6.0
 """Maximum seconds of the hand-over at the shutdown of a replica."""
@@ -201,7 +201,7 @@ class Membership:
                 for part in parts:
                     await self._hand_over(part.partitions, takes_part=False)
                     if self._held:
-                        await asyncio.sleep(min(part.seconds, LONGEST_PART_SECONDS))
+                        await asyncio.sleep(min(part.seconds, MAX_PART_SECONDS))
                 if self._mine is not None:
                     await self._leases.delete(self._leases.name, uid=self._mine.uid)
                 await self._hints.send()

@@ -34,13 +34,13 @@ DURATION_SECONDS: Final = 7
 
 A crash is handled within 10 s.
 """
-LONGEST_GAP: Final = 2 * RENEW_SECONDS
+MAX_RENEWAL_GAP: Final = 2 * RENEW_SECONDS
 """Maximum seconds that the interval between two lists adds to the age of a Lease."""
 LOADED_PER_SECOND: Final = 4000.0
 """Objects per second that the next owner of a partition loads, measured on a busy machine."""
 PART_SECONDS: Final = 0.25
 """Target seconds in which the next owner loads the partitions of one part of a hand-over."""
-MOST_PARTS: Final = 16
+MAX_PARTS: Final = 16
 """Maximum number of parts of a hand-over, so that the shutdown of a process is bounded."""
 
 
@@ -118,7 +118,9 @@ def observe(
             each.uid,
             each.version,
         )
-        age = last.age + min(now - last.at, LONGEST_GAP) if last is not None and is_same else 0.0
+        age = (
+            last.age + min(now - last.at, MAX_RENEWAL_GAP) if last is not None and is_same else 0.0
+        )
         found[each.name] = LeaseObservation(each, age, now)
     return found
 
@@ -172,9 +174,9 @@ def parts(sizes: Mapping[int, int]) -> list[Part]:
 
     `sizes` are the numbers of objects of each partition. Nobody reconciles a partition while its
     next owner loads it. So a part is no larger than a replica loads in `PART_SECONDS`, unless there
-    would be more than `MOST_PARTS` parts.
+    would be more than `MAX_PARTS` parts.
     """
-    enough = max(PART_SECONDS * LOADED_PER_SECOND, sum(sizes.values()) / MOST_PARTS)
+    enough = max(PART_SECONDS * LOADED_PER_SECOND, sum(sizes.values()) / MAX_PARTS)
     before = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
     together = (
         frozenset(some)

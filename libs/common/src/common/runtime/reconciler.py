@@ -17,7 +17,7 @@ from common.runtime.key import Key
 
 log = structlog.get_logger()
 
-MOST_RECHECKS: Final = 10
+MAX_RECHECKS: Final = 10
 """Maximum number of plans in one reconcile. More would keep the event loop from all other keys."""
 
 Observed = TypeVar("Observed")
@@ -51,13 +51,13 @@ class Reconciler(msgspec.Struct, Generic[Observed, SomePlan], frozen=True):
         if observed is None:
             return None
         plan = self.make_plan(observed, now)
-        for _ in range(MOST_RECHECKS):
+        for _ in range(MAX_RECHECKS):
             if self.recheck is None or (fresh := await self.recheck(observed, plan)) is None:
                 break
             observed, plan = fresh, self.make_plan(fresh, now)
         else:
             raise errors.Retryable(
-                f"the plan for {key} was made {MOST_RECHECKS} times, and what it relies on is "
+                f"the plan for {key} was made {MAX_RECHECKS} times, and what it relies on is "
                 "stale again"
             )
         log.debug("planned", note=plan.note, actions=len(plan.actions))

@@ -24,7 +24,7 @@ from common.runtime import ownership
 from common.runtime.ownership import ReplicaLease
 
 CALL_SECONDS: Final = 2.5
-LONGEST_NAME: Final = 200
+MAX_NAME_LENGTH: Final = 200
 
 
 class _Lease(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ def name(service: str, identity: str) -> str:
     A name that is illegal or too long is shortened and gets a hash.
     """
     wanted = f"raybus-{service}-{identity}"
-    clean = re2.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")[:LONGEST_NAME].strip("-")
+    clean = re2.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")[:MAX_NAME_LENGTH].strip("-")
     return (
         wanted
         if clean == wanted

@@ -40,24 +40,22 @@ reconcile.
 """
 FIRST_BACKOFF: Final = 0.005
 """Seconds after the first failure, as in controller-runtime (spec raycluster §5.4)."""
-LONGEST_BACKOFF: Final = 30.0
+MAX_BACKOFF: Final = 30.0
 """Maximum seconds.
 
 KubeRay waits up to 1000 s for problems that last seconds (spec rayservice W21).
 """
 
-MOST_DOUBLINGS: Final = 40
+MAX_DOUBLINGS: Final = 40
 """Maximum number of doublings of a wait, to avoid a float overflow when a key fails for days."""
 
 
-def backoff(
-    before: int, *, first: float = FIRST_BACKOFF, longest: float = LONGEST_BACKOFF
-) -> float:
+def backoff(before: int, *, first: float = FIRST_BACKOFF, longest: float = MAX_BACKOFF) -> float:
     """Return the seconds to wait after a failure with `before` consecutive failures before it.
 
     The wait doubles from `first` up to `longest`.
     """
-    return min(longest, first * 2.0 ** min(before, MOST_DOUBLINGS))
+    return min(longest, first * 2.0 ** min(before, MAX_DOUBLINGS))
 
 
 class WorkQueue(Generic[K]):

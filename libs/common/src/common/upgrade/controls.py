@@ -19,11 +19,11 @@ from common.api.ray_service import RayService
 from common.upgrade import weighted_route
 
 DEFAULT_DEADLINE: Final = timedelta(minutes=10)
-MOST_UNAVAILABLE: Final = 99
+MAX_UNAVAILABLE_PERCENT: Final = 99
 DEFAULT_HISTORY: Final = 10
 """The default of a Deployment's `revisionHistoryLimit`."""
-MOST_HISTORY: Final = 99
-LONGEST_INTERVAL: Final = 2**31 - 1
+MAX_HISTORY_LENGTH: Final = 99
+MAX_INTERVAL: Final = 2**31 - 1
 """Seconds. The highest `intervalSeconds` that the CRD admits."""
 _APPROVAL: Final = re2.compile(
     r"(?P<cluster>[^/]+)/(?P<weight>[0-9]{1,3})(@(?P<generation>[0-9]{1,19}))?"
@@ -128,10 +128,10 @@ def of(service: RayService) -> Controls:
         promotes=read.switch(labels.PROMOTE, or_generation=True),
         deadline=read.deadline(),
         on_deadline=read.on_deadline(),
-        unavailable=read.number(labels.MAX_UNAVAILABLE, 0, most=MOST_UNAVAILABLE),
+        unavailable=read.number(labels.MAX_UNAVAILABLE, 0, most=MAX_UNAVAILABLE_PERCENT),
         approved=read.approval(),
         parity=read.switch(labels.CAPACITY_PARITY, default=True),
-        history=read.number(labels.HISTORY_LIMIT, DEFAULT_HISTORY, most=MOST_HISTORY),
+        history=read.number(labels.HISTORY_LIMIT, DEFAULT_HISTORY, most=MAX_HISTORY_LENGTH),
         problems=(
             *read.problems,
             *([odd] if (odd := weighted_route.odd_name(service)) is not None else []),
@@ -146,9 +146,7 @@ def interval(options: Json) -> timedelta | None:
     """
     seconds = options.get("intervalSeconds")
     return (
-        timedelta(seconds=min(max(seconds, 0), LONGEST_INTERVAL))
-        if isinstance(seconds, int)
-        else None
+        timedelta(seconds=min(max(seconds, 0), MAX_INTERVAL)) if isinstance(seconds, int) else None
     )
 
 

@@ -19,7 +19,7 @@ NO_TIME: Final = timedelta(0)
 SHORTEST: Final = timedelta(microseconds=1)
 LONGEST: Final = timedelta(days=7)
 """Maximum of a duration for which an upgrade waits."""
-LONGEST_LATENCY: Final = timedelta(hours=1)
+MAX_LATENCY: Final = timedelta(hours=1)
 DURATION: Final = re2.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
 """The duration format of the Gateway API."""
 DECIMAL: Final = re2.compile(r"-?[0-9]{1,15}([.][0-9]{1,12})?")
@@ -127,7 +127,7 @@ class Fields:
     def seconds(self, name: str) -> float:
         """Return a positive request duration of at most an hour, in seconds."""
         return self._length(
-            name, SHORTEST, LONGEST_LATENCY, "a positive duration such as 250ms", None
+            name, SHORTEST, MAX_LATENCY, "a positive duration such as 250ms", None
         ).total_seconds()
 
     def _length(

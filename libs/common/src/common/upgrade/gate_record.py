@@ -14,13 +14,13 @@ from msgspec import UNSET, UnsetType
 
 from common import untrusted
 from common.annotation_record import AnnotationRecord
-from common.upgrade.gate_types import MOST_GATES, MOST_STEPS
+from common.upgrade.gate_types import MAX_GATES, MAX_STEPS
 from common.upgrade.gates import Outcome
 
 LARGEST: Final = 16 * 1024
 """Bytes of all steps together; all annotations of one object may have 256 KiB."""
-LONGEST_TEXT: Final = 200
-LONGEST_NAME: Final = 64
+MAX_TEXT_LENGTH: Final = 200
+MAX_NAME_LENGTH: Final = 64
 """Characters of a gate's name."""
 
 
@@ -118,9 +118,9 @@ def bounded(steps: Iterable[Step]) -> tuple[Step, ...]:
 
     Their texts are shortened and free of control characters.
     """
-    last = list(steps)[-MOST_STEPS:]
+    last = list(steps)[-MAX_STEPS:]
     found = [
-        msgspec.structs.replace(each, gates=tuple(map(_shown, each.gates[:MOST_GATES])))
+        msgspec.structs.replace(each, gates=tuple(map(_shown, each.gates[:MAX_GATES])))
         for each in last
     ]
     while len(msgspec.json.encode(found)) > LARGEST:
@@ -130,13 +130,13 @@ def bounded(steps: Iterable[Step]) -> tuple[Step, ...]:
 
 def shown(current: Current) -> Current:
     """Return the verdicts at the present weight, with short texts without control characters."""
-    return msgspec.structs.replace(current, gates=tuple(map(_shown, current.gates[:MOST_GATES])))
+    return msgspec.structs.replace(current, gates=tuple(map(_shown, current.gates[:MAX_GATES])))
 
 
 def _shown(verdict: AnyVerdict) -> AnyVerdict:
     texts = {
-        "gate": untrusted.clipped(verdict.gate, LONGEST_NAME),
-        "outcome": untrusted.clipped(verdict.outcome, LONGEST_NAME),
-        "text": untrusted.clipped(verdict.text, LONGEST_TEXT),
+        "gate": untrusted.clipped(verdict.gate, MAX_NAME_LENGTH),
+        "outcome": untrusted.clipped(verdict.outcome, MAX_NAME_LENGTH),
+        "text": untrusted.clipped(verdict.text, MAX_TEXT_LENGTH),
     }
     return msgspec.structs.replace(verdict, **texts)

@@ -14,25 +14,25 @@ import re2
 
 from common.upgrade.fields import Fields
 
-MOST_GATES: Final = 10
-MOST_STEPS: Final = 20
+MAX_GATES: Final = 10
+MAX_STEPS: Final = 20
 """Steps of one policy. The outcome of every gate is recorded at each step."""
-LARGEST_INCREASE: Final = 1000
+MAX_INCREASE: Final = 1000
 """Highest `maxIncrease`, in percent."""
 LOWEST_QUANTILE: Final = 0.5
 HIGHEST_QUANTILE: Final = 0.999
-MOST_REQUESTS: Final = 10**6
+MAX_REQUESTS: Final = 10**6
 """Highest `minRequests` of a gate."""
-LEAST_REQUESTS: Final = 100
+MIN_REQUESTS: Final = 100
 """Default of `minRequests`."""
-LONGEST_URL: Final = 500
+MAX_URL_LENGTH: Final = 500
 URL: Final = re2.compile(
     r"https?://([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])"
     r"(:[0-9]{1,5})?(/[A-Za-z0-9._~!$&'()*+,;=:@/?%-]{0,499})?"
 )
 """URL of a server, without user, password and fragment."""
 
-LONGEST_QUERY: Final = 1000
+MAX_QUERY_LENGTH: Final = 1000
 QUERY: Final = re2.compile(r"[\t\n -~]{1,1000}")
 """Printable ASCII, tabs and line feeds; PromQL has escapes for other characters."""
 LEGAL_QUERY: Final = (
@@ -81,7 +81,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """The absolute limit: a fraction of the requests, or seconds."""
     max_increase: float | None = None
     """The limit relative to the active cluster's value: 0.3 allows 30 % more."""
-    min_requests: int = LEAST_REQUESTS
+    min_requests: int = MIN_REQUESTS
     """The gate does not pass with fewer requests."""
 
     @property
@@ -131,7 +131,7 @@ AnyGate = Gate | AskingGate
 
 def read(spec: Fields) -> tuple[AnyGate, ...]:
     """Read `gates` of a policy's spec; problems are noted in `spec`."""
-    parts = spec.sections("gates", MOST_GATES)
+    parts = spec.sections("gates", MAX_GATES)
     kinds = [_kind(each) for each in parts]
     found: list[AnyGate] = []
     for position, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
@@ -188,8 +188,8 @@ def _metric(gate: Fields) -> Gate:
         max=(gate.seconds("max") if is_duration else gate.percent("max", most=100))
         if limit
         else None,
-        max_increase=gate.percent("maxIncrease", most=LARGEST_INCREASE) if increase else None,
-        min_requests=gate.number("minRequests", 1, MOST_REQUESTS, LEAST_REQUESTS),
+        max_increase=gate.percent("maxIncrease", most=MAX_INCREASE) if increase else None,
+        min_requests=gate.number("minRequests", 1, MAX_REQUESTS, MIN_REQUESTS),
     )
     gate.close()
     return found
@@ -246,14 +246,14 @@ def _either(gate: Fields, first: str, second: str) -> tuple[bool, bool]:
 def _url(part: Fields, name: str) -> str:
     legal = (
         "https://HOST or http://HOST, with a port and a path where needed, of at most "
-        f"{LONGEST_URL} characters, without a user and a fragment"
+        f"{MAX_URL_LENGTH} characters, without a user and a fragment"
     )
     return part.text(name, is_url, legal)
 
 
 def is_url(text: str) -> bool:
     """Return whether a text is an HTTP(S) URL that a gate may name."""
-    if len(text) > LONGEST_URL or URL.fullmatch(text) is None:
+    if len(text) > MAX_URL_LENGTH or URL.fullmatch(text) is None:
         return False
     try:
         return urlsplit(text).port != 0

@@ -29,7 +29,7 @@ import msgspec
 
 from common.ray.request_metrics import ALL, Histogram, Requests, Sample
 from common.upgrade import sequential
-from common.upgrade.gate_types import MOST_GATES, AnyGate, AskingGate, Gate, Metric
+from common.upgrade.gate_types import MAX_GATES, AnyGate, AskingGate, Gate, Metric
 
 ALPHA: Final = 0.01
 """Probability that the gates fail an upgrade to an equally good version."""
@@ -125,7 +125,7 @@ def evaluate(gate: Gate, active: Sample, pending: Sample, *, windows: int = 1) -
     is the number of windows of the upgrade; each is a separate test with its part of `ALPHA`.
     """
     routes = [route for route in sorted(pending.keys() - {ALL}) if _observed(gate, pending[route])]
-    alpha = ALPHA / MOST_GATES / windows
+    alpha = ALPHA / MAX_GATES / windows
     if len(routes) < 2:  # a single route has all the requests
         return _result(gate, ALL, active, pending, alpha)
     whole, share = (
@@ -143,7 +143,7 @@ def lowest_found(gate: Gate, requests: int, *, steps: int) -> float | None:
     """
     if gate.metric is not Metric.ERROR_RATE or not gate.max:
         return None
-    return sequential.lowest_found(requests, gate.max, ALPHA / MOST_GATES / windows_of(steps))
+    return sequential.lowest_found(requests, gate.max, ALPHA / MAX_GATES / windows_of(steps))
 
 
 def within(gate: Gate, window: Window, steps: int) -> Result:

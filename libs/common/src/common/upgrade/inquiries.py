@@ -55,7 +55,7 @@ class _WebhookInquiry(_Inquiry, kw_only=True):
     def is_over(self) -> bool:
         """Return whether the server is not asked again at this step."""
         is_decided = self.reply is not None and self.reply.outcome is not Outcome.INCONCLUSIVE
-        return is_decided or self.times >= webhook.MOST_TIMES
+        return is_decided or self.times >= webhook.MAX_TIMES
 
     def take(self, answer: Answer, _now: float) -> float:
         """Record an answer; return the seconds until the next request."""
@@ -68,7 +68,7 @@ class _WebhookInquiry(_Inquiry, kw_only=True):
         The number of attempts is added to the text only after the last one, so that the text does
         not change with each attempt.
         """
-        is_last = self.times >= webhook.MOST_TIMES
+        is_last = self.times >= webhook.MAX_TIMES
         end = (
             f"; it was asked {self.times} times, and is asked no more at this step"
             if is_last
@@ -207,7 +207,7 @@ class Inquiries:
                 "Idempotency-Key": identity,
                 **signed,
             },
-            most=webhook.LARGEST_ANSWER,
+            most=webhook.MAX_ANSWER_SIZE,
             seconds=webhook.SECONDS,
         )
 
@@ -249,6 +249,6 @@ def request_of(step: Step, gate: PrometheusGate) -> Request:
         url=prometheus.url(step, gate),
         namespace=step.namespace,
         headers={"Accept": "application/json", "User-Agent": "raybus"},
-        most=prometheus.LARGEST_ANSWER,
+        most=prometheus.MAX_ANSWER_SIZE,
         seconds=prometheus.SECONDS,
     )

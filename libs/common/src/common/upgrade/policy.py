@@ -27,14 +27,14 @@ from common.ray.view import ServeView
 from common.upgrade import gate_types
 from common.upgrade.controls import Approval
 from common.upgrade.fields import NO_TIME, Fields
-from common.upgrade.gate_types import MOST_STEPS, AnyGate
+from common.upgrade.gate_types import MAX_STEPS, AnyGate
 
-LARGEST_RECORD: Final = 64 * 1024
+MAX_RECORD_SIZE: Final = 64 * 1024
 """Bytes. Legal specs need less than half, and all annotations of an object may have 256 KiB."""
 WHOLE: Final = 100
-MOST_WARM_UP: Final = 10_000
-MOST_AT_ONCE: Final = 16
-LONGEST_PATH: Final = 1000
+MAX_WARM_UP_REQUESTS: Final = 10_000
+MAX_CONCURRENT_REQUESTS: Final = 16
+MAX_PATH_LENGTH: Final = 1000
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 PATH: Final = re2.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/?-]{0,999}")
 """An absolute path. RE2 and Go limit repetitions to 1000, so at most 999 characters follow the
@@ -233,7 +233,7 @@ def record_of(cluster: RayCluster) -> Recorded | None:
 
 def _recorded_text(cluster: RayCluster) -> str | None:
     text = cluster.metadata.annotations.get(labels.UPGRADE_POLICY_RECORD)
-    return None if text is None or len(text) > LARGEST_RECORD else text
+    return None if text is None or len(text) > MAX_RECORD_SIZE else text
 
 
 def _record(text: str) -> Recorded | None:
@@ -329,7 +329,7 @@ def pause(
 
 
 def _steps(spec: Fields, problems: Sequence[str]) -> tuple[Step, ...]:
-    parts = spec.sections("steps", MOST_STEPS)
+    parts = spec.sections("steps", MAX_STEPS)
     steps = tuple(each.read(_step) for each in parts)
     if problems:  # without legal weights their order cannot be checked
         return steps
@@ -356,9 +356,9 @@ def _warm_up(part: Fields) -> WarmUp:
         "path", lambda text: bool(PATH.fullmatch(text)) and not _CLIMBS.search(text), legal, "/"
     )
     return WarmUp(
-        requests=part.number("requests", 1, MOST_WARM_UP),
+        requests=part.number("requests", 1, MAX_WARM_UP_REQUESTS),
         path=path,
-        concurrency=part.number("concurrency", 1, MOST_AT_ONCE, 1),
+        concurrency=part.number("concurrency", 1, MAX_CONCURRENT_REQUESTS, 1),
     )
 
 

@@ -24,7 +24,7 @@ FRESH: Final = 30.0
 """Seconds for which a value counts: twice `EVERY`, because the next query may be slow."""
 EVIDENCE: Final = 3
 """Consecutive values beyond the limit that fail a gate."""
-LARGEST_ANSWER: Final = 64 * 2**10
+MAX_ANSWER_SIZE: Final = 64 * 2**10
 """Maximum bytes of an answer."""
 SECONDS: Final = 10.0
 """Time limit of one query, in seconds."""

@@ -29,19 +29,19 @@ SECRET_NAME: Final = "raybus-webhook-key"  # noqa: S105 - the name of an object
 The name is fixed, so that no policy can make raybus sign with another Secret.
 """
 SECRET_KEY: Final = "key"  # noqa: S105 - the name of a field
-LARGEST_ANSWER: Final = 16 * 2**10
+MAX_ANSWER_SIZE: Final = 16 * 2**10
 """Maximum bytes of an answer."""
-LONGEST_TEXT: Final = 200
+MAX_TEXT_LENGTH: Final = 200
 """Characters of a server's text that messages quote."""
 SECONDS: Final = 10.0
 """Time limit of one request, in seconds."""
-MOST_TIMES: Final = 10_000
+MAX_TIMES: Final = 10_000
 """Maximum requests to a webhook at one step: more than three days of `Wait`."""
 WAIT: Final = 30.0
 """Seconds from `Wait` to the next request, unless the answer has a Retry-After."""
-SHORTEST_WAIT: Final = 5.0
-LONGEST_WAIT: Final = 600.0
-LONGEST_PAUSE: Final = 60.0
+MIN_WAIT: Final = 5.0
+MAX_WAIT: Final = 600.0
+MAX_PAUSE: Final = 60.0
 """Maximum seconds until the next request, if one was not answered."""
 OK: Final = 200
 _RESULTS: Final = {"Pass": Outcome.PASS, "Fail": Outcome.FAIL, "Wait": Outcome.INCONCLUSIVE}
@@ -203,19 +203,19 @@ def read(answer: Answer) -> Reply:
 
 def quoted(text: str) -> str:
     """Return a server's text fit for messages: one line, clipped, without control characters."""
-    return " ".join(untrusted.clipped(text, LONGEST_TEXT).split())
+    return " ".join(untrusted.clipped(text, MAX_TEXT_LENGTH).split())
 
 
 def pause(times: int) -> float:
     """Return the seconds until the next request, after `times` requests without an answer."""
-    return min(LONGEST_PAUSE, 2.0 ** min(times - 1, 10))
+    return min(MAX_PAUSE, 2.0 ** min(times - 1, 10))
 
 
 def wait(answer: Answer) -> float:
     """Return the seconds until the next request after `Wait`."""
     text = answer.retry_after.strip()
     asked = float(text) if text.isascii() and text.isdigit() and len(text) < 10 else WAIT
-    return min(LONGEST_WAIT, max(SHORTEST_WAIT, asked))
+    return min(MAX_WAIT, max(MIN_WAIT, asked))
 
 
 def result(gate: WebhookGate, reply: Reply | None, problem: str | None) -> Result:

@@ -39,9 +39,9 @@ from common.upgrade.traffic_record import Record
 
 Place = tuple[str, str]
 """Namespace and name."""
-MOST_BACKENDS: Final = 16
+MAX_BACKENDS: Final = 16
 """Limits of the Gateway API for a rule."""
-_LONGEST_NAME: Final = 253
+_MAX_NAME_LENGTH: Final = 253
 _NAME: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _LISTED: Final = 10
 """Maximum number of names that a message lists."""
@@ -255,11 +255,11 @@ def crowded(route: HttpRoute, own: Set[Reference], needed: int) -> RoutingProble
     for index in rules_of(route, own):
         backends = route.backends(route.spec.rules[index])
         others = sum(each.target not in own for each in backends)
-        if others + needed > MOST_BACKENDS:
+        if others + needed > MAX_BACKENDS:
             text = (
                 f"has {others} other backends in spec.rules[{index}], and RayService "
                 f"needs room for {needed}: "
-                f"a rule holds at most {MOST_BACKENDS}; move some of the others to another rule"
+                f"a rule holds at most {MAX_BACKENDS}; move some of the others to another rule"
             )
             return Problem(RoutingCode.NO_ROOM, text)
     return None
@@ -316,7 +316,7 @@ def _given(service: RayService) -> str | None:
 
 
 def _is_name(text: str) -> bool:
-    return 0 < len(text) <= _LONGEST_NAME and _has_form_of_name(text)
+    return 0 < len(text) <= _MAX_NAME_LENGTH and _has_form_of_name(text)
 
 
 @lru_cache(maxsize=1024)

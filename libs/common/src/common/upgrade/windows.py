@@ -35,7 +35,7 @@ from common.upgrade.increases import Increase, Node, Nodes, Tally
 
 AGE: Final = 5.0
 """Seconds between two reads of a node."""
-MOST_NODES: Final = 256
+MAX_NODES: Final = 256
 """Nodes of a cluster that are read; their requests are a sample."""
 EXPORT_INTERVAL: Final = 10.0
 """Seconds between two exports of a node's counters (Ray's `metrics_report_interval_ms`)."""
@@ -44,7 +44,7 @@ AT_ONCE: Final = 16
 REMEMBERED: Final = 1024
 RESTARTED_EVERY: Final = 60.0
 """Seconds between the starts of two windows within a step."""
-MOST_RECENT: Final = 5
+MAX_RECENT_POLLS: Final = 5
 """Windows within a step that are evaluated beside the step's own, which detects slower regressions.
 """
 
@@ -128,7 +128,7 @@ class _Upgrade(msgspec.Struct):
             number = max(self.pending.within, default=0) + 1
             for cluster in (self.active, self.pending):
                 cluster.within[number] = Tally(since=cluster.nodes.read)
-                cluster.within.pop(number - MOST_RECENT - 1, None)
+                cluster.within.pop(number - MAX_RECENT_POLLS - 1, None)
             self.restarted_at = now
 
     def window(self) -> Window:
@@ -146,7 +146,7 @@ class _Upgrade(msgspec.Struct):
         return Window(
             active=active.step.answered,
             pending=pending.step.answered,
-            recent=tuple(recent[-MOST_RECENT:]),
+            recent=tuple(recent[-MAX_RECENT_POLLS:]),
         )
 
 
@@ -229,7 +229,7 @@ class Windows:
                 nodes.put(uid, advanced[0])
                 found.extend(advanced[1])
 
-        read_now = sorted(targets.items())[:MOST_NODES]
+        read_now = sorted(targets.items())[:MAX_NODES]
         for first in range(0, len(read_now), AT_ONCE):
             async with asyncio.TaskGroup() as group:
                 for uid, target in read_now[first : first + AT_ONCE]:

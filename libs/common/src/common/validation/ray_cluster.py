@@ -20,7 +20,7 @@ from common.ray import cluster_traits as traits
 from common.ray.cluster_traits import RayGroup
 from common.validation import features
 
-LONGEST_NAME: Final = 53
+MAX_NAME_LENGTH: Final = 53
 """Characters. Derived names have up to 63, with endings such as `-serve-svc`."""
 NO_CERT_MANAGER: Final = "tlsOptions requires cert-manager, but cert-manager is not installed"
 """Message for a cluster with tlsOptions if cert-manager is not installed (§4.4)."""
@@ -34,8 +34,8 @@ _RESOURCE_PARAMS: Final = ("num-cpus", "num-gpus", "memory", "resources")
 
 def metadata(cluster: RayCluster) -> str | None:
     """Return the violated rule of the name, None if it is legal (§4.1, M1-M2)."""
-    if len(cluster.metadata.name) > LONGEST_NAME:
-        return f"RayCluster name should be no more than {LONGEST_NAME} characters"
+    if len(cluster.metadata.name) > MAX_NAME_LENGTH:
+        return f"RayCluster name should be no more than {MAX_NAME_LENGTH} characters"
     problems = kubernetes_syntax.dns_1035_problems(cluster.metadata.name)
     return (
         f"RayCluster name should be a valid DNS1035 label: [{' '.join(problems)}]"

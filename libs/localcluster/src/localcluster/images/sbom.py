@@ -97,7 +97,7 @@ _WANTED: Final = re.compile(
     rf"{_STATUS}|{_COPYRIGHT.pattern}|{_METADATA.pattern}|.*\.dist-info/RECORD|{_PROGRAM.pattern}"
 )
 _NO_LICENCE: Final = {"UNKNOWN", ""}
-_LONGEST_NAME: Final = 100
+_MAX_NAME_LENGTH: Final = 100
 """Maximum length of a licence name; some distributions put the whole licence text there."""
 
 Json = dict[str, Any]
@@ -177,7 +177,7 @@ def _licences(meta: Message) -> list[Json]:
     text = str(meta.get("License", "")).strip()
     named = (
         [text]
-        if text not in _NO_LICENCE and "\n" not in text and len(text) <= _LONGEST_NAME
+        if text not in _NO_LICENCE and "\n" not in text and len(text) <= _MAX_NAME_LENGTH
         else []
     )
     return _named(classified or named)
@@ -191,7 +191,7 @@ def _debian(files: Files) -> Iterator[Json]:
         name, version = str(meta["Package"]), str(meta["Version"])
         text = files.get(f"usr/share/doc/{name}/copyright", b"").decode(errors="replace")
         licences = sorted(
-            {each.strip() for each in _LICENCE.findall(text) if len(each) <= _LONGEST_NAME}
+            {each.strip() for each in _LICENCE.findall(text) if len(each) <= _MAX_NAME_LENGTH}
         )
         reference = (
             f"pkg:deb/debian/{name}@{version.replace(':', '%3A')}?arch={meta['Architecture']}"

@@ -3,7 +3,7 @@
 Gates are evaluated every second, and their figures change with each read. A write for each change
 would be a hot loop. The record is therefore updated at once only for the first outcome of a gate at
 the current step. Changed figures, and outcomes that change again, are written at most once per
-`MOST_OFTEN`, and less often the longer the step lasts. The results of a finished step are written
+`MIN_WRITE_INTERVAL`, and less often the longer the step lasts. The results of a finished step are written
 together with the weights of the next step and need no write of their own.
 """
 
@@ -18,13 +18,20 @@ from msgspec import UNSET
 
 from common import untrusted
 from common.upgrade import gate_record
-from common.upgrade.gate_record import LONGEST_NAME, LONGEST_TEXT, Current, Figures, State, Verdict
-from common.upgrade.gate_types import MOST_GATES
+from common.upgrade.gate_record import (
+    MAX_NAME_LENGTH,
+    MAX_TEXT_LENGTH,
+    Current,
+    Figures,
+    State,
+    Verdict,
+)
+from common.upgrade.gate_types import MAX_GATES
 from common.upgrade.gates import Outcome, Result
 
-MOST_OFTEN: Final = timedelta(seconds=15)
+MIN_WRITE_INTERVAL: Final = timedelta(seconds=15)
 """Shortest time between two writes of figures."""
-LEAST_OFTEN: Final = timedelta(minutes=5)
+MAX_WRITE_INTERVAL: Final = timedelta(minutes=5)
 """Longest time between two writes of figures that have changed."""
 PART: Final = 20
 """Recorded figures are at most as old as the age of their step divided by this number."""
@@ -66,7 +73,7 @@ def updated(
 def passed(held: Current | None, results: Sequence[Result]) -> list[str]:
     """Return the texts of gates that pass now and had not passed in the record."""
     return [
-        untrusted.clipped(each.text, LONGEST_TEXT)
+        untrusted.clipped(each.text, MAX_TEXT_LENGTH)
         for each, _, was in _compared(held, results)
         if each.outcome is Outcome.PASS and (was is None or was.outcome != Outcome.PASS)
     ]
@@ -80,8 +87,8 @@ def _compared(
     The state is None for a new gate, and if an edit of the policy put another gate in its position.
     """
     before = chain(() if held is None else held.gates, repeat(None))
-    for result, was in zip(results[:MOST_GATES], before, strict=False):
-        title = untrusted.clipped(result.gate.title, LONGEST_NAME)
+    for result, was in zip(results[:MAX_GATES], before, strict=False):
+        title = untrusted.clipped(result.gate.title, MAX_NAME_LENGTH)
         yield result, title, was if was is not None and was.gate == title else None
 
 
@@ -93,7 +100,7 @@ def is_due(held: Current | None, new: Current, *, now: datetime) -> bool:
         len(new.gates),
     ):
         return True
-    pause = min(max((now - held.since) / PART, MOST_OFTEN), LEAST_OFTEN)
+    pause = min(max((now - held.since) / PART, MIN_WRITE_INTERVAL), MAX_WRITE_INTERVAL)
     for was, state in zip(held.gates, new.gates, strict=True):
         is_first = was.at == held.since  # later changes are limited in rate, like figures
         if is_first and (was.outcome, was.waits) != (state.outcome, state.waits):
@@ -105,7 +112,7 @@ def _state(was: State | None, title: str, result: Result, *, waits: bool, now: d
     value, limit = (
         x if x is not None and math.isfinite(x) else None for x in (result.value, result.limit)
     )
-    text = untrusted.clipped(result.text, LONGEST_TEXT)
+    text = untrusted.clipped(result.text, MAX_TEXT_LENGTH)
     figures = Figures(requests=result.requests, value=value, limit=limit, text=text)
     fields = msgspec.structs.asdict(figures)
     is_waited_for = waits and result.outcome is Outcome.INCONCLUSIVE

@@ -126,10 +126,10 @@ def test_a_token() -> None:
 
 
 def test_the_greatest_names_and_tokens_are_accepted() -> None:
-    groups = tuple(f"g{each}" for each in range(identity.MOST_GROUPS))
-    user = "u" * identity.LONGEST_NAME
+    groups = tuple(f"g{each}" for each in range(identity.MAX_GROUPS))
+    user = "u" * identity.MAX_NAME_LENGTH
     assert PROXY.identity(headers(user=user, groups=",".join(groups)), SECRET) == Identity(
         user=user, groups=groups
     )
-    token = "t" * identity.LONGEST_TOKEN
+    token = "t" * identity.MAX_TOKEN_LENGTH
     assert identity.bearer(CIMultiDict([("Authorization", f"Bearer {token}")])) == token

@@ -243,7 +243,7 @@ async def test_reviews_at_once_are_bounded_and_the_next_is_refused(
 ) -> None:
     found = Reviews(server, now=now)
     server.gate.clear()
-    bound = reviews.AT_ONCE + reviews.MOST_WAITING
+    bound = reviews.AT_ONCE + reviews.MAX_WAITING_REQUESTS
     async with asyncio.TaskGroup() as group:
         for each in range(bound):
             group.create_task(found.authenticate(f"t{each}"))
@@ -270,7 +270,7 @@ async def test_a_flood_of_bogus_tokens_throttles_no_signed_in_user(
     assert await found.authenticate("mine") == ANN
     server.gate.clear()
     async with asyncio.TaskGroup() as group:
-        for each in range(reviews.AT_ONCE + reviews.MOST_WAITING):
+        for each in range(reviews.AT_ONCE + reviews.MAX_WAITING_REQUESTS):
             group.create_task(_refused(found, f"bogus-{each}"))
         await asyncio.sleep(0)
         with pytest.raises(errors.Throttled):
@@ -290,7 +290,7 @@ async def test_rejected_tokens_drop_no_answer_about_an_accepted_one(
     found = Reviews(server, now=now)
     server.identifies = _only("mine")
     await found.authenticate("mine")
-    for each in range(reviews.MOST_ANSWERS + 1):
+    for each in range(reviews.MAX_ANSWERS + 1):
         await _refused(found, f"bogus-{each}")
     asked = len(server.asked)
     assert await found.authenticate("mine") == ANN
@@ -306,7 +306,7 @@ async def test_a_token_that_expired_counts_as_a_new_one(server: ApiServer, now: 
     now.at += reviews.SECONDS
     server.gate.clear()
     async with asyncio.TaskGroup() as group:
-        for each in range(reviews.AT_ONCE + reviews.MOST_WAITING):
+        for each in range(reviews.AT_ONCE + reviews.MAX_WAITING_REQUESTS):
             group.create_task(_refused(found, f"bogus-{each}"))
         await asyncio.sleep(0)
         with pytest.raises(errors.Throttled):

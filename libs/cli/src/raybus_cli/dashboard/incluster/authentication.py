@@ -14,7 +14,7 @@ from common.clock import steady
 from raybus_cli.dashboard.incluster import identity
 from raybus_cli.dashboard.incluster.identity import Headers, Identity, ProxyHeaders, Unauthenticated
 
-SHORTEST_SECRET: Final = 32
+MIN_SECRET_LENGTH: Final = 32
 """Minimum bytes of the secret; `openssl rand -hex 32` prints 64."""
 REREAD_SECONDS: Final = 10.0
 """Interval after which the secret's file is read again, so that a new secret is used without a
@@ -52,9 +52,9 @@ class SecretFile:
             raise errors.InvalidSpec(
                 f"--proxy-secret-file {self._path}: cannot be read: {problem.strerror}"
             ) from problem
-        if len(found) < SHORTEST_SECRET:
+        if len(found) < MIN_SECRET_LENGTH:
             raise errors.InvalidSpec(
-                f"--proxy-secret-file {self._path}: {len(found)} bytes are too few, at least {SHORTEST_SECRET} are needed:"
+                f"--proxy-secret-file {self._path}: {len(found)} bytes are too few, at least {MIN_SECRET_LENGTH} are needed:"
                 " openssl rand -hex 32"
             )
         return found

@@ -14,7 +14,7 @@ MOST: Final = 512
 HANDSHAKE_SECONDS: Final = 8.0
 FIRST_REQUEST_SECONDS: Final = 10.0
 """Timeout for the first request of a connection. Longer than `HANDSHAKE_SECONDS`."""
-LONGEST_SECONDS: Final = 360.0
+MAX_SECONDS: Final = 360.0
 """Maximum age of a connection. Longer than an event stream lasts (300 s)."""
 IDLE_SECONDS: Final = 15.0
 """Timeout between two requests of a connection."""
@@ -27,7 +27,7 @@ class Connections:
         self,
         most: int = MOST,
         first_request: float = FIRST_REQUEST_SECONDS,
-        longest: float = LONGEST_SECONDS,
+        longest: float = MAX_SECONDS,
     ) -> None:
         self._most = most
         self._first_request = first_request

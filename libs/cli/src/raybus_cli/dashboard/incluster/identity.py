@@ -15,9 +15,9 @@ import re2
 SYSTEM: Final = "system:"
 ANONYMOUS: Final = "system:anonymous"
 UNAUTHENTICATED: Final = "system:unauthenticated"
-LONGEST_NAME: Final = 256
-MOST_GROUPS: Final = 200
-LONGEST_TOKEN: Final = 8192
+MAX_NAME_LENGTH: Final = 256
+MAX_GROUPS: Final = 200
+MAX_TOKEN_LENGTH: Final = 8192
 _BEARER: Final = re2.compile(r"[Bb]earer +([A-Za-z0-9._~+/-]+=*)")
 _CONTROL: Final = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000))))
 """Control characters, and the surrogates that stand for bytes that are not UTF-8."""
@@ -90,18 +90,18 @@ class ProxyHeaders(msgspec.Struct, frozen=True, kw_only=True):
     def _checked(self, user: str, groups: tuple[str, ...]) -> Identity:
         found = Identity(
             user=self.user_prefix + user,
-            groups=tuple(self.group_prefix + each for each in groups[: MOST_GROUPS + 1]),
+            groups=tuple(self.group_prefix + each for each in groups[: MAX_GROUPS + 1]),
         )
         names = (user, *groups, found.user, *found.groups)
         if any(each.lower().startswith(SYSTEM) for each in names):
             raise Refused(
                 f"a user or a group that begins with {SYSTEM} is not accepted from a proxy"
             )
-        if len(groups) > MOST_GROUPS:
-            raise Refused(f"{self.groups}: more than {MOST_GROUPS} groups")
-        if any(len(each) > LONGEST_NAME or not _CONTROL.isdisjoint(each) for each in names):
+        if len(groups) > MAX_GROUPS:
+            raise Refused(f"{self.groups}: more than {MAX_GROUPS} groups")
+        if any(len(each) > MAX_NAME_LENGTH or not _CONTROL.isdisjoint(each) for each in names):
             raise Refused(
-                f"{self.user} or {self.groups}: a name is longer than {LONGEST_NAME} or has control characters"
+                f"{self.user} or {self.groups}: a name is longer than {MAX_NAME_LENGTH} or has control characters"
             )
         return found
 
@@ -115,6 +115,6 @@ def bearer(headers: Headers) -> str | None:
     if not given:
         return None
     found = _BEARER.fullmatch(given[0].strip()) if len(given) == 1 else None
-    if found is None or len(found[1]) > LONGEST_TOKEN:
+    if found is None or len(found[1]) > MAX_TOKEN_LENGTH:
         raise Unauthenticated("Authorization: expected 'Bearer TOKEN'")
     return found[1]

@@ -28,14 +28,14 @@ from raybus_cli.session import Denied
 
 SECONDS: Final = 10.0
 """Seconds for which an answer is reused."""
-MOST_ANSWERS: Final = 4096
+MAX_ANSWERS: Final = 4096
 KNOWN_SECONDS: Final = 3600.0
 """Seconds for which an accepted token is remembered as known, so that its reviews do not queue
 behind those of new tokens. Being known grants no rights.
 """
 AT_ONCE: Final = 16
 """Maximum number of concurrent reviews of one kind."""
-MOST_WAITING: Final = 256
+MAX_WAITING_REQUESTS: Final = 256
 """Maximum number of further reviews that wait. A request beyond them is refused, so that a flood
 stays bounded.
 """
@@ -87,7 +87,7 @@ class Recent(Generic[K, V]):
     """
 
     def __init__(
-        self, now: Callable[[], float], seconds: float = SECONDS, most: int = MOST_ANSWERS
+        self, now: Callable[[], float], seconds: float = SECONDS, most: int = MAX_ANSWERS
     ) -> None:
         self._now = now
         self._seconds = seconds
@@ -126,7 +126,7 @@ class Turns:
 
         Raise `Throttled` if too many wait.
         """
-        if self._count >= AT_ONCE + MOST_WAITING:
+        if self._count >= AT_ONCE + MAX_WAITING_REQUESTS:
             raise errors.Throttled(
                 "too many requests wait for reviews of the API server: try again in a moment",
                 after=1,

@@ -36,7 +36,7 @@ from raybus_cli.session import USER_AGENT
 log = structlog.get_logger()
 
 MOST: Final = 100
-MOST_OF_A_USER: Final = 4
+MAX_SESSIONS_PER_USER: Final = 4
 UNUSED_SECONDS: Final = 30.0
 EXPIRY_SECONDS: Final = 5.0
 """Interval at which unused sessions are ended."""
@@ -136,8 +136,10 @@ class Sessions:
             return found
         identity, namespace = key
         own = [each for each in self._sessions if each[0].user == identity.user]
-        if len(own) >= MOST_OF_A_USER:
-            self._make_room(own, f"you have pages of {MOST_OF_A_USER} namespaces open: close one")
+        if len(own) >= MAX_SESSIONS_PER_USER:
+            self._make_room(
+                own, f"you have pages of {MAX_SESSIONS_PER_USER} namespaces open: close one"
+            )
         if len(self._sessions) >= MOST:
             self._make_room(list(self._sessions), f"{MOST} users have pages open: try again later")
         feed, problem = self._feed

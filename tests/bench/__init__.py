@@ -1,1 +1,1 @@
-"""Benchmarks on real servers; figures are ratios of two runs side by side."""
+"""Benchmarks on real servers. Their figures are ratios of two runs on the same machine."""

@@ -1,7 +1,8 @@
-"""What a contender asked of the API server, by the API server's own audit log.
+"""Counts the requests that an operator sends to the API server, from the server's audit log.
 
-The user agent separates the programs of the rig from the contender; whatever else has asked is the contender.
-Watches are opened once and do not grow with the clusters; Leases are renewed by the clock: both are left out.
+The benchmark's own programs are recognised by their user agents; all other requests are the
+operator's. Watches and Lease renewals are not counted, because their number does not depend on the
+number of clusters.
 """
 
 from collections import Counter
@@ -27,48 +28,51 @@ class _Line(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A contender's requests in some time, without watches and Leases."""
+    """Requests that an operator sent in an interval, without watches and Leases."""
 
     by_kind: dict[str, int]
-    """Such as `create pods` or `update rayclusters/status`; the most frequent first."""
+    """Count by verb and resource, such as `create pods`; highest count first."""
 
     @property
     def requests(self) -> int:
-        """Return how many there were."""
+        """Total number of requests."""
         return sum(self.by_kind.values())
 
     @property
     def status_writes(self) -> int:
-        """Return how many of them wrote a RayCluster's status."""
+        """Number of requests that wrote the status of a RayCluster."""
         return sum(
             count for kind, count in self.by_kind.items() if kind.endswith("rayclusters/status")
         )
 
     @property
     def changes(self) -> dict[str, int]:
-        """Return those that write."""
+        """The entries of `by_kind` that write: create, update, patch and delete."""
         return {
             kind: count for kind, count in self.by_kind.items() if kind.partition(" ")[0] in _WRITES
         }
 
 
 class AuditLog:
-    """The log of one API server."""
+    """The audit log of one API server."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def here(self) -> int:
-        """Return a mark to count from."""
+        """Return the current size of the log, to be passed to `since`."""
         return self._path.stat().st_size
 
     def since(self, mark: int) -> Asked:
-        """Count what the contender has asked since a mark."""
+        """Count the operator's requests after a position in the log."""
         found = Counter(_kind(line) for line in self._lines(mark) if _counts(line))
         return Asked(by_kind=dict(found.most_common()))
 
     def watches(self, agent: str) -> int:
-        """Count the collections that are watched by clients with a user agent that begins so; one that was reopened counts once."""
+        """Count the collections watched by clients whose user agent begins with `agent`.
+
+        A watch that was reopened counts once.
+        """
         found = (
             line
             for line in self._lines(0)

@@ -1,4 +1,4 @@
-"""The load: RayClusters of a head and some workers, and the eyes that see them get ready."""
+"""The background load: RayClusters, and watches that see them become ready."""
 
 import argparse
 import asyncio
@@ -15,10 +15,10 @@ from common.kube.watch import Key, Target, Timing, Watch
 
 WORKERS: Final = 3
 AT_ONCE: Final = 12
-"""Requests of ours under way together."""
+"""Maximum concurrent requests of the benchmark."""
 LIMIT_SECONDS: Final = 600.0
 SECONDS_EACH: Final = 0.3
-"""Added to the limit for each thing that is waited for."""
+"""Seconds added to the timeout for each object that is waited for."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -36,18 +36,21 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Object(msgspec.Struct, frozen=True):
-    """A RayCluster, or a pod, as the benchmark sees it."""
+    """The fields of a RayCluster, RayService or pod that the benchmark reads."""
 
     metadata: _Metadata
     status: _Status = _Status()
 
 
 Seen = Callable[[Object], Key | None]
-"""Returns the thing that an object proves to be complete; None without one."""
+"""Returns the key of an object that has reached the wanted state, else None."""
 
 
 class FirstSeen:
-    """When each thing was first seen, in seconds of the event loop's clock; implements `common.kube.watch.Sink`."""
+    """Records when each object first reached the wanted state.
+
+    Times are seconds of the event loop's clock. Implements `common.kube.watch.Sink`.
+    """
 
     def __init__(self, seen: Seen) -> None:
         self.at: dict[Key, float] = {}
@@ -56,20 +59,20 @@ class FirstSeen:
         self._decoder = msgspec.json.Decoder(Object)
 
     def present(self, raw: bytes, why: str = "") -> None:
-        """Take an object as it is now."""
+        """Record the object if it is in the wanted state for the first time."""
         key = self._seen(self._decoder.decode(raw))
         if key is not None and key not in self.at:
             self.at[key] = asyncio.get_running_loop().time()
             self._changed.set()
 
     def gone(self, raw: bytes) -> None:
-        """Pass over a deletion."""
+        """Ignore a deletion."""
 
     def listed(self, keys: set[Key], version: str) -> None:
-        """Pass over the end of a list."""
+        """Ignore the end of a list."""
 
     async def count(self, wanted: int) -> None:
-        """Wait until so many things were seen."""
+        """Wait until this number of objects has reached the wanted state."""
         async with asyncio.timeout(LIMIT_SECONDS + wanted * SECONDS_EACH):
             while len(self.at) < wanted:
                 self._changed.clear()
@@ -77,7 +80,7 @@ class FirstSeen:
 
 
 def is_ready(cluster: Object) -> Key | None:
-    """Match a cluster with all of its workers ready."""
+    """Return the cluster's key if all of its workers are ready."""
     status = cluster.status
     done = (
         status.state == "ready"
@@ -87,7 +90,7 @@ def is_ready(cluster: Object) -> Key | None:
 
 
 def is_head(pod: Object) -> Key | None:
-    """See the head pod of a cluster."""
+    """Return the key of the pod's RayCluster if the pod is a head pod."""
     labels = pod.metadata.labels
     if labels.get("ray.io/node-type") != "head":
         return None
@@ -95,13 +98,13 @@ def is_head(pod: Object) -> Key | None:
 
 
 def is_running(pod: Object) -> Key | None:
-    """See a pod that runs."""
+    """Return the pod's key if its phase is Running."""
     return (pod.metadata.namespace, pod.metadata.name) if pod.status.phase == "Running" else None
 
 
 @asynccontextmanager
 async def watching(rig: Rig, target: Target, seen: Seen) -> AsyncGenerator[FirstSeen]:
-    """Follow a collection as long as the block lasts."""
+    """Watch a collection during the `with` block and record when its objects reach a state."""
     first_seen = FirstSeen(seen)
     watch = Watch(rig.kube, target, first_seen, jitter=lambda: 0.0, timing=Timing())
     async with asyncio.TaskGroup() as group:
@@ -119,7 +122,7 @@ HEADS: Final = Target(resource=POD, selector="ray.io/node-type=head")
 
 
 async def create_cluster(rig: Rig, namespace: str, name: str, *, workers: int = WORKERS) -> float:
-    """Create a RayCluster; return when it was asked for."""
+    """Create a RayCluster and return the event loop's time of the request."""
     asked_at = asyncio.get_running_loop().time()
     await rig.kube.create(RAY_CLUSTER, namespace, a_cluster(name, workers))
     return asked_at
@@ -128,7 +131,7 @@ async def create_cluster(rig: Rig, namespace: str, name: str, *, workers: int = 
 async def create_many(
     rig: Rig, count: int, *, namespace: Callable[[int], str] = lambda _: BACKGROUND
 ) -> None:
-    """Create so many RayClusters of the background load, some at once, each in its namespace: one, unless another rule is given."""
+    """Create RayClusters concurrently. `namespace` maps an index to a namespace."""
 
     async def one(index: int) -> None:
         await create_cluster(rig, namespace(index), f"c{index:05d}")
@@ -137,14 +140,14 @@ async def create_many(
 
 
 async def create_bare(rig: Rig, namespace: str, name: str) -> None:
-    """Create what an operator creates for a RayCluster, pods and Service, and nothing else."""
+    """Create only the pods and the Service that an operator creates for one RayCluster."""
     await rig.kube.create(SERVICE, namespace, _a_service(name))
     for number in range(WORKERS + 1):
         await rig.kube.create(POD, namespace, _a_pod(f"{name}-{number}"))
 
 
 async def each(count: int, work: Callable[[int], Coroutine[None, None, None]]) -> None:
-    """Run a piece of work for 0 … count - 1, some at once."""
+    """Run `work` for the indices 0 to count - 1, with limited concurrency."""
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def bounded(index: int) -> None:
@@ -163,7 +166,7 @@ def asked(
     count: int,
     what: str = "RayClusters to create",
 ) -> argparse.Namespace:
-    """Read a command line with the number of RayClusters, at least one, beside the options that the parser has."""
+    """Add the option `-n` (at least 1) to the parser and parse the command line."""
     parser.add_argument("-n", type=int, default=count, help=f"{what} ({count})")
     found = parser.parse_args(arguments)
     if found.n < 1:
@@ -172,7 +175,7 @@ def asked(
 
 
 def a_cluster(name: str, workers: int) -> Body:
-    """Return a RayCluster."""
+    """Build a RayCluster with one worker group."""
     group = {"groupName": "w", "replicas": workers, "minReplicas": workers, "maxReplicas": workers}
     spec = {
         "rayVersion": "2.52.0",

@@ -1,4 +1,7 @@
-"""What a pod costs in a reconciler's cache: the pods of the run go the way that the bus takes them, into a cache of our own."""
+"""Measures the memory that a pod takes in a reconciler's cache.
+
+The pods of the run are trimmed as the watcher trims them and put into a cache of the benchmark.
+"""
 
 import gc
 import tracemalloc
@@ -16,7 +19,7 @@ class _Listed(msgspec.Struct, frozen=True):
 
 
 def kib_each(listed: bytes) -> float:
-    """Return the KiB that each pod of a list takes; 0 when there is none."""
+    """Return the KiB per pod of a pod list in JSON; 0 for an empty list."""
     messages = [
         published.trim(POD, bytes(raw)) for raw in msgspec.json.decode(listed, type=_Listed).items
     ]

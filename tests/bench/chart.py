@@ -1,4 +1,4 @@
-"""Pictures of a run: how many were ready after how long, what a figure is made of, and the stacks of a profile. Pure: SVG text."""
+"""Draws charts as SVG text: objects ready over time, stacked bars, and flame graphs."""
 
 import math
 import zlib
@@ -30,33 +30,33 @@ FILLS: Final = (
 BAR: Final = 34
 FRAME: Final = 17
 NARROWEST: Final = 2.5
-"""Pixels below which a frame is left out."""
+"""Minimum width of a frame in pixels. Narrower frames are not drawn."""
 DEEPEST: Final = 26
-"""Frames below which the rest of a stack is left out."""
+"""Maximum frames of a stack that are drawn."""
 CHARACTER: Final = 5.6
-"""Pixels of a character of a frame's name."""
+"""Width of one character of a frame's name, in pixels."""
 
 
 Stack = tuple[str, ...]
-"""Frames, the outermost first."""
+"""Frames of a stack, outermost first."""
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A figure, and the parts that it is the sum of."""
+    """A bar that is stacked from parts: value by part name."""
 
     name: str
     parts: Mapping[str, float]
 
 
 class Line(msgspec.Struct, frozen=True):
-    """The moments, in order, at which one more was ready."""
+    """Moments, in seconds and in order, at which one more object was ready."""
 
     name: str
     moments: Sequence[float]
 
 
 def draw(lines: Sequence[Line], *, title: str) -> str:
-    """Return the picture."""
+    """Draw how many objects were ready after how many seconds."""
     longest = max((line.moments[-1] for line in lines if line.moments), default=1.0)
     most = max((len(line.moments) for line in lines), default=1)
     drawn = [_path(line.moments, longest, most) for line in lines]
@@ -68,7 +68,7 @@ def draw(lines: Sequence[Line], *, title: str) -> str:
 
 
 def shares(lines: Sequence[Line], *, title: str, unit: str) -> str:
-    """Return the picture of how large a share took at most how long; each power of ten is as wide as the others."""
+    """Draw the cumulative distribution of durations on a logarithmic axis."""
     decades = max(
         1,
         math.ceil(
@@ -91,7 +91,7 @@ def shares(lines: Sequence[Line], *, title: str, unit: str) -> str:
 
 
 def bars(rows: Sequence[Bar], *, title: str, unit: str) -> str:
-    """Return the picture of figures, each a bar of its parts; a part has the same colour in all of them."""
+    """Draw stacked bars. A part has the same colour in every bar."""
     parts = list(dict.fromkeys(part for row in rows for part in row.parts))
     colours = {part: FILLS[number % len(FILLS)] for number, part in enumerate(parts)}
     largest = max(sum(row.parts.values()) for row in rows)
@@ -125,7 +125,10 @@ def bars(rows: Sequence[Bar], *, title: str, unit: str) -> str:
 
 
 def flames(stacks: Mapping[Stack, float], *, title: str) -> str:
-    """Return the flame graph of a profile, callers above what they call; what all samples share, and what is too narrow, is left out."""
+    """Draw a flame graph, with callers above callees.
+
+    Frames common to all samples, and frames narrower than `NARROWEST`, are left out.
+    """
     ends_of_order = zip(
         min(stacks), max(stacks), strict=False
     )  # what these share, all between them do
@@ -137,7 +140,7 @@ def flames(stacks: Mapping[Stack, float], *, title: str) -> str:
     whole = sum(stacks.values())
     scale = (WIDTH - 20) / whole
     ends: dict[Stack, float] = {}
-    """Where the next frame that a stack calls begins."""
+    """Horizontal position of the next callee, by stack of the caller."""
     drawn: list[str] = []
     lowest = 0.0
     for stack, samples in widths.items():  # callers come before what they call
@@ -164,13 +167,15 @@ def _frame(title: str, *, across: str, up: str) -> list[str]:
         *_begun(title, HEIGHT),
         _text(WIDTH / 2, HEIGHT - 10, across, "middle"),
         _text(MARGIN, MARGIN - 8, up, "start"),
-        f'<path d="M{MARGIN},{MARGIN} V{HEIGHT - MARGIN} H{WIDTH - MARGIN}" stroke="black" fill="none"/>',
+        f'<path d="M{MARGIN},{MARGIN} V{HEIGHT - MARGIN} H{WIDTH - MARGIN}" stroke="black" '
+        'fill="none"/>',
     ]
 
 
 def _begun(title: str, height: float) -> list[str]:
     return [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:g}" font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:g}" '
+        'font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="white"/>',
         _text(WIDTH / 2, 24, title, "middle"),
     ]
@@ -195,11 +200,14 @@ def _path(moments: Sequence[float], longest: float, most: int) -> str:
 
 
 def _text(across: float, down: float, text: str, anchor: str, colour: str = "black") -> str:
-    return f'<text x="{across:g}" y="{down:g}" text-anchor="{anchor}" fill="{colour}">{_safe(text)}</text>'
+    return (
+        f'<text x="{across:g}" y="{down:g}" text-anchor="{anchor}" '
+        f'fill="{colour}">{_safe(text)}</text>'
+    )
 
 
 def _box(place: tuple[float, float, float, float], colour: str, title: str) -> str:
-    """Return a filled rectangle, of across, down, width and height, with what is shown where the mouse rests on it."""
+    """Return a filled rectangle. `place` is x, y, width and height; `title` is the tooltip."""
     across, down, width, height = place
     size = f'x="{across:.1f}" y="{down:g}" width="{width:.1f}" height="{height:g}"'
     return f'<rect {size} fill="{colour}"><title>{_safe(title)}</title></rect>'

@@ -1,10 +1,11 @@
-"""How quickly do N RayClusters get ready, and at what cost; beside another operator, if one is named.
+"""How quickly do N RayClusters become ready, and at what cost? Optionally compared with a peer.
 
     make bench-clusters [N=300] [ROUNDS=1] [PEER='CMD'] [PEER_CRDS=DIR] [IDLE=MINUTES] [FAIR=1]
 
-A real API server, etcd, scheduler, controller-manager and NATS; simulated pods (kwok); the services as `raybus up` runs
-them. Each contender gets a fresh control plane, one after the other. Machines differ and are shared:
-quote the ratios, and the median of three rounds.
+A peer is another operator. The API server, etcd, scheduler, controller-manager and NATS are real;
+the pods are simulated (kwok); the services run as `raybus up` runs them. Each operator gets a new
+control plane, one after the other. Machines differ and are shared, so quote ratios, and the median
+of three rounds.
 """
 
 import argparse
@@ -28,20 +29,20 @@ from bench.scale_up import Figures
 
 API_SERVER: Final = "kube-apiserver"
 MAX_WAIT: Final = 1.0
-"""Seconds that 99 % of new clusters wait for their head pods at most, while a huge one scales up."""
+"""Goal: seconds within which 99 % of new clusters get a head pod during a large scale-up."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One figure of the table, and what it must not exceed."""
+    """A row of the table: a figure and its limit."""
 
     label: str
     value: Callable[[Figures], float]
     form: str = "{:.2f}"
     goal: str = ""
     limit: Callable[[Figures, Figures | None], float | None] = lambda _own, _peer: None
-    """Returns the most that raybus may have, of its own figures and the peer's in the same round; None where it cannot be known."""
+    """Maximum for raybus, from its figures and the peer's in the same round. None if unknown."""
     of_floor: bool = False
-    """Whether the floor has it, too."""
+    """Whether the column of the floor (the same pods without an operator) has this figure too."""
 
 
 def _beside(
@@ -128,21 +129,21 @@ _ROWS: Final = (
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """The floor and each contender once, one after the other."""
+    """One measurement of the floor and of each operator, one after the other."""
 
     floor: Figures
     contenders: list[Figures]
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one call has measured."""
+    """All measurements of one call."""
 
     rounds: list[Round]
     fairness: list[Fairness]
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for."""
+    """What the command line asks for."""
 
     clusters: int
     contenders: list[Contender]
@@ -152,12 +153,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run(wanted: Wanted) -> Result:
-    """Measure one thing after another, and print each."""
+    """Run all measurements in order and report each on standard error."""
     rounds = [await _round(wanted, number + 1) for number in range(wanted.rounds)]
     fair: list[Fairness] = []
     for contender in wanted.contenders if wanted.is_fair else []:
         emit(
-            f"{wanted.clusters} clusters, one of {fairness.HUGE} workers, and small ones: {contender.name}"
+            f"{wanted.clusters} clusters, one of {fairness.HUGE} workers, and small ones: "
+            f"{contender.name}"
         )
         fair.append(await fairness.measure(contender, wanted.clusters))
         emit(f"{contender.name}: the longest wait for a head pod was {fair[-1].worst:.1f} s")
@@ -178,7 +180,7 @@ async def _round(wanted: Wanted, number: int) -> Round:
 
 
 def show(result: Result) -> None:
-    """Print the figures."""
+    """Print the tables and ratios."""
     console, last = Console(width=120), result.rounds[-1]
     if last.contenders:
         console.print(_scale_up(result))
@@ -190,21 +192,24 @@ def show(result: Result) -> None:
         )
         if found.idle is not None:
             writes = _counts(found.idle.writes) or "none"
-            reported = f"{found.name}, {found.idle.minutes:g} idle minutes: writes {writes}, {found.idle.cpu_seconds:.1f} s CPU"
+            reported = (
+                f"{found.name}, {found.idle.minutes:g} idle minutes: writes {writes}, "
+                f"{found.idle.cpu_seconds:.1f} s CPU"
+            )
             console.print(reported, highlight=False)
     for fair in result.fairness:
         console.print(_fairness(fair), highlight=False)
 
 
 def picture(result: Result) -> str:
-    """Draw how many were ready after how long, in the middle round."""
+    """Draw how many clusters were ready after how long, in the median round."""
     middle = _middle(result)
     lines = [Line(found.name, found.ready_at) for found in (middle.floor, *middle.contenders)]
     return chart.draw(lines, title=f"{middle.floor.clusters} RayClusters to ready")
 
 
 def processors(result: Result) -> str:
-    """Draw what processor time a cluster takes in each program, in that round."""
+    """Draw the processor time per cluster of each program, in the median round."""
     middle = _middle(result)
     rows = [Bar(found.name, _by_program(found)) for found in (middle.floor, *middle.contenders)]
     return chart.bars(
@@ -220,14 +225,17 @@ def _by_program(found: Figures) -> dict[str, float]:
 
 
 def _middle(result: Result) -> Round:
-    """Return the round with the median wall time of the first contender, or of the floor."""
+    """Return the round with the median wall time of the first operator, or of the floor."""
     ordered = sorted(result.rounds, key=lambda each: [*each.contenders, each.floor][0].wall)
     return ordered[len(ordered) // 2]
 
 
 def _scale_up(result: Result) -> Table:
     rounds, last = result.rounds, result.rounds[-1]
-    title = f"{last.floor.clusters} RayClusters of 4 pods; floor: the same pods and Services, posted by a script"
+    title = (
+        f"{last.floor.clusters} RayClusters of 4 pods; floor: the same pods and Services, "
+        "posted by a script"
+    )
     if len(rounds) > 1:
         title += f"; medians of {len(rounds)} rounds"
     table = Table(
@@ -253,7 +261,7 @@ def _text(row: Row, found: Sequence[Figures]) -> str:
 
 
 def _share(row: Row, result: Result) -> float | None:
-    """Return the part of the limit that raybus uses, the median of all rounds."""
+    """Return the median over all rounds of raybus's figure divided by its limit."""
     shares: list[float] = []
     for own, *others in (each.contenders for each in result.rounds):
         limit = row.limit(own, others[0] if others else None)
@@ -270,13 +278,19 @@ def _goal(row: Row, result: Result) -> str:
 
 
 def goals(result: Result) -> list[Goal]:
-    """Return the rows that have a goal, and how long a small cluster waits for its head where that was measured."""
+    """Return the result of each row that has a goal.
+
+    If measured, the wait for a head pod during a large scale-up is a goal too.
+    """
     found = [_judged(row, result) for row in _ROWS if row.goal]
     for own in result.fairness[:1]:
         value = own.p99
         found.append(
             Goal(
-                figure=f"the head pod of a new cluster beside a scale-up of {fairness.HUGE} workers, p99",
+                figure=(
+                    f"the head pod of a new cluster beside a scale-up of {fairness.HUGE} "
+                    "workers, p99"
+                ),
                 value=f"{value:.2f} s",
                 goal=f"{MAX_WAIT:g} s",
                 is_reached=value <= MAX_WAIT,
@@ -319,7 +333,8 @@ def _fairness(found: Fairness) -> str:
         return f"{' '.join(f'{wait:.2f}' for wait in values) or 'none'}"
 
     return (
-        f"{found.name}, new 1-worker clusters during a scale-up of {found.wall:.1f} s had their head pod after at most "
+        f"{found.name}, new 1-worker clusters during a scale-up of {found.wall:.1f} s had their "
+        "head pod after at most "
         f"{found.worst:.2f} s\n  same namespace:  {waits(found.same_namespace)}\n"
         f"  other namespace: {waits(found.other_namespace)}"
     )
@@ -330,32 +345,36 @@ def _counts(by_kind: dict[str, int]) -> str:
 
 
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     contenders.add_peer_options(parser)
     parser.add_argument(
-        "--idle", metavar="MINUTES", type=float, default=0.0, help="watch that long for idle writes"
+        "--idle",
+        metavar="MINUTES",
+        type=float,
+        default=0.0,
+        help="observe idle writes for this long",
     )
     parser.add_argument(
         "--fair",
         action="store_true",
-        help="measure also how long small clusters wait among many others",
+        help="also measure how long small clusters wait during a large scale-up",
     )
     parser.add_argument(
         "--out",
         metavar="DIR",
         type=Path,
         default=OUTPUT,
-        help="where figures and picture go (build/bench)",
+        help="folder of figures and pictures (build/bench)",
     )
     parser.add_argument(
         "--rounds",
         metavar="N",
         type=int,
         default=1,
-        help="measure all so often; medians are judged (1)",
+        help="number of rounds; medians are judged (1)",
     )
     found = background.asked(parser, arguments, count=300)
     if found.rounds < 1:
@@ -365,7 +384,7 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print and write down; return 1 for a missed goal."""
+    """Measure, print and write the figures. Return 1 if a goal is missed."""
     options = asked()
     peers: list[Contender] = [] if options.peer is None else [options.peer]
     wanted = Wanted(

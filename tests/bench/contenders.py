@@ -1,4 +1,4 @@
-"""The contenders: raybus as `raybus up` runs it, and any other operator by its command line."""
+"""The operators to compare: raybus as `raybus up` runs it, and others by a command line."""
 
 import argparse
 import os
@@ -25,39 +25,39 @@ PROBE: Final = "probe"
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator that has brought its first cluster up."""
+    """A running operator that has brought up its first cluster."""
 
     name: str
     pids: Pids
 
 
 class Contender(Protocol):
-    """Starts an operator on a rig."""
+    """Starts an operator on a control plane."""
 
     @property
     def name(self) -> str:
-        """Return its name."""
+        """Name of the operator."""
         ...
 
     @property
     def crds(self) -> Path | None:
-        """Name the definitions that it needs, when they are not those of raybus."""
+        """Folder of the operator's CRDs; None for those of raybus."""
         ...
 
     def on(self, rig: Rig) -> AbstractAsyncContextManager[Operator]:
-        """Run it for the length of a `with` block; it is ready when that begins."""
+        """Run the operator during the `with` block. It is ready when the block begins."""
         ...
 
 
 class Raybus(msgspec.Struct, frozen=True):
-    """NATS and the four services, with the settings that a user gets."""
+    """NATS and the four services with their default settings."""
 
     name: str = "raybus"
     crds: Path | None = None
 
     @asynccontextmanager
     async def on(self, rig: Rig) -> AsyncGenerator[Operator]:
-        """Run it; its processes are NATS and the services, not the launcher, which no deployment has."""
+        """Run raybus. Its processes are NATS and the services, but not the local launcher."""
         with raybus_up.started(rig.work / "up", "--kubeconfig", str(rig.kubeconfig)) as running:
             pids = (await running.ready(within=120)).all
             await _probe(rig)
@@ -73,7 +73,7 @@ class Peer(msgspec.Struct, frozen=True):
 
     @asynccontextmanager
     async def on(self, rig: Rig) -> AsyncGenerator[Operator]:
-        """Run it; all processes below the command are its own."""
+        """Run the command. The operator's processes are the command and its descendants."""
         log = rig.work / "peer.log"
         with self.running(rig.kubeconfig, log) as process:
             try:
@@ -81,13 +81,14 @@ class Peer(msgspec.Struct, frozen=True):
             except TimeoutError:
                 lines = log.read_text(errors="replace").splitlines()[-1:] or ["its log is empty"]
                 raise SystemExit(
-                    f"--peer {self.command!r}: no RayCluster gets ready; its last log line: {lines[0]}"
+                    f"--peer {self.command!r}: no RayCluster gets ready; its last log line: "
+                    f"{lines[0]}"
                 ) from None
             yield Operator(name=self.name, pids=lambda: programs.tree(process.pid))
 
     @contextmanager
     def running(self, kubeconfig: Path, log: Path) -> Generator[subprocess.Popen[bytes]]:
-        """Run its command on any cluster for the length of a `with` block."""
+        """Run the command on any cluster during the `with` block."""
         process = _start(self.command, os.environ | {"KUBECONFIG": str(kubeconfig)}, log)
         try:
             yield process
@@ -100,7 +101,7 @@ class Peer(msgspec.Struct, frozen=True):
 async def fleet_on(
     rig: Rig, logs: Path, *, use_fault_proxies: Callable[[str], bool] = lambda _service: False
 ) -> AsyncGenerator[tuple[Fleet, int]]:
-    """Run NATS, its streams, and a fleet without a replica yet; return that and the process of NATS."""
+    """Run NATS with its streams, and an empty fleet. Yield the fleet and the pid of NATS."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     await rig.kube.create(resources.NAMESPACE, None, body)
     async with secured_nats(rig.work / "nats") as secured:
@@ -117,7 +118,7 @@ async def fleet_on(
 
 
 def add_peer_options(parser: argparse.ArgumentParser) -> None:
-    """Let a benchmark run a peer."""
+    """Add the options `--peer` and `--peer-crds` to a parser."""
     parser.add_argument(
         "--peer",
         metavar="CMD",
@@ -130,7 +131,10 @@ def add_peer_options(parser: argparse.ArgumentParser) -> None:
 
 
 def peer_of(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Peer | None:
-    """Return the peer that was named; end with an error of the command line where its definitions are no folder."""
+    """Return the peer of the command line, or None.
+
+    A folder of CRDs that does not exist is an error.
+    """
     if options.peer_crds is not None and not options.peer_crds.is_dir():
         parser.error(f"--peer-crds {options.peer_crds}: no such folder")
     return Peer(options.peer, options.peer_crds) if options.peer else None
@@ -145,7 +149,7 @@ def _start(command: str, environment: Mapping[str, str], log: Path) -> subproces
 
 
 async def _probe(rig: Rig) -> None:
-    """Wait until a first cluster is ready, so that no contender pays for its start."""
+    """Wait until a first cluster is ready, so that the operator's start is not measured."""
     async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
         await background.create_cluster(rig, ALONE, PROBE, workers=1)
         await ready.count(1)

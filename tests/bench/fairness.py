@@ -1,4 +1,4 @@
-"""Measurement: how long somebody's small new cluster waits for its head pod while many clusters and a huge one scale up."""
+"""Measures how long a small new cluster waits for its head pod during a large scale-up."""
 
 import asyncio
 from typing import Final
@@ -12,38 +12,38 @@ from bench.rig import ALONE, BACKGROUND, Rig, fresh
 from bench.scale_up import percentile
 
 HUGE: Final = 500
-"""Workers of the huge cluster."""
+"""Number of workers of the largest cluster."""
 EVERY_SECONDS: Final = 1.0
-"""Between two small clusters; every other one is in the namespace of the background load."""
+"""Seconds between two small clusters. They alternate between the busy and a quiet namespace."""
 
 
 SMALL: Final = "small-"
 
 
 class Fairness(msgspec.Struct, frozen=True, kw_only=True):
-    """How one contender did; in seconds."""
+    """Waits under one operator, in seconds."""
 
     name: str
     wall: float
-    """From the first request until all clusters, the huge one too, were ready."""
+    """From the first request until all clusters, including the largest, were ready."""
     same_namespace: list[float]
-    """For each small cluster in the namespace of the background load, how long until it had its head pod."""
+    """Wait of each small cluster in the busy namespace, from its creation to its head pod."""
     other_namespace: list[float]
 
     @property
     def worst(self) -> float:
-        """Return the longest wait."""
+        """The longest wait."""
         return max((*self.same_namespace, *self.other_namespace), default=0.0)
 
     @property
     def p99(self) -> float:
-        """Return the wait that 99 % do not exceed."""
+        """The wait that 99 % of the small clusters do not exceed."""
         waits = sorted((*self.same_namespace, *self.other_namespace))
         return percentile(waits, 99) if waits else 0.0
 
 
 async def measure(contender: Contender, count: int) -> Fairness:
-    """Measure one contender on a control plane of its own."""
+    """Measure one operator on a new control plane."""
     async with (
         fresh(contender.crds) as rig,
         contender.on(rig) as operator,
@@ -72,7 +72,7 @@ async def measure(contender: Contender, count: int) -> Fairness:
 
 
 def _is_ready_in_the_background(cluster: Object) -> Key | None:
-    """See a cluster that is ready, small ones and the probe apart."""
+    """Return the key of a ready cluster of the background load, or None for other clusters."""
     key = background.is_ready(cluster)
     return (
         key if key is not None and key[0] == BACKGROUND and not key[1].startswith(SMALL) else None
@@ -80,7 +80,7 @@ def _is_ready_in_the_background(cluster: Object) -> Key | None:
 
 
 async def _small_ones(rig: Rig, asked: dict[tuple[str, str], float]) -> None:
-    """Create one small cluster after another, until cancelled."""
+    """Create one small cluster after another until cancelled."""
     number = 0
     while True:
         await asyncio.sleep(EVERY_SECONDS)

@@ -1,9 +1,10 @@
-"""Which functions take the processor time of a scale-up: a flame graph of each busy process.
+"""Which functions take the processor time of a scale-up? A flame graph of each busy process.
 
     make bench-flames [N=300]
 
-NATS and the services run as `raybus up` starts them, and N RayClusters of four pods come up. py-spy samples the busy services; perf,
-where this machine has it, samples NATS. The pictures go to build/bench/flames-*.svg.
+NATS and the services run as `raybus up` starts them while N RayClusters of four pods are created.
+py-spy samples the busy services; perf, if installed, samples NATS. The pictures go to
+build/bench/flames-*.svg.
 """
 
 import argparse
@@ -31,20 +32,23 @@ PYTHON: Final = ("watcher", "cluster-reconciler")
 NATS: Final = "nats"
 HERTZ: Final = 200
 PLACE: Final = re.compile(r" \((?:.*/)?([^/:]+/[^/:]+):\d+\)$")
-"""Where a frame of py-spy is: its file with its folder, and its line."""
+"""Location in a py-spy frame: folder, file and line."""
 
 Profile = Mapping[Stack, float]
 
 
 class Sampled(msgspec.Struct, frozen=True, kw_only=True):
-    """How many samples each process had."""
+    """Number of samples of each process."""
 
     clusters: int
     samples: dict[str, float]
 
 
 async def sample(count: int, folder: Path) -> None:
-    """Sample the processes while so many clusters come up; each one's samples go to a file of its name."""
+    """Sample the processes while `count` clusters are created.
+
+    Each process gets a file in `folder`.
+    """
     async with fresh(clusters=count) as rig:
         with raybus_up.started(rig.work / "up", "--kubeconfig", str(rig.kubeconfig)) as running:
             announced = await running.ready(within=120)
@@ -62,7 +66,7 @@ async def sample(count: int, folder: Path) -> None:
 
 
 def read(folder: Path) -> dict[str, Profile]:
-    """Return the profile of each process that was sampled."""
+    """Return the profile of each sampled process."""
     found: dict[str, Profile] = {name: of_py_spy((folder / name).read_text()) for name in PYTHON}
     if (file := folder / NATS).exists():
         script = subprocess.run(
@@ -78,7 +82,8 @@ def _py_spy(pid: int, to: Path) -> Generator[None]:
         str(Path(sys.executable).with_name("py-spy")),
         str(int(background.LIMIT_SECONDS)),
     )
-    # Only samples of a thread that holds the interpreter: on busy processors one that waits counts as active.
+    # Only samples of a thread that holds the interpreter: on busy processors one that waits counts
+    # as active.
     options = ["--gil", "-r", str(HERTZ), "-d", limit, "-f", "raw", "-o", str(to)]
     with sampling([program, "record", "-p", str(pid), *options]):
         yield
@@ -92,9 +97,10 @@ def _perf(pid: int, to: Path) -> Generator[None]:
 
 @contextmanager
 def sampling(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
-    """Run a sampler for the length of a `with` block; it writes its file when it is interrupted.
+    """Run a sampler during the `with` block. It writes its file when it is interrupted.
 
-    Where it ended by itself, as one that may not trace another process does, this run ends with what it printed.
+    If the sampler ends early (for example without the right to trace another process), exit with
+    the first line of its error output.
     """
     with TemporaryFile() as printed:
         sampler = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=printed)
@@ -112,7 +118,7 @@ def sampling(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
 
 
 def of_py_spy(raw: str) -> Profile:
-    """Read py-spy's stacks, a line each: frames from the outermost on, parted by semicolons, and the number of samples."""
+    """Parse py-spy's output: a stack a line, outermost frame first, and its number of samples."""
     found = Counter[Stack]()
     for line in raw.splitlines():
         frames, _, samples = line.rpartition(" ")
@@ -121,7 +127,7 @@ def of_py_spy(raw: str) -> Profile:
 
 
 def of_perf(script: str) -> Profile:
-    """Read perf's stacks: a paragraph each, a frame a line, the innermost first."""
+    """Parse perf's output: one stack a paragraph, one frame a line, innermost first."""
     found = Counter[Stack]()
     for paragraph in script.split("\n\n"):
         frames = [
@@ -135,12 +141,12 @@ def of_perf(script: str) -> Profile:
 
 
 def _short(frame: str) -> str:
-    """Return a Go function without the path of its module."""
+    """Remove the module path from the name of a Go function."""
     return frame.rpartition("/")[2]
 
 
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -148,7 +154,7 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Sample, draw and write down."""
+    """Sample, draw and write the flame graphs."""
     options = asked()
     with TemporaryDirectory() as folder:
         report.measured(sample(options.n, Path(folder)))

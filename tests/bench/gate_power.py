@@ -1,7 +1,9 @@
-"""The smallest regression that the gates of an upgrade find with a probability of 0.9, by the requests that the new version has answered.
+"""Which regression do the gates of an upgrade detect with a probability of 0.9?
 
-Simulated: log-normal latencies as those of `tests/e2e/versions`, nine requests of the active cluster for each of the new one, three steps, an
-evaluation for each 30 requests. A regression is worse by its factor or rate from the first request on.
+The table shows the smallest one for each number of requests that the new version has answered.
+Simulated: log-normal latencies like those of `tests/e2e/versions`, nine requests of the active
+cluster for each of the new one, three steps, one evaluation for every 30 requests. A regression has
+the same size from the first request on.
 """
 
 import argparse
@@ -18,7 +20,7 @@ from common.upgrade.gates import Outcome, windows_of
 
 STEPS: Final = 3
 SHARE: Final = 9
-"""Requests of the active cluster for each of the new one: a step of 10 percent."""
+"""Requests of the active cluster for each of the new cluster: a step of 10 percent."""
 EVERY: Final = 30
 SPREAD: Final = 0.3
 FINE: Final = tuple(
@@ -29,16 +31,16 @@ WANTED: Final = 0.9
 COUNTS: Final = (100, 300, 1000, 3000, 10_000)
 
 Draw = Callable[[random.Random, int, float], Sample]
-"""The requests of a version that is worse by a number, 0 for one that is not."""
+"""Draws the requests of a version. The number is the size of its regression; 0 for none."""
 
 
 def of_errors(rng: random.Random, requests: int, rate: float) -> Sample:
-    """Return requests of which so many fail."""
+    """Draw requests, each of which fails with the probability `rate`."""
     return {"": Requests(total=requests, errors=sum(rng.random() < rate for _ in range(requests)))}
 
 
 def of_latencies(bounds: Sequence[float]) -> Draw:
-    """Return what draws latencies that are longer by a fraction."""
+    """Return a `Draw` of latencies that are longer by the given fraction, in the given buckets."""
 
     def draw(rng: random.Random, requests: int, slower: float) -> Sample:
         median = math.log(0.05 * (1 + slower))
@@ -55,7 +57,7 @@ def of_latencies(bounds: Sequence[float]) -> Draw:
 
 
 def total(samples: Sequence[Sample]) -> Sample:
-    """Return the sum of samples of the same bounds."""
+    """Add up samples that have the same histogram buckets."""
     parts = [each[""] for each in samples]
     counts = [sum(column) for column in zip(*(each.latency.counts for each in parts), strict=True)]
     latency = Histogram(parts[0].latency.bounds, tuple(counts))
@@ -69,7 +71,7 @@ def total(samples: Sequence[Sample]) -> Sample:
 
 
 def is_found(gate: Gate, draw: Draw, worse: float, requests: int, seed: int) -> bool:
-    """Return whether the gate fails within so many requests of a version that is worse."""
+    """Simulate one upgrade and return whether the gate fails within `requests` requests."""
     rng = random.Random(seed)
     active, pending = draw(rng, 0, 0), draw(rng, 0, 0)
     for _ in range(0, requests, EVERY):
@@ -81,14 +83,14 @@ def is_found(gate: Gate, draw: Draw, worse: float, requests: int, seed: int) -> 
 
 
 def power(gate: Gate, draw: Draw, worse: float, requests: int, *, runs: int) -> float:
-    """Return the probability with which a regression is found."""
+    """Return the share of simulated upgrades in which the gate fails."""
     return sum(is_found(gate, draw, worse, requests, seed) for seed in range(runs)) / runs
 
 
 def smallest(
     gate: Gate, draw: Draw, among: Sequence[float], requests: int, *, runs: int
 ) -> float | None:
-    """Return the smallest regression of some that is found with the wanted probability, None for none of them."""
+    """Return the smallest regression of `among` that is detected with probability 0.9, or None."""
     index = bisect_left(
         among, 1, key=lambda worse: power(gate, draw, worse, requests, runs=runs) >= WANTED
     )

@@ -1,8 +1,8 @@
-"""The goals of all benchmarks, and which of them were reached: `make bench` ends with this table.
+"""The goals of all benchmarks and their results. `make bench` ends with this table.
 
     python -m bench.goals [-o json]
 
-Each benchmark writes its own part to `build/bench/goals`; the exit code is 1 where a goal was missed.
+Each benchmark writes its results to `build/bench/goals`. The exit code is 1 if a goal is missed.
 """
 
 import argparse
@@ -21,17 +21,17 @@ FOLDER: Final = OUTPUT / "goals"
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure and what it should be, both as people read them."""
+    """A measured figure and its goal, both as text for people."""
 
     figure: str
     value: str
     goal: str
     is_reached: bool | None
-    """None where it cannot be judged, as where no peer ran."""
+    """None if not judged, for example without a peer to compare with."""
 
     @property
     def verdict(self) -> str:
-        """Return it as people read it."""
+        """The result as a word for people."""
         return {True: "reached", False: "missed", None: "not judged"}[self.is_reached]
 
 
@@ -49,12 +49,12 @@ class All(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def missed(self) -> list[Goal]:
-        """Return the goals that were missed."""
+        """The goals that were missed."""
         return [goal for each in self.benchmarks for goal in each.goals if goal.is_reached is False]
 
 
 def judged(benchmark: str, goals: Sequence[Goal], *, folder: Path = FOLDER) -> int:
-    """Keep the goals of a benchmark for the table of all, name the missed ones, and return the exit code."""
+    """Store the goals of a benchmark, print those that were missed, and return the exit code."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{benchmark}.json").write_bytes(
         msgspec.json.encode(Judged(benchmark=benchmark, goals=list(goals))) + b"\n"
@@ -66,13 +66,13 @@ def judged(benchmark: str, goals: Sequence[Goal], *, folder: Path = FOLDER) -> i
 
 
 def read(folder: Path = FOLDER) -> All:
-    """Return what the benchmarks have kept, in the order of their names."""
+    """Read the goals of all benchmarks, ordered by name."""
     files = sorted(folder.glob("*.json"))
     return All(benchmarks=[msgspec.json.decode(each.read_bytes(), type=Judged) for each in files])
 
 
 def table(found: All) -> Table:
-    """Return the goals as people read them."""
+    """Build the table of all goals."""
     shown = Table(
         "benchmark", "figure", "measured", "goal", "", title="goals", title_justify="left"
     )
@@ -90,7 +90,7 @@ def table(found: All) -> Table:
 
 
 def main() -> int:
-    """Print the table; return 1 where a goal was missed."""
+    """Print the table. Return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

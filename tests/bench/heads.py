@@ -1,6 +1,7 @@
-"""One process plays the heads of all clusters: their dashboards, their Serve proxies, and what their pods export.
+"""A process that simulates the Ray heads of all clusters: dashboards, Serve proxies and metrics.
 
-The API server's proxy comes to a pod's address and names in a header for which Service or pod it asks.
+The API server's proxy connects to a pod's address; a header names the Service or pod that it asks
+for.
 """
 
 import asyncio
@@ -19,35 +20,35 @@ from support.fakes.serve import FakeServe
 FORWARDED: Final = "X-Forwarded-Uri"
 DEPLOY_SECONDS: Final = 0.5
 _PLACE_OF_TARGET: Final = 6
-"""In `/api/v1/namespaces/<namespace>/services/<name>:<port>/proxy/…`."""
+"""Index of the name in `/api/v1/namespaces/<namespace>/services/<name>:<port>/proxy/…`."""
 
 
 class Heads:
-    """All heads."""
+    """Simulates the heads of all clusters."""
 
     def __init__(self) -> None:
         self.serve = FakeServe(SystemClock())
         self.asked: Counter[str] = Counter()
-        """Requests by what was asked for."""
+        """Number of requests by type: dashboard, config, proxy, metrics."""
         self.answers: dict[str, bytes] = {}
-        """What the heads of some objects answer in place of their status, by how the names of their Services begin."""
+        """Fixed answers to status requests, by the prefix of the Service's name."""
         self.redirects: dict[str, str] = {}
-        """Where the heads of some objects redirect to, by how the names of their Services begin."""
+        """Redirect targets of status requests, by the prefix of the Service's name."""
         self.pages: dict[str, bytes] = {}
-        """The metrics of the pods of some objects, by how the names of the pods begin."""
+        """Metrics pages, by the prefix of the pod's name."""
         self.ongoing = 0
-        """Requests that each pod's proxy works on, as far as it reports them."""
+        """In-flight requests that each pod's Serve proxy reports."""
         self._put = asyncio.Event()
 
     async def configured(self, cluster: str, count: int) -> None:
-        """Wait until a cluster has got so many Serve configs."""
+        """Wait until a cluster has received `count` Serve configs."""
         head = self.serve.head(f"{cluster}-head-svc")
         while len(head.puts) < count:
             self._put.clear()
             await self._put.wait()
 
     async def details(self, request: web.Request) -> web.Response:
-        """Answer a GET of the applications."""
+        """Answer a GET of the Serve applications."""
         self.asked["dashboard"] += 1
         target = _target(request)
         if (
@@ -70,7 +71,7 @@ class Heads:
         )
 
     async def deploy(self, request: web.Request) -> web.Response:
-        """Take a Serve config."""
+        """Accept a Serve config, or answer 400 if Ray would reject it."""
         self.asked["config"] += 1
         head = self.serve.head(_target(request))
         head.deploy_seconds = DEPLOY_SECONDS
@@ -82,12 +83,12 @@ class Heads:
         return web.json_response({})
 
     async def health(self, _request: web.Request) -> web.Response:
-        """Answer for a proxy."""
+        """Answer the health check of a Serve proxy."""
         self.asked["proxy"] += 1
         return web.Response(text="success")
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """Report how many requests a pod's proxy works on."""
+        """Answer with the metrics page of a pod: by default, the number of in-flight requests."""
         self.asked["metrics"] += 1
         target = _target(request)
         for name, page in self.pages.items():
@@ -100,7 +101,7 @@ class Heads:
 
 @asynccontextmanager
 async def played() -> AsyncGenerator[Heads]:
-    """Play all heads as long as the block lasts."""
+    """Run the server of all heads during the `with` block."""
     heads = Heads()
     app = web.Application()
     app.router.add_get("/api/serve/applications/", heads.details)
@@ -111,7 +112,8 @@ async def played() -> AsyncGenerator[Heads]:
     await runner.setup()
     try:
         for port in (ports.DASHBOARD, ports.SERVE, ports.METRICS):
-            await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104  (there is no other network inside)
+            # The network namespace has no other network.
+            await web.TCPSite(runner, "0.0.0.0", port).start()  # noqa: S104
         yield heads
     finally:
         await runner.cleanup()

@@ -1,17 +1,17 @@
-"""Through how many functions of raybus does a change go?
+"""Through how many functions of raybus does a change pass?
 
     make hops
 
-A real API server, etcd, scheduler, controller-manager and NATS; simulated pods (kwok), fake Ray heads and a fake gateway; the services
-as `raybus up` runs them. Two ways are counted:
+The API server, etcd, scheduler, controller-manager and NATS are real; pods (kwok), Ray heads and
+the gateway are simulated; the services run as `raybus up` runs them. Two changes are traced:
 
-- a RayCluster is scaled up: from the user's request to the request that creates the pod;
-- an upgrade moves one step: from one write of the route to the next that had to wait; of the steps seen, the one with the fewest
-  functions, since what comes between two writes by chance is no part of it.
+- A RayCluster is scaled up: from the user's request to the request that creates the pod.
+- An upgrade moves by one step: from one write of the route to the next. Of all steps, the one with
+  the fewest functions counts, because unrelated work may run between two writes.
 
-A function counts when it is on the stack while work is handed on (to a task that waits, to NATS, to the API server) or when it returns
-actions of a plan. What the processes do at rest as well (Leases, timers) does not count, nor does the recorder of Kubernetes Events, for
-which nothing waits.
+A function counts if it is on the stack when work is handed over (to a waiting task, to NATS, to the
+API server) or if it returns planned actions. What the processes also do at rest (Leases, timers)
+does not count, nor does the recorder of Kubernetes Events, because nothing waits for it.
 """
 
 import argparse
@@ -51,17 +51,17 @@ RETURNS: Final = "returns actions"
 PROBE: Final = Path(__file__).parent / "hops_probe"
 SETTLING_SECONDS: Final = 15.0
 REST_SECONDS: Final = 20.0
-"""What happens in so many seconds without a change belongs to no change."""
+"""Seconds of observation at rest. What happens then belongs to no change."""
 INTERVAL: Final = 3
 """Seconds between two steps of the upgrade."""
 SENT_APART: Final = 0.1
-"""Seconds between two requests at least: the probe sees each when it is sent and when it is answered."""
+"""Minimum seconds between two requests. The probe sees each request twice: sent and answered."""
 RECORDER: Final = "libs/common/src/common/runtime/events.py:"
 ROUTES: Final = {each.kind for each in (GATEWAY, HTTP_ROUTE, GRPC_ROUTE)}
 
 
 class HandOver(msgspec.Struct, frozen=True, array_like=True):
-    """One line of the probe."""
+    """A line of the probe: time, kind of hand-over, and the functions on the stack."""
 
     at: float
     what: str
@@ -69,26 +69,26 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """The functions that one change went through."""
+    """The functions that one change passed through."""
 
     name: str
     functions: list[str]
-    """`path:name`, in the order in which they had their part."""
+    """`path:name` of each function, in the order of their first appearance."""
 
     @property
     def files(self) -> list[str]:
-        """Return their files."""
+        """The files of the functions."""
         return list(dict.fromkeys(each.partition(":")[0] for each in self.functions))
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run showed."""
+    """The result of one run."""
 
     ways: list[Way]
 
 
 async def measure(folder: Path) -> Figures:
-    """Run both changes on a control plane of their own."""
+    """Run both changes on a new control plane."""
     paths = os.pathsep.join(
         filter(None, (str(PROBE), os.environ.get("PYTHONPATH")))
     )  # the code beside this, not what is installed
@@ -112,7 +112,7 @@ async def measure(folder: Path) -> Figures:
 
 
 async def _scaled_up(found: Rig, folder: Path) -> Way:
-    """Add a worker to a RayCluster at rest."""
+    """Add a worker to an idle RayCluster."""
     async with background.watching(found, background.CLUSTERS, background.is_ready) as ready:
         await background.create_cluster(found, ALONE, "scaled", workers=1)
         await ready.count(1)
@@ -134,7 +134,7 @@ async def _scaled_up(found: Rig, folder: Path) -> Way:
 
 
 async def _stepped(found: Rig, folder: Path) -> Way:
-    """Upgrade a RayService in steps; the way is that between two writes of weights."""
+    """Upgrade a RayService in steps and return the functions between two writes of weights."""
     strategy = a_strategy(surge=50, step=10, interval=INTERVAL)
     config = a_cluster_config(a_group(minReplicas=1), enableInTreeAutoscaling=True)
     service = a_ray_service(
@@ -185,7 +185,7 @@ async def _stepped(found: Rig, folder: Path) -> Way:
 
 
 def _follows(sent: HandOver, each: HandOver) -> bool:
-    """Return whether a hand-over comes after a request was sent, and is not its answer."""
+    """Return whether `each` comes after the request `sent` and is not its answer."""
     is_answer = each.at < sent.at + SENT_APART and (each.what, each.functions) == (
         sent.what,
         sent.functions,
@@ -205,11 +205,11 @@ async def _until(found: Rig, holds: Callable[[dict[str, dict[str, int]]], bool],
     await eventually_true(is_so, within=120.0, every=0.05, what=what)
 
 
-# --- what the probes wrote ---------------------------------------------------------------------------------------------------
+# --- what the probes wrote ------------------------------------------------------------------------
 
 
 async def _at_rest(folder: Path) -> frozenset[tuple[str, tuple[str, ...]]]:
-    """Return the hand-overs that are seen while nothing is changed."""
+    """Return the hand-overs that occur while nothing is changed."""
     await asyncio.sleep(SETTLING_SECONDS)
     began = time.monotonic()
     await asyncio.sleep(REST_SECONDS)
@@ -251,7 +251,7 @@ def _way(
 
 
 def table(figures: Figures) -> Table:
-    """Return the figures as people read them."""
+    """Build the table of functions and files."""
     shown = Table(
         "way",
         "functions",
@@ -265,7 +265,7 @@ def table(figures: Figures) -> Table:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Count and print."""
+    """Trace both changes, print the counts and write the lists."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -280,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="DIR",
         type=Path,
         default=report.OUTPUT / "hops",
-        help="where the lists go (build/bench/hops)",
+        help="folder of the lists (build/bench/hops)",
     )
     asked = parser.parse_args(arguments)
     pod_network.enter("bench.hops")

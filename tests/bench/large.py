@@ -1,11 +1,11 @@
-"""Does raybus stay quick with very many RayClusters: their scale-up beside the floor, and the failover of each process among them.
+"""Does raybus remain fast with thousands of RayClusters? Measures their scale-up and failovers.
 
     make bench-large [N=5000]
 
-Two replicas of each service on one control plane; simulated pods (kwok). With N clusters at rest, small clusters and RayServices are
-created twice a second. A process that works is ended, by SIGKILL or by SIGTERM, and the figure is the longest wait for what is created
-from then on: the head pod of a RayCluster, the RayCluster of a RayService. At last the only watcher is killed and starts anew.
-Traffic-manager is left out: it acts on the answers of real clusters (`make chaos` kills it).
+Two replicas of each service run on one control plane; pods are simulated (kwok). With N clusters at
+rest, small clusters and RayServices are created twice a second. A working process is ended by
+SIGKILL or SIGTERM, and the figure is the longest wait of a new object. Traffic-manager is left out,
+because it acts on the answers of real clusters (`make chaos` kills it).
 """
 
 import argparse
@@ -40,42 +40,42 @@ SERVICES: Final = (WATCHER, "cluster-reconciler", "service-reconciler", "traffic
 LEADER: Final = "ray-operator-leader"
 MAX_RATIO_TO_FLOOR: Final = 2.0
 EVERY_SECONDS: Final = 0.5
-"""Between two creations."""
+"""Seconds between two creations."""
 FOLLOWED_SECONDS: Final = 20.0
-"""Things are created this long after the end of a process."""
+"""Seconds of creations after the process has ended."""
 RESTART_SECONDS: Final = 45.0
 BEFORE: Final = 4
-"""Creations before the end of a process: how long one waits in calm."""
+"""Creations before the process is ended. They show the usual wait."""
 SHARED_SECONDS: Final = 10.0
-"""After two replicas are ready: partitions are shared anew."""
+"""Seconds after two replicas are ready until they have divided the partitions."""
 FROM_BEFORE_SECONDS: Final = 0.5
-"""What was created so shortly before the end counts, too."""
+"""Seconds before the end of a process from which creations count as affected."""
 
 
 class Failover(msgspec.Struct, frozen=True, kw_only=True):
-    """How one end of a process was felt; seconds."""
+    """Effect of the end of one process, in seconds."""
 
     what: str
     calm: float
-    """The median wait before."""
+    """The median wait before the process ended."""
     longest: float
     created: int
     goal: float
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one run has measured; seconds."""
+    """All measurements of one run, in seconds."""
 
     clusters: int
     floor: float
     wall: float
     failovers: list[Failover]
     unready: list[str]
-    """Clusters at rest that a failover made unready."""
+    """Clusters at rest that became unready during a failover."""
 
     @property
     def goals(self) -> list[Goal]:
-        """Return the goals."""
+        """The goals of this benchmark, with their results."""
         return [
             Goal(
                 figure=f"{self.clusters} clusters to ready, by the floor",
@@ -140,7 +140,7 @@ def _is_unready(cluster: Object) -> Key | None:
 
 
 class _Probes:
-    """RayClusters and RayServices that are created one after the other, and how long each waits for what comes of it."""
+    """Creates RayClusters and RayServices and measures their waits for a first reaction."""
 
     def __init__(self, rig: Rig, heads: FirstSeen, clusters: FirstSeen) -> None:
         self._rig = rig
@@ -150,7 +150,7 @@ class _Probes:
         self.asked: dict[str, float] = {}
 
     async def create(self, *, seconds: float) -> None:
-        """Create both kinds for some time."""
+        """Create a RayCluster and a RayService every half second."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         async with asyncio.TaskGroup() as group:
@@ -159,13 +159,13 @@ class _Probes:
                 await asyncio.sleep(EVERY_SECONDS)
 
     async def waits(self, *, since: float) -> list[float]:
-        """Return how long each thing that was created since then waited, in order."""
+        """Return the sorted waits of all objects created since a time."""
         names = [name for name, at in self.asked.items() if at >= since]
         await eventually(lambda: all(map(self._seen, names)), within=120, what="what was created")
         return sorted(self._seen(name) - self.asked[name] for name in names)
 
     async def clear(self) -> None:
-        """Delete the RayServices: their dashboards, which nobody plays, would be asked again and again."""
+        """Delete the RayServices. Their dashboards do not exist and would be polled forever."""
         async with asyncio.TaskGroup() as group:
             for name in self.asked:
                 if name.startswith("s"):
@@ -231,7 +231,7 @@ async def _felt(
     goal: float,
     seconds: float = FOLLOWED_SECONDS,
 ) -> Failover:
-    """End a process in the midst of creations."""
+    """End a process while objects are being created, and measure their waits."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     await probes.create(seconds=BEFORE * EVERY_SECONDS)
@@ -249,7 +249,10 @@ async def _felt(
 
 
 async def _two(fleet: Fleet, service: str) -> None:
-    """Bring a service back to two replicas, and let all come to rest: no failover is measured within another one."""
+    """Bring a service back to two replicas and wait until the partitions are divided.
+
+    Otherwise one failover would be measured during another.
+    """
     fleet.scale(service, 2)
     await fleet.ready()
     await asyncio.sleep(SHARED_SECONDS)
@@ -257,7 +260,7 @@ async def _two(fleet: Fleet, service: str) -> None:
 
 
 async def _working(rig: Rig, fleet: Fleet, service: str) -> Replica:
-    """Return the leader; where all replicas work, the first."""
+    """Return the active replica: the leading watcher, or the first of another service."""
     if service != WATCHER:
         return fleet.of(service)[0]
     lease = msgspec.json.decode(await rig.kube.get(LEASE, NAMESPACE, LEADER))
@@ -270,8 +273,11 @@ def _is_of_a_service(cluster: Object) -> Key | None:
 
 
 def table(found: Figures) -> Table:
-    """Return the figures as people read them."""
-    title = f"{found.clusters} RayClusters of 4 pods: the floor {found.floor:.0f} s, raybus {found.wall:.0f} s to ready"
+    """Build the table of failovers."""
+    title = (
+        f"{found.clusters} RayClusters of 4 pods: the floor {found.floor:.0f} s, raybus "
+        f"{found.wall:.0f} s to ready"
+    )
     shown = Table(
         "ended",
         "wait in calm",
@@ -293,7 +299,7 @@ def table(found: Figures) -> Table:
 
 
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -304,7 +310,7 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print and write down; 1 when a goal was missed."""
+    """Measure, print and write the figures. Return 1 if a goal is missed."""
     options = asked()
     pod_network.enter("bench.large")
     report.keep_stdout_clean()

@@ -1,12 +1,14 @@
-"""How long does it take from a change of a pod at the API server until its reconcile begins?
+"""How long after a change of a pod does the reconcile of its cluster begin?
 
     make bench-latency [N=300] [JSON=1]
 
-A real API server, etcd, scheduler, controller-manager and NATS; simulated pods (kwok); the services as `raybus up` runs
-them, tracing on. The benchmark patches pods of clusters that are at rest, first while nothing else happens, then while N other
-clusters scale up, half of them in the namespace of the background load. A change is found again by its trace, with an id from the
-pod's uid and new version. The time counts from the moment when the PATCH was *sent*, so it holds what the API server takes
-to store it, until the end of the span `queue` of cluster-reconciler, which is where the reconcile begins.
+The API server, etcd, scheduler, controller-manager and NATS are real; pods are simulated (kwok);
+the services run as `raybus up` runs them, with tracing. The benchmark patches pods of idle
+clusters, first while nothing else happens, then while N other clusters scale up; half of the
+patched pods are in the namespace of those clusters. The trace of a change is found by its id, which
+derives from the pod's uid and new version. The latency begins when the PATCH is sent, so it
+includes the time of the API server, and ends with the span `queue` of cluster-reconciler, where the
+reconcile begins.
 """
 
 import argparse
@@ -38,16 +40,19 @@ from support.servers import raybus_up
 
 RECONCILER: Final = "raybus-cluster-reconciler"
 AT_REST: Final = 120
-"""Clusters with pods that are patched, half of them in each namespace: so each is at rest for six seconds between two changes."""
+"""Idle clusters whose pods are patched, half in each namespace.
+
+Each rests six seconds between changes.
+"""
 EVERY_SECONDS: Final = 0.05
 CHANGES: Final = 600
 SETTLING_SECONDS: Final = 10.0
 READY_SECONDS: Final = 600.0
-"""Time enough for a machine that others use as well."""
+"""Start timeout in seconds. Long, because the machine may be shared."""
 FLUSH_SECONDS: Final = 2.0
-"""Spans are on their way to the file for a fifth of a second; more on a slow machine."""
+"""Seconds to wait for spans to reach the file; usually 0.2 s, longer on a slow machine."""
 GOALS: Final = {"idle": 50.0, "busy": 500.0}
-"""Milliseconds that 99 of 100 changes must not exceed."""
+"""Maximum 99th percentile in milliseconds, by phase."""
 MS: Final = 1_000_000
 STAGES: Final = ("stored and delivered", "watch", "publish and deliver", "receive", "queue")
 
@@ -58,30 +63,30 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     trace: str
     namespace: str
     at: int
-    """When the request was sent, in nanoseconds since 1970."""
+    """Time of the request, in nanoseconds since 1970."""
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """One change's way, in milliseconds."""
+    """The stages of one change, in milliseconds."""
 
     at: float
-    """Since the first change of its phase."""
+    """Milliseconds since the first change of the phase."""
     total: float
     stages: dict[str, float]
 
 
 class Population(msgspec.Struct, frozen=True, kw_only=True):
-    """Many changes of a kind."""
+    """Changes of one kind and their latencies."""
 
     name: str
     goal: float | None
-    """Milliseconds; None where none was set."""
+    """Maximum 99th percentile in milliseconds; None without a goal."""
     ways: list[Way]
     lost: int
-    """Changes that enqueued nothing: a newer state of the same pod overtook them, or the reconcile's own read had brought them already."""
+    """Changes that started no reconcile, because a newer state of the pod was already read."""
 
     def at(self, percent: int, stage: str | None = None) -> float:
-        """Return the time that so many percent do not exceed, of the whole way or of one stage."""
+        """Return a percentile of the total latency, or of one stage, in milliseconds."""
         return percentile(
             sorted(each.total if stage is None else each.stages[stage] for each in self.ways),
             percent,
@@ -89,12 +94,12 @@ class Population(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_reached(self) -> bool:
-        """Return whether the goal is reached."""
+        """Whether the 99th percentile is below the goal."""
         return self.goal is None or (bool(self.ways) and self.at(99) < self.goal)
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one run has measured."""
+    """All measurements of one run."""
 
     clusters: int
     scale_up_seconds: float
@@ -110,7 +115,7 @@ class _Listed(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for."""
+    """What the command line asks for."""
 
     clusters: int
     at_rest: int
@@ -118,7 +123,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(wanted: Wanted) -> Figures:
-    """Run both phases on a control plane of their own."""
+    """Run both phases on a new control plane."""
     async with fresh() as rig:
         traces = rig.work / "traces"
         environment = {"RAYBUS_TRACES": str(traces)}
@@ -157,11 +162,11 @@ async def measure(wanted: Wanted) -> Figures:
         )
 
 
-# --- the changes -------------------------------------------------------------------------------------------------------------
+# --- the changes ----------------------------------------------------------------------------------
 
 
 async def _at_rest(rig: Rig, wanted: int) -> list[tuple[str, str]]:
-    """Bring some clusters up, and return their head pods once nothing happens any more."""
+    """Create clusters, wait until they are idle, and return the keys of their head pods."""
     namespaces = cycle((ALONE, BACKGROUND))
     async with background.watching(rig, background.CLUSTERS, background.is_ready) as ready:
         for number, namespace in zip(range(wanted), namespaces, strict=False):
@@ -177,7 +182,7 @@ async def _at_rest(rig: Rig, wanted: int) -> list[tuple[str, str]]:
 
 
 async def _paced(pods: list[tuple[str, str]], most: int | None) -> AsyncGenerator[tuple[str, str]]:
-    """Give one pod after the other, at a steady rate."""
+    """Yield pods in turn at a steady rate."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     for number, pod in zip(counting() if most is None else range(most), cycle(pods), strict=False):
@@ -202,7 +207,10 @@ async def _change(rig: Rig, pod: tuple[str, str]) -> Sent:
 async def _while_scaling_up(
     rig: Rig, pods: list[tuple[str, str]], clusters: int
 ) -> tuple[list[Sent], int, float]:
-    """Create many clusters, and go on changing pods until all are ready; return the changes, and when that began and how long it took."""
+    """Patch pods while many clusters scale up.
+
+    Return the changes, the begin in nanoseconds since 1970, and the duration in seconds.
+    """
     sent: list[Sent] = []
 
     async def change() -> None:
@@ -222,11 +230,11 @@ async def _while_scaling_up(
         return sent, began, time.monotonic() - clock
 
 
-# --- the traces --------------------------------------------------------------------------------------------------------------
+# --- the traces -----------------------------------------------------------------------------------
 
 
 class Spans:
-    """What the services wrote, by trace."""
+    """The spans that the services wrote, by trace id and name."""
 
     def __init__(self, file: Path) -> None:
         self._traces: dict[str, dict[str, Span]] = {}
@@ -238,14 +246,14 @@ class Spans:
                     self._traces.setdefault(span.trace, {}).setdefault(span.name, span)
 
     def ways(self, name: str, sent: list[Sent], *, goal: float | None) -> Population:
-        """Return the ways of the benchmark's own changes."""
+        """Return the latencies of the benchmark's own changes."""
         first = min((each.at for each in sent), default=0)
         found = [_way(self._traces.get(each.trace, {}), each.at, first) for each in sent]
         ways = [each for each in found if each is not None]
         return Population(name=name, goal=goal, ways=ways, lost=len(found) - len(ways))
 
     def background(self, name: str, *, since: int, goal: float | None) -> Population:
-        """Return the ways of all changes of the background pods, from the moment when the watcher received them."""
+        """Return the latencies of all background pod changes, from their arrival at the watcher."""
         roots = [spans["watch"] for spans in self._traces.values() if "watch" in spans]
         begun = [
             root
@@ -260,7 +268,7 @@ class Spans:
 
 
 def _way(spans: dict[str, Span], at: int, first: int) -> Way | None:
-    """Cut a change's way into its stages; None when it did not get to its end."""
+    """Split the latency of a change into stages; None if a span is missing."""
     if not spans.keys() >= {"watch", "receive", "queue"}:
         return None
     moments = (
@@ -276,16 +284,22 @@ def _way(spans: dict[str, Span], at: int, first: int) -> Way | None:
     return Way(at=(at - first) / MS, total=total, stages=dict(zip(STAGES, lengths, strict=True)))
 
 
-# --- the figures -------------------------------------------------------------------------------------------------------------
+# --- the figures ----------------------------------------------------------------------------------
 
 
 def table(figures: Figures) -> Table:
-    """Return the figures as people read them."""
-    title = f"pod change → reconciler begins, ms; {figures.clusters} clusters scaled up in {figures.scale_up_seconds:.1f} s"
+    """Build the table of latencies."""
+    title = (
+        f"pod change → reconciler begins, ms; {figures.clusters} clusters scaled up in "
+        f"{figures.scale_up_seconds:.1f} s"
+    )
     shown = Table(
         "", "changes", "p50", "p99", "max", "goal p99", *STAGES, title=title, title_justify="left"
     )
-    shown.caption = "each stage: p50 / p99; from the sent PATCH, or for the background pods from their arrival at the watcher"
+    shown.caption = (
+        "each stage: p50 / p99; from the sent PATCH, or for the background pods from their "
+        "arrival at the watcher"
+    )
     for each in figures.populations:
         goal = (
             ""
@@ -300,7 +314,7 @@ def table(figures: Figures) -> Table:
 
 
 def picture(figures: Figures) -> str:
-    """Draw how many changes took how long."""
+    """Draw the distribution of the latencies."""
     lines = [
         Line(each.name, sorted(one.total for one in each.ways)) for each in figures.populations
     ]
@@ -322,7 +336,7 @@ def goals(figures: Figures) -> list[Goal]:
 
 
 def main() -> int:
-    """Measure, print and write down; exit code 1 when a goal is missed."""
+    """Measure, print and write the figures. Return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -350,7 +364,7 @@ def main() -> int:
         metavar="DIR",
         type=Path,
         default=OUTPUT,
-        help="where figures and picture go (build/bench)",
+        help="folder of figures and pictures (build/bench)",
     )
     asked = parser.parse_args()
     for name, count, least in (

@@ -1,4 +1,4 @@
-"""What do metrics cost: for each reconcile, for each request to the API server, for each scrape of N RayServices?
+"""What do metrics cost per reconcile, per API request and per scrape of N RayServices?
 
 cd tests && ../.venv/bin/python -m bench.metrics_cost [-n 1000]
 """
@@ -33,12 +33,12 @@ class _Polls:
 
 
 def micros(do: Callable[[], object], times: int) -> float:
-    """Return the microseconds of CPU that something takes, the best of three runs."""
+    """Return the processor time of one call in microseconds: the best of three series."""
     return min(timeit.repeat(do, timer=time.process_time, number=times, repeat=3)) / times * 1e6
 
 
 def a_reconcile(meter: ReconcileMeter) -> None:
-    """Count what one reconcile counts."""
+    """Record the metrics of one reconcile."""
     meter.adds.inc()
     meter.wait.observe(0.0003)
     meter.results["requeue_after"].inc()
@@ -47,14 +47,14 @@ def a_reconcile(meter: ReconcileMeter) -> None:
 
 
 def a_request(meter: RequestMeter) -> None:
-    """Count what one request counts."""
+    """Record the metrics of one API request."""
     meter.sent("PATCH", b"x" * 300)
     meter.answered("PATCH", "200", 0.002)
     meter.read("PATCH", b"x" * 3000)
 
 
 def exported(count: int, clock: Clock) -> CollectorRegistry:
-    """Return a registry with so many RayServices, each with a cluster that serves."""
+    """Return a registry that exports `count` RayServices, each with one serving cluster."""
     cache, registry = Cache(), CollectorRegistry()
     for number in range(count):
         name = f"s{number:05}"
@@ -81,8 +81,10 @@ def main() -> int:
     lines = [
         f"a reconcile: {micros(lambda: a_reconcile(reconciles), REPEATED):.1f} µs",
         f"a request to the API server: {micros(lambda: a_request(requests), REPEATED):.1f} µs",
-        f"a scrape of {count} RayServices, in the event loop: {micros(lambda: list(registry.collect()), 3) / 1e3:.0f} ms",
-        f"the same with its text, which is written beside it: {micros(lambda: generate_latest(registry), 3) / 1e3:.0f} ms",
+        f"a scrape of {count} RayServices, in the event loop: "
+        f"{micros(lambda: list(registry.collect()), 3) / 1e3:.0f} ms",
+        "the same with its text, which is written beside it: "
+        f"{micros(lambda: generate_latest(registry), 3) / 1e3:.0f} ms",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

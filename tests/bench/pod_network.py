@@ -1,4 +1,7 @@
-"""A network of our own in which every pod address is this machine: so fake heads answer where the API server connects to pods."""
+"""Runs a benchmark in a network namespace where every pod address leads to this machine.
+
+The API server can then reach simulated Ray heads under the addresses of their pods.
+"""
 
 import os
 import subprocess
@@ -6,7 +9,7 @@ import sys
 from typing import Final
 
 PODS: Final = "10.0.0.0/8"
-"""Where kwok gives pods their addresses."""
+"""The range from which kwok assigns pod addresses."""
 _COMMANDS: Final = (
     ("ip", "link", "set", "lo", "up"),
     ("ip", "route", "replace", "local", PODS, "dev", "lo"),
@@ -15,7 +18,10 @@ _INSIDE: Final = "RAYBUS_TEST_POD_NETWORK"
 
 
 def enter(module: str) -> None:
-    """Go on in such a network: a program that is not inside yet begins again there, from its module's name, with the same arguments."""
+    """Enter the network namespace by restarting `module` in it with the same arguments.
+
+    Inside the namespace, only set up the routes.
+    """
     if _INSIDE not in os.environ:
         user = () if os.geteuid() == 0 else ("--user", "--map-root-user")
         argv = ["unshare", *user, "--net", "--", sys.executable, "-m", module, *sys.argv[1:]]

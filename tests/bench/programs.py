@@ -1,6 +1,7 @@
-"""What a contender's processes use, by the kernel's own account: processor time, and memory as PSS.
+"""Measures the processor time and memory (PSS) of an operator's processes.
 
-PSS counts a page that several processes share once among them, so the sum over processes is what they cost together.
+PSS counts a page that several processes share only once, so the sum over all processes is their
+real cost.
 """
 
 import asyncio
@@ -17,11 +18,11 @@ _SAMPLE_SECONDS: Final = 0.5
 _LOOPS: Final = 400
 
 Pids = Callable[[], Sequence[int]]
-"""Names the processes as they are now."""
+"""Returns the current process ids."""
 
 
 def tree(root: int) -> list[int]:
-    """Return a process and all below it."""
+    """Return the ids of a process and all its descendants."""
     found, waiting = [root], [root]
     while waiting:
         try:
@@ -37,12 +38,12 @@ def tree(root: int) -> list[int]:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """Return the processor time that processes have used so far."""
+    """Return the total processor time that the processes have used so far."""
     return sum(_cpu_seconds(pid) for pid in pids)
 
 
 def cpu_by_program(pids: Sequence[int]) -> dict[str, float]:
-    """Return the same by program: the name of its file, or of its Python module."""
+    """Return processor seconds by program: the name of the executable or of the Python module."""
     found: dict[str, float] = {}
     for pid in pids:
         with suppress(OSError):
@@ -57,26 +58,32 @@ def cpu_by_program(pids: Sequence[int]) -> dict[str, float]:
 
 
 def since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
-    """Return what each program has used since an earlier account; one that is not in that began afterwards."""
+    """Return the difference between two accounts.
+
+    A program missing from the earlier one began later.
+    """
     return {name: seconds - before.get(name, 0.0) for name, seconds in now.items()}
 
 
 def pss_mib(pids: Sequence[int]) -> float:
-    """Return the memory that processes hold together, in MiB."""
+    """Return the total memory (PSS) of the processes in MiB."""
     return sum(_pss_kib(pid) for pid in pids) / 1024
 
 
 class Samples:
-    """What was seen while something ran."""
+    """Samples taken while a measurement ran."""
 
     def __init__(self) -> None:
         self.peak_pss_mib = 0.0
         self.computations: list[float] = []
-        """Milliseconds of processor time of a fixed computation: on a machine that others share, it shows how fast the machine was."""
+        """Processor milliseconds of a fixed computation.
+
+        They show how fast a shared machine was.
+        """
 
 
 def computation_ms() -> float:
-    """Compute something, always the same, and return the milliseconds of processor time that it took."""
+    """Run a fixed computation and return its processor time in milliseconds."""
     began = time.thread_time()
     for _ in range(_LOOPS):
         sum(range(1000))
@@ -85,7 +92,7 @@ def computation_ms() -> float:
 
 @asynccontextmanager
 async def watched(pids: Pids) -> AsyncGenerator[Samples]:
-    """Sample the memory of processes and the speed of the machine as long as the block lasts."""
+    """Sample the memory of processes and the speed of the machine during the `with` block."""
     seen = Samples()
 
     async def sample() -> None:
@@ -104,20 +111,20 @@ async def watched(pids: Pids) -> AsyncGenerator[Samples]:
 
 
 class Machine:
-    """How busy all processors were since this was made, with everything that ran on them."""
+    """Utilisation of all processors since this object was created, by everything on the machine."""
 
     def __init__(self) -> None:
         self._busy, self._all = _processors()
 
     @property
     def percent(self) -> float:
-        """Return the share of the time."""
+        """Percent of the time that the processors were busy."""
         busy, everything = _processors()
         return 100 * (busy - self._busy) / max(1, everything - self._all)
 
 
 def _processors() -> tuple[int, int]:
-    """Return the ticks that processors worked, and all ticks."""
+    """Return the busy ticks and all ticks of the processors."""
     ticks = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 

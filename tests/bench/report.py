@@ -1,4 +1,4 @@
-"""The output of benchmarks: progress on standard error, figures as a table or JSON, both and a picture in files."""
+"""Output of the benchmarks: progress on standard error, figures as table or JSON, and files."""
 
 import asyncio
 import sys
@@ -26,14 +26,14 @@ def emit(line: str) -> None:
 
 
 def keep_stdout_clean() -> None:
-    """Send what our own watches log to where progress goes."""
+    """Send log lines of the benchmark's own watches to standard error."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 
 def measured(
     measuring: Coroutine[Any, Any, Found], *, loop: Callable[[], AbstractEventLoop] | None = None
 ) -> Found:
-    """Measure, on an event loop of a kind; where that cannot be done here, end with one line with the reason."""
+    """Run a measurement on an event loop. A ClusterError ends the program with one line."""
     try:
         with asyncio.Runner(loop_factory=loop) as runner:
             return runner.run(measuring)
@@ -42,7 +42,7 @@ def measured(
 
 
 def show(found: msgspec.Struct, table: Callable[[], Table], *, form: str, width: int = 120) -> None:
-    """Print the figures as `json`, else as a table of so many columns."""
+    """Print the figures as JSON, or as a table of the given width."""
     if form == "json":
         sys.stdout.buffer.write(_json(found))
     else:
@@ -52,7 +52,11 @@ def show(found: msgspec.Struct, table: Callable[[], Table], *, form: str, width:
 def write(
     found: msgspec.Struct, to: Path, *, picture: str = "", others: Mapping[str, str] = {}
 ) -> None:
-    """Write the JSON and the picture, if there is one, at a path without its ending, other pictures beside them by name, and print where."""
+    """Write the figures as JSON and the pictures as SVG, and print the paths.
+
+    `to` is the path without its extension. `others` are further pictures by a suffix of their
+    names.
+    """
     to.parent.mkdir(parents=True, exist_ok=True)
     written = [to.with_suffix(".json")]
     written[0].write_bytes(_json(found))

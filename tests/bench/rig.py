@@ -1,4 +1,4 @@
-"""The rig: a fresh control plane for each contender, with a scheduler, simulated pods (kwok) and the audit log on."""
+"""A new control plane for each measurement, with scheduler, simulated pods (kwok) and audit log."""
 
 import tempfile
 from collections.abc import AsyncGenerator
@@ -18,17 +18,20 @@ from support.waiting import eventually_true
 
 CRDS: Final = Path(__file__).parents[2] / "deploy" / "crds"
 BACKGROUND: Final = "background"
-"""The namespace of the many clusters, or the first of theirs."""
+"""The namespace of the background load, or the first of several."""
 MAX_PER_NAMESPACE: Final = 500
-"""Clusters in a namespace: Kubernetes' controllers of endpoints compare each Service with every pod of its namespace, so that with 5,000 clusters in one they
-took most of two processors, before anything of an operator was measured."""
+"""Maximum clusters in a namespace.
+
+The endpoint controllers of Kubernetes compare each Service with every pod of its namespace. With
+5,000 clusters in one namespace they took most of two processors, whatever the operator did.
+"""
 ALONE: Final = "alone"
-"""The namespace of somebody else."""
+"""The namespace of a second user."""
 USER_AGENT: Final = "bench"
 
 
 class Rig(msgspec.Struct, frozen=True, kw_only=True):
-    """A running control plane and our client to it."""
+    """A running control plane and a client for it."""
 
     control_plane: ControlPlane
     kube: KubeClient
@@ -37,19 +40,22 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig, which a contender works with."""
+        """The administrator's kubeconfig, which the operator under test uses."""
         return self.control_plane.kubeconfig
 
 
 def namespace_of(index: int) -> str:
-    """Return the namespace of one of the many clusters."""
+    """Return the namespace of the background cluster with this index."""
     number = index // MAX_PER_NAMESPACE
     return f"{BACKGROUND}-{number}" if number else BACKGROUND
 
 
 @asynccontextmanager
 async def fresh(crds: Path | None = None, *, clusters: int = 1) -> AsyncGenerator[Rig]:
-    """Run a control plane of its own for the length of a `with` block, with the namespaces of so many clusters; `crds` in place of those of raybus."""
+    """Run a new control plane during the `with` block, with namespaces for `clusters` clusters.
+
+    `crds` replaces raybus's CRDs.
+    """
     with tempfile.TemporaryDirectory(prefix="raybus-bench-") as folder:
         work = Path(folder)
         starting = ControlPlane.started(
@@ -73,7 +79,7 @@ async def fresh(crds: Path | None = None, *, clusters: int = 1) -> AsyncGenerato
 
 
 async def _add_namespace(kube: KubeClient, name: str) -> None:
-    """Make a namespace, and wait until pods can be made in it."""
+    """Create a namespace and wait until pods can be created in it."""
 
     async def has_account() -> bool:
         try:

@@ -1,10 +1,12 @@
-"""Do four and five replicas of cluster-reconciler bring clusters up more quickly than one, where the API server is slow to answer?
+"""Do several replicas of cluster-reconciler do more than one if the API server is slow?
 
     make bench-scale-out [N=160] [LATENCY=400]
 
-A fault-injection proxy between each replica and the API server makes every request take 400 ms longer, as a far or a busy API server
-does, so that neither a processor nor the API server is the limit on a small machine. The watcher has no proxy. Everything else as in
-`bench.clusters`. Goals: four replicas do at least 3.2 times the clusters per second, five at least 4 times, and the API server sees as many watches.
+A fault-injection proxy between each replica and the API server delays every request by 400 ms, like
+a distant or busy API server, so that on a small machine neither the processors nor the API server
+are the limit. The watcher has no proxy. Everything else is as in `bench.clusters`. Goals: four
+replicas reconcile at least 3.2 times the clusters per second of one, five at least 4 times, and the
+number of watches stays the same.
 """
 
 import argparse
@@ -34,43 +36,43 @@ from support.waiting import eventually_true
 WATCHER: Final = "watcher"
 RECONCILER: Final = "cluster-reconciler"
 GOALS: Final = {4: 3.2, 5: 4.0}
-"""Clusters per second of so many replicas, by those of one."""
+"""Minimum clusters per second, relative to one replica, by number of replicas."""
 BUSY: Final = 90.0
-"""Percent of the machine from which on processors are the limit."""
+"""Percent of the machine above which the processors count as the limit."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """How so many replicas did; seconds."""
+    """The result of one number of replicas. Times are in seconds."""
 
     replicas: int
     clusters: int
     wall: float
     ready_at: list[float]
     cpu_seconds: float
-    """Of the watcher, NATS and all replicas."""
+    """Processor time of the watcher, NATS and all replicas."""
     machine_percent: float
-    """How busy all processors of the machine were, with everything that ran on it."""
+    """Utilisation of all processors of the machine."""
     watches: int
-    """Collections that the API server was asked to watch by raybus."""
+    """Number of collections that raybus watches."""
 
     @property
     def per_second(self) -> float:
-        """Return the clusters reconciled per second."""
+        """Clusters reconciled per second."""
         return self.clusters / self.wall
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one call has measured."""
+    """All measurements of one call."""
 
     latency_ms: int
     ratios: dict[int, float]
-    """Clusters per second of so many replicas, by those of one."""
+    """Clusters per second relative to one replica, by number of replicas."""
     is_cpu_bound: bool
     figures: list[Figures]
 
     @property
     def goals(self) -> list[Goal]:
-        """Return the goals; where processors were the limit, the ratio is no measure of sharding."""
+        """The goals. If the processors were the limit, the ratio does not measure sharding."""
         watches = [each.watches for each in self.figures]
         return [
             *(
@@ -92,13 +94,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(count: int, latency_ms: int, logs: Path) -> Result:
-    """Measure one replica, then more, each on a control plane of its own."""
+    """Measure one replica, then more, each number on a new control plane."""
     figures: list[Figures] = []
     for replicas in (1, *GOALS):
         emit(f"{count} clusters, {latency_ms} ms latency, {replicas} replicas")
         figures.append(await _measured(count, replicas, latency_ms / 1000, logs))
         emit(
-            f"{replicas} replicas: {figures[-1].wall:.1f} s, {figures[-1].per_second:.2f} clusters per second"
+            f"{replicas} replicas: {figures[-1].wall:.1f} s, {figures[-1].per_second:.2f} "
+            "clusters per second"
         )
     is_bound = any(each.machine_percent > BUSY for each in figures)
     one, *many = figures
@@ -135,7 +138,10 @@ async def _measured(count: int, replicas: int, latency: float, logs: Path) -> Fi
 async def _raybus(
     rig: Rig, replicas: int, latency: float, logs: Path
 ) -> AsyncGenerator[Sequence[int]]:
-    """Run a watcher and so many replicas of cluster-reconciler; return which processes those and NATS are."""
+    """Run a watcher and replicas of cluster-reconciler.
+
+    Yield their process ids and that of NATS.
+    """
     fleet_of_raybus = contenders.fleet_on(
         rig, logs, use_fault_proxies=lambda service: service != WATCHER
     )
@@ -162,7 +168,7 @@ class _Leases(msgspec.Struct, frozen=True):
 
 
 async def _is_shared(rig: Rig, replicas: int) -> bool:
-    """Return whether every replica holds its part of the partitions."""
+    """Return whether every replica holds a part of the 64 partitions."""
     listed = await rig.kube.list(
         LEASE, NAMESPACE, label_selector=f"{labels.REPLICA_OF}={RECONCILER}"
     )
@@ -175,8 +181,11 @@ async def _is_shared(rig: Rig, replicas: int) -> bool:
 
 
 def table(found: Result) -> Table:
-    """Return the figures as people read them."""
-    title = f"{found.figures[0].clusters} RayClusters of 4 pods, every request of a reconciler {found.latency_ms} ms slower"
+    """Build the table of figures."""
+    title = (
+        f"{found.figures[0].clusters} RayClusters of 4 pods, every request of a reconciler "
+        f"{found.latency_ms} ms slower"
+    )
     replicas = [
         f"{each.replicas} replica{'s' if each.replicas > 1 else ''}" for each in found.figures
     ]
@@ -202,26 +211,30 @@ def table(found: Result) -> Table:
 
 
 def picture(found: Result) -> str:
-    """Draw how many were ready after how long."""
+    """Draw how many clusters were ready after how long."""
     lines = [Line(f"{each.replicas} replicas", each.ready_at) for each in found.figures]
     title = f"{found.figures[0].clusters} RayClusters to ready, {found.latency_ms} ms latency"
     return chart.draw(lines, title=title)
 
 
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("-n", type=int, default=160, help="RayClusters to create (160)")
     parser.add_argument(
-        "--latency", metavar="MS", type=int, default=400, help="added to every request (400)"
+        "--latency", metavar="MS", type=int, default=400, help="delay of every request (400)"
     )
     parser.add_argument(
         "-o", choices=["text", "json"], default="text", help="how to print the figures"
     )
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, default=OUTPUT, help="where figures go (build/bench)"
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=OUTPUT,
+        help="folder of the figures (build/bench)",
     )
     found = parser.parse_args(arguments)
     if found.n < 1 or found.latency < 0:
@@ -230,7 +243,7 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print and write down; 1 when a goal was missed."""
+    """Measure, print and write the figures. Return 1 if a goal is missed."""
     options = asked()
     report.keep_stdout_clean()
     logs = options.out / "scale-out-logs"
@@ -240,7 +253,8 @@ def main() -> int:
     report.write(found, options.out / "scale-out", picture=picture(found))
     if found.is_cpu_bound:
         emit(
-            f"processors were the limit (over {BUSY:g} % in use): the ratio proves little about sharding"
+            f"processors were the limit (over {BUSY:g} % in use): the ratio proves little about "
+            "sharding"
         )
     return judged("scale-out", found.goals)
 

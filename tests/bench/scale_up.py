@@ -1,4 +1,7 @@
-"""Measurement: N RayClusters at once, from the first request until all are ready; then, if wanted, some idle minutes."""
+"""Measures the scale-up of N RayClusters from the first request until all are ready.
+
+Optionally, some idle minutes are measured afterwards.
+"""
 
 import asyncio
 import time
@@ -14,11 +17,11 @@ from bench.rig import BACKGROUND, Rig, fresh, namespace_of
 from common.kube.resources import POD
 
 QUIET_SECONDS: Final = 3.0
-"""An operator that asks nothing for so long has done all it wanted to."""
+"""Seconds without a request after which an operator counts as idle."""
 
 
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
-    """What went on while there was nothing to do."""
+    """Writes and processor time of the idle minutes."""
 
     minutes: float
     writes: dict[str, int]
@@ -26,13 +29,13 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """How one contender did; times in seconds, memory in MiB."""
+    """Figures of one operator. Times are in seconds, memory in MiB."""
 
     name: str
     clusters: int
     wall: float
     ready_at: list[float]
-    """When each cluster was ready, since the first request; in order."""
+    """Sorted seconds from the first request until each cluster was ready."""
     latency_p50: float = 0.0
     latency_p99: float = 0.0
     requests_per_cluster: float = 0.0
@@ -40,26 +43,29 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     requests: dict[str, int] = {}
     cpu_seconds: float = 0.0
     cpu_by_program: dict[str, float] = {}
-    """The same by program."""
+    """Processor seconds by program."""
     peak_pss: float = 0.0
     computation_ms: float = 0.0
-    """Processor time of a fixed computation meanwhile, the median: how fast the machine was."""
+    """Median processor time of a fixed computation during the run: the speed of the machine."""
     kib_per_pod: float = 0.0
-    """How much all processes grew for each pod."""
+    """Growth of all processes per pod."""
     kib_per_cached_pod: float = 0.0
-    """What a pod takes in the cache of one of our reconcilers; 0 for others."""
+    """Memory of a pod in a raybus reconciler's cache; 0 for other operators."""
     control_plane_cpu: dict[str, float] = {}
-    """Seconds of processor time of the API server and of the other programs of the control plane meanwhile, by name."""
+    """Processor seconds of the control plane during the run, by program."""
     idle: Idle | None = None
 
     @property
     def first_tenth(self) -> float:
-        """Return how many seconds after the first cluster a tenth of them was ready."""
+        """Seconds from the first ready cluster until a tenth of all clusters was ready."""
         return self.ready_at[len(self.ready_at) // 10] - self.ready_at[0]
 
 
 async def floor(count: int) -> Figures:
-    """Post what an operator would post, without one, and wait until all pods run."""
+    """Create the pods and Services of `count` clusters without an operator and wait for the pods.
+
+    The result is the floor that each operator is compared with.
+    """
 
     async with (
         fresh(clusters=count) as rig,
@@ -89,7 +95,7 @@ async def floor(count: int) -> Figures:
 
 
 async def measure(contender: Contender, count: int, *, idle_minutes: float) -> Figures:
-    """Measure one contender on a control plane of its own."""
+    """Measure one operator on a new control plane."""
     async with fresh(contender.crds, clusters=count) as rig, contender.on(rig) as operator:
         await _at_rest(rig.audit)
         figures = await _scale_up(rig, operator, count)
@@ -153,7 +159,10 @@ def _control_plane_cpu(rig: Rig) -> dict[str, float]:
 
 
 async def _at_rest(audit: AuditLog, *, since: int | None = None) -> Asked:
-    """Wait until the contender has stopped asking; return what it has asked since a mark."""
+    """Wait until the operator sends no more requests.
+
+    Return its requests since a position in the log.
+    """
     mark = audit.here() if since is None else since
     last = audit.since(mark)
     while True:
@@ -176,5 +185,5 @@ async def _idle(rig: Rig, operator: Operator, minutes: float) -> Idle:
 
 
 def percentile(ordered: list[float], percent: int) -> float:
-    """Return the value that so many percent do not exceed."""
+    """Return a percentile of sorted values; 0 for an empty list."""
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] if ordered else 0.0

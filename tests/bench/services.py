@@ -1,10 +1,12 @@
-"""What do N RayServices at rest cost, and how soon does a changed one get what it asks for?
+"""What do N idle RayServices cost, and how quickly does raybus react to a changed one?
 
     make bench-services [N=500] [IDLE=2]
 
-A real API server, etcd, scheduler, controller-manager and NATS; simulated pods (kwok); the services as `raybus up` runs them,
-with the settings that a user gets. One process plays all heads, in a network of its own where every pod address is this machine.
-Goals: no write at rest (Leases aside), at most 3 % of a core and 5 requests a second to dashboards, a reaction within half a second.
+The API server, etcd, scheduler, controller-manager and NATS are real; pods are simulated (kwok);
+the services run as `raybus up` runs them, with default settings. One process simulates all Ray
+heads, in a network namespace where every pod address leads to this machine. Goals at rest: no write
+except Leases, at most 3 % of a core and 5 requests a second to dashboards. Goal for a change: a
+reaction within 0.5 s.
 """
 
 import argparse
@@ -31,16 +33,16 @@ from support.servers import raybus_up
 
 SERVICES: Final = Target(resource=RAY_SERVICE)
 SETTLING: Final = 15.0
-"""Seconds without a write of ours after which all are at rest."""
+"""Seconds without a write after which raybus counts as idle."""
 TRIED: Final = 20
-"""Changes of each kind; each waits for its own reaction."""
+"""Number of changes of each kind. Each waits for the reaction to the one before."""
 MAX_CPU_SHARE: Final = 3.0
 MAX_REQUESTS_PER_SECOND: Final = 5.0
 LONGEST: Final = 0.5
 
 
 class Reaction(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds from a change to what comes of it."""
+    """Seconds from a change to the reaction."""
 
     change: str
     p50: float
@@ -48,30 +50,30 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run showed."""
+    """The result of one run."""
 
     services: int
     ready_seconds: float
-    """From the first RayService to the last that is ready."""
+    """Seconds from the first RayService until the last one was ready."""
     idle_minutes: float
     writes: dict[str, int]
-    """Writes of ours to the API server in that time, Leases aside."""
+    """raybus's writes to the API server during the idle minutes, without Leases."""
     reads: dict[str, int]
     percent_of_a_core: dict[str, float]
-    """By process, in that time."""
+    """Percent of a core during the idle minutes, by process."""
     asked_per_second: dict[str, float]
-    """Requests to heads."""
+    """Requests per second to the simulated heads, by type."""
     resident_mib: dict[str, float]
     reactions: list[Reaction]
 
     @property
     def total_percent(self) -> float:
-        """Return what all processes used together."""
+        """Percent of a core of all processes together."""
         return sum(self.percent_of_a_core.values())
 
     @property
     def goals(self) -> list[Goal]:
-        """Return the goals."""
+        """The goals of this benchmark, with their results."""
         writes, asked = sum(self.writes.values()), self.asked_per_second.get("dashboard", 0.0)
         return [
             Goal(figure="writes at rest", value=f"{writes}", goal="none", is_reached=not writes),
@@ -100,7 +102,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(count: int, idle_minutes: float) -> Figures:
-    """Bring N services up, let them rest, change some."""
+    """Create N services, measure them at rest, then change some."""
     async with rig.fresh() as found, heads.played() as played:
         with raybus_up.started(found.work / "up", "--kubeconfig", str(found.kubeconfig)) as running:
             announced = await running.ready(within=120)
@@ -109,7 +111,8 @@ async def measure(count: int, idle_minutes: float) -> Figures:
             await _brought_up(found, count)
             ready_seconds = time.monotonic() - began
             emit(
-                f"{count} services are ready after {ready_seconds:.1f} s; waiting until all are at rest"
+                f"{count} services are ready after {ready_seconds:.1f} s; waiting until all are "
+                "at rest"
             )
             await _at_rest(found)
             emit(f"{idle_minutes:g} minutes at rest")
@@ -132,7 +135,7 @@ async def _create(found: Rig, name: str) -> None:
 
 
 async def _at_rest(found: Rig) -> None:
-    """Wait until nothing was written for a while."""
+    """Wait until nothing has been written for `SETTLING` seconds."""
     while True:
         mark = found.audit.here()
         await asyncio.sleep(SETTLING)
@@ -167,7 +170,7 @@ async def _idle(found: Rig, played: Heads, pids: Mapping[str, int], minutes: flo
 
 
 async def _changed(found: Rig, played: Heads, count: int) -> list[Reaction]:
-    """Change services one after another; each waits for what comes of it."""
+    """Change services one after another, each after the reaction to the change before."""
     clusters = await _clusters_of(found)
     tried = min(2 * TRIED, count)
     chosen = [name_of(index * count // tried) for index in range(tried)]
@@ -235,7 +238,7 @@ class _List(msgspec.Struct, frozen=True):
 
 
 async def _clusters_of(found: Rig) -> dict[str, str]:
-    """Return the active cluster of each service."""
+    """Return the name of each service's active cluster."""
     listed = msgspec.json.decode(await found.kube.list(RAY_SERVICE, BACKGROUND), type=_List)
     return {
         each.metadata.name: each.status.active_service_status.ray_cluster_name
@@ -250,7 +253,7 @@ def _is_ready_service(service: background.Object) -> Key | None:
 
 
 def _is_second(service: str, first: str) -> background.Seen:
-    """See another cluster of a service than its first."""
+    """Return a predicate for a cluster of the service that is not its first one."""
 
     def seen(cluster: background.Object) -> Key | None:
         name = cluster.metadata.name
@@ -261,23 +264,23 @@ def _is_second(service: str, first: str) -> background.Seen:
 
 
 def name_of(index: int) -> str:
-    """Return the name of a service."""
+    """Return the name of the service with this index."""
     return f"s{index:04d}"
 
 
 def a_service(name: str) -> Body:
-    """Return a RayService of a head alone, which serves too."""
+    """Build a RayService whose cluster has only a head."""
     body = a_ray_service(name=name, config=a_config("rayproject/ray:2.52.0"))
     return {**body, "metadata": {"name": name}}
 
 
 def a_config(image: str) -> Body:
-    """Return its cluster."""
+    """Build the config of a cluster that has only a head."""
     return {**a_cluster_config(image=image), "workerGroupSpecs": []}
 
 
 def table(found: Figures) -> Table:
-    """Return the figures as people read them."""
+    """Build the table of figures."""
     title = f"{found.services} RayServices, {found.idle_minutes:g} minutes at rest"
     shown = Table("figure", "value", title=title, title_justify="left")
     shown.add_row("from the first to the last one ready", f"{found.ready_seconds:.1f} s")
@@ -301,13 +304,17 @@ def table(found: Figures) -> Table:
 
 
 def asked(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("-n", type=int, default=500, help="RayServices (500)")
     parser.add_argument(
-        "--idle", metavar="MINUTES", type=float, default=2.0, help="how long they rest (2)"
+        "--idle",
+        metavar="MINUTES",
+        type=float,
+        default=2.0,
+        help="duration of the idle measurement (2)",
     )
     parser.add_argument(
         "-o", choices=["text", "json"], default="text", help="how to print the figures"
@@ -319,7 +326,7 @@ def asked(arguments: list[str]) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure and print; 1 when a goal was missed."""
+    """Measure and print. Return 1 if a goal is missed."""
     options = asked(sys.argv[1:])
     pod_network.enter("bench.services")
     found = report.measured(measure(options.n, options.idle))

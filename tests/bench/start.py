@@ -1,6 +1,7 @@
-"""What a service costs before it does anything: CPU and memory of its start, and the packages that hold the memory.
+"""What does a service cost before it does anything: processor time, memory and its packages.
 
-A start is the import of the service and the reading of a kubeconfig. All four processes live at once, so that PSS shares what they share.
+A start imports the service and reads a kubeconfig. All four processes live at once, so that PSS
+counts shared pages once.
 """
 
 import subprocess
@@ -22,9 +23,9 @@ from bench.report import OUTPUT
 SERVICES: Final = ("watcher", "cluster_reconciler", "service_reconciler", "traffic_manager")
 ROUNDS: Final = 5
 MAX_PACKAGES: Final = 9
-"""Packages with a part of their own in the picture."""
+"""Packages that are a part of their own in the picture."""
 MAX_CPU: Final = 0.3
-"""Goal: seconds of processor time of a start, the median of all rounds."""
+"""Goal: maximum processor seconds of a start, as the median of all rounds."""
 KUBECONFIG: Final = """
 current-context: c
 contexts: [{name: c, context: {cluster: c, user: c}}]
@@ -67,23 +68,24 @@ async def connect():
     await kube.close()
 asyncio.run(connect())
 times = os.times()
-print(json.dumps({"cpu": times.user + times.system, "modules": len(sys.modules), "held": held}), flush=True)
+found = {"cpu": times.user + times.system, "modules": len(sys.modules), "held": held}
+print(json.dumps(found), flush=True)
 sys.stdin.read()
 """
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """One process after its start."""
+    """A service process after its start."""
 
     cpu: float
     modules: int
     held: dict[str, int]
-    """Bytes that the modules of each package allocate while they load; empty where that was not traced."""
+    """Bytes that each package's modules allocate while loading; empty unless traced."""
     pss_mib: float = 0.0
 
 
 def start(*, traced: bool = False) -> dict[str, Started]:
-    """Start all services, measure them while all live, and end them."""
+    """Start all services, measure them while all of them run, and end them."""
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig = Path(folder) / "config"
         kubeconfig.write_text(KUBECONFIG)
@@ -113,13 +115,13 @@ def start(*, traced: bool = False) -> dict[str, Started]:
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that the modules of each package allocate, by service."""
+    """Bytes that each package's modules allocate, by service."""
 
     services: dict[str, Counter[str]]
 
 
 def picture(held: Mapping[str, Counter[str]]) -> str:
-    """Draw which packages hold the memory of each service."""
+    """Draw the memory of each service by package."""
     largest = [
         package for package, _ in sum(held.values(), Counter[str]()).most_common(MAX_PACKAGES)
     ]
@@ -152,7 +154,7 @@ def goals(rounds: Sequence[Mapping[str, Started]]) -> list[Goal]:
 
 
 def main() -> int:
-    """Print the tables; return 1 for a missed goal."""
+    """Print the tables. Return 1 if a goal is missed."""
     rounds = [start() for _ in range(ROUNDS)]
     lines = [
         f"| service | CPU of its start (goal: {MAX_CPU:g} s) | modules | PSS |",
@@ -174,7 +176,8 @@ def main() -> int:
     traced = {service: Counter(found.held) for service, found in start(traced=True).items()}
     for package, _ in sum(traced.values(), Counter[str]()).most_common(16):
         lines.append(
-            f"| {package} | {' | '.join(f'{traced[each][package] / 2**20:.1f}' for each in SERVICES)} |"
+            f"| {package} | "
+            f"{' | '.join(f'{traced[each][package] / 2**20:.1f}' for each in SERVICES)} |"
         )
     lines.append(
         f"| all | {' | '.join(f'{traced[each].total() / 2**20:.1f}' for each in SERVICES)} |"

@@ -1,10 +1,10 @@
-"""Part 1 of the tutorial, typed on a machine without any cache: how long is the way to the first answer of a model, and what takes it?
+"""How long does part 1 of the tutorial take on a machine without caches, up to the first answer?
 
     make tutorial-cold
 
-The commit of this checkout is cloned into a folder of its own, with a home, a cache and a state folder of its own; nothing is built,
-nothing downloaded. Only Debian packages that the machine has already are not installed again. One shell types the commands of the page.
-All of it is removed at the end.
+This commit is cloned into a new folder with empty home, cache and state folders, so everything is
+built and downloaded anew. Only Debian packages that are already installed are not installed again.
+One shell runs the commands of the page. Everything is removed at the end.
 """
 
 import argparse
@@ -44,41 +44,42 @@ FIRST_ANSWER: Final = "First answer of the model"
 MARK: Final = "\x1e"
 _DONE: Final = re.compile(r"✓ (?P<title>.+): done in (?P<seconds>[0-9.]+) s$")
 _INHERITED: Final = re.compile(
-    r"PATH|LANG|TERM|SSL_\w+|PIP_(?!CACHE)\w+|UV_(?!CACHE)\w+|GOPROXY|GOSUMDB|(?i:\w+_proxy)|\w+_CA_BUNDLE|RAYBUS_DEBIAN_MIRROR"
+    r"PATH|LANG|TERM|SSL_\w+|PIP_(?!CACHE)\w+|UV_(?!CACHE)\w+|GOPROXY|GOSUMDB"
+    r"|(?i:\w+_proxy)|\w+_CA_BUNDLE|RAYBUS_DEBIAN_MIRROR"
 )
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _LOAD_EVERY: Final = 15.0
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that the commands reported, or a command itself."""
+    """A command, or a step that a command reported."""
 
     title: str
     seconds: float
     ended: float
-    """Seconds since the first command was typed."""
+    """Seconds from the first command to the end of the phase."""
 
 
 class Measured(msgspec.Struct, kw_only=True):
-    """One run."""
+    """The result of one run."""
 
     commit: str
     cores: int
     machine: str
     first_answer_seconds: float | None = None
     processor_seconds: float = 0.0
-    """User and system time of the commands and their children up to the first answer, without the programs and pods of the cluster."""
+    """Processor time up to the first answer, without the programs and pods of the cluster."""
     load: list[float]
-    """The load average over a minute, every 15 s up to the first answer."""
+    """Load average over one minute, every 15 s up to the first answer."""
     packages_there: list[str]
-    """Debian packages that were installed already."""
+    """Debian packages that were installed before."""
     exit_code: int | None = None
-    """Of the last command; None after `--first-answer`, which ends there."""
+    """Exit code of the last command; None with `--first-answer`, which ends earlier."""
     phases: list[Phase]
 
 
 class _Run:
-    """A shell in the clone, and what it shows."""
+    """Runs the commands in a shell in the clone and reads their output."""
 
     def __init__(self, folder: Path, found: Measured) -> None:
         self._folder = folder
@@ -101,7 +102,7 @@ class _Run:
         subprocess.run(command, check=True)
 
     def type(self, typed: Sequence[str], *, until_first_answer: bool) -> None:
-        """Type the commands in order, in one shell that ends at the first failure."""
+        """Run the commands in one shell that stops at the first failure."""
         script = (
             "".join(f"printf '{MARK}%s\\n' {shlex.quote(each)}\n{each}\n" for each in typed)
             + f"printf '{MARK}\\n'\n"
@@ -130,7 +131,7 @@ class _Run:
             _interrupt(process)
 
     def clean_up(self) -> None:
-        """Remove the cluster, then every file."""
+        """Remove the cluster, then all files."""
         raybus = self._folder / "clone/.venv/bin/raybus"
         if raybus.exists():
             command = [str(raybus), "cluster", "down", "--purge"]
@@ -168,7 +169,7 @@ class _Run:
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time of a process, of all that it and its children have waited for, and of what still runs below it."""
+    """Return the processor time of a process and its ended and running descendants, in seconds."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -180,7 +181,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def _interrupt(process: subprocess.Popen[str]) -> None:
-    """End the shell and what it runs: their own way first."""
+    """Interrupt the shell and its children, and kill them after a minute."""
     for number, seconds in ((signal.SIGINT, 60.0), (signal.SIGKILL, 10.0)):
         if process.poll() is None:
             os.killpg(process.pid, number)
@@ -191,12 +192,12 @@ def _interrupt(process: subprocess.Popen[str]) -> None:
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what a new user has, too: the programs, and how the network is reached."""
+    """Return the variables that a new user also has: programs, locale and network access."""
     return {name: value for name, value in environment.items() if _INHERITED.fullmatch(name)}
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a new user: how the network is reached, and empty folders."""
+    """Return the environment of a new user: network access and empty folders."""
     kept = inherited(os.environ)
     ours = str(ROOT / ".venv")
     path = os.pathsep.join(
@@ -222,7 +223,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _typed(*, until_first_answer: bool) -> Iterator[str]:
-    """Return the commands of the page; up to the demo, which serves a model, or all."""
+    """Yield the commands of the page: all, or those up to the demo, which serves a model."""
     for each in commands.of(PAGE):
         if each.text.startswith("raybus cluster down"):
             continue
@@ -232,7 +233,7 @@ def _typed(*, until_first_answer: bool) -> Iterator[str]:
 
 
 def table(found: Measured) -> Table:
-    """Return the phases of a run in the order of their ends."""
+    """Build the table of phases in the order of their ends."""
     shown = Table(
         "ended after",
         "seconds",
@@ -248,19 +249,25 @@ def table(found: Measured) -> Table:
 
 
 def summary(found: Measured) -> Iterator[str]:
-    """Return the lines below the table."""
+    """Yield the lines below the table."""
     if found.first_answer_seconds is None:
         yield "there was no answer"
         return
     limit = found.processor_seconds / found.cores
     busiest = max(found.load, default=0.0)
     yield f"first answer of a model after {duration(found.first_answer_seconds)}"
-    yield f"{found.processor_seconds:.0f} s of processor time for it: no less than {duration(limit)} on {found.cores} cores"
-    yield f"load average {min(found.load, default=0.0)} to {busiest}; installed before: {', '.join(found.packages_there) or 'nothing'}"
+    yield (
+        f"{found.processor_seconds:.0f} s of processor time for it: no less than "
+        f"{duration(limit)} on {found.cores} cores"
+    )
+    yield (
+        f"load average {min(found.load, default=0.0)} to {busiest}; installed before: "
+        f"{', '.join(found.packages_there) or 'nothing'}"
+    )
 
 
 def goals(found: Measured) -> list[Goal]:
-    """Return the goal; a command that failed misses it, as no answer does."""
+    """Return the goal. It is missed without an answer, or if a command failed."""
     first = found.first_answer_seconds
     value = "none" if first is None else duration(first)
     return [
@@ -309,7 +316,7 @@ def measure(*, until_first_answer: bool) -> Measured:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, show, and judge."""
+    """Measure, print and judge. Return the exit code."""
     parser = argparse.ArgumentParser(prog="make tutorial-cold")
     parser.add_argument("--first-answer", action="store_true", help="end at the first answer")
     options = parser.parse_args(arguments)

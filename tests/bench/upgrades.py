@@ -1,11 +1,13 @@
-"""How long do upgrades of a RayService take on real Ray, from apply to promotion; beside another operator, if one is named.
+"""How long do upgrades of a RayService take on real Ray? Optionally compared with a peer.
 
     make bench-upgrades [ROUNDS=3] [PEER='CMD'] [PEER_CRDS=DIR]
 
-A one-node cluster of its own with Envoy Gateway; no load. Each contender upgrades one service in steps of 25 %, 2 s apart, with a surge of
-50 %, then one blue/green, several times each. The user's options alone demand 6 s between the first share of the traffic and the
-last (the rule); all other time is that of pods, of Ray and of the operator. Goals: at most 1.05 times the rule, the last upgrade as
-fast as the first, and no more than the peer in total, 0.9 times the peer for blue/green.
+A peer is another operator. The run uses a one-node cluster of its own with Envoy Gateway and no
+load. Each operator upgrades one service in steps of 25 %, 2 s apart, with a surge of 50 %, then
+blue/green, several times each. These options demand 6 s between the first share of traffic and the
+last (the rule); the remaining time is that of pods, Ray and the operator. Goals: at most 1.05 times
+the rule; the last upgrade as fast as the first; in total at most the peer's time, and 0.9 times the
+peer's for blue/green.
 """
 
 import argparse
@@ -34,28 +36,28 @@ from support import node
 from support.manifests import ROOT
 
 STEPS: Final = Options(step=25, interval=2, surge=50, replicas=1)
-"""One replica at each capacity, so that there is no start of a replica between two steps."""
+"""One replica at each capacity, so that no replica starts between two steps."""
 RULE: Final = 6.0
 """Seconds from the first share to the last: 25, 50, 75, 100 %, 2 s apart."""
 MAX_RATIO_TO_RULE: Final = 1.05
 MAX_RATIO_TO_FIRST: Final = 1.1
-"""The last upgrade may take this much of the first: upgrades of the same service differ by what pods and Ray take."""
+"""Maximum duration of the last upgrade relative to the first. Pods and Ray vary by some percent."""
 MAX_RATIO_TO_PEER: Final = {"in steps": 1.0, "blue/green": 0.9}
 
 
 class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of one upgrade."""
+    """Seconds of one upgrade and its phases."""
 
     total: float
     """From before `kubectl apply` to promotion."""
     accepted: float
-    """Until the status names the pending cluster."""
+    """From `kubectl apply` until the status names the pending cluster."""
     ready: float = 0.0
-    """Until its first capacity: its pods start, and Ray in them."""
+    """From then until the cluster has its first capacity: pods and Ray start."""
     carrying: float = 0.0
-    """Until its first share of the traffic: Serve starts replicas."""
+    """From then until the cluster gets its first traffic: Serve starts replicas."""
     moving: float = 0.0
-    """From its first share to promotion."""
+    """From the first share of traffic to promotion."""
 
 
 class Contender(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,18 +69,18 @@ class Contender(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kinds(self) -> dict[str, list[Upgrade]]:
-        """Return the upgrades by their kind."""
+        """The upgrades by kind."""
         return {"in steps": self.in_steps, "blue/green": self.blue_green}
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one call has measured; raybus first."""
+    """All measurements of one call; raybus first."""
 
     contenders: list[Contender]
 
     @property
     def goals(self) -> list[Goal]:
-        """Return the goals."""
+        """The goals of this benchmark, with their results."""
         own, *others = self.contenders
         moving = median(each.moving for each in own.in_steps)
         totals = [each.total for each in own.in_steps]
@@ -120,7 +122,7 @@ def _total(upgrades: Sequence[Upgrade]) -> float:
 
 
 async def measure(kubeconfig: Path, kubectl_path: Path, rounds: int, peer: Peer | None) -> Result:
-    """Measure raybus, then the peer on the same cluster, where raybus is scaled to nothing."""
+    """Measure raybus, then scale raybus to zero and measure the peer on the same cluster."""
     kubectl = Kubectl(binary=kubectl_path, kubeconfig=kubeconfig)
     async with connected(kubectl, user_agent="bench") as kube:
         rig = Rig(kubectl=kubectl, kube=kube, has_gateway=True)
@@ -180,7 +182,10 @@ async def _blue_green(greeter: Greeter) -> Upgrade:
 
 
 async def _upgrade(greeter: Greeter) -> tuple[Upgrade, str]:
-    """Upgrade once, until the old cluster is gone; return its times and the new cluster."""
+    """Upgrade once and wait until the old cluster is deleted.
+
+    Return the times and the new cluster.
+    """
     async with greeter.followed() as history:
         began = time.time()  # noqa: TID251  (compared with the history's own wall clock)
         old = await greeter.upgrade()
@@ -191,7 +196,7 @@ async def _upgrade(greeter: Greeter) -> tuple[Upgrade, str]:
 
 
 def table(found: Result) -> Table:
-    """Return the upgrades as people read them."""
+    """Build the table of upgrades."""
     shown = Table(
         "seconds",
         "total",
@@ -214,7 +219,7 @@ def table(found: Result) -> Table:
 
 
 def picture(found: Result) -> str:
-    """Draw what each upgrade waits for."""
+    """Draw the phases of each upgrade."""
     rows = [
         Bar(
             f"{contender.name}, {kind}, {number}",
@@ -238,7 +243,7 @@ def picture(found: Result) -> str:
 
 
 def asked(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -257,7 +262,7 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print and write down; 1 when a goal was missed."""
+    """Measure, print and write the figures. Return 1 if a goal is missed."""
     options = asked()
     report.keep_stdout_clean()
     with node.running("bench") as known:

@@ -1,7 +1,8 @@
-"""Writes down where a process hands work on; Python imports this by its name where `bench.hops` puts its folder on the path.
+"""Records where a process hands over work. Python imports this module at its start.
 
-Each line of `$RAYBUS_HOPS/<pid>` is one hand-over: to a task that waits, to NATS, or to the API server; with the functions of raybus
-on the stack at that moment, or with the one function that returned an action.
+`bench.hops` puts its folder on the path, and Python looks for `sitecustomize` there. Each line of
+`$RAYBUS_HOPS/<pid>` is a hand-over to a waiting task, to NATS or to the API server, with raybus's
+functions on the stack at that moment. A function that returns an action gets a line too.
 """
 
 import json
@@ -21,7 +22,7 @@ _paths: dict[str, str] = {}
 
 
 def _path(file: str) -> str:
-    """Return the path of a file of ours within the project; nothing for others."""
+    """Return the path of a raybus file within the project; an empty text for other files."""
     if file not in _paths:
         found = OURS.search(file)
         _paths[file] = found[1] if found else ""

@@ -1,1 +1,1 @@
-"""Generates the CustomResourceDefinitions from raybus' API types."""
+"""Generates the CustomResourceDefinitions from raybus's API types."""

@@ -1,9 +1,8 @@
-"""The definitions of RayCluster and RayService: versions, printer columns, names.
+"""The CRDs of RayCluster and RayService: versions, printer columns, names.
 
-v1alpha1 lacks later fields. For pod templates, Services and statuses its schema has only names and
-types of fields: an object has no field and no nesting that KubeRay's schema does not have, but only
-v1 and the API of pods check values. So the file is small enough for `kubectl apply`, which copies
-it into an annotation of at most 262,144 bytes.
+v1alpha1 lacks the newer fields. Its schema for pod templates, Services and statuses has only names
+and types of fields; only v1 and the pod API validate their values. This keeps the file small enough
+for `kubectl apply`, which copies it into an annotation of at most 262,144 bytes.
 
 Source: spec raycluster §1; spec rayservice §2.
 """
@@ -75,7 +74,7 @@ _Columns = tuple[tuple[str, str, str, int], ...]
 
 
 def all_definitions() -> dict[str, Schema]:
-    """Return each definition by its file name."""
+    """Return all definitions by file name."""
     cluster = _definition(
         "RayCluster",
         _version("v1", go_types.CLUSTER_SPEC, go_types.CLUSTER_STATUS, _CLUSTER_COLUMNS),

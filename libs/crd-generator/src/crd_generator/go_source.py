@@ -1,13 +1,13 @@
 """Reads Go API types into `common/api/go_schema.json`.
 
-The file has the order of fields, JSON names, omit rules and schema markers. The order and the omit
-rules determine the hash of a spec; the markers determine the schema of a CRD. All are read from the
-source of Kubernetes and kept as data. Run it again for a new Kubernetes version, after `go mod
-download k8s.io/api@VERSION k8s.io/apimachinery@VERSION`:
+The file holds the order of fields, JSON names, omit rules and schema markers of the Kubernetes
+source. The order and the omit rules determine the hash of a spec; the markers determine the schema
+of a CRD. For a new Kubernetes version, run `go mod download k8s.io/api@VERSION
+k8s.io/apimachinery@VERSION`, then
 
     python -m crd_generator.go_source --api DIR --machinery DIR --version VERSION
 
-No Go parser is needed: the files are formatted by `gofmt`, so they can be read line by line.
+The Go files are formatted by `gofmt`, so they can be read line by line without a Go parser.
 """
 
 import argparse
@@ -60,7 +60,7 @@ _MARKER: Final = re.compile(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the data file; return the exit code."""
+    """Write the data file. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m crd_generator.go_source", description=__doc__)
     parser.add_argument("--api", type=Path, required=True, help="folder of the module k8s.io/api")
     parser.add_argument(
@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def render(schema: GoSchema) -> str:
-    """Return the data file's text, with one line per field for readable diffs."""
+    """Return the text of the data file, with one field per line for readable diffs."""
     lines = [f'{{"version": {json.dumps(schema.version)}, "types": {{']
     for position, (name, kind) in enumerate(schema.types.items()):
         end = "" if position == len(schema.types) - 1 else ","
@@ -103,7 +103,10 @@ def render(schema: GoSchema) -> str:
 
 
 def declarations(package: str, path: Path) -> Iterator[tuple[str, "GoType"]]:
-    """Yield all types in a file: structs with their fields, other types as aliases."""
+    """Yield the name and definition of each type in a Go file.
+
+    Types that are not structs become aliases.
+    """
     lines = iter(path.read_text(encoding="utf-8").splitlines())
     markers: list[tuple[str, str]] = []
     for line in lines:
@@ -151,7 +154,7 @@ def _field(package: str, match: re.Match[str], markers: list[tuple[str, str]]) -
 
 
 def _more_markers(markers: list[tuple[str, str]], line: str) -> list[tuple[str, str]]:
-    """Add the marker in a comment line. A line without a comment ends the list of markers."""
+    """Add the marker of a comment line to the list. A line without a comment ends the list."""
     text = line.strip()
     if not text.startswith("//"):
         return []
@@ -160,7 +163,7 @@ def _more_markers(markers: list[tuple[str, str]], line: str) -> list[tuple[str, 
 
 
 def _resolve(package: str, written: str) -> str:
-    """Return the full name of a Go type that a package mentions."""
+    """Return the full name of a Go type as written in a package."""
     for prefix in ("*", "[]"):
         if written.startswith(prefix):
             return prefix + _resolve(package, written.removeprefix(prefix))
@@ -174,7 +177,7 @@ def _resolve(package: str, written: str) -> str:
 
 
 def _reachable(known: dict[str, "GoType"]) -> dict[str, "GoType"]:
-    """Return the types that the roots use, directly or indirectly, with aliases resolved."""
+    """Return the types that the roots use directly or indirectly, with aliases resolved."""
     wanted: list[str] = list(ROOTS)
     found: dict[str, GoType] = {}
     while wanted:

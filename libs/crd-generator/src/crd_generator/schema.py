@@ -1,7 +1,7 @@
-"""Converts a Go type to a structural OpenAPI schema, like that of KubeRay's published CRDs.
+"""Converts a Go type to an OpenAPI schema like that of KubeRay's published CRDs.
 
 Descriptions are left out. A field is required if Go always writes it and no marker makes it
-optional. A version may omit fields, add fields, or reduce types to their shape.
+optional. An API version may omit fields, add fields, or drop the validation of values.
 """
 
 import json
@@ -46,7 +46,7 @@ _FIXED: Final[dict[str, Schema]] = {
 _SHAPE: Final = frozenset(
     {"type", "properties", "items", "additionalProperties", "x-kubernetes-int-or-string"}
 )
-"""Keywords that determine fields and nesting. All other keywords are rules for values."""
+"""Keywords that define fields and nesting. All other keywords validate values."""
 _LIMITS: Final = {
     "Pattern": "pattern",
     "MaxLength": "maxLength",
@@ -57,25 +57,25 @@ _LIMITS: Final = {
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """Differences between a version of the API and the types.
+    """How one API version differs from the Go types.
 
     Keys are type names, or `<type>.<field>`.
     """
 
     bare: frozenset[str] = frozenset()
-    """Types whose schema has only names and types of fields.
+    """Types whose schema has only names and types of fields, without validation of values.
 
-    It is shorter, and admits no other fields.
+    This makes the CRD smaller. Unknown fields are still rejected.
     """
     left_out: frozenset[str] = frozenset()
     required: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
     added: dict[str, dict[str, str]] = msgspec.field(default_factory=dict[str, dict[str, str]])
-    """Fields that only this version has: Go type by field name, by type."""
+    """Fields that only this version has: a Go type by field name, by type name."""
 
 
 def build(go_type: str, version: Version) -> Schema:
-    """Return the schema of a Go type."""
+    """Convert a Go type, such as `[]core/v1.EnvVar`, to a schema."""
     if go_type.startswith("*"):
         return build(go_type.removeprefix("*"), version)
     if go_type.startswith("[]"):
@@ -91,7 +91,7 @@ def build(go_type: str, version: Version) -> Schema:
 
 
 def _bare(full: Schema) -> Schema:
-    """Return a schema without its rules for values."""
+    """Return the schema without validation of values."""
     shape = {key: value for key, value in full.items() if key in _SHAPE}
     if "properties" in shape:
         shape["properties"] = {name: _bare(field) for name, field in shape["properties"].items()}
@@ -126,7 +126,7 @@ def _is_required(path: str, field: GoField, version: Version) -> bool:
 
 
 def _fields(name: str, version: Version) -> list[tuple[str, GoField]]:
-    """Return the fields, including those of embedded structs, with the type that declares each."""
+    """Return the fields with the type that declares each, including fields of embedded structs."""
     known: GoType = go_types.known()[name]
     found: list[tuple[str, GoField]] = []
     for field in known.fields:
@@ -139,7 +139,7 @@ def _fields(name: str, version: Version) -> list[tuple[str, GoField]]:
 
 
 def _innermost(schema: Schema) -> Schema:
-    """Return the schema of a text, or of the texts in a list or map."""
+    """Return the schema of the innermost items of a list or map; other schemas unchanged."""
     inner = schema.get("items") or schema.get("additionalProperties")
     return schema if inner is None else _innermost(inner)
 

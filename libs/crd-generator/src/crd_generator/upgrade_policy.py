@@ -1,8 +1,8 @@
-"""The definition of UpgradePolicy, with the limits of the type that reads it.
+"""The CRD of UpgradePolicy, with the limits of `common.upgrade.policy`.
 
-KubeRay's kinds are generated from Go types. This definition is written as a schema, because most of
-it is rules for values. Tests check it and `common.upgrade.policy` against the same table of legal
-and illegal specs.
+KubeRay's kinds are generated from Go types. This schema is written by hand, because most of it is
+validation. Tests check it and `common.upgrade.policy` against the same table of valid and invalid
+specs.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ for `-o wide` only (priority 1).
 
 
 def definition() -> Schema:
-    """Return the complete definition."""
+    """Return the complete CRD."""
     version: Schema = {
         "name": "v1alpha1",
         "served": True,
@@ -251,7 +251,7 @@ def _gate() -> Schema:
 
 
 def _rules_of_kinds(decimal: str) -> list[Schema]:
-    """Return rules that restrict each field to its kind of gate."""
+    """Return rules that allow each field only for its kind of gate."""
     return [
         _rule(
             "has(self.metric) || has(self.prometheus) || !has(self.max)",

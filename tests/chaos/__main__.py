@@ -1,10 +1,13 @@
-"""Everything fails in turn, and nothing is lost: faults and users drawn from a seed, a checker that judges all that was seen.
+"""Every part fails in turn, and nothing may be lost.
+
+Faults and user requests are drawn from a seed.
 
     make chaos [MINUTES=30] [SEED=1]
 
-A real API server, etcd, controller-manager, scheduler and NATS with users and TLS; the four services as processes, the reconcilers
-scaled from one to four to two; simulated pods (kwok), fake Ray heads, and a fake gateway where the Gateway API's definitions are.
-Exit code 1 when a rule was broken; then the seed and the last events before it are printed.
+A checker judges everything that was observed. The API server, etcd, controller-manager, scheduler
+and NATS (with users and TLS) are real. The four services run as processes; the reconcilers are
+scaled from one to four to two. Pods (kwok), Ray heads and the gateway are simulated. The exit code
+is 1 if a rule was broken; then the seed and the last events before the violation are printed.
 """
 
 import argparse
@@ -31,36 +34,36 @@ OUTPUT: Final = Path(__file__).parents[2] / "build" / "chaos"
 
 
 def asked(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m chaos",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--minutes", type=float, default=30.0, help="how long faults and changes go on (30)"
+        "--minutes", type=float, default=30.0, help="duration of faults and changes (30)"
     )
-    parser.add_argument("--seed", type=int, default=1, help="what they are drawn from (1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of faults and changes (1)")
     parser.add_argument(
-        "--replicas", type=int, default=4, help="the most replicas of each reconciler (4)"
+        "--replicas", type=int, default=4, help="maximum replicas of each reconciler (4)"
     )
     parser.add_argument(
         "--again",
         type=int,
         default=0,
         metavar="N",
-        help="repeat a run that broke nothing but limits in seconds (0)",
+        help="repeat a run up to N times while it breaks only time limits (0)",
     )
     parser.add_argument(
         "--untimed",
         action="store_true",
-        help="report limits in seconds without judging them: other work takes the processors",
+        help="report broken time limits without failing, for a machine with other work",
     )
     parser.add_argument(
         "-o", choices=["text", "json"], default="text", help="how to print the report"
     )
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, default=OUTPUT, help="where logs go (build/chaos)"
+        "--out", metavar="DIR", type=Path, default=OUTPUT, help="folder of the logs (build/chaos)"
     )
     found = parser.parse_args(arguments)
     if found.minutes <= 0:
@@ -99,19 +102,19 @@ def _run(options: argparse.Namespace) -> Report:
 
 
 def _run_in_time(options: argparse.Namespace) -> Report:
-    """Run, and repeat that as often as allowed while nothing but limits in seconds are broken."""
+    """Run, and repeat the run up to `--again` times while only time limits are broken."""
     found = _run(options)
     for _ in range(options.again):
         if not found.is_only_late:
             break
         report.show(found, Console(width=150, stderr=True))
-        emit("RERUN: nothing but limits in seconds were broken")
+        emit("RERUN: only time limits were broken")
         found = _run(options)
     return found
 
 
 async def _until_reported(wanted: Wanted) -> Report:
-    """Let SIGTERM end the run as Ctrl-C does, so that nothing is left behind."""
+    """Run with SIGTERM handled like Ctrl-C, so that no process is left behind."""
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -119,14 +122,14 @@ async def _until_reported(wanted: Wanted) -> Report:
 
 
 def main() -> int:
-    """Run and report; 1 when a rule was broken."""
+    """Run and report. Return 1 if a rule was broken."""
     options = asked(sys.argv[1:])
     pod_network.enter("chaos")
     keep_stdout_clean()
     try:
         found = _run_in_time(options)
     except (asyncio.CancelledError, KeyboardInterrupt):
-        emit("ended before its time")
+        emit("interrupted")
         return 130
     except (ClusterError, errors.RaybusError) as problem:
         raise SystemExit(f"chaos: {problem}") from None

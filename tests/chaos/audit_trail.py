@@ -1,4 +1,4 @@
-"""What the services wrote, by the API server's audit log, and how that log must be configured for it."""
+"""The services' writes according to the API server's audit log, and the policy of that log."""
 
 import re
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ rules:
 - level: None
 """
 _BEGIN: Final = b'{"kind":"Event","apiVersion":"audit.k8s.io/v1"'
-"""How every line of the API server begins."""
+"""Beginning of every line that the API server writes."""
 _OURS: Final = re.compile(r"raybus-(?P<service>[a-z-]+)\S*.*\((?P<replica>[^()]+)\)$")
 _KINDS: Final = {
     "rayclusters": "RayCluster",
@@ -57,7 +57,7 @@ class _Code(msgspec.Struct, frozen=True):
 
 
 class _AskedMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """Metadata in a request; a patch takes away by null."""
+    """Metadata of a request body. A patch removes a label with null."""
 
     resource_version: str = ""
     labels: dict[str, str | None] = {}
@@ -89,15 +89,15 @@ class _Line(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Trail(msgspec.Struct, kw_only=True):
-    """The content of the log."""
+    """The writes and watches of the services."""
 
     writes: list[Write] = []
     watches: dict[str, int] = {}
-    """User agent → watches that it opened."""
+    """Number of watches that were opened, by user agent."""
 
 
 def read(log: Path, origins: dict[tuple[str, str], Ref], *, began: datetime) -> Trail:
-    """Read the log and those that it was rotated to; `origins` knows the roots of RayClusters."""
+    """Read the log and its rotated files. `origins` holds the root of each RayCluster's tree."""
     trail, decoder = Trail(), msgspec.json.Decoder(_Line)
     for raw in _lines(log):
         line = decoder.decode(raw)
@@ -109,7 +109,11 @@ def read(log: Path, origins: dict[tuple[str, str], Ref], *, began: datetime) -> 
 
 
 def _lines(log: Path) -> Iterator[bytes]:
-    """Yield the whole lines. The last one may be half written; so may one that another follows, where an API server was killed."""
+    """Yield the complete lines of all log files.
+
+    The last line may be incomplete. If an API server was killed, an incomplete line may also
+    precede a complete one on the same line.
+    """
     for path in [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]:
         with path.open("rb") as lines:
             yield from (
@@ -147,18 +151,21 @@ def _write(line: _Line, origins: dict[tuple[str, str], Ref], began: datetime) ->
 
 
 def _asked(raw: msgspec.Raw) -> _Asked:
-    """Read a request's body; a JSON patch is a list, without any field of ours."""
+    """Decode a request body. A JSON patch is a list and has none of the wanted fields."""
     return _Asked() if bytes(raw).startswith(b"[") else msgspec.json.decode(raw, type=_Asked)
 
 
 def _version(answered: Meta, asked: _Asked) -> int:
-    """Return the version that a write made; one that changed nothing, or ended a deletion, is answered with the old one."""
+    """Return the resource version that a write created; 0 if it changed nothing.
+
+    A write without a change, or one that ends a deletion, is answered with the old version.
+    """
     version = answered.resource_version
     return int(version) if version and version != asked.metadata.resource_version else 0
 
 
 def _named(asked: _Asked, what: _Reference) -> Meta:
-    """Return the name of the object, where the answer does not contain it."""
+    """Return the object's metadata from the request, for answers that do not contain the object."""
     labels = {label: value for label, value in asked.metadata.labels.items() if value is not None}
     return Meta(name=what.name, namespace=what.namespace, labels=labels)
 

@@ -1,4 +1,4 @@
-"""Sends what users ask for, in order; what the API server does not take now is sent again, as people do."""
+"""Sends the users' requests in order and repeats those that fail, as people do."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,19 +19,20 @@ PERIOD_SECONDS: Final = 1.0
 
 
 class Background:
-    """All users."""
+    """All users of a run."""
 
     def __init__(self, stack: Stack, now: Callable[[], float]) -> None:
         self.done: list[tuple[float, Request]] = []
-        """When each was granted."""
+        """The accepted requests, each with its time."""
         self._stack = stack
         self._now = now
 
     async def ask(self, requests: list[Request], *, since: float) -> None:
-        """Ask for each at its time, counted from `since`."""
+        """Send each request at its time, counted from `since`, until it is accepted."""
         for request in requests:
             await asyncio.sleep(max(0.0, since + request.at - self._now()))
-            while not await self._granted(request):  # noqa: ASYNC110  (the API server comes back unannounced)
+            # Polled, because nothing announces the return of the API server.
+            while not await self._granted(request):  # noqa: ASYNC110
                 await asyncio.sleep(RETRY)
             self.done.append((self._now(), request))
 
@@ -56,14 +57,14 @@ class Background:
 
 
 class Autoscaler:
-    """Ray's autoscaler of every cluster that has one: it lists the workers that are more than wanted."""
+    """Simulates the Ray autoscaler: lists surplus workers in each autoscaled cluster."""
 
     def __init__(self, stack: Stack, room: EvidenceStore) -> None:
         self._stack = stack
         self._room = room
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Scale down until cancelled."""
         while True:
             for cluster in self._room.living("RayCluster", BACKGROUND):
                 if cluster.spec.enable_in_tree_autoscaling:
@@ -96,6 +97,6 @@ class Autoscaler:
 
 
 def reported(request: Request) -> str:
-    """Return a request as a line."""
+    """Return a line that describes a request."""
     change = msgspec.json.encode(request.spec).decode()[:120] if request.spec is not None else ""
     return f"user: {request} {change}".strip()

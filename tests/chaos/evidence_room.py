@@ -1,4 +1,4 @@
-"""Watches the API server from the side and keeps every state of every object that the rules are about."""
+"""Watches the API server and records every state of the objects that the rules judge."""
 
 import asyncio
 from collections import defaultdict
@@ -27,29 +27,29 @@ Check = Callable[[Object], bool]
 
 
 class EvidenceStore:
-    """All that was seen, in the order in which it came."""
+    """All recorded states, in order of arrival."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self.seen: list[Seen] = []
         self.moved_at = 0.0
-        """When anything but a Lease changed last."""
+        """Time of the last change of any object except Leases."""
         self._latest: dict[tuple[str, str, str], Seen] = {}
         self._stirred: defaultdict[tuple[str, str, str], asyncio.Event] = defaultdict(asyncio.Event)
 
     def latest(self, kind: str, namespace: str, name: str) -> Object | None:
-        """Return an object as it was seen last; None when it is gone."""
+        """Return the last known state of an object; None if it was deleted."""
         seen = self._latest.get((kind, namespace, name))
         return None if seen is None or seen.is_gone else seen.object
 
     def living(self, kind: str, namespace: str) -> list[Object]:
-        """Return what is there of a kind, by name."""
+        """Return the existing objects of a kind, ordered by name."""
         found = [each for each in self._latest.values() if each.kind == kind and each.is_alive]
         named = [each.object for each in found if each.object.metadata.namespace == namespace]
         return sorted(named, key=lambda each: each.metadata.name)
 
     async def until(self, kind: str, namespace: str, name: str, check: Check) -> float:
-        """Wait until something holds of an object; return when that was seen."""
+        """Wait until an object passes a check. Return the time when it was observed."""
         key = (kind, namespace, name)
         while (found := self.latest(*key)) is None or not check(found):
             self._stirred[key].clear()
@@ -57,7 +57,7 @@ class EvidenceStore:
         return self.now()
 
     def origins(self) -> dict[tuple[str, str], Ref]:
-        """Return the root of every RayCluster that was ever there."""
+        """Return the root of every RayCluster that ever existed, by namespace and name."""
         found: dict[tuple[str, str], Ref] = {}
         for each in self.seen:
             meta = each.object.metadata
@@ -66,7 +66,7 @@ class EvidenceStore:
         return found
 
     def take(self, seen: Seen) -> None:
-        """Keep one more state, unless it is known."""
+        """Record a state unless a newer one is known."""
         before = self._latest.get(seen.key)
         if before is not None and before.version >= seen.version:
             return
@@ -77,7 +77,7 @@ class EvidenceStore:
         self._stirred[seen.key].set()
 
     def missing(self, kind: str, keys: set[Key], version: int) -> None:
-        """Take note of what a new list does not hold any more."""
+        """Record the deletion of all objects that a new list no longer contains."""
         for seen in list(self._latest.values()):
             meta = seen.object.metadata
             if seen.kind == kind and not seen.is_gone and (meta.namespace, meta.name) not in keys:
@@ -89,7 +89,7 @@ class EvidenceStore:
 
     @asynccontextmanager
     async def open(self, kube: KubeClient) -> AsyncGenerator["EvidenceStore"]:
-        """Watch for the length of a block."""
+        """Watch all kinds during the `with` block."""
         async with asyncio.TaskGroup() as group:
             watches = [
                 Watch(kube, each, _Eye(self, each), jitter=lambda: 0.0, timing=TIMING)
@@ -106,7 +106,7 @@ class EvidenceStore:
 
 
 class _Eye:
-    """Watches one collection; implements `common.kube.watch.Sink`."""
+    """Records the states of one watched collection; implements `common.kube.watch.Sink`."""
 
     def __init__(self, room: EvidenceStore, target: Target) -> None:
         self._room = room
@@ -114,15 +114,15 @@ class _Eye:
         self._decoder = msgspec.json.Decoder(Object)
 
     def present(self, raw: bytes, why: str = "") -> None:
-        """Take an object as it is now."""
+        """Record the current state of an object."""
         self._take(raw, is_gone=False)
 
     def gone(self, raw: bytes) -> None:
-        """Take an object that was deleted."""
+        """Record the deletion of an object."""
         self._take(raw, is_gone=True)
 
     def listed(self, keys: set[Key], version: str) -> None:
-        """Take note of the end of a list."""
+        """Record deletions that the watch missed, at the end of a list."""
         self._room.missing(self._kind, keys, int(version or 0))
 
     def _take(self, raw: bytes, *, is_gone: bool) -> None:

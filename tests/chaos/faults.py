@@ -1,4 +1,4 @@
-"""Executes faults, one after the other, and repairs what each broke."""
+"""Carries out faults one after another and repairs their damage."""
 
 import asyncio
 import signal
@@ -18,11 +18,11 @@ REFUSED_SHARE: Final = 0.4
 LATENCY: Final = 0.5
 HEALED_SECONDS: Final = 5.0
 HAND_OVER_SECONDS: Final = 1.0
-"""So long two watchers take to hand over."""
+"""Duration of a hand-over between two watchers."""
 
 
 class Faults:
-    """All faults of a run."""
+    """Carries out all faults of a run."""
 
     def __init__(self, stack: Stack, now: Callable[[], float], *, seed: int) -> None:
         self.struck: list[Struck] = []
@@ -57,7 +57,7 @@ class Faults:
         }
 
     async def carry_out(self, faults: list[Fault], *, since: float) -> None:
-        """Strike each at its time, counted from `since`."""
+        """Carry out each fault at its time, counted from `since`."""
         for fault in faults:
             await asyncio.sleep(max(0.0, since + fault.at - self._now()))
             self.current = str(fault)
@@ -87,7 +87,11 @@ class Faults:
         return replicas[fault.draw % len(replicas)]
 
     async def _scale(self, fault: Fault) -> None:
-        """Start one after the other: each would have a node of its own, and nine at once would take these processors from all."""
+        """Scale the reconcilers, starting one process after another.
+
+        On a real cluster each replica would have its own node. Nine processes that start at once
+        would take the processors from all others here.
+        """
         fleet = self._stack.fleet
         for count in range(1, fault.replicas + 1):
             for service in RECONCILERS:
@@ -107,11 +111,15 @@ class Faults:
         await self._replace(fault, self._stack.fleet.lose)
 
     async def _term(self, fault: Fault) -> None:
-        """Delete its pod; the new one would start on a node of its own, so it starts here when the others have taken over."""
+        """End a replica like the deletion of its pod.
+
+        The replacement starts after the other replicas have taken over. On a real cluster it would
+        have its own node.
+        """
         await self._replace(fault, self._stack.fleet.end)
 
     async def _kill_in_hand_over(self, fault: Fault) -> None:
-        """Kill the watcher that ends, or its successor, at any moment of their hand-over."""
+        """Kill the ending watcher or its successor at a random moment of their hand-over."""
         watchers = self._stack.fleet.of(WATCHER)
         ends, dies = self._victim(fault), watchers[fault.draw // len(watchers) % len(watchers)]
         ends.send_signal(signal.SIGTERM)

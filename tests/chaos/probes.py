@@ -1,7 +1,8 @@
-"""Small objects that are changed again and again, each as soon as its last change has had its effect.
+"""Objects that are changed repeatedly, each as soon as its last change has taken effect.
 
-A RayCluster that is suspended answers with its status alone; one stands in each eighth of the partitions. A RayService answers
-with the Serve config that its head gets: from service-reconciler, or from traffic-manager where it is upgraded in steps.
+The effect on a suspended RayCluster is its status; there is one in each eighth of the partitions.
+The effect on a RayService is the Serve config at its head. Service-reconciler sends it, or
+traffic-manager for services that are upgraded in steps.
 """
 
 import asyncio
@@ -22,14 +23,14 @@ from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config
 
 GROUPS: Final = 8
-"""Parts of the partitions, for each of which a RayCluster stands."""
+"""Number of parts of the partitions; each has one RayCluster."""
 SERVICES: Final = 2
 PAUSE: Final = 0.4
 RETRY: Final = 0.2
 
 
 class Probes:
-    """All probes, and how long they waited."""
+    """All probes and their waits."""
 
     def __init__(self, stack: Stack, room: EvidenceStore) -> None:
         self.waits: list[Wait] = []
@@ -38,7 +39,7 @@ class Probes:
         self._asked: dict[str, tuple[str, float]] = {}
 
     async def prepare(self) -> None:
-        """Create all, and wait until they answer."""
+        """Create all probes and wait until they are reconciled."""
         for name in cluster_names():
             await self._stack.kube.create(RAY_CLUSTER, PROBES, _a_cluster(name))
         for name, _ in self._services():
@@ -51,7 +52,7 @@ class Probes:
             await self._room.until("RayService", PROBES, name, _runs)
 
     async def run(self) -> None:
-        """Change them until cancelled."""
+        """Change all probes until cancelled."""
         async with asyncio.TaskGroup() as group:
             for name in cluster_names():
                 group.create_task(self._cluster(name))
@@ -59,14 +60,14 @@ class Probes:
                 group.create_task(self._service(name, owner))
 
     def finish(self) -> None:
-        """Take what is still waited for into account."""
+        """Record the changes that have had no effect yet."""
         self.waits += [
             Wait(probe=name, service=owner, asked=asked, done=None)
             for name, (owner, asked) in self._asked.items()
         ]
 
     def _services(self) -> Iterator[tuple[str, str]]:
-        """Return the RayServices, with the service that configures their heads."""
+        """Yield each RayService with the service that configures its head."""
         for number in range(SERVICES):
             yield f"plain-{number}", "service-reconciler"
             yield f"steps-{number}", "traffic-manager"
@@ -99,7 +100,7 @@ class Probes:
             await self._measure(name, owner, change, configured)
 
     async def _configured(self, name: str, text: str) -> None:
-        """Wait until the head of a RayService got a Serve config with some text in it."""
+        """Wait until the head of a RayService has received a Serve config that contains `text`."""
         while True:
             service = self._room.latest("RayService", PROBES, name)
             cluster = (
@@ -132,7 +133,7 @@ class Probes:
 
 
 def cluster_names() -> list[str]:
-    """Return one name for each part of the partitions."""
+    """Return one cluster name for each part of the partitions."""
     found: dict[int, str] = {}
     number = 0
     while len(found) < GROUPS:

@@ -1,4 +1,4 @@
-"""What a run showed: as a table, as JSON, and for each violation the events that led to it."""
+"""The report of a run: tables, JSON, and the events before each violation."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from chaos.checker.gaps import Gap
 from chaos.checker.rest import Unreconciled
 
 LAST: Final = 50
-"""Events before a violation."""
+"""Number of events that are printed before a violation."""
 REPORTED: Final = 5
-"""Violations that are printed with their events; the others are in the JSON."""
+"""Number of violations that are printed with their events. The JSON has all."""
 LISTED: Final = 20
-"""Violations that are named in the last lines."""
+"""Number of violations that are repeated in the last lines."""
 RULES: Final = (
     "all reconciled at the end",
     "one head",
@@ -38,7 +38,10 @@ RULES: Final = (
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Something that happened; `about` is the namespace and name of a tree's root, or empty when it concerns all."""
+    """An event of the run.
+
+    `about` is the namespace and name of a tree's root, or empty for events that concern all trees.
+    """
 
     at: float
     about: str
@@ -46,7 +49,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one run showed; times in seconds since the run began."""
+    """The result of a run. Times are in seconds since the beginning."""
 
     seed: int
     minutes: float
@@ -54,14 +57,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     faults: int
     changes: int
     states: int
-    """States of objects that were judged."""
+    """Number of object states that were judged."""
     writes: int
-    """Writes of raybus that were judged."""
+    """Number of raybus's writes that were judged."""
     against_leases: int
     with_base: int
     autoscaled: int
     machine_percent: float
-    """How busy all processors of the machine were, with everything that ran on it; close to 100 gaps prove little."""
+    """Utilisation of all processors of the machine. Near 100, the waits prove little."""
     watches: dict[str, int]
     unreconciled: list[Unreconciled]
     gaps: list[Gap]
@@ -70,11 +73,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_only_late(self) -> bool:
-        """Return whether nothing but limits in seconds were broken, which a machine without time to spare brings about, too."""
+        """Whether only time limits were broken, which may also be due to an overloaded machine."""
         return {each.rule for each in self.violations} == {gaps.RULE}
 
     def leading_to(self, violation: Violation) -> list[Entry]:
-        """Return the last events before a violation that may have to do with it."""
+        """Return the last events before a violation that concern its tree or all trees."""
         fit = [
             each
             for each in self.timeline
@@ -84,7 +87,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def show(report: Report, console: Console) -> None:
-    """Print it for people."""
+    """Print the report for people."""
     console.print(_rules(report))
     console.print(_gaps(report))
     for violation in report.violations[:REPORTED]:
@@ -97,7 +100,10 @@ def show(report: Report, console: Console) -> None:
         console.print()
         for violation in report.violations[:LISTED]:
             console.print(_rendered(violation), highlight=False, markup=False, soft_wrap=True)
-        again = f"python -m chaos --seed {report.seed} --minutes {report.minutes:g} --replicas {report.replicas}"
+        again = (
+            f"python -m chaos --seed {report.seed} --minutes {report.minutes:g} --replicas "
+            f"{report.replicas}"
+        )
         console.print(
             f"{len(report.violations)} violations; the same faults and changes again: {again}"
         )
@@ -110,7 +116,7 @@ def _rendered(violation: Violation) -> str:
 
 
 def write(report: Report, folder: Path) -> None:
-    """Write the JSON and the whole trace."""
+    """Write the report as JSON and all events as text."""
     lean = msgspec.structs.replace(report, timeline=[])
     (folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(lean)) + b"\n")
     with (folder / "events.txt").open("w") as out:
@@ -120,7 +126,7 @@ def write(report: Report, folder: Path) -> None:
 
 
 def encode(report: Report) -> str:
-    """Return it as JSON, each violation with the events that led to it."""
+    """Return the report as JSON, with the events before each violation."""
     led = [
         entry
         for violation in report.violations[:REPORTED]
@@ -133,8 +139,10 @@ def encode(report: Report) -> str:
 def _rules(report: Report) -> Table:
     broken = Counter(each.rule for each in report.violations)
     title = (
-        f"seed {report.seed}, {report.minutes:g} minutes, up to {report.replicas} replicas: {report.faults} faults, "
-        f"{report.changes} changes by users, {report.states} states and {report.writes} writes judged"
+        f"seed {report.seed}, {report.minutes:g} minutes, up to {report.replicas} replicas: "
+        f"{report.faults} faults, "
+        f"{report.changes} changes by users, {report.states} states and {report.writes} writes "
+        "judged"
     )
     table = Table("rule", "broken", "judged by", title=title, title_justify="left")
     for rule in RULES:

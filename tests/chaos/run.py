@@ -1,4 +1,4 @@
-"""A run: everything up, users and faults at once, quiet, then judgement."""
+"""A run: start everything, send requests and faults, wait for rest, judge."""
 
 import asyncio
 import signal
@@ -33,21 +33,21 @@ from common.runtime import ownership
 WATCHERS: Final = 2
 PREPARED_SECONDS: Final = 300.0
 STILL_SECONDS: Final = 60.0
-"""What is not as it should be after nothing has moved for so long never will be."""
+"""What is wrong after this many seconds without a change stays wrong."""
 REST_SECONDS: Final = 600.0
-"""However much moves, all is as it should be after this long."""
+"""Maximum seconds until everything matches its spec, even if objects still change."""
 CALM_SECONDS: Final = 4.0
-"""For so long nothing may be found wrong before all is at rest."""
+"""Seconds without a problem after which the run counts as at rest."""
 TICK: Final = 2.0
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for."""
+    """What the command line asks for."""
 
     seed: int
     minutes: float
     replicas: int
-    """The largest number of replicas of each reconciler."""
+    """Maximum replicas of each reconciler."""
     logs: Path
     work: Path
 
@@ -62,14 +62,14 @@ class Run:
         self._began = self._clock.monotonic()
         self._began_at: datetime = self._clock.now()
         self._since = 0.0
-        """When the faults begin."""
+        """Time at which the faults begin."""
 
     def now(self) -> float:
-        """Return the seconds since the run began."""
+        """Return the seconds since the beginning of the run."""
         return self._clock.monotonic() - self._began
 
     async def report(self) -> Report:
-        """Do it all."""
+        """Carry out the run and return its report."""
         wanted = self._wanted
         faults = schedule.plan(wanted.seed, wanted.minutes * 60, most=wanted.replicas)
         self._emit("starting API server, etcd, controllers, NATS")
@@ -77,7 +77,8 @@ class Run:
             users = Users(wanted.seed)
             requests = list(users.requests(wanted.minutes * 60))
             self._emit(
-                f"seed {wanted.seed}: {len(faults)} faults, {len(requests)} changes by users; starting raybus"
+                f"seed {wanted.seed}: {len(faults)} faults, {len(requests)} changes by users; "
+                "starting raybus"
             )
             for service in (WATCHER, *RECONCILERS):
                 found.fleet.scale(service, WATCHERS if service == WATCHER else 1)
@@ -151,7 +152,10 @@ class Run:
         )
 
     async def _rested(self, found: Stack, room: EvidenceStore) -> list[Unreconciled]:
-        """Wait until nothing is wrong for a while; return what is wrong still when nothing moves any more."""
+        """Wait until nothing has been wrong for a while.
+
+        Return what is still wrong when nothing changes any more.
+        """
         began = calm_since = self.now()
         while True:
             left = rest.judge(await read_all(found))
@@ -166,20 +170,21 @@ class Run:
             await asyncio.sleep(1.0)
 
     async def _report_progress(self, striking: Faults, users: Background, probes: Probes) -> None:
-        """Print progress now and then."""
+        """Print progress every two seconds until cancelled."""
         total = self._wanted.minutes * 60
         while True:
             counts = Counter(request.what.split(" ")[0] for _, request in users.done)
             done = ", ".join(f"{what} {count}" for what, count in counts.most_common())
             self._emit(
-                f"{self.now() - self._since:4.0f} of {total:.0f} s | {striking.current} | replicas {striking.replicas} "
+                f"{self.now() - self._since:4.0f} of {total:.0f} s | {striking.current} | "
+                f"replicas {striking.replicas} "
                 f"| probes {len(probes.waits)} | {done}"
             )
             await asyncio.sleep(TICK)
 
 
 async def read_all(found: Stack) -> Harness:
-    """Read all that is there."""
+    """Read all objects and the Serve configs of all heads."""
     configs: dict[str, str] = {}
     for service, head in found.heads.serve.heads.items():
         if head.puts:
@@ -210,7 +215,7 @@ async def _all(found: Stack, resource: Resource) -> list[Body]:
 
 
 def partitions_of(lease: Seen) -> frozenset[int]:
-    """Read the partitions that a replica's Lease lists."""
+    """Return the partitions that a replica's Lease lists."""
     return (
         ownership.parse(lease.object.metadata.annotations.get(labels.PARTITIONS, "")) or frozenset()
     )

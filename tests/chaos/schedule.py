@@ -1,8 +1,9 @@
-"""What fails when: a list drawn from a seed. Pure: the same seed, length and largest scale give the same list.
+"""The faults of a run and their times, drawn from a seed. Pure.
 
-One fault after the other, each with the time that it takes and a while to recover in, so that a gap has one cause. All kinds come
-before any comes again. Each reconciler runs once at first, then `most` times from an eighth of the time on, then twice from
-three quarters on.
+The same seed, length and number of replicas give the same list. Faults do not overlap, and each is
+followed by a time for recovery, so that a long wait has one cause. Every kind comes once before any
+kind comes again. Each reconciler starts with one replica, has `most` replicas after an eighth of
+the time, and two after three quarters.
 """
 
 from collections.abc import Iterator
@@ -19,21 +20,21 @@ FEWER: Final = 2
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """A sort of fault; seconds."""
+    """A kind of fault. Times are in seconds."""
 
     name: str
     lasts: float = 0.0
     recovers: float = 8.0
     targets: tuple[str, ...] = ()
-    """Services of which one is struck; none when it strikes what they stand on."""
+    """Services of which one replica has the fault; empty for faults of the infrastructure."""
 
 
 CRASH: Final = Kind(name="kill -9", recovers=14.0, targets=RECONCILERS)
-"""A container that is started again at once, in its pod."""
+"""The container is killed and restarted at once in its pod."""
 LOSS: Final = Kind(name="node loss", lasts=12.0, targets=RECONCILERS)
-"""A replica that is gone without a message; another one comes later."""
+"""The replica disappears without a message. Its replacement starts later."""
 TERM: Final = Kind(name="SIGTERM", lasts=2.0, recovers=6.0, targets=RECONCILERS)
-"""A replica after the deletion of its pod; another one comes as soon as a kubelet has started it."""
+"""The replica's pod is deleted. Its replacement starts as soon as a kubelet would start it."""
 FREEZE: Final = Kind(name="SIGSTOP", lasts=12.0, targets=RECONCILERS)
 PARTITION: Final = Kind(name="cut off from the API server", lasts=12.0, targets=RECONCILERS)
 SCALE: Final = Kind(name="scale", recovers=20.0)
@@ -62,18 +63,18 @@ KINDS: Final = (
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that fails; times in seconds from the beginning of the run."""
+    """One fault. Times are in seconds since the beginning of the run."""
 
     kind: str
     at: float
     lasts: float = 0.0
     over: float = 0.0
-    """When it should be recovered from: the next one begins."""
+    """Time by which the system should have recovered. The next fault begins then."""
     service: str = ""
     draw: int = 0
-    """Chooses among the replicas of the service, whichever they are by then."""
+    """Random number that chooses among the replicas that exist at the time of the fault."""
     replicas: int = 0
-    """What to scale the reconcilers to."""
+    """Replicas of each reconciler, for the fault that scales them."""
 
     def __str__(self) -> str:
         what = f" to {self.replicas}" if self.replicas else ""
@@ -81,7 +82,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(seed: int, seconds: float, *, most: int) -> list[Fault]:
-    """Draw the faults of a run; `most` is the largest number of replicas of each reconciler."""
+    """Draw the faults of a run. `most` is the maximum number of replicas of each reconciler."""
     random = Random(seed)
     kinds, scales = _endless(random), _scales(seconds, most)
     found: list[Fault] = []
@@ -99,7 +100,7 @@ def plan(seed: int, seconds: float, *, most: int) -> list[Fault]:
 
 
 def _scales(seconds: float, most: int) -> list[tuple[float, int]]:
-    """Return when to scale to how many."""
+    """Return the times of scaling and the number of replicas."""
     if most == 1:
         return []
     return [(seconds * GROWN_AFTER, most), (seconds * SHRUNK_AFTER, min(most, FEWER))]

@@ -1,4 +1,7 @@
-"""The real stack: API server, etcd, controllers, simulated pods, NATS with users and TLS, fake heads, a fake gateway."""
+"""A real API server, etcd, controllers and NATS with users and TLS; simulated pods and heads.
+
+The gateway is simulated too.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -33,13 +36,13 @@ ROUTES: Final = frozenset({"Gateway", "HTTPRoute", "GRPCRoute"})
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, running."""
+    """The running parts."""
 
     control_plane: ControlPlane
     kube: KubeClient
     nats: NatsServer
     observed: Observed
-    """The same, as it is scraped."""
+    """The NATS server as a scrape target."""
     fleet: Fleet
     heads: Heads
 
@@ -48,7 +51,10 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True):
 async def started(
     work: Path, logs: Path, emit: Callable[[str], None], *, is_audited: bool = True
 ) -> AsyncGenerator[Stack]:
-    """Run all but the services themselves for the length of a block; `logs` gets a file for each process of ours."""
+    """Run everything except the services during the `with` block.
+
+    `logs` gets a log file for each process.
+    """
     observed = Observed.on_free_ports("nats-0")
     async with (
         heads.played() as played,
@@ -81,19 +87,19 @@ async def started(
 
 
 async def add_namespace(kube: KubeClient, name: str) -> None:
-    """Make a namespace."""
+    """Create a namespace."""
     body: Body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     await kube.create(resources.NAMESPACE, None, body)
 
 
 async def _audited(control_plane: ControlPlane) -> None:
-    """Let the audit log contain more than by default: what writes are based on, and their results."""
+    """Add request and response bodies to the audit log. The default policy omits them."""
     (control_plane.audit_log.parent / "audit.yaml").write_text(audit_trail.POLICY)
     await control_plane.restart_api_server()
 
 
 async def _add_routes(control_plane: ControlPlane) -> None:
-    """Define the Gateway API's kinds."""
+    """Install the CRDs of the Gateway API."""
     async with control_plane.api() as api:
         held = read_manifests(prepared(GATEWAY_CRDS))
         await api.apply_definitions(
@@ -103,7 +109,7 @@ async def _add_routes(control_plane: ControlPlane) -> None:
 
 @asynccontextmanager
 async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
-    """Play the gateways."""
+    """Simulate the gateway controller of both namespaces."""
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(GatewayController(kube, each).run()) for each in (BACKGROUND, PROBES)

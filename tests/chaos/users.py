@@ -1,8 +1,8 @@
-"""What users do meanwhile: a list of requests drawn from a seed. Pure: it follows its own idea of what exists.
+"""The users' requests during a run, drawn from a seed. Pure: a model tracks what exists.
 
-RayClusters are created, scaled, edited (the strategy Recreate makes new pods), suspended, scaled down where an autoscaler has to
-list the pods that go, and deleted. RayServices are created, upgraded in one step or in many, rolled back, changed in their Serve
-config, and deleted.
+RayClusters are created, scaled, edited (the strategy Recreate replaces pods), suspended, scaled
+down by an autoscaler, and deleted. RayServices are created, upgraded at once or in steps, rolled
+back, reconfigured, and deleted.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,23 +30,23 @@ STEPS: Final[Json] = a_strategy(surge=50, step=25, interval=1)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a user asks for; `at` in seconds from the beginning."""
+    """A user's request. `at` is in seconds since the beginning."""
 
     at: float
     what: str
     resource: Resource
     name: str
     body: Body | None = None
-    """What to create."""
+    """The object to create."""
     spec: Body | None = None
-    """Which fields of the spec to change; with neither of the two the object is deleted."""
+    """Fields of the spec to change. Without `body` and `spec`, the object is deleted."""
 
     def __str__(self) -> str:
         return f"{self.what} {self.resource.kind} {self.name}"
 
 
 class _Object(msgspec.Struct):
-    """What the user knows of an object of theirs."""
+    """A user's object as far as the model tracks it."""
 
     name: str
     workers: int = 1
@@ -70,7 +70,7 @@ class Users:
         self._count = 0
 
     def requests(self, seconds: float) -> Iterator[Request]:
-        """Draw what is asked for in so many seconds."""
+        """Draw the requests of a run of this length."""
         at = 0.0
         while at < seconds:
             yield self._one(at)

@@ -1,10 +1,13 @@
-"""Hostile tenants beside a victim: a real kube-apiserver with its audit log, a real nats-server, the four services with their own rights.
+"""Hostile tenants attack while a victim's workload is measured.
 
     make hostile [N=2000] [SEED=1]
 
-A tenant may write Ray objects, Services and routes in namespaces of his own. Exit code 1 when a rule is broken: a service restarts, its event
-loop is blocked for longer than 250 ms, it takes more memory than its limit, the victim's reactions become twice as slow as its calm ones,
-anything is read or written outside the namespace of its object, or an object has neither a condition nor an Event with its outcome.
+The API server with its audit log and NATS are real; the four services run with the rights of a
+deployment. A tenant may write Ray objects, Services and routes in their own namespace. The exit
+code is 1 if a rule is broken: a service restarts; its event loop is blocked for more than 250 ms;
+it exceeds its memory limit; the victim's reactions take more than twice as long as without attacks;
+a service reads or writes outside the namespace of its object; or an object has neither a condition
+nor an Event that explains its outcome.
 """
 
 import argparse
@@ -21,28 +24,26 @@ OUTPUT: Final = Path(__file__).parents[2] / "build" / "hostile"
 
 
 def asked(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m hostile",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-n", type=int, default=2000, help="attacks (2000)")
-    parser.add_argument("--seed", type=int, default=1, help="what they are drawn from (1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the attacks (1)")
     parser.add_argument(
         "--samples",
         type=int,
         default=verdict.ENOUGH,
-        help=f"reactions of the victim to each kind of change, in calm and in the control ({verdict.ENOUGH})",
+        help=f"reactions to each kind of change in the first two phases ({verdict.ENOUGH})",
     )
     parser.add_argument(
         "--untimed",
         action="store_true",
-        help="judge neither lag nor reactions: other work takes the processors",
+        help="judge neither lag nor reactions, for a machine with other work",
     )
-    parser.add_argument(
-        "--rate", type=float, default=1.0, help="attacks that begin in a second (1)"
-    )
+    parser.add_argument("--rate", type=float, default=1.0, help="attacks per second (1)")
     parser.add_argument(
         "-o", choices=["text", "json"], default="text", help="how to print the figures"
     )
@@ -59,7 +60,7 @@ def emit(line: str) -> None:
 
 
 def main() -> int:
-    """Run and report; 1 when a rule is broken."""
+    """Run and report. Return 1 if a rule is broken."""
     options = asked(sys.argv[1:])
     pod_network.enter("hostile")
     report.keep_stdout_clean()

@@ -1,6 +1,6 @@
-"""What no object of a tenant can bring about, tried directly: the keys of NATS, the streams, and consumers without number.
+"""Direct attacks that need no object: keys of NATS, the streams, and extra consumers.
 
-Attacks 8, 9 and 13 of `scenario.hostile.numbered`.
+These are the attacks 8, 9 and 13 of `scenario.hostile.numbered`.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ SUBSCRIBER: Final = Subscriber("tenant", ("tenant-0",))
 KEYS: Final = f"{nkeys.KEYS_PREFIX}watcher"
 REGISTERED: Final = Patch(body={"data": {"watcher-0": nkeys.public_key(nkeys.new_seed())}})
 SECONDS: Final = 5.0
-"""In which a server must refuse."""
+"""Seconds within which a server must refuse."""
 DELETE: Final = f"STREAM.DELETE.{subjects.STATE_STREAM}"
 CONSUME: Final = f"CONSUMER.CREATE.{subjects.EVENTS_STREAM}.one-more"
 
 
 async def crossed(tenants: Sequence[KubeClient], secured: Secured) -> list[str]:
-    """Return which borders a tenant or a service crossed."""
+    """Return the forbidden requests that were granted to a tenant or a service."""
     await _request(
         secured, "provisioner", f"STREAM.INFO.{subjects.STATE_STREAM}", None
     )()  # else a refusal would prove nothing
@@ -75,7 +75,7 @@ async def _asks(settings: Settings) -> object:
 
 
 async def _granted(what: str, ask: Callable[[], Awaitable[object]]) -> str | None:
-    """Return what was granted, None when it is refused or not answered."""
+    """Return `what` if the request was granted; None if it was refused or not answered."""
     try:
         async with asyncio.timeout(SECONDS):
             await ask()

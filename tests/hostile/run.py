@@ -1,4 +1,7 @@
-"""A run: the victim in calm, beside tenants with objects of no controller, and beside hostile ones; what processes, audit log and objects show."""
+"""A run in three phases: the victim alone, beside harmless tenants, beside hostile tenants.
+
+Processes, the audit log and the objects are judged.
+"""
 
 import asyncio
 import re
@@ -38,7 +41,7 @@ from support.servers.services import Service
 from support.waiting import eventually_true
 
 PREY: Final = "tenant-b"
-"""A namespace without Ray objects, with the Secret after which the attacks reach."""
+"""A namespace without Ray objects. It contains the Secret that attacks try to read."""
 ROUTES: Final = frozenset({"Gateway", "HTTPRoute", "GRPCRoute"})
 RIGHTS: Final = (
     "Namespace",
@@ -50,25 +53,28 @@ RIGHTS: Final = (
 )
 READY_SECONDS: Final = 120.0
 GATEWAYS_EVERY: Final = 0.5
-"""Seconds between two reads of all Gateways and routes: more often, the lists alone would keep the API server busy."""
+"""Seconds between two reads of all Gateways and routes.
+
+Shorter intervals would keep the API server busy.
+"""
 _SAMPLE: Final = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for."""
+    """What the command line asks for."""
 
     attacks: int
     seed: int
     samples: int
-    """Reactions of the victim to each kind of change, in calm and in the control."""
+    """Reactions of the victim to each kind of change, without attacks and in the control phase."""
     is_timed: bool
     rate: float
-    """Attacks that begin in a second."""
+    """Attacks started per second."""
     logs: Path
 
 
 async def measure(wanted: Wanted, emit: Callable[[str], None]) -> Figures:
-    """Run it all."""
+    """Carry out the run and return its figures."""
     attacks = [
         *(each.attack for each in KNOWN),
         *drawn.collect(drawn.attacks(), wanted.attacks, wanted.seed),
@@ -110,7 +116,8 @@ async def _beside(
     async with prey.watched():
         await prey.prepare()
         emit(
-            f"the victim serves; calm until it has reacted {wanted.samples} times to each kind of change"
+            f"the victim serves; calm until it has reacted {wanted.samples} times to each kind of "
+            "change"
         )
         with _phase(phases, verdict.CALM) as phase:
             phase.taken = await prey.change(enough=wanted.samples)
@@ -151,12 +158,12 @@ async def _beside(
 
 
 class Phase(msgspec.Struct):
-    """A part of a run."""
+    """One phase of the run."""
 
     taken: victim.Taken = {}
     seconds: float = 0.0
     busy: float = 0.0
-    """Of the machine's processors, how much was busy."""
+    """Share of the machine's processor time that was used."""
 
 
 @contextmanager
@@ -169,7 +176,7 @@ def _phase(phases: dict[str, Phase], name: str) -> Generator[Phase]:
 
 
 class Ticks(msgspec.Struct, frozen=True):
-    """Of all processors since the machine started."""
+    """Processor ticks since the machine started."""
 
     busy: int
     total: int
@@ -183,7 +190,11 @@ def _processors() -> Ticks:
 async def _control(
     wanted: Wanted, hostile: Tenants, prey: Victim, attacks: list[Any]
 ) -> victim.Taken:
-    """Let the tenants write the same, of which raybus has nothing to reconcile, until the victim has reacted often enough."""
+    """Measure the victim while tenants write the same objects for another controller.
+
+    raybus has nothing to reconcile for them. The phase ends when the victim has reacted often
+    enough.
+    """
     is_over = False
 
     def unmanaged() -> Iterator[Attack]:
@@ -210,7 +221,7 @@ def _reaction(what: str, phases: dict[str, Phase], lines: list[Line]) -> Reactio
 
 
 async def _install(found: Rig) -> None:
-    """Give the services their rights, and make the namespaces of the victims."""
+    """Install the services' rights and create the namespaces of the victims."""
     rights = (DEPLOY / "rights" / each for each in ("everywhere", "kubernetes-proxy"))
     documents = [each for folder in (BASE, *rights) for each in manifests.read(folder)]
     async with found.control_plane.api() as api:
@@ -232,7 +243,7 @@ async def _install(found: Rig) -> None:
 
 @asynccontextmanager
 async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
-    """Play the gateways of the tenants."""
+    """Simulate the tenants' gateway controller."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(GatewayController(kube, None, every=GATEWAYS_EVERY).run())
         try:
@@ -253,7 +264,7 @@ async def _ready(running: Sequence[Service]) -> None:
 
 
 async def _asked(service: Service, path: str) -> str | None:
-    """Return what a service answers with 200, None for anything else."""
+    """Return the body of a successful answer of a service, else None."""
     try:
         async with httpx.AsyncClient(trust_env=False, timeout=5.0) as client:
             answer = await client.get(f"http://127.0.0.1:{service.port}{path}")
@@ -268,7 +279,7 @@ def _samples(text: str, name: str) -> dict[str, float]:
 
 
 async def _late(service: Service) -> float:
-    """Count how often the loop was blocked for too long."""
+    """Return how often the event loop was blocked for longer than the limit."""
     text = await _asked(service, "/metrics") or ""
     count = _samples(text, "raybus_event_loop_lag_seconds_count")
     within = _samples(text, "raybus_event_loop_lag_seconds_bucket")
@@ -296,7 +307,7 @@ def _peak_mib(pid: int) -> float:
 
 
 def _lines(log: Path) -> list[Line]:
-    """Return the requests of the services, and those about what is the victim's."""
+    """Return the services' requests, and all requests in the victim's namespace."""
     return [
         line
         for line in audit_log.lines(log)
@@ -308,5 +319,6 @@ async def _report_progress(hostile: Tenants, count: int, emit: Callable[[str], N
     while True:
         await asyncio.sleep(5)
         emit(
-            f"{hostile.done} of {count} attacks; {hostile.stored} objects stored, {hostile.refused} refused"
+            f"{hostile.done} of {count} attacks; {hostile.stored} objects stored, "
+            f"{hostile.refused} refused"
         )

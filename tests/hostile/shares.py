@@ -1,7 +1,8 @@
-"""What a reaction of the victim's waited for, by the audit log: pure.
+"""Splits the victim's reaction times by what they waited for, from the audit log. Pure.
 
-Time in which the API server works on a request of raybus for the object counts for the API server; else, time in which a pod of it is
-between its creation and its being ready counts for the simulated nodes; all else is raybus, NATS and the dashboards.
+Time in which the API server handles a raybus request for the object counts for the API server.
+Otherwise, time between the creation and readiness of one of the object's pods counts for the
+simulated nodes. The remainder is raybus, NATS and the dashboards.
 """
 
 from bisect import bisect_left
@@ -18,31 +19,31 @@ Interval = tuple[float, float]
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """One reaction: from the request that changes an object of the victim's until the goal is reached."""
+    """One reaction, from the request that changes a victim's object until the goal is reached."""
 
     name: str
-    """The object's; all that is made for it begins so."""
+    """Name of the object. The names of its children begin with it."""
     began: float
     ended: float
 
     @property
     def seconds(self) -> float:
-        """Return how long it took."""
+        """Duration of the reaction."""
         return self.ended - self.began
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of a reaction, on average."""
+    """Mean seconds of a reaction, by what it waited for."""
 
     api_server: float
     nodes: float
     rest: float
     slowest_hundredth: list[float] = []
-    """The same three for the slowest hundredth of the reactions."""
+    """The same three means for the slowest hundredth of the reactions."""
 
 
 def of(spans: Sequence[Span], lines: Iterable[Line]) -> Shares:
-    """Return what reactions waited for."""
+    """Return the mean shares of the reactions."""
     asked, pods = _intervals(lines)
     each = sorted(((span.seconds, _one(span, asked, pods)) for span in spans), reverse=True)
     parts = [part for _, part in each]
@@ -78,7 +79,7 @@ def _within(span: Span, intervals: list[tuple[float, float, str]]) -> list[Inter
 
 
 def _covered(intervals: list[Interval]) -> float:
-    """Return how long at least one of some intervals lasts."""
+    """Return the total length of the union of intervals."""
     total, until = 0.0, float("-inf")
     for began, ended in sorted(intervals):
         total += max(0.0, ended - max(began, until))
@@ -89,7 +90,7 @@ def _covered(intervals: list[Interval]) -> float:
 def _intervals(
     lines: Iterable[Line],
 ) -> tuple[list[tuple[float, float, str]], list[tuple[float, float, str]]]:
-    """Return when the API server worked on requests of raybus, and when pods were on their way, with the names that they are about."""
+    """Return the intervals of raybus's requests and of starting pods, each with an object name."""
     asked: list[tuple[float, float, str]] = []
     created: dict[str, float] = {}
     ready: defaultdict[str, float] = defaultdict(float)

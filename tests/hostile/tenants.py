@@ -1,4 +1,4 @@
-"""The hostile tenants: each has a namespace, and the rights in it to write Ray objects, Services and routes, and no others."""
+"""The hostile tenants. Each may write Ray objects, Services and routes in one namespace."""
 
 import asyncio
 from collections import defaultdict
@@ -30,13 +30,13 @@ from scenario.hostile.attacks import Attack
 NAMESPACES: Final = tuple(f"tenant-{number}" for number in range(4))
 ACCOUNT: Final = "tenant"
 LIFE: Final = 1.5
-"""Seconds between two things that a tenant does to an object."""
+"""Seconds between two requests of a tenant about one object."""
 TIMEOUT: Final = 180.0
-"""Seconds until an object reports its outcome. Where the processors are shared, a head takes 90."""
+"""Seconds until an object must report its outcome. On shared processors, a head takes up to 90."""
 KINDS: Final = ("rayclusters", "rayservices")
 ANOTHER: Final = "kueue.x-k8s.io/multikueue"
 MOST: Final = 64
-"""Attacks under way at the same time."""
+"""Maximum concurrent attacks."""
 RULES: Final[list[Json]] = [
     {
         "apiGroups": ["ray.io"],
@@ -80,9 +80,10 @@ class _Object(msgspec.Struct, frozen=True):
 
 
 class Events:
-    """The reasons of all Events, by the object that they are about; a `common.kube.watch.Sink`.
+    """Collects the reasons of all Events by the object that they regard.
 
-    A list of the Events of one object would have the API server read all Events of its namespace, thousands of times in a run.
+    Listing the Events of one object would make the API server read all Events of its namespace,
+    thousands of times in a run.
     """
 
     def __init__(self) -> None:
@@ -94,14 +95,14 @@ class Events:
         self.reasons[event.regarding.namespace, event.regarding.name].add(event.reason)
 
     def gone(self, raw: bytes) -> None:
-        """Keep the reason: it was reported."""
+        """Keep the reason, because it was reported."""
 
     def listed(self, keys: set[Key], version: str) -> None:
-        """Keep the reasons of Events that have expired."""
+        """Keep the reasons of expired Events."""
 
 
 class Tenants:
-    """All of them, and what became of their objects."""
+    """All tenants and the outcome of their objects."""
 
     def __init__(
         self, clients: Sequence[KubeClient], admin: KubeClient, heads: Heads, events: Events
@@ -116,9 +117,10 @@ class Tenants:
         self.unexplained: list[str] = []
 
     async def attack(self, attacks: Iterable[Attack], *, rate: float, prefix: str = "h") -> None:
-        """Begin `rate` attacks a second, the tenants in turn, and wait for their ends; objects are named after `prefix`.
+        """Start `rate` attacks a second, with the tenants in turn, and wait for their ends.
 
-        A tenant that floods the API server itself is held by API Priority and Fairness; here the bound stands in its place.
+        Object names begin with `prefix`. Instead of API Priority and Fairness, a semaphore bounds a
+        tenant's concurrent requests.
         """
         loop = asyncio.get_running_loop()
         began, under_way = loop.time(), asyncio.Semaphore(MOST)
@@ -132,7 +134,7 @@ class Tenants:
                 task.add_done_callback(lambda _task: under_way.release())
 
     def anew(self) -> "Tenants":
-        """Return the same tenants with nothing counted yet."""
+        """Return the same tenants with all counters at zero."""
         return Tenants(self.clients, self._admin, self._heads, self._events)
 
     async def _one(self, namespace: str, kube: KubeClient, attack: Attack) -> None:
@@ -170,7 +172,7 @@ class Tenants:
     async def _create(
         self, kube: KubeClient, namespace: str, resource: Resource, body: Body
     ) -> bool:
-        """Create an object; return whether it is stored."""
+        """Create an object. Return whether the API server stored it."""
         meta: Json = body["metadata"]
         whole = {
             **body,
@@ -189,7 +191,7 @@ class Tenants:
     async def _change(
         self, kube: KubeClient, namespace: str, resource: Resource, later: Body
     ) -> bool:
-        """Change an object to its later form; return whether that is stored."""
+        """Replace an object by its later form. Return whether the API server stored it."""
         try:
             held: Json = msgspec.json.decode(
                 await kube.get(resource, namespace, later["metadata"]["name"])
@@ -204,7 +206,7 @@ class Tenants:
         return True
 
     async def _mark(self, kube: KubeClient, namespace: str, name: str, attack: Attack) -> None:
-        """Write over the object's status, and annotations on what raybus made for it."""
+        """Overwrite the object's status, and annotate the objects that raybus created for it."""
         if attack.status:
             with suppress(errors.RaybusError):
                 await kube.patch(
@@ -225,7 +227,10 @@ class Tenants:
                     await kube.patch(resource, namespace, each["metadata"]["name"], patch)
 
     async def _silence(self, namespace: str, attack: Attack, name: str) -> str | None:
-        """Return why an object does not report its outcome; None when it does, or when it belongs to another controller."""
+        """Return why an object does not report its outcome; None if it does.
+
+        Objects of another controller report nothing to raybus and are skipped.
+        """
         found: set[str] = set()
         for _ in range(round(TIMEOUT / LIFE)):
             with suppress(errors.Retryable):  # the API server is asked again
@@ -248,7 +253,7 @@ class Tenants:
 
 
 def unmanaged(attack: Attack) -> Attack:
-    """Return the same writes of objects that raybus leaves to another controller."""
+    """Return the attack with its objects assigned to another controller."""
     body, later = (_left_to_another(each) for each in (attack.body, attack.later))
     return msgspec.structs.replace(attack, body=body, later=later, marks={}, answer=None)
 
@@ -264,7 +269,7 @@ def _left_to_another(body: Body) -> Body:
 async def admitted(
     control_plane: ControlPlane, admin: KubeClient, heads: Heads
 ) -> AsyncGenerator[Tenants]:
-    """Give tenants their namespaces and rights for the length of a block."""
+    """Create the tenants with their namespaces and rights, for the `with` block."""
     clients: list[KubeClient] = []
     events = Events()
     watch = Watch(admin, Target(resource=EVENT), events, jitter=lambda: 0.0, timing=Timing())

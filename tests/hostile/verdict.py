@@ -1,4 +1,4 @@
-"""What a run showed, and which of its rules are broken: pure."""
+"""The figures of a run and the rules that they break. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
@@ -11,97 +11,107 @@ from hostile.shares import Shares
 from support.audit_log import ACCOUNT, Line
 
 MAX_LAG: Final = 0.25
-"""Seconds that no event loop may be blocked; a bucket of `raybus_event_loop_lag_seconds`."""
+"""Maximum seconds that an event loop may be blocked.
+
+It is a bucket of `raybus_event_loop_lag_seconds`.
+"""
 MAX_MEMORY: Final = 1024.0
-"""MiB: the limit of each service in deploy/overlays/production."""
+"""Memory limit of each service in deploy/overlays/production, in MiB."""
 SLOWEST: Final = 2.0
-"""The victim's reactions beside hostile tenants, of its calm ones."""
+"""Maximum ratio of the victim's reactions beside hostile tenants to those without attacks."""
 ENOUGH: Final = 200
-"""Reactions from which a p99 is taken: of fewer, the slowest hundredth is a single one."""
+"""Minimum reactions for a 99th percentile. With fewer, the slowest hundredth is one reaction."""
 CALM: Final = "calm"
 CONTROL: Final = "control"
-"""The tenants write as much, and nothing of it is for raybus to reconcile."""
+"""The tenants write as much, but raybus has nothing to reconcile."""
 BESIDE: Final = "beside"
-"""Beside hostile tenants."""
+"""The phase beside hostile tenants."""
 SHARED: Final = frozenset({("get", "gateways"), ("get", "namespaces")})
-"""What is read in any namespace: a Gateway of the platform on which a route hangs, and the uid of `kube-system`, which identifies the cluster."""
+"""Reads that are allowed in any namespace.
+
+A route may use a shared Gateway, and the uid of `kube-system` identifies the cluster.
+"""
 SHOWN: Final = 20
 OWN: Final = "raybus"
-"""Where the services keep their Leases."""
+"""The namespace of the services' Leases."""
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """What one service went through."""
+    """The figures of one service."""
 
     name: str
     restarts: int
     late: int
-    """How often its event loop was blocked for longer than `MAX_LAG`."""
+    """How often the event loop was blocked for longer than `MAX_LAG`."""
     peak_mib: float
     faults: int
-    """Reconciles that met a bug of ours."""
+    """Number of reconciles that hit a bug."""
 
 
 class Reaction(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds from a change of the victim's until its goal is reached, by phase."""
+    """Seconds from a change of the victim's object until its goal is reached, by phase."""
 
     change: str
     taken: dict[str, list[float]]
     shares: dict[str, Shares] = {}
-    """What the reactions waited for."""
+    """What the reactions waited for, by phase."""
 
     @property
     def ratio(self) -> float:
-        """Return by how much the slowest hundredth became slower than in calm."""
+        """Ratio of the 99th percentile beside hostile tenants to that without attacks."""
         return self.slower_than(CALM)
 
     def slower_than(self, phase: str) -> float:
-        """Return the p99 beside hostile tenants as a multiple of that of another phase; 1 where one of the two has no reactions."""
+        """Return the ratio of the 99th percentile beside hostile tenants to that of another phase.
+
+        Return 1 if one of the phases has no reactions.
+        """
         calm, beside = self.taken.get(phase), self.taken.get(BESIDE)
         return p99(beside) / p99(calm) if calm and beside else 1.0
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """One run."""
+    """The figures of one run."""
 
     seed: int
     attacks: int
     refused: int
-    """Of their objects, refused by the API server."""
+    """Objects that the API server refused."""
     stored: int
     seconds: float
     unexplained: list[str]
-    """Objects that were stored, with conditions and Events that do not give the reason."""
+    """Stored objects whose conditions and Events do not explain their outcome."""
     crossed: list[str] = []
-    """What a tenant, a subscriber or a service could do and must not."""
+    """Forbidden requests of a tenant, a subscriber or a service that were granted."""
     outside: list[str]
-    """Requests about what belongs to somebody else."""
+    """The services' requests for objects outside the namespace of the reconciled object."""
     requests: int
-    """Requests of the services that were judged."""
+    """Number of the services' requests that were judged."""
     services: list[Service]
     reactions: list[Reaction]
     busy: dict[str, float] = {}
-    """How much of the machine's processors was busy, by phase."""
+    """Used share of the machine's processor time, by phase."""
     is_timed: bool = True
-    """Whether lag and reactions are judged: not where other work takes the processors."""
+    """Whether lag and reactions are judged. They are not if other work shares the processors."""
 
     @property
     def broken(self) -> list[str]:
-        """Name the rules that are broken."""
+        """The rules that are broken, as sentences."""
         return [*_of_services(self), *_of_times(self), *_of_objects(self)]
 
 
 def p99(taken: Iterable[float]) -> float:
-    """Return the value that one in a hundred exceeds."""
+    """Return the 99th percentile."""
     ordered = sorted(taken)
     return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
 
 
 def outside(lines: Iterable[Line], owners: Mapping[str, tuple[str, ...] | None]) -> Iterator[Line]:
-    """Yield the requests of the services that no object in their namespace asks for.
+    """Yield the services' requests that no object in their namespace justifies.
 
-    `owners` names, by namespace, how the objects begin that may be asked for there; None stands for any object: hostile tenants have
-    that namespace for themselves. What is not listed belongs to nobody with objects that are reconciled.
+    `owners` lists, by namespace, the name prefixes of objects that may be requested there; None
+    allows any name, as in a hostile tenant's own namespace. Requests in any other namespace are
+    yielded.
     """
     for line in lines:
         what = line.object_ref
@@ -131,13 +141,22 @@ def _of_times(found: Figures) -> Iterator[str]:
         return
     for each in found.services:
         if each.late:
-            yield f"{each.name}: its event loop was blocked {each.late} times for more than {MAX_LAG:g} s"
+            yield (
+                f"{each.name}: its event loop was blocked {each.late} times for more than "
+                f"{MAX_LAG:g} s"
+            )
     for each in found.reactions:
         if each.ratio > SLOWEST:
-            yield f"the victim, {each.change}: p99 is {each.ratio:.1f} times the calm one, more than {SLOWEST:g}"
+            yield (
+                f"the victim, {each.change}: p99 is {each.ratio:.1f} times the calm one, more "
+                f"than {SLOWEST:g}"
+            )
         for phase in (CALM, BESIDE):
             if (count := len(each.taken.get(phase, []))) < ENOUGH:
-                yield f"the victim, {each.change}: {count} reactions ({phase}), a p99 needs {ENOUGH}: take more attacks"
+                yield (
+                    f"the victim, {each.change}: {count} reactions ({phase}), a p99 needs "
+                    f"{ENOUGH}: take more attacks"
+                )
 
 
 def _of_objects(found: Figures) -> Iterator[str]:
@@ -149,7 +168,7 @@ def _of_objects(found: Figures) -> Iterator[str]:
 
 
 def table(found: Figures) -> Table:
-    """Return the figures as people read them."""
+    """Build the table of figures."""
     shown = Table(
         "figure",
         "value",

@@ -1,4 +1,7 @@
-"""The victim: a RayCluster that is scaled, and RayServices that are upgraded, again and again; how long each change takes."""
+"""The victim: a RayCluster that is scaled and RayServices that are upgraded, repeatedly.
+
+The duration of each change is measured.
+"""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -22,20 +25,26 @@ NAMESPACE: Final = "victim"
 CLUSTER: Final = "scaled"
 SERVICE: Final = "upgraded"
 SERVICES: Final = (f"{SERVICE}-0", f"{SERVICE}-1")
-"""Two, so that as many upgrades as a p99 needs take half of the time."""
+"""Two services, so that enough upgrades for a 99th percentile take half the time."""
 SCALE: Final = "its RayCluster is scaled"
 UPGRADE: Final = "its RayService is upgraded"
 CHANGES: Final = (SCALE, UPGRADE)
 LONGEST: Final = 120.0
 PAUSE: Final = 1.0
-"""Seconds between two changes of one object: more often, the victim alone would keep half of a small machine busy."""
+"""Seconds between two changes of one object.
+
+With shorter pauses the victim alone would keep half of a small machine busy.
+"""
 
 Taken = dict[str, list[Span]]
-"""The reactions to each kind of change."""
+"""The reactions by kind of change."""
 
 
 class _Store:
-    """The victim's objects of one kind as a watch shows them; implements `common.kube.watch.Sink`."""
+    """The victim's objects of one kind, kept current by a watch.
+
+    Implements `common.kube.watch.Sink`.
+    """
 
     def __init__(self, changed: asyncio.Event) -> None:
         self.held: dict[str, Json] = {}
@@ -55,19 +64,19 @@ class _Store:
 
 
 class Victim:
-    """Its objects, and what was measured."""
+    """Changes the victim's objects and measures the reactions."""
 
     def __init__(self, kube: KubeClient) -> None:
         self._kube = kube
         self._changed = asyncio.Event()
         self._clusters, self._services = _Store(self._changed), _Store(self._changed)
         self._numbers: Counter[str] = Counter()
-        """Changes of each object so far."""
+        """Number of changes of each object."""
         self._taken: defaultdict[str, list[Span]] = defaultdict(list)
 
     @asynccontextmanager
     async def watched(self) -> AsyncGenerator[None]:
-        """Follow the victim's objects for the length of a block."""
+        """Watch the victim's objects during the `with` block."""
         async with asyncio.TaskGroup() as group:
             tasks: list[asyncio.Task[None]] = []
             for resource, store in ((RAY_CLUSTER, self._clusters), (RAY_SERVICE, self._services)):
@@ -81,7 +90,7 @@ class Victim:
                     task.cancel()
 
     async def prepare(self) -> None:
-        """Create all, and wait until they serve."""
+        """Create all objects and wait until they serve."""
         spec = {**a_cluster_config(), "workerGroupSpecs": _workers(1)}
         body: Body = {
             "apiVersion": "ray.io/v1",
@@ -102,7 +111,10 @@ class Victim:
             )
 
     async def change(self, *, enough: int) -> Taken:
-        """Change all until there are enough reactions to each kind of change; return them."""
+        """Change all objects until each kind of change has `enough` reactions.
+
+        Return the reactions.
+        """
         self._taken = defaultdict(list)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._repeat(SCALE, CLUSTER, self._scale, enough))
@@ -112,7 +124,7 @@ class Victim:
 
     @asynccontextmanager
     async def changing(self) -> AsyncGenerator[Taken]:
-        """Change all for the length of a block; give what was measured."""
+        """Change all objects during the `with` block. Yield the reactions."""
         async with asyncio.TaskGroup() as group:
             task = group.create_task(self.change(enough=10**9))
             await asyncio.sleep(0)
@@ -142,7 +154,7 @@ class Victim:
         await self._until(lambda: self._serves(name, image), f"a cluster of {image} that serves")
 
     async def _patch(self, resource: Resource, name: str, spec: Body) -> None:
-        """Change a spec; an API server that does not answer is asked again, which counts for the reaction."""
+        """Change a spec. Retries are part of the measured reaction."""
         async with asyncio.timeout(LONGEST):
             while True:
                 with suppress(errors.Retryable):
@@ -151,7 +163,7 @@ class Victim:
                 await asyncio.sleep(PAUSE)
 
     async def _until(self, is_so: Callable[[], bool], what: str) -> None:
-        """Wait until a watch shows it."""
+        """Wait until the watched objects satisfy a condition."""
         changed = self._changed
         try:
             async with asyncio.timeout(LONGEST):

@@ -1,10 +1,11 @@
-"""`python -m mutants`: change the deciding code and see that a test fails; surviving mutants are printed.
+"""`python -m mutants`: change the deciding code and check that a test fails.
 
---table         only the mutants written by hand (`table`), each against its own test
---only PART     only files with a path that contains PART
---seed N --most M   of the generated mutants, M drawn by a seed (0: all)
+    --table             only the mutants written by hand (`table`), each with its own test
+    --only PART         only files whose path contains PART
+    --seed N --most M   draw M of the generated mutants with this seed (0: all)
 
-Nothing in this tree is changed: a copy of the package is, and stands first on the path of the tests.
+Surviving mutants are printed. The working tree is not changed: the tests run with a changed copy of
+the package first on their path.
 """
 
 import argparse
@@ -27,9 +28,12 @@ from mutants.table import CLUSTER, COMMON, SERVICE, TABLE, TRAFFIC
 
 ROOT: Final = Path(__file__).parents[2]
 LONGEST: Final = 300.0
-"""Seconds for one mutant; one that hangs the tests is killed, too."""
+"""Timeout for the tests of one mutant, in seconds.
+
+A mutant that makes the tests hang counts as killed.
+"""
 FAILED: Final = re.compile(r"^FAILED (\S+::\w+(?:\[.*?\](?= - |$))?)", re.MULTILINE)
-"""A test that failed, as pytest's summary names it."""
+"""A failed test in pytest's summary."""
 PAGE: Final = "libs/cli/src/raybus_cli/dashboard/incluster"
 STEPS: Final = ("unit/traffic_manager", "scenario/upgrade")
 PROMOTION: Final = ("unit/service_reconciler", "scenario/service_reconciler", "scenario/upgrade")
@@ -93,7 +97,7 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
         "scenario/upgrade/test_forward.py",
     ),
 }
-"""Which tests can kill mutants of which code; both are below the root, and below `tests`."""
+"""The tests that can kill the mutants of a file or folder."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +106,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     what: str
     sources: dict[str, str]
-    """The changed text of each file by its path; all are of one package."""
+    """The changed text of each file, by path. All files are of one package."""
     tests: tuple[str, ...]
 
 
@@ -114,7 +118,8 @@ def by_hand(only: str) -> Iterator[Job]:
             source = sources.get(edit.file) or (ROOT / edit.file).read_text()
             if source.count(edit.old) != 1:
                 sys.exit(
-                    f"{edit.file} does not have exactly once what case {each.case} changes: {edit.old!r}"
+                    f"{edit.file} does not have exactly once what case {each.case} changes: "
+                    f"{edit.old!r}"
                 )
             sources[edit.file] = source.replace(edit.old, edit.new)
         if only in each.file:
@@ -127,7 +132,7 @@ def by_hand(only: str) -> Iterator[Job]:
 
 
 def generated(only: str) -> Iterator[Job]:
-    """Yield the mutants that a program makes of the deciding code."""
+    """Yield the generated mutants of the deciding code."""
     for place, tests in DECIDING.items():
         path = ROOT / place
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
@@ -141,13 +146,19 @@ def generated(only: str) -> Iterator[Job]:
 
 
 class KillingTests:
-    """Tests that killed mutants, by the file that was changed: most mutants of a file fall to the same few."""
+    """Remembers the tests that killed a file's mutants.
+
+    Most mutants of a file fall to the same few.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, list[str]] = {}
 
     def survives(self, job: Job) -> bool:
-        """Try one mutant: return whether its tests pass all the same. Those that killed others of its file run first."""
+        """Return whether all tests pass with the mutant.
+
+        Tests that killed other mutants run first.
+        """
         known = self._known.setdefault(job.file, [])
         if known and _failing(job, tuple(known)) is not None:
             return False
@@ -158,7 +169,10 @@ class KillingTests:
 
 
 def _failing(job: Job, tests: tuple[str, ...]) -> str | None:
-    """Return the first of some tests that fails on a mutant, empty when none could run, None when all pass."""
+    """Run tests on a mutant. Return the name of the first that fails; None if all pass.
+
+    An empty name means that the tests timed out or could not be loaded.
+    """
     package = ROOT / job.file.partition("/src/")[0] / "src"
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "src"
@@ -189,7 +203,7 @@ def _failing(job: Job, tests: tuple[str, ...]) -> str | None:
 
 
 def main() -> int:
-    """Read the command line."""
+    """Parse the command line, try the mutants and print the survivors."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -211,7 +225,8 @@ def main() -> int:
         ):
             left += [job] if lives else []
             print(
-                f"{number}/{len(jobs)} {'SURVIVES' if lives else 'killed  '} {job.file}: {job.what}",
+                f"{number}/{len(jobs)} {'SURVIVES' if lives else 'killed  '} {job.file}: "
+                f"{job.what}",
                 flush=True,
             )
     print(f"{len(jobs) - len(left)} of {len(jobs)} killed; survivors:")

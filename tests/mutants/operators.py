@@ -1,7 +1,7 @@
-"""Mutants that a program makes: one change of one line.
+"""Generates mutants: one change in one line each.
 
-An operator is another one, a condition is the other way round, the reason of an Event or a condition
-and the name of a setting are other texts, and a field of a status keeps its default.
+A comparison or arithmetic operator is swapped, a condition is negated, the reason of an Event or
+condition or the name of a setting is changed, or a status field keeps its default.
 """
 
 import ast
@@ -26,7 +26,7 @@ SWAPS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
 
 
 REASON: Final = re.compile(r"(?:[A-Z][a-z0-9]+){2,}|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
-"""A text such as `FailedDeleteHeadPod`, or the name of a setting such as `ENABLE_LOGIN_SHELL`."""
+"""A reason such as `FailedDeleteHeadPod`, or a setting such as `ENABLE_LOGIN_SHELL`."""
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,14 +36,17 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     old: str
     new: str
     source: str
-    """The whole file, changed."""
+    """The whole text of the changed file."""
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.old}  ->  {self.new}"
 
 
 def of(source: str) -> Iterator[Edit]:
-    """Yield every mutant of a file; how a class is declared (`frozen=True`) decides nothing."""
+    """Yield every mutant of a source text.
+
+    Class arguments such as `frozen=True` are not changed, because they decide nothing.
+    """
     tree = ast.parse(source)
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     declared = [keyword.value for node in classes for keyword in node.keywords]
@@ -85,7 +88,7 @@ def _changed(node: ast.expr) -> str | None:  # noqa: PLR0911  (a table)
 
 
 def _defaults(source: str, tree: ast.Module) -> Iterator[Edit]:
-    """Yield mutants in which one field of a status that is built keeps its default."""
+    """Yield the mutants in which one field of a new status keeps its default."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=name), keywords=keywords) if name.endswith("Status"):

@@ -1,4 +1,4 @@
-"""Mutants written by hand: a change of the deciding code that breaks an acceptance case, and the test that must fail of it."""
+"""Mutants written by hand. Each breaks an acceptance case, and a named test must fail."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ BACK: Final = "scenario/upgrade/test_rollback.py"
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """A text that is exactly once in a file, and what it becomes."""
+    """Replaces a text that occurs exactly once in a file."""
 
     file: str
     old: str
@@ -22,7 +22,7 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 class Mutant(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of the code of one service."""
+    """One change of a service's code."""
 
     what: str
     """A phrase for the page of acceptance cases."""
@@ -30,15 +30,15 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     old: str
     new: str
     test: str
-    """Path below tests/ and function."""
+    """Path of the test below tests/, with its function."""
     case: int | None = None
     """The acceptance case of the RayService specification that the test proves."""
     also: tuple[Edit, ...] = ()
-    """Where the code decides the same a second time."""
+    """Further edits, for decisions that the code makes in a second place."""
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        """Return all that changes."""
+        """All edits of the mutant."""
         return (Edit(self.file, self.old, self.new), *self.also)
 
 
@@ -49,7 +49,10 @@ TABLE: Final = (
         file=f"{TRAFFIC}/observe.py",
         old="        with suppress(errors.NotFound):\n",
         new="        with suppress(errors.Conflict):\n",
-        test="scenario/service_reconciler/test_upgrade.py::test_31_without_the_gateway_api_a_whole_life_fails_no_pass_of_either_service",
+        test=(
+            "scenario/service_reconciler/test_upgrade.py::"
+            "test_31_without_the_gateway_api_a_whole_life_fails_no_pass_of_either_service"
+        ),
     ),
     Mutant(
         case=46,
@@ -57,7 +60,10 @@ TABLE: Final = (
         file=f"{TRAFFIC}/status/health.py",
         old="    if not serve_status.is_running(details):\n",
         new="    if False and not serve_status.is_running(details):\n",
-        test=f"{FORWARD}::test_46_an_application_that_deploys_in_mid_upgrade_stops_the_weights_until_it_runs",
+        test=(
+            f"{FORWARD}::test_46_an_application_that_deploys_in_mid_upgrade_stops_the_weights_"
+            "until_it_runs"
+        ),
     ),
     Mutant(
         case=47,
@@ -65,7 +71,10 @@ TABLE: Final = (
         file=f"{TRAFFIC}/status/health.py",
         old="    if serve_status.capacity(details) != share.capacity:\n",
         new="    if False and serve_status.capacity(details) != share.capacity:\n",
-        test=f"{FORWARD}::test_47_traffic_waits_until_serve_reports_the_target_capacity_that_it_was_sent",
+        test=(
+            f"{FORWARD}::"
+            "test_47_traffic_waits_until_serve_reports_the_target_capacity_that_it_was_sent"
+        ),
         also=(
             Edit(
                 f"{TRAFFIC}/status/health.py",
@@ -96,7 +105,10 @@ TABLE: Final = (
         file=f"{SERVICE}/serving.py",
         old="    if not observed.is_incremental or observed.serve_service is not None:\n",
         new="    if not observed.is_incremental:\n",
-        test=f"{FORWARD}::test_57_a_service_may_change_to_steps_together_with_its_spec_and_its_serve_service_works_throughout",
+        test=(
+            f"{FORWARD}::test_57_a_service_may_change_to_steps_together_with_its_spec_and_its_"
+            "serve_service_works_throughout"
+        ),
     ),
     Mutant(
         case=58,
@@ -104,7 +116,10 @@ TABLE: Final = (
         file=f"{COMMON}/ray/serve_writer.py",
         old="        return is_recorded(service)\n",
         new="        return asks_for_steps(service)\n",
-        test=f"{FORWARD}::test_58_a_service_that_leaves_the_steps_in_mid_upgrade_finishes_as_it_began",
+        test=(
+            f"{FORWARD}::"
+            "test_58_a_service_that_leaves_the_steps_in_mid_upgrade_finishes_as_it_began"
+        ),
     ),
     Mutant(
         case=62,
@@ -116,7 +131,8 @@ TABLE: Final = (
         also=(
             Edit(
                 f"{TRAFFIC}/migration/capacity.py",
-                "    return policy.needed(max(side.weight, side.sent or 0) if is_behind else side.weight)\n",
+                "    return policy.needed(max(side.weight, side.sent or 0) if is_behind else "
+                "side.weight)\n",
                 "    return 0\n",
             ),
         ),
@@ -149,8 +165,14 @@ TABLE: Final = (
         what="a Serve config is sent without the token",
         file=f"{COMMON}/ray/serve_api.py",
         old="        head, most = await self._head(cluster), dashboard.MAX_STATUS_SIZE\n",
-        new="        head, most = await self._head(cluster), dashboard.MAX_STATUS_SIZE\n        head = msgspec.structs.replace(head, token=None if config else head.token)\n",
-        test="scenario/service_reconciler/test_serve.py::test_73_every_call_to_a_dashboard_has_the_token_of_the_clusters_secret",
+        new=(
+            "        head, most = await self._head(cluster), dashboard.MAX_STATUS_SIZE\n      "
+            "  head = msgspec.structs.replace(head, token=None if config else head.token)\n"
+        ),
+        test=(
+            "scenario/service_reconciler/test_serve.py::"
+            "test_73_every_call_to_a_dashboard_has_the_token_of_the_clusters_secret"
+        ),
     ),
     Mutant(
         case=94,
@@ -158,35 +180,49 @@ TABLE: Final = (
         file=f"{TRAFFIC}/status/traffic_record.py",
         old="    latest = now + SKEW\n",
         new="    latest = now + timedelta(days=1)\n",
-        test="scenario/service_reconciler/test_steps.py::test_94_steps_go_on_in_their_time_when_the_clock_jumps",
+        test=(
+            "scenario/service_reconciler/test_steps.py::"
+            "test_94_steps_go_on_in_their_time_when_the_clock_jumps"
+        ),
     ),
     Mutant(
         what="a cluster that the plan names gets a deadline in the same plan",
         file=f"{SERVICE}/plan.py",
         old="draining.decide(observed, _named(found), now=now)",
         new="draining.decide(observed, now=now)",
-        test="scenario/service_reconciler/test_return.py::test_a_cluster_that_returns_after_its_bake_keeps_no_deadline",
+        test=(
+            "scenario/service_reconciler/test_return.py::"
+            "test_a_cluster_that_returns_after_its_bake_keeps_no_deadline"
+        ),
     ),
     Mutant(
         what="the deadline of a cluster that returns stays",
         file=f"{SERVICE}/draining.py",
         old="        each.metadata.name: dict.fromkeys(marks_of(each))\n",
         new="        each.metadata.name: {}\n",
-        test="scenario/service_reconciler/test_return.py::test_a_reverted_upgrade_returns_to_the_replaced_cluster_within_its_deletion_delay",
+        test=(
+            "scenario/service_reconciler/test_return.py::"
+            "test_a_reverted_upgrade_returns_to_the_replaced_cluster_within_its_deletion_delay"
+        ),
     ),
     Mutant(
         what="a newer version returns without its gates",
         file=f"{SERVICE}/observed.py",
         old="return old if is_wanted and born <= later else None",
         new="return old if is_wanted else None",
-        test="scenario/service_reconciler/test_return.py::test_only_the_way_back_is_free_of_a_new_cluster",
+        test=(
+            "scenario/service_reconciler/test_return.py::"
+            "test_only_the_way_back_is_free_of_a_new_cluster"
+        ),
     ),
     Mutant(
         what="ENABLE_ZERO_DOWNTIME is ignored",
         file=f"{SERVICE}/settings.py",
         old='feature_gates.is_on(environ, "ENABLE_ZERO_DOWNTIME", default=True)',
         new="True",
-        test="unit/service_reconciler/test_settings.py::test_a_variable_sets_its_switch_and_no_other",
+        test=(
+            "unit/service_reconciler/test_settings.py::test_a_variable_sets_its_switch_and_no_other"
+        ),
     ),
     Mutant(
         what="lastTrafficMigratedTime is never written",
@@ -194,21 +230,30 @@ TABLE: Final = (
         old="        last_traffic_migrated_time=None\n        if share.moved_at is None\n"
         "        else whole_seconds(share.moved_at),\n",
         new="        last_traffic_migrated_time=None,\n",
-        test="scenario/upgrade/test_forward.py::test_the_status_has_the_times_of_its_writing_and_of_the_last_move_of_traffic",
+        test=(
+            "scenario/upgrade/test_forward.py::"
+            "test_the_status_has_the_times_of_its_writing_and_of_the_last_move_of_traffic"
+        ),
     ),
     Mutant(
         what="lastUpdateTime of a RayService is never refreshed",
         file=f"{SERVICE}/status/compute.py",
         old="    return msgspec.structs.replace(new, last_update_time=whole_seconds(now))\n",
         new="    return msgspec.structs.replace(new, last_update_time=old.last_update_time)\n",
-        test="scenario/upgrade/test_forward.py::test_the_status_has_the_times_of_its_writing_and_of_the_last_move_of_traffic",
+        test=(
+            "scenario/upgrade/test_forward.py::"
+            "test_the_status_has_the_times_of_its_writing_and_of_the_last_move_of_traffic"
+        ),
     ),
     Mutant(
         what="a status that contradicts itself is not reported",
         file=f"{CLUSTER}/refusals.py",
         old="        return _report(Refuse(event=events.INVALID_STATUS",
         new="        return NOTHING or _report(Refuse(event=events.INVALID_STATUS",
-        test=f"{LIFE}::test_a_status_with_both_conditions_of_suspension_is_reported_and_nothing_is_done",
+        test=(
+            f"{LIFE}::"
+            "test_a_status_with_both_conditions_of_suspension_is_reported_and_nothing_is_done"
+        ),
     ),
     Mutant(
         what="the deletion of a pod that failed has another reason",
@@ -241,7 +286,10 @@ TABLE: Final = (
     Mutant(
         what="a RayCluster forgets when its earlier states began",
         file=f"{CLUSTER}/status/compute.py",
-        old="    return {**(old.state_transition_times or {}), state: whole_seconds(observed.now)}\n",
+        old=(
+            "    return {**(old.state_transition_times or {}), state: "
+            "whole_seconds(observed.now)}\n"
+        ),
         new="    return {state: whole_seconds(observed.now)}\n",
         test=f"{LIFE}::test_a_status_has_its_generation_its_time_and_the_beginning_of_each_state",
     ),

@@ -1,1 +1,4 @@
-"""Judges a run by what was seen: pure. Evidence in, violations out; etcd's versions give the order, not clocks."""
+"""Judges a run by what was observed. Pure functions from evidence to violations.
+
+The order of events comes from etcd's versions, not from clocks.
+"""

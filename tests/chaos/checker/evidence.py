@@ -1,6 +1,7 @@
-"""What is known of a run: states of objects as watches delivered them, and writes as the audit log recorded them.
+"""Evidence of a run: object states that watches delivered, and writes in the audit log.
 
-Both carry the version that etcd gave them. Versions are one sequence over all kinds, so the order of any two is certain.
+Both carry the resource version that etcd assigned. Versions are one sequence over all kinds, so the
+order of any two is certain.
 """
 
 from typing import Final
@@ -15,7 +16,7 @@ OVER: Final = frozenset({"Failed", "Succeeded"})
 
 
 class Meta(msgspec.Struct, frozen=True, rename="camel"):
-    """Metadata, as far as it matters."""
+    """The metadata that the rules read."""
 
     name: str = ""
     namespace: str = ""
@@ -28,13 +29,13 @@ class Meta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Strategy(msgspec.Struct, frozen=True, rename="camel"):
-    """The pods that the autoscaler removes."""
+    """The worker pods that the autoscaler wants to remove."""
 
     workers_to_delete: list[str] | None = None
 
 
 class Group(msgspec.Struct, frozen=True, rename="camel"):
-    """A worker group."""
+    """A worker group of a RayCluster."""
 
     group_name: str
     replicas: int | None = None
@@ -44,7 +45,7 @@ class Group(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def wanted(self) -> int:
-        """Return how many workers it asks for."""
+        """Number of workers that the group asks for."""
         least, most = (
             self.min_replicas or 0,
             self.max_replicas if self.max_replicas is not None else 2**31,
@@ -53,7 +54,7 @@ class Group(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Backend(msgspec.Struct, frozen=True):
-    """Where a route sends requests."""
+    """A backend of a route rule and its weight."""
 
     name: str
     weight: int = 1
@@ -66,7 +67,7 @@ class Rule(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Spec(msgspec.Struct, frozen=True, rename="camel"):
-    """What is wanted of an object of any kind."""
+    """The spec fields of all kinds that the rules read."""
 
     suspend: bool | None = None
     enable_in_tree_autoscaling: bool | None = None
@@ -75,13 +76,13 @@ class Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Side(msgspec.Struct, frozen=True, rename="camel"):
-    """One of a RayService's two clusters."""
+    """The active or the pending cluster of a RayService."""
 
     ray_cluster_name: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """The metadata of an object of any kind."""
+    """The status fields of all kinds that the rules read."""
 
     phase: str = ""
     state: str = ""
@@ -102,71 +103,80 @@ class Object(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> dict[str, str]:
-        """Return its labels."""
+        """The object's labels."""
         return self.metadata.labels
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """An object as it was from a version on."""
+    """The state of an object from a resource version on."""
 
     kind: str
     version: int
     at: float
-    """Seconds since the beginning of the run, when the watch delivered it."""
+    """Seconds from the beginning of the run until the watch delivered the state."""
     object: Object
     is_gone: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return kind, namespace and name."""
+        """Kind, namespace and name."""
         return self.kind, self.object.metadata.namespace, self.object.metadata.name
 
     @property
     def is_alive(self) -> bool:
-        """Return whether it is there to stay, as far as it goes."""
+        """Whether the object exists, is not being deleted and, if it is a pod, has not ended."""
         ended = self.kind == "Pod" and self.object.status.phase in OVER
         return not self.is_gone and not ended and self.object.metadata.deletion_timestamp is None
 
     def __str__(self) -> str:
         status = self.object.status
         state = "gone" if self.is_gone else status.phase or status.state or status.service_status
-        return f"{self.kind} {self.object.metadata.name} is {state or 'there'} (version {self.version})"
+        return (
+            f"{self.kind} {self.object.metadata.name} is {state or 'there'} (version "
+            f"{self.version})"
+        )
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that a service made."""
+    """A write by a service."""
 
     version: int
-    """0 when the answer does not contain it."""
+    """The resulting resource version; 0 if the answer does not contain it."""
     at: float
     service: str
     replica: str
     verb: str
     resource: str
-    """With its subresource, such as `rayclusters/status`."""
+    """Resource with subresource, such as `rayclusters/status`."""
     namespace: str
     name: str
     based_on: str = ""
-    """The version, or the uid, that the request demanded; empty when it demanded none."""
+    """Resource version or uid that the request demanded as precondition; empty without one."""
     of_root: Ref | None = None
 
     def __str__(self) -> str:
-        return f"{self.replica}: {self.verb} {self.resource} {self.name} (version {self.version or 'unknown'})"
+        return (
+            f"{self.replica}: {self.verb} {self.resource} {self.name} (version "
+            f"{self.version or 'unknown'})"
+        )
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that was broken."""
+    """A broken rule."""
 
     rule: str
     about: str
-    """The namespace and name of the tree's root, or of the object."""
+    """Namespace and name of the tree's root, or of the object."""
     text: str
     at: float
     """Seconds since the beginning of the run."""
 
 
 def root_of(kind: str, meta: Meta, origins: dict[tuple[str, str], Ref]) -> Ref | None:
-    """Return the root of an object's tree; `origins` knows the roots of RayClusters by namespace and name."""
+    """Return the root of an object's tree.
+
+    `origins` holds the root of each RayCluster by namespace and name.
+    """
     origin, origin_kind = meta.labels.get(labels.ORIGIN_NAME), meta.labels.get(labels.ORIGIN_KIND)
     match kind:
         case "RayService":

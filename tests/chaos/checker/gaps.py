@@ -1,6 +1,7 @@
-"""How long a key waited: from the change of a probe until its first effect, by the fault that was on. Pure.
+"""How long probes waited for the effect of a change, by the fault that was active. Pure.
 
-Limits hold where another replica can take over: with one of each, the gap is the time that a process needs to start.
+The limits apply only while a second replica can take over. With one replica, the wait is the start
+of a process.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ from chaos.schedule import CRASH, FREEZE, LOSS, PARTITION, SCALE, TERM, WATCHER,
 RULE: Final = "no long gap"
 STALLED: Final = "no stalled key"
 STALLED_SECONDS: Final = 120.0
-"""No fault lasts so long, on no machine: a key that waits longer was forgotten, until something else enqueued it."""
+"""No fault lasts this long, so a key that waits longer was forgotten."""
 CALM: Final = "none"
 LIMITS: Final = {
     CRASH.name: 10.0,
@@ -25,20 +26,24 @@ LIMITS: Final = {
     WATCHER_TERM.name: 1.0,
     SCALE.name: 2.0,
 }
-"""Seconds, by kind of fault; while it scales, new processes take processors from those that work."""
+"""Maximum wait in seconds, by kind of fault.
+
+Scaling has a higher limit than SIGTERM, because new processes take processor time from those that
+work.
+"""
 LATE_SECONDS: Final = 1.0
-"""What has waited for longer when a fault begins waits for another reason."""
+"""A wait that is longer than this when a fault begins has another cause."""
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a probe; times in seconds from the beginning."""
+    """One change of a probe and its effect. Times are in seconds since the beginning."""
 
     probe: str
     service: str
-    """The service of the wait."""
+    """The service that has to react."""
     asked: float
     done: float | None
-    """None when nothing came of it before the end."""
+    """None if there was no effect before the end."""
 
 
 class Struck(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,33 +54,37 @@ class Struck(msgspec.Struct, frozen=True, kw_only=True):
     began: float
     over: float
     replicas: int
-    """How many of each reconciler were to run."""
+    """Desired replicas of each reconciler at that time."""
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """The waits while one kind of fault was on."""
+    """The waits during one kind of fault."""
 
     fault: str
     waits: int
     p50: float
     longest: float
     probe: str
-    """Which probe waited longest."""
+    """The probe that waited longest."""
     began: float
     limit: float | None = None
     over_limit: int = 0
-    """How many waits were longer than allowed."""
+    """Number of waits above the limit."""
 
 
 def attribute(
     waits: Iterable[Wait], struck: Sequence[Struck], *, end: float
 ) -> list[tuple[Wait, Struck | None]]:
-    """Return each wait with the last fault that began before it ended and before it was late, if that was not over before the wait began."""
+    """Return each wait with the fault that caused it, or None.
+
+    The cause is the last fault that was active during the wait and began at most `LATE_SECONDS`
+    after the change.
+    """
     return [(wait, _cause(wait, struck, end=end)) for wait in waits]
 
 
 def summary(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> list[Gap]:
-    """Return the waits by kind of fault, the longest first."""
+    """Summarise the waits by kind of fault, longest first."""
     by_kind: dict[str, list[tuple[Wait, Struck | None]]] = {}
     for wait, cause in attribute(waits, struck, end=end):
         by_kind.setdefault(_name(cause), []).append((wait, cause))
@@ -85,12 +94,15 @@ def summary(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> l
 
 
 def judge(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> list[Violation]:
-    """Return the waits that were too long."""
+    """Return a violation for each wait above its limit."""
     return [
         Violation(
             rule=RULE,
             about=wait.probe,
-            text=f"{wait.probe} waited {_seconds(wait, end):.1f} s, allowed are {limit:g} s: {_name(cause)} of {cause.service or 'all'}",
+            text=(
+                f"{wait.probe} waited {_seconds(wait, end):.1f} s, allowed are {limit:g} s: "
+                f"{_name(cause)} of {cause.service or 'all'}"
+            ),
             at=wait.asked,
         )
         for wait, cause in attribute(waits, struck, end=end)
@@ -101,7 +113,7 @@ def judge(waits: Iterable[Wait], struck: Sequence[Struck], *, end: float) -> lis
 
 
 def stalled(waits: Iterable[Wait], *, end: float) -> list[Violation]:
-    """Return the waits that no fault explains, whichever was active."""
+    """Return a violation for each wait that is too long to be explained by any fault."""
     return [
         Violation(
             rule=STALLED,
@@ -125,7 +137,10 @@ def _cause(wait: Wait, struck: Sequence[Struck], *, end: float) -> Struck | None
 
 
 def _limit(wait: Wait, cause: Struck) -> float | None:
-    """Return what is allowed; nothing is where no other replica could have helped, or the fault struck others."""
+    """Return the limit of a wait in seconds, or None if no limit applies.
+
+    None applies with a single replica, or if the fault was in another service.
+    """
     if cause.replicas < 2 or cause.service not in {"", WATCHER, wait.service}:
         return None
     return LIMITS.get(cause.kind)

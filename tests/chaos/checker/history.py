@@ -1,6 +1,7 @@
-"""Rules that hold at every moment: heads, workers, their places, clusters of a RayService, weights, generations.
+"""Rules that hold at every moment: heads, workers, RayService clusters, weights, generations.
 
-States are replayed in the order of their versions; each new state is judged against all others as they were then.
+States are replayed in the order of their versions. Each new state is judged against all others at
+that moment.
 """
 
 from collections import defaultdict
@@ -15,21 +16,24 @@ MEMORY_SECONDS: Final = 30.0
 
 
 def judge(seen: Iterable[Seen], *, memory: float = MEMORY_SECONDS) -> list[Violation]:
-    """Return every broken rule, in order; what was wanted is carried out for `memory` seconds more, until the change is known."""
+    """Return every violation, in order.
+
+    An earlier number of workers remains allowed for `memory` seconds, until the change is known.
+    """
     reported = sorted(seen, key=lambda each: each.version)
     replay = _Replay(memory, _at_first(reported))
     return [each for one in reported for each in replay.take(one)]
 
 
 def _groups(cluster: Seen) -> dict[str, int]:
-    """Return how many workers each group of a RayCluster wants."""
+    """Return the number of workers that each group of a RayCluster asks for."""
     return {
         group.group_name: group.wanted for group in cluster.object.spec.worker_group_specs or []
     }
 
 
 def _at_first(reported: Iterable[Seen]) -> dict[tuple[str, str], dict[str, int]]:
-    """Return what each RayCluster wanted in its first delivered state; a watch that lists anew delivers late."""
+    """Return the worker numbers in the first state of each RayCluster that a watch delivered."""
     first: dict[tuple[str, str], dict[str, int]] = {}
     for one in reported:
         if one.kind == "RayCluster":
@@ -40,7 +44,7 @@ def _at_first(reported: Iterable[Seen]) -> dict[tuple[str, str], dict[str, int]]
 
 
 class _Replay:
-    """All objects as of one version."""
+    """All objects as of one resource version."""
 
     def __init__(self, memory: float, at_first: Mapping[tuple[str, str], dict[str, int]]) -> None:
         self._memory = memory
@@ -53,7 +57,7 @@ class _Replay:
         self._generations: dict[str, int] = {}
         self._named: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._retired: set[tuple[str, str]] = set()
-        """Clusters that a RayService has named and names no more."""
+        """Clusters that a RayService's status named earlier and no longer names."""
         self._rules: dict[str, Callable[[Seen, bool], Iterator[Violation]]] = {
             "Pod": self._pod,
             "RayCluster": self._cluster,
@@ -62,7 +66,7 @@ class _Replay:
         }
 
     def take(self, seen: Seen) -> Iterator[Violation]:
-        """Take the next state in; return what it breaks."""
+        """Apply the next state and yield the rules that it breaks."""
         before = self._now.get(seen.key)
         if before is not None and before.version >= seen.version:
             return
@@ -117,7 +121,7 @@ class _Replay:
             )
 
     def _most(self, cluster: tuple[str, str], group: str, at: float) -> int:
-        """Return the most workers that a group was to have in the last seconds."""
+        """Return the maximum number of workers that a group asked for in the last seconds."""
         history = self._wanted[cluster] or [(at, self._at_first.get(cluster, {}))]
         recent = [wanted for since, wanted in history if since >= at - self._memory]
         before = [wanted for since, wanted in history if since < at - self._memory][-1:]
@@ -192,7 +196,10 @@ class _Replay:
                     yield _broken("no weight on what is gone", seen, service, _weights(seen))
 
     def _left(self, seen: Seen, service: str) -> Iterator[Violation]:
-        """Judge the end of a cluster: no route may count on it, unless its service goes too."""
+        """Judge the deletion of a cluster.
+
+        No route may use it, unless its RayService is deleted too.
+        """
         meta = seen.object.metadata
         owner = self._now.get(("RayService", meta.namespace, service))
         route = self._now.get(("HTTPRoute", meta.namespace, names.http_route(service)))
@@ -231,7 +238,7 @@ class _Replay:
 
 
 def _place(pod: Seen) -> tuple[str, str, str]:
-    """Return a worker's group, the index of its replica, and that of its host; empty where it has none."""
+    """Return the worker's group, replica index and host index; empty texts if not set."""
     label = pod.object.label
     return (
         label.get(labels.GROUP, ""),

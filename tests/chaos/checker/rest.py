@@ -1,4 +1,4 @@
-"""Rules for a cluster at rest: after the last change and the last fault, everything is as its spec requires."""
+"""Rules for the end of a run: all objects must match their specs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -16,18 +16,18 @@ RUNNING: Final = "Running"
 
 
 class Harness(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is there, as JSON, and the Serve configs that the heads got last."""
+    """All objects as JSON, and the last Serve config of each head."""
 
     clusters: Sequence[Body]
     services: Sequence[Body]
     pods: Sequence[Body]
     routes: Sequence[Body] = ()
     configs: Mapping[str, str] = {}
-    """Cluster → the Serve application's message that its head got last."""
+    """The Serve application's message in the last config of a head, by cluster."""
 
 
 class Unreconciled(msgspec.Struct, frozen=True, order=True):
-    """An object that is not as it should be."""
+    """An object that does not match its spec, and why."""
 
     kind: str
     namespace: str
@@ -36,7 +36,7 @@ class Unreconciled(msgspec.Struct, frozen=True, order=True):
 
 
 def judge(harness: Harness) -> list[Unreconciled]:
-    """Return every object that is not as its spec requires."""
+    """Return every object that does not match its spec, sorted."""
     found = [
         Unreconciled(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"], why)
         for bodies, rule in (
@@ -90,7 +90,10 @@ def _service(body: Body, harness: Harness) -> Iterator[str]:
         yield "it is being deleted"
         return
     if status.get("observedGeneration") != meta["generation"]:
-        yield f"its status is of generation {status.get('observedGeneration')}, its spec of {meta['generation']}"
+        yield (
+            f"its status is of generation {status.get('observedGeneration')}, its spec of "
+            f"{meta['generation']}"
+        )
     if status.get("serviceStatus") != RUNNING:
         yield f"its state is {status.get('serviceStatus') or 'unknown'}"
     active = status.get("activeServiceStatus", {}).get("rayClusterName", "")
@@ -103,7 +106,10 @@ def _service(body: Body, harness: Harness) -> Iterator[str]:
         if _is_of(each, meta["namespace"], labels.ORIGIN_NAME, meta["name"])
     ]
     if [each["metadata"]["name"] for each in its] != [active]:
-        yield f"it has the clusters {', '.join(each['metadata']['name'] for each in its)}; active is {active or 'none'}"
+        yield (
+            f"it has the clusters {', '.join(each['metadata']['name'] for each in its)}; "
+            f"active is {active or 'none'}"
+        )
     goal = spec_hash.service_goal_hash(body["spec"]["rayClusterConfig"])
     if any(each["metadata"].get("annotations", {}).get(labels.SPEC_HASH) != goal for each in its):
         yield "its cluster is not of its spec"
@@ -132,7 +138,7 @@ def _weights(namespace: str, service: str, active: str, harness: Harness) -> Ite
 
 
 def _pod(body: Body, harness: Harness) -> Iterator[str]:
-    """Judge whether a pod has a cluster at all."""
+    """Yield a problem if the pod's cluster does not exist."""
     cluster = body["metadata"].get("labels", {}).get(labels.CLUSTER)
     if cluster and not any(
         (each["metadata"]["namespace"], each["metadata"]["name"])

@@ -1,7 +1,8 @@
-"""Rules for each write: it names what it is based on, its writer owns the partition, and an autoscaler's pods are its own.
+"""Rules for each write: precondition, ownership of the partition, pods of the autoscaler.
 
-Ownership is read from the replicas' Leases as they were at the version of the write (ADR 4): a write while the Lease of
-another replica, and not its own, lists the partition is a fenced owner that goes on.
+Ownership is read from the replicas' Leases as of the version of the write (ADR 4). If the Lease of
+another replica lists the partition and that of the writer does not, a fenced owner has continued to
+write.
 """
 
 import bisect
@@ -17,22 +18,25 @@ from common.bus.subjects import partition_of
 
 _NEEDS_BASE: Final = frozenset({"update", "patch", "delete"})
 PartitionsOf = Callable[[Seen], frozenset[int]]
-"""Reads the partitions that a Lease lists."""
+"""Returns the partitions that a Lease lists."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """The result, and how much was read: a rule that was never asked proves nothing."""
+    """The violations, and how many writes each rule judged.
+
+    A rule that judged none proves nothing.
+    """
 
     violations: list[Violation]
     against_leases: int
-    """Writes with a checked owner."""
+    """Number of writes whose ownership was checked."""
     with_base: int
     autoscaled: int
-    """Deletions of workers where an autoscaler rules."""
+    """Number of worker deletions in autoscaled clusters."""
 
 
 def judge(writes: Iterable[Write], seen: Iterable[Seen], partitions_of: PartitionsOf) -> Judged:
-    """Return every broken rule."""
+    """Judge all writes."""
     all_writes, history = list(writes), _History(seen)
     leases = _Leases(history, all_writes, partitions_of)
     based = [each for each in all_writes if each.verb in _NEEDS_BASE]
@@ -63,7 +67,7 @@ def judge(writes: Iterable[Write], seen: Iterable[Seen], partitions_of: Partitio
 
 
 class _History:
-    """Objects by key, each with its states in order."""
+    """The states of each object in order."""
 
     def __init__(self, seen: Iterable[Seen]) -> None:
         states: defaultdict[tuple[str, str, str], list[Seen]] = defaultdict(list)
@@ -74,13 +78,13 @@ class _History:
             each.sort(key=lambda state: state.version)
 
     def before(self, key: tuple[str, str, str], version: int) -> Seen | None:
-        """Return an object as it was just before a version."""
+        """Return the state of an object just before a resource version."""
         states = self._states.get(key, [])
         place = bisect.bisect_left(states, version, key=lambda state: state.version)
         return states[place - 1] if place else None
 
     def all(self, kind: str) -> Iterator[list[Seen]]:
-        """Return the states of each object of a kind."""
+        """Yield the list of states of each object of a kind."""
         return (states for key, states in self._states.items() if key[0] == kind)
 
     def ever(self, key: tuple[str, str, str]) -> list[Seen]:
@@ -89,7 +93,7 @@ class _History:
 
 
 class _Leases:
-    """The holder of each partition at each version."""
+    """Knows the holder of each partition at each resource version."""
 
     def __init__(
         self, history: _History, writes: Iterable[Write], partitions_of: PartitionsOf
@@ -97,7 +101,7 @@ class _Leases:
         self._history = history
         self._partitions_of = partitions_of
         self._holders: defaultdict[str, dict[tuple[str, str, str], str]] = defaultdict(dict)
-        """Service → Lease → the replica that wrote it first."""
+        """The replica that created each Lease, by service and Lease."""
         for write in sorted(writes, key=lambda each: each.version):
             if (
                 write.resource == "leases"
@@ -109,11 +113,11 @@ class _Leases:
                 )
 
     def is_known(self, write: Write) -> bool:
-        """Return whether a write falls under a Lease at all."""
+        """Return whether ownership of the write's partition can be checked."""
         return write.of_root is not None and bool(self._holders.get(write.service))
 
     def wrong(self, write: Write) -> str | None:
-        """Return why a write should not have been."""
+        """Return why the writer did not own the partition; None if it did."""
         if write.of_root is None:
             return None
         partition = partition_of(write.of_root)
@@ -126,11 +130,14 @@ class _Leases:
         }
         if not held_by or write.replica in held_by:
             return None
-        return f"partition {partition} was {' and '.join(held_by)}'s by Lease {' and '.join(held_by.values())}"
+        return (
+            f"partition {partition} was {' and '.join(held_by)}'s by Lease "
+            f"{' and '.join(held_by.values())}"
+        )
 
 
 def _is_of_a_worker(write: Write, history: _History) -> bool:
-    """Report a deletion of a worker pod where an autoscaler rules and nothing else gives a reason for it."""
+    """Return whether the write deletes a live worker of a cluster that an autoscaler controls."""
     if write.verb != "delete" or write.resource != "pods" or write.service != "cluster-reconciler":
         return False
     pod = history.before(("Pod", write.namespace, write.name), write.version or 2**63)

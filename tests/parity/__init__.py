@@ -1,1 +1,4 @@
-"""raybus beside KubeRay's own code: the same manifests and pods, and every difference of objects, decisions, statuses and Events."""
+"""Compares raybus with KubeRay's own code on the same manifests and pods.
+
+Every difference of objects, decisions, statuses and Events is reported.
+"""

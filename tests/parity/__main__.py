@@ -1,9 +1,10 @@
-"""Compares raybus with KubeRay's own code on drawn cases; fails for each difference that `differences.yaml` does not declare.
+"""Compare raybus with KubeRay's own code on random cases.
 
     make parity [N=5000] [SEED=1] [ONLY=NUMBER] [KUBERAY=…/ray-operator] [JSON=1]
 
-Each kind of difference is shown once, by a case that was made small. `--only NUMBER` runs one case of a seed. `--record N` writes the cases of
-`make check`.
+The run fails for each difference that `differences.yaml` does not declare. Each kind of difference
+is shown once, with a case reduced to a minimum. `--only NUMBER` runs one case of a seed. `--record
+N` writes the cases that `make check` uses.
 """
 
 import argparse
@@ -32,31 +33,29 @@ from parity import building, judging, options, recorded, theirs
 from parity.judging import Judge, Judgement
 
 CHUNK: Final = 25
-"""Cases that a process compares at once."""
+"""Number of cases that a process compares in one batch."""
 SHRUNK: Final = 5
-"""Kinds of differences of which a case is made small; each takes up to a minute."""
+"""Kinds of differences whose case is reduced. Each reduction takes up to a minute."""
 
 
 def asked(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m parity",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-n", type=int, default=5000, help="cases (5000)")
-    parser.add_argument("--seed", type=int, default=1, help="what they are drawn from (1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the cases (1)")
     parser.add_argument("--only", type=int, metavar="NUMBER", help="one case of the seed")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument(
         "--kuberay",
         type=Path,
         metavar="DIR",
-        help="a checkout's folder ray-operator, in place of the pinned version",
+        help="folder ray-operator of a checkout, instead of the pinned version",
     )
-    parser.add_argument(
-        "--record", type=int, metavar="N", help="write so many cases for make check"
-    )
+    parser.add_argument("--record", type=int, metavar="N", help="write N cases for make check")
     parser.add_argument(
         "-o", choices=["text", "json"], default="text", help="how to print the report"
     )
@@ -68,7 +67,7 @@ def asked(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(given: argparse.Namespace, program: Path) -> list[Judgement]:
-    """Compare all cases, with a progress bar."""
+    """Compare all cases in parallel and show a progress bar."""
     numbers = range(given.n) if given.only is None else [given.only]
     columns = (
         TextColumn("{task.description}"),
@@ -96,7 +95,7 @@ def run(given: argparse.Namespace, program: Path) -> list[Judgement]:
 def report(
     results: list[Judgement], given: argparse.Namespace, program: Path, seconds: float
 ) -> int:
-    """Print what differs; return the exit code."""
+    """Print the differences. Return the exit code."""
     kinds: dict[str, list[Judgement]] = {}
     for each in results:
         for signature in {one.signature for one in each.found}:
@@ -120,7 +119,8 @@ def report(
             if number < SHRUNK or given.only is not None:
                 _show(judge, kind, some[0], given.seed)
     print(
-        f"\n{len(results)} cases, {seconds:.0f} s: {sum(topics.values())} declared differences, {len(kinds)} kinds of undeclared ones"
+        f"\n{len(results)} cases, {seconds:.0f} s: {sum(topics.values())} declared differences, "
+        f"{len(kinds)} kinds of undeclared ones"
     )
     for topic, count in topics.most_common():
         print(f"  {count:7} {topic}")
@@ -135,7 +135,7 @@ def _show(judge: Judge, kind: str, found: Judgement, seed: int) -> None:
 
 
 def main() -> int:
-    """Read the command line, and do it."""
+    """Parse the command line and run. Return the exit code."""
     given = asked(sys.argv[1:])
     try:
         program, source = building.program(given.kuberay, BuildProgress.to_stderr())

@@ -1,6 +1,7 @@
-"""Compiles the program with KubeRay's code, on demand: the released version that `kuberay/go.mod` names, or a checkout.
+"""Compiles a program with KubeRay's code: the version that `kuberay/go.mod` names, or a checkout.
 
-The version is one line, `require github.com/ray-project/kuberay/ray-operator`; `go mod tidy` there renews the hashes in `go.sum`.
+The version is in the line `require github.com/ray-project/kuberay/ray-operator`; `go mod tidy` in
+that folder renews the hashes in `go.sum`.
 """
 
 import asyncio
@@ -20,31 +21,33 @@ from localcluster.settings import Settings
 SOURCES: Final = Path(__file__).with_name("kuberay")
 MODULE: Final = "github.com/ray-project/kuberay/ray-operator"
 SECONDS: Final = 240
-"""What a first build takes on two cores; later ones take seconds."""
+"""Estimated seconds of a first build on two cores. Later builds take seconds."""
 _SINCE_1_7: Final = Path("controllers") / "ray" / "raycluster_mtls_controller.go"
-"""A file that KubeRay has since v1.7."""
+"""A file that exists in KubeRay v1.7 and newer."""
 
 
 def pinned() -> str:
-    """Return the released version that is compared with."""
+    """Return the released version to compare with."""
     found = re.search(rf"{re.escape(MODULE)} (v\S+)", (SOURCES / "go.mod").read_text())
     assert found is not None, f"kuberay/go.mod requires no {MODULE}"
     return found[1]
 
 
 async def build(checkout: Path | None, progress: Progress) -> tuple[Path, Path]:
-    """Compile the program; return the paths of the program and of KubeRay's source.
+    """Compile the program. Return the paths of the program and of KubeRay's source.
 
     `checkout` is a folder `ray-operator` that replaces the pinned version.
     """
     go = shutil.which("go")
     if go is None:
         raise ClusterError(
-            "make parity compiles KubeRay's code and needs Go 1.26 or newer: install it and put it on PATH"
+            "make parity compiles KubeRay's code and needs Go 1.26 or newer: install it and put "
+            "it on PATH"
         )
     if checkout is not None and not (checkout / "go.mod").is_file():
         raise ClusterError(
-            f"KUBERAY={checkout}: there is no go.mod; name the folder ray-operator of a checkout of KubeRay"
+            f"KUBERAY={checkout}: there is no go.mod; name the folder ray-operator of a checkout "
+            "of KubeRay"
         )
     folder = (
         Settings.from_environment().cache_root / "parity" / ("checkout" if checkout else pinned())
@@ -70,8 +73,11 @@ async def build(checkout: Path | None, progress: Progress) -> tuple[Path, Path]:
 
 
 def _replace(source: Path, checkout: Path) -> None:
-    """Require a checkout, and what it requires itself."""
-    text = f"module parity\n\ngo 1.26.0\n\nrequire {MODULE} v0.0.0\n\nreplace {MODULE} => {checkout.resolve()}\n"
+    """Write a `go.mod` that requires the checkout, and copy the checkout's `go.sum`."""
+    text = (
+        f"module parity\n\ngo 1.26.0\n\nrequire {MODULE} v0.0.0\n\nreplace {MODULE} => "
+        f"{checkout.resolve()}\n"
+    )
     (source / "go.mod").write_text(text)
     shutil.copyfile(checkout / "go.sum", source / "go.sum")
 
@@ -95,5 +101,5 @@ def _environment() -> dict[str, str]:
 
 
 def program(checkout: Path | None, progress: Progress) -> tuple[Path, Path]:
-    """Compile the program; the same for callers without a loop."""
+    """Run `build` for callers without an event loop."""
     return asyncio.run(build(checkout, progress))

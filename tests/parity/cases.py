@@ -1,4 +1,4 @@
-"""What both operators get: a configuration, what the API server holds, and what happens in the cluster, round by round."""
+"""The input of a comparison: configuration, objects of the API server, and events in rounds."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ CLUSTER_UID: Final = "0c0ffee0-0000-4000-8000-000000000000"
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How an operator is configured: once as KubeRay's program reads it, once as our configuration."""
+    """The configuration of an operator, in a form that both operators can be given."""
 
     gates: dict[str, bool] = msgspec.field(
         default_factory=lambda: {each.value: each in BETA for each in Gate}
@@ -29,7 +29,7 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     pod_labels: dict[str, str] = {}
 
     def config(self, version: str) -> Config:
-        """Return our configuration."""
+        """Return the settings as cluster-reconciler's configuration."""
         gates = frozenset(gate for gate in Gate if self.gates.get(gate))
         return msgspec.structs.replace(
             Config.from_environment(self.environment, gates),
@@ -45,29 +45,36 @@ class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One comparison. The operators see the first objects, come to rest, and then each round's steps, coming to rest after each."""
+    """One comparison of both operators.
+
+    The operators reconcile the first objects until nothing changes. Then each round's steps are
+    applied, followed by another reconciliation.
+    """
 
     settings: OperatorSettings = OperatorSettings()
     objects: list[Body] = []
     rounds: list[list[Json]] = []
     one_host: int | None = 1
-    """What raybus gets for `numOfHosts: 1`: 0 and None, for absent, mean the same to it."""
+    """Value that replaces `numOfHosts: 1` for raybus.
+
+    To raybus, 0 and None (absent) mean the same as 1.
+    """
     service: Body | None = None
-    """A RayService, of which only what follows from itself is compared; then there is nothing else."""
+    """A RayService. If set, only the objects derived from it alone are compared."""
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names of the pods that are there at first: they are compared by name."""
+        """Names of the pods that exist at first. These pods are compared by name."""
         return frozenset(each["metadata"]["name"] for each in self.objects if each["kind"] == "Pod")
 
     @property
     def features(self) -> frozenset[str]:
-        """Return the gates that are on."""
+        """Names of the enabled feature gates."""
         return frozenset(name for name, is_on in self.settings.gates.items() if is_on)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator made of a round."""
+    """The result of an operator's round: remaining objects, Events and writes."""
 
     objects: list[Body] = []
     events: list[Json] = []
@@ -78,12 +85,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def pods(self) -> frozenset[str]:
-        """Return the names of the pods that are left."""
+        """Names of the remaining pods."""
         return frozenset(each["metadata"]["name"] for each in self.objects if each["kind"] == "Pod")
 
 
 def a_cluster(spec: Json, *, name: str = "c", **metadata: Any) -> Body:
-    """Return a RayCluster as the API server holds it."""
+    """Build a RayCluster as the API server stores it."""
     meta = {
         "name": name,
         "namespace": NAMESPACE,
@@ -108,7 +115,7 @@ def a_pod(
     more_labels: dict[str, str],
     **fields: Any,
 ) -> Body:
-    """Return a pod of a cluster as an operator would have made it, as far as decisions depend on it."""
+    """Build a pod of a cluster with the fields that the operators' decisions depend on."""
     own = {
         labels.CLUSTER: cluster,
         labels.NODE_TYPE: node_type,

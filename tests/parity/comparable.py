@@ -1,13 +1,18 @@
-"""What makes the outcomes of two operators comparable. All that is replaced or left out is random, a time, or without meaning:
+"""Makes the outcomes of two operators comparable.
 
-- names that an operator drew for pods and replicas end by the round and the place of the pod in place of random characters;
-- identities, versions, generations and times of what an operator wrote are replaced or left out, and so are the values of Secrets;
-- fields with an empty value are left out, unless it means something (`emptyDir: {}`): Go writes some of them, users others;
-- quantities are written as the API server does (`1000m` is `1`);
-- Events of one reason in one round are one Event, as KubeRay's client and ours write them: our text has to be one of KubeRay's, without names
-  of pods;
-- writes are compared without their order;
-- of a RayCluster's spec only the hash is compared: no operator decides what a user writes, and Go adds zero values to it.
+Random values, times and meaningless differences are replaced or left out:
+
+- Generated names of pods and replicas get the round and the pod's position instead of random
+  characters.
+- Uids, versions, generations and times of written objects, and the values of Secrets, are replaced
+  or left out.
+- Fields with an empty value are left out unless the empty value has a meaning (`emptyDir: {}`).
+- Quantities are written as the API server writes them (`1000m` is `1`).
+- Events with the same reason in one round are one Event. raybus's text must be one of KubeRay's,
+  apart from pod names.
+- The order of writes is ignored.
+- Only the hash of a RayCluster's spec is compared, because no operator changes a spec and Go adds
+  zero values to it.
 """
 
 import re
@@ -25,7 +30,7 @@ from parity.defaults import defaulted
 _RANDOM: Final = re.compile(r"-[a-z0-9]{5}$")
 _RENAMED: Final = re.compile(r"(?<![\w-])[\w-]+-(?:gone|r\d{4})(?![\w-])")
 _MEANINGFUL: Final = {"emptyDir", "podSelector", "namespaceSelector", "selfSigned"}
-"""Fields for which an empty object is not the same as none."""
+"""Fields for which an empty object differs from an absent field."""
 _MAPS: Final = {
     "labels",
     "annotations",
@@ -35,7 +40,7 @@ _MAPS: Final = {
     "rayStartParams",
     "endpoints",
 }
-"""Fields with keys of users, which may have an empty value."""
+"""Fields with user-defined keys, whose values may be empty."""
 _PERIOD: Final = re.compile(r"after (?:\d+[hm])*[\d.]+s")
 _AMOUNTS: Final = {"limits", "requests", "minResources", "minResource"}
 _AMOUNT: Final = {"sizeLimit", "desiredCPU", "desiredMemory", "desiredGPU", "desiredTPU", "size"}
@@ -51,7 +56,7 @@ _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 def order(pod: Body, known: frozenset[str]) -> tuple[str, ...]:
-    """Return the place of a pod among all: known ones by name, then new ones by what they are."""
+    """Return the sort key of a pod: known pods by name, then new pods by type, group and index."""
     own, name = pod["metadata"].get("labels", {}), pod["metadata"]["name"]
     indices = ("ray.io/worker-group-replica-index", "ray.io/replica-host-index")
     place = (own.get(labels.NODE_TYPE, ""), own.get(labels.GROUP, ""))
@@ -66,7 +71,10 @@ def order(pod: Body, known: frozenset[str]) -> tuple[str, ...]:
 
 
 def renamed(outcome: Outcome, known: frozenset[str], *, number: int) -> Outcome:
-    """Give what an operator named at random in a round a name by its place, which the next round keeps."""
+    """Replace the random names of a round by names that depend on the pod's position.
+
+    The next round keeps these names.
+    """
     drawn = _drawn(outcome, known, number)
     if not drawn:
         return outcome
@@ -80,7 +88,7 @@ def renamed(outcome: Outcome, known: frozenset[str], *, number: int) -> Outcome:
 
 
 def comparable(outcome: Outcome) -> Json:
-    """Return a renamed outcome without all that is chosen anew each time."""
+    """Return the outcome as a comparable value, without everything that varies between runs."""
     pods = {write.split(" ", 2)[2] for write in outcome.writes if " Pod " in write}
     pods |= {each["metadata"]["name"] for each in outcome.objects if each["kind"] == "Pod"}
     notes = dict[str, set[str]]()
@@ -101,11 +109,14 @@ def comparable(outcome: Outcome) -> Json:
 
 def _title(body: Body) -> str:
     group = body["apiVersion"].rpartition("/")[0]
-    return f"{body['kind']}{f'.{group}' if body['kind'] == 'PodGroup' else ''} {body['metadata']['name']}"
+    return (
+        f"{body['kind']}{f'.{group}' if body['kind'] == 'PodGroup' else ''} "
+        f"{body['metadata']['name']}"
+    )
 
 
 def _drawn(outcome: Outcome, known: frozenset[str], number: int) -> dict[str, str]:
-    """Return the new names of what an operator named at random."""
+    """Return the replacement of each random name."""
     found, numbers = dict[str, str](), Counter[str]()
     pods = [each for each in outcome.objects if each["kind"] == "Pod"]
     for pod in sorted(pods, key=lambda each: order(each, known)):
@@ -155,7 +166,7 @@ def _kept(body: Body) -> Body:
 
 
 def _built(value: Any) -> Any:
-    """Return a text as it is, and an object as any other, without its owner."""
+    """Return a text unchanged, and a Service without its owner and varying fields."""
     if isinstance(value, str):
         return value
     found = _kept(
@@ -174,7 +185,7 @@ def _timeless(value: Any) -> Any:
 
 
 def pruned(value: Any, field: str = "") -> Any:
-    """Leave out what is empty, and write quantities in one form."""
+    """Remove empty fields and write quantities in one form."""
     if isinstance(value, dict):
         if field in _AMOUNTS:
             return {key: _amount(each) for key, each in cast("Json", value).items()}
@@ -204,7 +215,7 @@ def _amount(value: Any) -> Any:
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One field of which KubeRay has another value than raybus; None is nothing."""
+    """A field whose value differs between KubeRay and raybus. None stands for an absent field."""
 
     place: str
     theirs: Any
@@ -212,7 +223,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def signature(self) -> str:
-        """Return what differences of one cause have in common."""
+        """The place without names and numbers. It groups differences of one cause."""
         place = re.sub(r"<[^>]*>|\b\d+\b", "#", self.place)
         place = re.sub(r"(writes/\w+ [A-Za-z.]+) [^/]*", r"\1", place)
         return re.sub(r"(objects/[A-Za-z.]+) [^/]*", r"\1", place)
@@ -258,7 +269,7 @@ def _numbered(items: Sequence[Any]) -> Json:
 
 
 def _by_name(items: Sequence[Any]) -> Json | None:
-    """Return list items by their name; None where they have none, or one twice."""
+    """Return list items by name; None if an item has no name or a name occurs twice."""
     names = [cast("Json", each).get("name") if isinstance(each, dict) else None for each in items]
     if None in names or len({*names}) < len(names):
         return None

@@ -1,4 +1,4 @@
-"""Runs a case on both sides and compares, round by round."""
+"""Runs a case with both operators and compares the outcomes round by round."""
 
 from collections.abc import Generator
 from typing import Final
@@ -16,11 +16,14 @@ from service_reconciler import validation
 from service_reconciler.resources import services
 
 TRIES: Final = 1000
-"""How often KubeRay is asked for a choice that it makes at random: the rarest one that is known comes in 3 of 100 answers."""
+"""Maximum repetitions for a random choice of KubeRay.
+
+The rarest known choice has 3 % probability.
+"""
 
 
 async def of_raybus(case: Case, *, version: str) -> list[Json]:
-    """Return what raybus makes of a case, a comparable outcome a round."""
+    """Run a case with raybus. Return a comparable outcome per round."""
     found, objects, known = list[Json](), case.objects, case.names
     for number, steps in enumerate(([], *case.rounds)):
         objects = rounds.play(objects, steps, known)
@@ -36,11 +39,15 @@ async def of_raybus(case: Case, *, version: str) -> list[Json]:
 
 Asked = tuple[OperatorSettings, list[Body]]
 Rounds = Generator[Asked, Outcome, list[Json]]
-"""Yields what KubeRay is asked, gets its outcome, and returns a comparable outcome a round."""
+"""Yields requests to KubeRay, receives outcomes, and returns a comparable outcome per round."""
 
 
 def of_kuberay(case: Case, *, wanted: list[Json], release: str) -> Rounds:
-    """Ask KubeRay what it makes of a case: where it chooses at random, again, until it chooses as `wanted` or for `TRIES` times."""
+    """Run a case with KubeRay.
+
+    Where KubeRay chooses at random, repeat the round up to `TRIES` times until the outcome matches
+    `wanted`.
+    """
     found, objects, known = list[Json](), case.objects, case.names
     for number, steps in enumerate(([], *case.rounds)):
         objects = rounds.play(objects, steps, known)
@@ -59,7 +66,7 @@ def of_kuberay(case: Case, *, wanted: list[Json], release: str) -> Rounds:
 
 
 def collected(outcome: Outcome) -> Outcome:
-    """Return an outcome without what the garbage collector deletes with a RayCluster."""
+    """Remove the objects that the garbage collector deletes with a RayCluster."""
     if any(each["kind"] == "RayCluster" for each in outcome.objects):
         return outcome
     left = [each for each in outcome.objects if not _is_owned(each)]
@@ -71,7 +78,7 @@ def _is_owned(body: Body) -> bool:
 
 
 def service_of_raybus(case: Case) -> Json:
-    """Return what raybus makes of a RayService without anything else."""
+    """Return what raybus derives from a RayService alone: problem, Services and hash."""
     assert case.service is not None
     service, config = ray_service.decode(case.service), case.settings.config("")
     if (found := validation.violation(service, config.gates)) is not None:
@@ -90,13 +97,16 @@ def service_of_raybus(case: Case) -> Json:
 
 
 def service_of_kuberay(case: Case) -> Rounds:
-    """Ask KubeRay what it makes of a RayService without anything else."""
+    """Ask KubeRay what it derives from a RayService alone."""
     assert case.service is not None
     return [comparable((yield case.settings, [case.service]))]
 
 
 def chooses(objects: list[Body]) -> bool:
-    """Return whether KubeRay chooses at random here: among replicas of several hosts, which it holds in a map."""
+    """Return whether KubeRay chooses at random for these objects.
+
+    It does among replicas with several hosts, because it keeps them in a map.
+    """
     groups = (
         each.get("spec", {}).get("workerGroupSpecs", [])
         for each in objects
@@ -106,7 +116,7 @@ def chooses(objects: list[Body]) -> bool:
 
 
 def compare(theirs: list[Json], ours_: list[Json]) -> list[Difference]:
-    """Return the differences of the first round that has any: those after it follow from it."""
+    """Return the differences of the first round that has any. Later ones are consequences."""
     for number, (one, other) in enumerate(zip(theirs, ours_, strict=True)):
         if found := [*differences(one, other)]:
             return [msgspec.structs.replace(each, place=f"{number}/{each.place}") for each in found]

@@ -1,4 +1,7 @@
-"""What follows from the cause of an intended difference, computed from both outcomes: a rule that names a cause declares nothing else."""
+"""Decides whether a difference follows from an intended one, computed from both outcomes.
+
+A rule that names such a cause declares no other differences.
+"""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -9,7 +12,10 @@ from parity.comparable import Difference
 
 
 def of_deleted_pods(found: Difference, theirs: Json, ours: Json) -> bool:
-    """Return whether a difference is one of workers that raybus alone deletes: the pods, their counts, addresses and Events."""
+    """Return whether the difference is a consequence of worker pods that only raybus deletes.
+
+    Consequences are the pods themselves, their counts, their addresses and their Events.
+    """
     gone, follows = _gone(theirs, ours), False
     match found.place.split("/")[1:]:
         case ["objects", title]:
@@ -38,7 +44,10 @@ def of_deleted_pods(found: Difference, theirs: Json, ours: Json) -> bool:
 
 
 def of_gathered_addresses(found: Difference, theirs: Json, ours: Json) -> bool:
-    """Return whether a certificate names what KubeRay wrote too, before its last change: raybus gathers addresses for some seconds."""
+    """Return whether both operators wrote raybus's certificate addresses at some time.
+
+    raybus collects addresses for some seconds, so KubeRay's certificate may contain newer ones.
+    """
     title = found.place.split("/")[2]
     written = f"(IPs: [{' '.join(ours['objects'][title]['spec']['ipAddresses'])}])"
     notes: list[list[str]] = [
@@ -48,7 +57,10 @@ def of_gathered_addresses(found: Difference, theirs: Json, ours: Json) -> bool:
 
 
 def of_replaced_pods(_: Difference, theirs: Json, ours: Json) -> bool:
-    """Return whether `RayClusterProvisioned` differs because KubeRay counts without a head, and without the pods that the same round creates."""
+    """Return whether `RayClusterProvisioned` differs only by how replaced pods are counted.
+
+    KubeRay ignores a missing head and the pods that it creates in the same round.
+    """
     left = [
         pod for title, pod in _pods(theirs).items() if f"create {title}" not in theirs["writes"]
     ]
@@ -64,11 +76,11 @@ CAUSES: Final[dict[str, Callable[[Difference, Json, Json], bool]]] = {
     "pods that are being replaced": of_replaced_pods,
     "addresses that raybus gathers": of_gathered_addresses,
 }
-"""What a rule may name."""
+"""Causes that a rule may name."""
 
 
 def _gone(theirs: Json, ours: Json) -> dict[str, Body]:
-    """Return the pods, as KubeRay leaves them, that only raybus deletes."""
+    """Return the pods that only raybus deletes, as KubeRay leaves them."""
     return {
         title: pod
         for title, pod in _pods(theirs).items()

@@ -1,7 +1,8 @@
-"""The differences from KubeRay that are intended: data with a reason, in `differences.yaml`; nothing else may differ.
+"""The intended differences from KubeRay, with reasons, in `differences.yaml`.
 
-Each entry is a row of docs/kuberay-map.md. One that the harness meets has rules; a rule declares the differences of which place and values match
-its regular expressions, or of which the values are the same once its rewritings were made.
+Each entry is a row of docs/kuberay-map.md. An entry that affects the comparison has rules. A rule
+declares a difference whose place and values match its regular expressions, or whose values are
+equal after its replacements. Undeclared differences fail the run.
 """
 
 import re
@@ -20,22 +21,28 @@ FILE: Final = Path(__file__).with_name("differences.yaml")
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which differences an entry declares: all that is given has to match. Nothing is written as `nothing`."""
+    """The differences that an entry declares. All given fields must match.
+
+    An absent value is matched as the text `nothing`.
+    """
 
     place: str
     theirs: str = ""
     ours: str = ""
     beside: list[str] = []
-    """Each matches an Event, a write, an object or the problem of a manifest of either operator in the same round."""
+    """Patterns that must each match an Event, write, object or manifest problem of the round."""
     without: str = ""
-    """Matches none of these."""
+    """Pattern that must match none of them."""
     rewrite: list[tuple[str, str]] = []
-    """Regular expressions and what replaces them in both values, which are then the same."""
+    """Patterns and replacements that must make both values equal."""
     cause: str = ""
-    """The difference has to follow from it (`consequences.CAUSES`)."""
+    """Name in `consequences.CAUSES` of the cause that the difference must follow from."""
 
     def declares(self, found: Difference, both: tuple[Json, Json]) -> bool:
-        """Return whether a difference is declared; `both` is what KubeRay and raybus made of the round."""
+        """Return whether the rule declares a difference.
+
+        `both` has the outcomes of KubeRay and raybus in the round.
+        """
         theirs, ours = text(found.theirs), text(found.ours)
         if (
             not re.search(self.place, found.place)
@@ -71,11 +78,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     reason: str
     rules: list[Rule] = []
     until: str = ""
-    """The last minor version of KubeRay that differs: newer ones do as raybus does. It is no row of the page."""
+    """Last minor version of KubeRay that differs; newer ones behave like raybus.
+
+    Such an entry is not listed in the page.
+    """
 
 
 def text(value: Any) -> str:
-    """Return a value as rules see it."""
+    """Return a value as the text that rules match."""
     if value is None:
         return "nothing"
     return (
@@ -106,7 +116,10 @@ def entries() -> list[Entry]:
 def entry_of(
     found: Difference, theirs: Sequence[Json], ours: Sequence[Json], *, release: str
 ) -> Entry | None:
-    """Return the entry that declares a difference from a minor version of KubeRay, given all rounds of both operators."""
+    """Return the entry that declares a difference, or None.
+
+    `theirs` and `ours` have all rounds of KubeRay and raybus; `release` is KubeRay's minor version.
+    """
     number = int(found.place.split("/", 1)[0])
     both = (theirs[number], ours[number])
     known = (each for each in entries() if each.until in {"", release})

@@ -1,4 +1,4 @@
-"""What an API server sets in new objects, as far as an operator decides by it; `kuberay/api_server.go` sets the same."""
+"""Defaults of an API server that operators depend on. `kuberay/api_server.go` sets the same."""
 
 import zlib
 from typing import cast
@@ -7,7 +7,7 @@ from common.api.opaque import Body, Json
 
 
 def defaulted(body: Body) -> Body:
-    """Return an object with what the API server sets, as far as an operator decides by it."""
+    """Return an object with the API server's defaults."""
     spec: Json = body.get("spec", {})
     match body.get("kind"):
         case "Service":
@@ -44,6 +44,6 @@ def _with_protocols(rule: Json) -> Json:
 
 
 def address(name: str) -> str:
-    """Return the address of a Service, which depends on its name alone."""
+    """Return an address that depends only on the Service's name."""
     number = zlib.crc32(name.encode())
     return f"10.96.{number >> 8 & 0xFF}.{number & 0xFF}"

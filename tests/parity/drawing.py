@@ -1,6 +1,6 @@
-"""Cases drawn from a seed: RayClusters with every field that decides something, pods in every state, and what happens to them.
+"""Draws random cases: RayClusters with every relevant field, pods in every state, and changes.
 
-A case has a number; its seed and its number draw it, whichever cases were drawn before.
+A case depends only on the seed and its number, not on other cases.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,8 +34,10 @@ VERSIONS: Final = (
     "v2.53.0",
 )
 SWITCHES: Final = (
-    "ENABLE_INIT_CONTAINER_INJECTION", "ENABLE_PROBES_INJECTION", "ENABLE_GCS_FT_REDIS_CLEANUP", "ENABLE_RANDOM_POD_DELETE",
-    "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE", "ENABLE_LOGIN_SHELL", "ENABLE_DETERMINISTIC_HEAD_POD_NAME", "USE_INGRESS_ON_OPENSHIFT",
+    "ENABLE_INIT_CONTAINER_INJECTION", "ENABLE_PROBES_INJECTION", "ENABLE_GCS_FT_REDIS_CLEANUP",
+    "ENABLE_RANDOM_POD_DELETE",
+    "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE", "ENABLE_LOGIN_SHELL",
+    "ENABLE_DETERMINISTIC_HEAD_POD_NAME", "USE_INGRESS_ON_OPENSHIFT",
 )  # fmt: skip
 NEW_GATES: Final = (Gate.NETWORK_POLICY, Gate.EMBEDDED_STORAGE, Gate.MTLS, Gate.HISTORY_SERVER)
 FROM_SECRET: Final = {"valueFrom": {"secretKeyRef": {"name": "redis", "key": "password"}}}
@@ -50,40 +52,52 @@ NASTY_RESOURCES: Final = (
 
 
 KEPT: Final = frozenset({"groupName", "managedBy", "backend"})
-"""Fields that an edit of any depth leaves: by it two groups may have one name, and the API server lets nobody change the others."""
+"""Fields that random edits keep.
+
+An edit of the name could create two groups of the same name, and the API server rejects edits of
+the others.
+"""
 LISTS: Final = frozenset({"workerGroupSpecs", "containers"})
-"""Lists of which an edit of any depth changes the first entry."""
+"""Lists whose first entry random edits change."""
 FILLED: Final = frozenset({
-    *KEPT, "name", "size", "sizeLimit", "mode", "version", "upscalingMode", "deletionPolicy", "pathType", "type", "protocol", "limits", "requests", "kind", "apiVersion",
+    *KEPT, "name", "size", "sizeLimit", "mode", "version", "upscalingMode", "deletionPolicy",
+    "pathType", "type", "protocol", "limits", "requests", "kind", "apiVersion",
 })  # fmt: skip
-"""Fields that the API server refuses with an empty value."""
+"""Fields that the API server rejects if they are empty."""
 GROUP: Final = frozenset({"headGroupSpec", "workerGroupSpecs", "template", "spec", "containers"})
-"""Fields of which only what they have may be empty."""
+"""Fields that random edits do not empty themselves, but only within."""
 
 REFUSED: Final = 5
-"""One in so many RayClusters may be one that raybus refuses; of the others, such a draw is repeated: most that is drawn at random is refused."""
+"""One in this many RayClusters may be invalid for raybus.
+
+Other invalid draws are repeated, because most random specs are invalid.
+"""
 
 
 class Drawer:
-    """Draws fields of a manifest."""
+    """Draws random fields of a manifest."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
 
     def one_in(self, number: int) -> bool:
-        """Return true once in so many times."""
+        """Return true with a probability of 1 / `number`."""
         return self._random.randrange(number) == 0
 
     def of(self, *values: Any) -> Any:
-        """Return one of these."""
+        """Return one of the values."""
         return self._random.choice(values)
 
     def unique(self, values: Sequence[Any], most: int) -> list[Any]:
-        """Return up to so many of these, each once."""
+        """Return up to `most` different values."""
         return self._random.sample(values, self._random.randint(0, most))
 
     def some(self, choices: Json, rate: int = 3) -> Json:
-        """Return some of these fields; a value is a tuple of alternatives, or a function that draws one."""
+        """Return a random subset of fields.
+
+        Each field is included with a probability of 1 / `rate`. A choice is a tuple of alternatives
+        or a function that draws a value.
+        """
         found: Json = {}
         for name, choice in choices.items():
             if self.one_in(rate):
@@ -91,12 +105,12 @@ class Drawer:
         return found
 
     def several(self, make: Callable[[int], Any], most: int) -> list[Any]:
-        """Return up to so many."""
+        """Return up to `most` items, made from their index."""
         return [make(number) for number in range(self._random.randint(0, most))]
 
 
 def settings(d: Drawer, known: frozenset[str]) -> OperatorSettings:
-    """Draw an operator's configuration."""
+    """Draw the configuration of an operator."""
     gates = {each.value: False for each in Gate} | {
         Gate.STATUS_CONDITIONS.value: not d.one_in(8),
         Gate.DELETION_POLICY.value: not d.one_in(6),
@@ -130,13 +144,20 @@ def settings(d: Drawer, known: frozenset[str]) -> OperatorSettings:
 
 
 ENV: Final = (
-    ("RAY_ADDRESS", "auto"), ("RAY_IP", "1.2.3.4"), ("FQ_RAY_IP", "x"), ("RAY_PORT", "1"), ("REDIS_PASSWORD", "pw"),
-    ("RAY_USAGE_STATS_EXTRA_TAGS", "a=b"), ("RAY_USAGE_STATS_KUBERAY_IN_USE", "0"), ("RAY_gcs_rpc_server_reconnect_timeout_s", "9"),
-    ("RAY_enable_autoscaler_v2", "1"), ("RAY_enable_autoscaler_v2", "true"), ("RAY_enable_autoscaler_v2", "0"), ("RAY_AUTH_MODE", "token"),
-    ("RAY_AUTH_TOKEN", "t"), ("RAY_USE_TLS", "1"), ("RAY_TLS_SERVER_CERT", "/x"), ("RAY_external_storage_namespace", "ns1"), ("RAY_GCS_STORAGE", "x"),
-    ("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "0"), ("RAY_CLOUD_INSTANCE_ID", "i"), ("RAY_NODE_TYPE_NAME", "n"), ("KUBERAY_GEN_RAY_START_CMD", "x"),
-    ("RAY_TIMEOUT_MS_TASK_WAIT_FOR_DEATH_INFO", "1"), ("RAY_GCS_SERVER_REQUEST_TIMEOUT_SECONDS", "2"), ("PLAIN", "a <b> & c"), ("EMPTY", ""),
-    ("RAY_SERVE_KV_TIMEOUT_S", "3"), ("REDIS_ADDRESS", "r"), ("POD_IP", "1"), ("RAY_CLUSTER_NAME", "x"),
+    ("RAY_ADDRESS", "auto"), ("RAY_IP", "1.2.3.4"), ("FQ_RAY_IP", "x"), ("RAY_PORT", "1"),
+    ("REDIS_PASSWORD", "pw"),
+    ("RAY_USAGE_STATS_EXTRA_TAGS", "a=b"), ("RAY_USAGE_STATS_KUBERAY_IN_USE", "0"),
+    ("RAY_gcs_rpc_server_reconnect_timeout_s", "9"),
+    ("RAY_enable_autoscaler_v2", "1"), ("RAY_enable_autoscaler_v2", "true"),
+    ("RAY_enable_autoscaler_v2", "0"), ("RAY_AUTH_MODE", "token"),
+    ("RAY_AUTH_TOKEN", "t"), ("RAY_USE_TLS", "1"), ("RAY_TLS_SERVER_CERT", "/x"),
+    ("RAY_external_storage_namespace", "ns1"), ("RAY_GCS_STORAGE", "x"),
+    ("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "0"), ("RAY_CLOUD_INSTANCE_ID", "i"),
+    ("RAY_NODE_TYPE_NAME", "n"), ("KUBERAY_GEN_RAY_START_CMD", "x"),
+    ("RAY_TIMEOUT_MS_TASK_WAIT_FOR_DEATH_INFO", "1"), ("RAY_GCS_SERVER_REQUEST_TIMEOUT_SECONDS",
+        "2"), ("PLAIN", "a <b> & c"), ("EMPTY", ""),
+    ("RAY_SERVE_KV_TIMEOUT_S", "3"), ("REDIS_ADDRESS", "r"), ("POD_IP", "1"),
+    ("RAY_CLUSTER_NAME", "x"),
 )  # fmt: skip
 REFUSED_ENV: Final = (("RAY_REDIS_ADDRESS", "redis:6379"), ("REDIS_USERNAME", "u"))
 QUANTITIES: Final = (
@@ -156,7 +177,7 @@ QUANTITIES: Final = (
 
 
 def resources(d: Drawer) -> Json:
-    """Draw what a container asks for."""
+    """Draw the resources of a container."""
     names = (
         "cpu",
         "memory",
@@ -205,8 +226,10 @@ def container(d: Drawer, name: str) -> Json:
             "args": (["serve.py"], ["echo $KUBERAY_GEN_RAY_START_CMD", "x"], []),
             "ports": (
                 [{"containerPort": 6379, "name": "gcs-server", "protocol": "TCP"}],
-                [{"containerPort": 7777, "name": "gcs-server", "protocol": "TCP"}, {"containerPort": 9999, "name": "dashboard", "protocol": "TCP"}],
-                [{"containerPort": 8001, "name": "serve", "protocol": "TCP"}, {"containerPort": 10002, "name": "client", "protocol": "TCP"}],
+                [{"containerPort": 7777, "name": "gcs-server", "protocol": "TCP"},
+                    {"containerPort": 9999, "name": "dashboard", "protocol": "TCP"}],
+                [{"containerPort": 8001, "name": "serve", "protocol": "TCP"},
+                    {"containerPort": 10002, "name": "client", "protocol": "TCP"}],
                 [{"containerPort": 9090, "name": "metrics", "protocol": "TCP"}],
                 [{"containerPort": 1234, "protocol": "TCP"}],
                 [{"containerPort": 9000, "name": "serve-grpc", "protocol": "TCP"}],
@@ -215,7 +238,8 @@ def container(d: Drawer, name: str) -> Json:
             "readinessProbe": (probe,),
             "startupProbe": (probe,),
             "imagePullPolicy": ("Always", "IfNotPresent"),
-            "securityContext": ({"privileged": False, "runAsUser": 1000}, {"capabilities": {"drop": ["ALL"]}}),
+            "securityContext": ({"privileged": False, "runAsUser": 1000},
+                {"capabilities": {"drop": ["ALL"]}}),
             "lifecycle": ({"preStop": {"exec": {"command": ["/bin/sh", "-c", "ray stop"]}}},),
             "envFrom": ([{"configMapRef": {"name": "settings"}}],),
             "volumeMounts": (
@@ -248,16 +272,21 @@ def template(d: Drawer, name: str) -> Json:
         {
             "volumes": (
                 [{"name": "logs", "emptyDir": {}}],
-                [{"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "data", "configMap": {"name": "m"}}],
-                [{"name": "ray-logs", "emptyDir": {"sizeLimit": "1000Mi"}}, {"name": "shared-mem", "emptyDir": {}}],
+                [{"name": "shm", "emptyDir": {"medium": "Memory"}},
+                    {"name": "data", "configMap": {"name": "m"}}],
+                [{"name": "ray-logs", "emptyDir": {"sizeLimit": "1000Mi"}},
+                    {"name": "shared-mem", "emptyDir": {}}],
                 [{"name": "gcs-storage", "emptyDir": {}}],
             ),
-            "initContainers": ([{"name": "prepare", "image": "busybox", "command": ["true"]}], [{"name": "wait-gcs-ready", "image": "x"}]),
+            "initContainers": ([{"name": "prepare", "image": "busybox", "command": ["true"]}],
+                [{"name": "wait-gcs-ready", "image": "x"}]),
             "restartPolicy": ("Never", "OnFailure", "Always"),
             "serviceAccountName": ("mine",),
             "nodeSelector": ({"pool": "ray"},),
             "tolerations": ([{"key": "a", "operator": "Exists"}],),
-            "affinity": ({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}}},),
+            "affinity": ({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}],
+            }}},),
             "schedulerName": ("mine",),
             "hostNetwork": (True,),
             "subdomain": ("sub",),
@@ -274,7 +303,9 @@ def template(d: Drawer, name: str) -> Json:
     found: Json = {"spec": spec}
     meta = d.some(
         {
-            "labels": ({labels.APP_NAME: "my-model", labels.APP_CREATED_BY: "me"}, {labels.IDENTIFIER: "mine"}, {"team": "a"}, {labels.CLUSTER: "other", "x": ""}, {labels.GROUP: "mine", labels.SERVE: "false"}, {}),
+            "labels": ({labels.APP_NAME: "my-model", labels.APP_CREATED_BY: "me"},
+                {labels.IDENTIFIER: "mine"}, {"team": "a"}, {labels.CLUSTER: "other", "x": ""},
+                {labels.GROUP: "mine", labels.SERVE: "false"}, {}),
             "annotations": ({"example.org/a": "b"}, {"ray.io/overwrite-container-cmd": "true"}, {}),
             "name": ("given",),
         },
@@ -284,19 +315,24 @@ def template(d: Drawer, name: str) -> Json:
 
 
 START_PARAMS: Final = {
-    "num-cpus": ("0", "4", "", "x"), "num-gpus": ("1", "0"), "memory": ("1000000000",), "resources": NASTY_RESOURCES, "dashboard-host": ("::", "127.0.0.1"),
-    "port": ("6380", ""), "block": ("true", "false", ""), "object-store-memory": ("100000000",), "metrics-export-port": ("8081",), "dashboard-port": ("8266",),
-    "node-ip-address": ("$MY_POD_IP",), "redis-password": ("pw", "$REDIS_PASSWORD"), "no-monitor": ("true", ""),
-    "disable-usage-stats": ("",), "dashboard-agent-listen-port": ("52366",), "address": ("x:1",), "autoscaling-config": ("/x",), "log-color": ("auto",),
+    "num-cpus": ("0", "4", "", "x"), "num-gpus": ("1", "0"), "memory": ("1000000000",),
+    "resources": NASTY_RESOURCES, "dashboard-host": ("::", "127.0.0.1"),
+    "port": ("6380", ""), "block": ("true", "false", ""), "object-store-memory": ("100000000",),
+    "metrics-export-port": ("8081",), "dashboard-port": ("8266",),
+    "node-ip-address": ("$MY_POD_IP",), "redis-password": ("pw", "$REDIS_PASSWORD"),
+    "no-monitor": ("true", ""),
+    "disable-usage-stats": ("",), "dashboard-agent-listen-port": ("52366",), "address": ("x:1",),
+    "autoscaling-config": ("/x",), "log-color": ("auto",),
 }  # fmt: skip
 GROUP_FIELDS: Final[Json] = {
-    "resources": ({"CPU": "4"}, {"GPU": "1", "memory": "2Gi"}, {"a<b&c>": "3", "CPU": "1"}, {"TPU": "4", "custom": "7"}, {"x": "y"}, {"CPU": "500m"}, {}),
+    "resources": ({"CPU": "4"}, {"GPU": "1", "memory": "2Gi"}, {"a<b&c>": "3", "CPU": "1"},
+        {"TPU": "4", "custom": "7"}, {"x": "y"}, {"CPU": "500m"}, {}),
     "labels": ({"zone": "a"}, {"ray.io/x": "y", "b": ""}, {}),
 }  # fmt: skip
 
 
 def start_params(d: Drawer) -> Json:
-    """Draw the parameters of `ray start`; few of those that no group may have."""
+    """Draw parameters of `ray start`, rarely invalid ones."""
     return d.some(START_PARAMS, 12) | d.some({"redis-username": ("u",), "labels": ("a=b",)}, 100)
 
 
@@ -309,10 +345,14 @@ def head(d: Drawer) -> Json:
             "serviceType": ("ClusterIP", "NodePort", "LoadBalancer"),
             "enableIngress": (True, True, False),
             "headService": (
-                {"metadata": {"name": "my-head", "labels": {"a": "b", labels.CLUSTER: "x"}, "annotations": {"c": "d"}}, "spec": {"type": "NodePort"}},
-                {"metadata": {}, "spec": {"clusterIP": "None", "ports": [{"name": "extra", "port": 1111, "protocol": "TCP"}]}},
-                {"metadata": {"namespace": "elsewhere"}, "spec": {"selector": {"x": "y"}, "ports": [{"name": "dashboard", "port": 1, "protocol": "TCP"}]}},
-                {"spec": {"type": "LoadBalancer", "sessionAffinity": "ClientIP", "publishNotReadyAddresses": False}},
+                {"metadata": {"name": "my-head", "labels": {"a": "b", labels.CLUSTER: "x"},
+                    "annotations": {"c": "d"}}, "spec": {"type": "NodePort"}},
+                {"metadata": {}, "spec": {"clusterIP": "None", "ports": [{"name": "extra",
+                    "port": 1111, "protocol": "TCP"}]}},
+                {"metadata": {"namespace": "elsewhere"}, "spec": {"selector": {"x": "y"},
+                    "ports": [{"name": "dashboard", "port": 1, "protocol": "TCP"}]}},
+                {"spec": {"type": "LoadBalancer", "sessionAffinity": "ClientIP",
+                    "publishNotReadyAddresses": False}},
             ),
         },
         8,
@@ -331,7 +371,7 @@ def head(d: Drawer) -> Json:
 
 
 def worker_group(d: Drawer, name: str) -> Json:
-    """Draw a worker group as the API server stores it, defaults included."""
+    """Draw a worker group with the API server's defaults."""
     least = d.of(0, 0, 0, 1, 2)
     most = d.of(2147483647, 3, 1, 0)
     found: Json = {
@@ -349,7 +389,8 @@ def worker_group(d: Drawer, name: str) -> Json:
             "suspend": (True, False),
             "idleTimeoutSeconds": (60, 60, 0, -1),
             "priority": (1, 0, 0, -1),
-            "scaleStrategy": ({"workersToDelete": [f"{name.lower()}-p0"]}, {"workersToDelete": ["unknown", f"{name.lower()}-p1"]}, {}),
+            "scaleStrategy": ({"workersToDelete": [f"{name.lower()}-p0"]},
+                {"workersToDelete": ["unknown", f"{name.lower()}-p1"]}, {}),
         },
         9,
     )  # fmt: skip
@@ -357,7 +398,7 @@ def worker_group(d: Drawer, name: str) -> Json:
 
 
 def network_policy(d: Drawer) -> Json:
-    """Draw the isolation of a cluster."""
+    """Draw the network policy of a cluster."""
     peers: list[Json] = [
         {"podSelector": {"matchLabels": {"a": "b"}}},
         {"namespaceSelector": {}},
@@ -384,7 +425,7 @@ def network_policy(d: Drawer) -> Json:
 
 
 def fault_tolerance(d: Drawer, known: frozenset[str]) -> Json:
-    """Draw how the GCS keeps its state."""
+    """Draw the fault tolerance options of the GCS."""
     credentials = ({"value": "pw"}, FROM_SECRET)
     redis: Json = {
         "redisAddress": ("redis:6379", "redis://r:1"),
@@ -397,7 +438,8 @@ def fault_tolerance(d: Drawer, known: frozenset[str]) -> Json:
     if not d.one_in(3):
         return d.some({**redis, "backend": ("redis",), "storage": ({"size": "1Gi"},)}, 2)
     storage: Json = {
-        "claimName": ("mine",), "size": ("10Gi", "1024Mi"), "storageClassName": ("fast", ""), "accessModes": (["ReadWriteMany"],), "subPath": ("a/b",),
+        "claimName": ("mine",), "size": ("10Gi", "1024Mi"), "storageClassName": ("fast", ""),
+        "accessModes": (["ReadWriteMany"],), "subPath": ("a/b",),
         "deletionPolicy": ("Retain", "DeleteWithCluster"),
     }  # fmt: skip
     return {
@@ -408,7 +450,7 @@ def fault_tolerance(d: Drawer, known: frozenset[str]) -> Json:
 
 
 def autoscaler_options(d: Drawer) -> Json:
-    """Draw how the autoscaler runs."""
+    """Draw options of the autoscaler."""
     return d.some(
         {
             "version": ("v1", "v2"),
@@ -417,7 +459,8 @@ def autoscaler_options(d: Drawer) -> Json:
             "idleTimeoutSeconds": (0, 30, -1),
             "upscalingMode": ("Default", "Aggressive", "Conservative"),
             "resources": ({"limits": {"cpu": "1"}}, {}),
-            "env": ([{"name": "A", "value": "b"}], [{"name": "KUBERAY_GEN_AUTOSCALER_START_CMD", "value": "x"}], [{"name": "RAY_USE_TLS", "value": "1"}]),
+            "env": ([{"name": "A", "value": "b"}], [{"name": "KUBERAY_GEN_AUTOSCALER_START_CMD",
+                "value": "x"}], [{"name": "RAY_USE_TLS", "value": "1"}]),
             "envFrom": ([{"secretRef": {"name": "s"}}],),
             "volumeMounts": ([{"name": "logs", "mountPath": "/x"}],),
             "securityContext": ({"runAsUser": 1},),
@@ -442,7 +485,9 @@ def spec(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Json:
             "managedBy": ("ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue"),
             "upgradeStrategy": ({"type": "Recreate"}, {"type": "None"}, {}),
             "headServiceAnnotations": ({"a": "b"}, {}),
-            "authOptions": ({"mode": "token"}, {"mode": "disabled"}, {"mode": "token", "secretName": "mine"}, {"mode": "token", "enableK8sTokenAuth": True}, {"enableK8sTokenAuth": True}),
+            "authOptions": ({"mode": "token"}, {"mode": "disabled"},
+                {"mode": "token", "secretName": "mine"}, {"mode": "token",
+                    "enableK8sTokenAuth": True}, {"enableK8sTokenAuth": True}),
             "gcsFaultToleranceOptions": lambda: fault_tolerance(d, known),
         },
         6,
@@ -462,12 +507,12 @@ def spec(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Json:
 
 
 def tls_options(d: Drawer) -> Json:
-    """Draw whether Ray's processes use TLS."""
+    """Draw TLS options."""
     return d.of({"enabled": True}, {}, {"enabled": False})
 
 
 def collector(d: Drawer) -> Json:
-    """Draw the collector of the history server."""
+    """Draw options of the history server's collector."""
     options: Json = {
         "image": ("collector:1", ""),
         "imagePullPolicy": ("Always",),
@@ -484,21 +529,28 @@ def collector(d: Drawer) -> Json:
 
 
 LABELS: Final = {
-    "ray.io/gang-scheduling-enabled": ("true", "", "false"), "volcano.sh/queue-name": ("q", ""), "ray.io/priority-class-name": ("high",), "yunikorn.apache.org/app-id": ("app",),
-    "yunikorn.apache.org/queue": ("root.q",), "kai.scheduler/queue": ("team",), "volcano.sh/network-topology-mode": ("hard", "soft"),
-    "volcano.sh/network-topology-highest-tier-allowed": ("2", "x", "+1"), "ray.io/originated-from-crd": ("RayJob", "RayService", "RayCluster"),
+    "ray.io/gang-scheduling-enabled": ("true", "", "false"), "volcano.sh/queue-name": ("q", ""),
+    "ray.io/priority-class-name": ("high",), "yunikorn.apache.org/app-id": ("app",),
+    "yunikorn.apache.org/queue": ("root.q",), "kai.scheduler/queue": ("team",),
+    "volcano.sh/network-topology-mode": ("hard", "soft"),
+    "volcano.sh/network-topology-highest-tier-allowed": ("2", "x", "+1"),
+    "ray.io/originated-from-crd": ("RayJob", "RayService", "RayCluster"),
     "ray.io/originated-from-cr-name": ("owner",), "team": ("a",),
 }  # fmt: skip
 ANNOTATIONS: Final = {
-    "ray.io/ft-enabled": ("true", "false", "TRUE", "yes"), "ray.io/external-storage-namespace": ("mine",), "ray.io/enable-serve-service": ("true", "false"),
-    "ray.io/disable-provisioned-head-restart": ("true",), "ray.io/overwrite-container-cmd": ("true", "false"), "ray.io/gcs-ft-deletion-timeout": ("1", "x", "-5"),
-    "kubernetes.io/ingress.class": ("nginx",), "example.org/a": ("<&>",), "yunikorn.apache.org/task-groups": ("[]",),
+    "ray.io/ft-enabled": ("true", "false", "TRUE", "yes"),
+    "ray.io/external-storage-namespace": ("mine",), "ray.io/enable-serve-service": ("true",
+        "false"),
+    "ray.io/disable-provisioned-head-restart": ("true",), "ray.io/overwrite-container-cmd": ("true",
+        "false"), "ray.io/gcs-ft-deletion-timeout": ("1", "x", "-5"),
+    "kubernetes.io/ingress.class": ("nginx",), "example.org/a": ("<&>",),
+    "yunikorn.apache.org/task-groups": ("[]",),
 }  # fmt: skip
 PHASES: Final = ("Running", "Running", "Pending", "Failed", "Succeeded", "Unknown", "")
 
 
 def pod_status(d: Drawer) -> Json:
-    """Draw how a pod is doing."""
+    """Draw the status of a pod."""
     phase = d.of(*PHASES)
     if not phase:
         return {}
@@ -539,7 +591,7 @@ def pod_status(d: Drawer) -> Json:
 
 
 def pods(d: Drawer, cluster: Body) -> list[Body]:
-    """Draw the pods that a cluster has, some of which are going, and some of which it should not have."""
+    """Draw the pods of a cluster, including terminating and surplus ones."""
     name = cluster["metadata"]["name"]
     found = [
         _pod(d, name, f"head-p{number}", "headgroup", "head", {})
@@ -615,7 +667,7 @@ def _has_ended(status: Json) -> bool:
 
 
 def redrawn(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]) -> Json:
-    """Draw an edit of any depth: a field of the spec becomes what another draw has there, or goes."""
+    """Draw an edit: a field of the spec is removed or gets its value in another random spec."""
     path: list[Any] = ["spec"]
     have, other = cluster["spec"], spec(d, gates, known)
     while True:
@@ -633,7 +685,7 @@ def redrawn(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[s
 
 
 def blank(d: Drawer, value: Json) -> None:
-    """Make one of the fields of a spec empty, as templates of manifests do."""
+    """Empty one random field of a spec, as manifest templates do."""
     found: list[tuple[Any, Any]] = []
     left: list[Any] = [value]
     for each in left:  # which grows
@@ -650,19 +702,25 @@ def blank(d: Drawer, value: Json) -> None:
 
 
 def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]) -> Json:
-    """Draw something that happens."""
+    """Draw a step of a round."""
     if d.one_in(6):
         return redrawn(d, cluster, gates, known)
     groups = [each["groupName"] for each in cluster["spec"]["workerGroupSpecs"]]
     group = d.of("*", "headgroup", *groups)
     path: list[Any] = ["spec", "workerGroupSpecs", 0]
     edits: tuple[tuple[list[Any], Any], ...] = (
-        ([*path, "replicas"], d.of(0, 1, 2, 4)), ([*path, "suspend"], True), ([*path, "template", "spec", "containers", 0, "image"], "ray:new"), ([*path], None),
-        (["spec", "suspend"], d.of(True, False)), (["spec", "rayVersion"], "2.60.0"), (["spec", "headGroupSpec", "rayStartParams", "num-cpus"], "7"),
-        (["spec", "networkPolicy"], None), (["spec", "networkPolicy"], {"mode": "DenyAllIngress"}), (["spec", "upgradeStrategy"], {"type": "Recreate"}),
-        (["spec", "gcsFaultToleranceOptions"], {"backend": "rocksdb", "storage": {"size": "5Gi"}}), (["spec", "gcsFaultToleranceOptions"], None),
-        (["spec", "enableInTreeAutoscaling"], d.of(True, False)), (["metadata", "annotations", "ray.io/enable-serve-service"], "true"),
-        ([*path, "scaleStrategy"], {"workersToDelete": [f"{each.lower()}-p0" for each in groups]}), ([*path, "numOfHosts"], 2),
+        ([*path, "replicas"], d.of(0, 1, 2, 4)), ([*path, "suspend"], True),
+        ([*path, "template", "spec", "containers", 0, "image"], "ray:new"), ([*path], None),
+        (["spec", "suspend"], d.of(True, False)), (["spec", "rayVersion"], "2.60.0"),
+        (["spec", "headGroupSpec", "rayStartParams", "num-cpus"], "7"),
+        (["spec", "networkPolicy"], None), (["spec", "networkPolicy"], {"mode": "DenyAllIngress"}),
+        (["spec", "upgradeStrategy"], {"type": "Recreate"}),
+        (["spec", "gcsFaultToleranceOptions"], {"backend": "rocksdb", "storage": {"size": "5Gi"}}),
+        (["spec", "gcsFaultToleranceOptions"], None),
+        (["spec", "enableInTreeAutoscaling"], d.of(True, False)),
+        (["metadata", "annotations", "ray.io/enable-serve-service"], "true"),
+        ([*path, "scaleStrategy"], {"workersToDelete": [f"{each.lower()}-p0" for each in groups]}),
+        ([*path, "numOfHosts"], 2),
     )  # fmt: skip
     kinds = (
         "Service",
@@ -710,7 +768,7 @@ def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]
 
 
 def _needs(edit: tuple[list[Any], Any]) -> set[str]:
-    """Return the gates without which KubeRay does not know the field of an edit."""
+    """Return the feature gates without which KubeRay does not know the edited field."""
     if edit[0][-1] == "networkPolicy":
         return {Gate.NETWORK_POLICY.value}
     return (
@@ -731,11 +789,14 @@ def service(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
             "serviceUnhealthySecondThreshold": (1,),
             "excludeHeadPodFromServeSvc": (True, False),
             "rayClusterDeletionDelaySeconds": (0, 5, -1),
-            "upgradeStrategy": ({"type": "None"}, {"type": "NewCluster"}, {"type": "Sometimes"}, {}),
+            "upgradeStrategy": ({"type": "None"}, {"type": "NewCluster"}, {"type": "Sometimes"},
+                {}),
             "serveService": (
                 {"metadata": {"name": "mine", "labels": {"a": "b"}, "annotations": {"c": "d"}}},
-                {"spec": {"type": "NodePort", "ports": [{"name": "serve", "port": 9999, "protocol": "TCP"}]}},
-                {"metadata": {}, "spec": {"selector": {"x": "y"}, "ports": [{"name": "other", "port": 1, "protocol": "TCP"}]}},
+                {"spec": {"type": "NodePort", "ports": [{"name": "serve", "port": 9999,
+                    "protocol": "TCP"}]}},
+                {"metadata": {}, "spec": {"selector": {"x": "y"}, "ports": [{"name": "other",
+                    "port": 1, "protocol": "TCP"}]}},
             ),
         },
         4,
@@ -765,7 +826,10 @@ def _is_refused(cluster: Body, operator: OperatorSettings) -> bool:
 
 
 def case(seed: int, number: int, known: frozenset[str]) -> Case:
-    """Draw a RayCluster, its pods and what happens to them, or a RayService; `known` are the feature gates that both operators know."""
+    """Draw a case: a RayCluster with pods and later steps, or a RayService.
+
+    `known` has the feature gates that both operators know.
+    """
     d = Drawer(Random(f"{seed} {number}"))
     operator = settings(d, known)
     if number % 10 == 9:

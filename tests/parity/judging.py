@@ -1,4 +1,4 @@
-"""One case, drawn, run by both operators and judged; and a case that was found, made small."""
+"""Runs drawn cases with both operators, judges them, and reduces a differing case."""
 
 import asyncio
 import logging
@@ -20,16 +20,16 @@ PANIC: Final = "panic"
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """What the comparison of one case found."""
+    """The result of comparing one case."""
 
     number: int
     found: list[Difference] = []
     declared: dict[str, int] = {}
-    """Declared differences that were met, by topic."""
+    """Number of declared differences by topic."""
 
 
 class Judge:
-    """A running program of KubeRay's, beside our code."""
+    """Judges cases with a running KubeRay program and raybus's code."""
 
     def __init__(self, kuberay: KubeRay) -> None:
         self._kuberay = kuberay
@@ -37,11 +37,11 @@ class Judge:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
     def draw(self, seed: int, number: int) -> Case:
-        """Draw a case of what this KubeRay knows."""
+        """Draw a case with the feature gates of this KubeRay version."""
         return drawing.case(seed, number, self._kuberay.gates)
 
     def judge(self, cases: Mapping[int, Case]) -> list[Judgement]:
-        """Compare cases, by their numbers."""
+        """Compare cases, which are given by their numbers."""
         found: list[Judgement] = []
         ours: dict[int, list[Json]] = {}
         for number, case in cases.items():
@@ -56,7 +56,11 @@ class Judge:
     def theirs(
         self, cases: Mapping[int, Case], ours: Mapping[int, list[Json]]
     ) -> dict[int, list[Json]]:
-        """Return what KubeRay makes of cases: round by round, each of all cases at once, which spares the two processes many turns."""
+        """Run cases with KubeRay and return their outcomes by case number.
+
+        All cases advance together, one round per exchange with the program, because each exchange
+        is slow.
+        """
         running, found = dict[int, comparison.Rounds](), dict[int, list[Json]]()
         asked: dict[int, comparison.Asked] = {}
         for number, case in cases.items():
@@ -79,7 +83,7 @@ class Judge:
         return found
 
     def ours(self, case: Case) -> list[Json]:
-        """Return what raybus makes of a case."""
+        """Run a case with raybus."""
         if case.service is not None:
             return [comparison.service_of_raybus(case)]
         return self._loop.run_until_complete(
@@ -97,7 +101,7 @@ class Judge:
         return Judgement(number=number, found=found, declared=dict(topics))
 
     def shrunk(self, case: Case, signature: str) -> Case:
-        """Return a smaller case that shows the same difference."""
+        """Return a smaller case with the same difference."""
         return shrinking.shrunk(
             case,
             lambda smaller: any(
@@ -107,16 +111,16 @@ class Judge:
 
 
 _RUNNING: Final[list[tuple[object, Judge]]] = []
-"""The program of this worker process, kept open, and its judge."""
+"""KubeRay's program in this worker process, and its judge."""
 
 
 def begin(program: Path) -> None:
-    """Start the program of a worker process; it ends with the process."""
+    """Start the program of a worker process. It ends with the process."""
     context = theirs.started(program)
     _RUNNING.append((context, Judge(context.__enter__())))
 
 
 def work(seed: int, numbers: Sequence[int]) -> list[Judgement]:
-    """Draw cases and compare them, in a worker process."""
+    """Draw and compare cases in a worker process."""
     ((_, judge),) = _RUNNING
     return judge.judge({number: judge.draw(seed, number) for number in numbers})

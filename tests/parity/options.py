@@ -1,6 +1,6 @@
-"""The variables, flags and file fields that configure KubeRay's operator, read from its source.
+"""Reads the environment variables, flags and file fields of KubeRay's operator from its source.
 
-`make parity` fails for an option that raybus neither translates nor declares to have no effect.
+`make parity` fails for an option that raybus neither translates nor declares as having no effect.
 """
 
 import re
@@ -20,7 +20,7 @@ _FOLDERS: Final = ("apis", "controllers", "internal", "pkg")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Names of options, sorted."""
+    """Sorted names of options."""
 
     variables: list[str]
     flags: list[str]
@@ -28,9 +28,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(operator: Path) -> Options:
-    """Return the options of a folder `ray-operator`.
+    """Read the options from the source in a folder `ray-operator`.
 
-    Raise `LookupError` for a variable whose name is not written as a literal or a constant.
+    Raise `LookupError` for a variable whose name is neither a literal nor a constant.
     """
     files = [operator / "main.go"]
     for folder in _FOLDERS:
@@ -53,7 +53,7 @@ def read(operator: Path) -> Options:
 
 
 def missing(options: Options) -> list[str]:
-    """Return the options that `switches` and the reader of the operator's file do not know."""
+    """Return the options that raybus neither translates nor knows."""
     fields = {field.encode_name for field in msgspec.structs.fields(OperatorFile)}
     return [
         *(f"variable {name}" for name in options.variables if name not in switches.VARIABLES),

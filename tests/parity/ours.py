@@ -1,4 +1,4 @@
-"""raybus's side: cluster-reconciler on the API server in memory of the scenario tests."""
+"""Runs cluster-reconciler on the in-memory API server of the scenario tests."""
 
 import copy
 from typing import Any, Final
@@ -18,16 +18,16 @@ from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 
 MOST: Final = 15
-"""Reconciles after which a case counts as one that does not come to rest."""
+"""Maximum reconciles until nothing may change any more."""
 
 
 class AddressingKube(FakeKube):
-    """Sets defaults as the real one does, and notes what is created and deleted."""
+    """An in-memory API server that sets defaults and records created and deleted objects."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self.noted: list[str] = []
-        """What was created and deleted, in order."""
+        """Creations and deletions, in order."""
 
     async def create(self, resource: Resource, namespace: str | None, body: Body) -> bytes:
         body = defaulted(body)
@@ -55,9 +55,9 @@ class AddressingKube(FakeKube):
 async def reconcile(
     settings: OperatorSettings, objects: list[Body], *, version: str, one_host: int | None = 1
 ) -> Outcome:
-    """Return what raybus makes of these objects, once nothing changes any more.
+    """Reconcile objects with raybus until nothing changes, and return the outcome.
 
-    `one_host` takes the place of `numOfHosts: 1` while raybus works.
+    `one_host` replaces `numOfHosts: 1` during the reconciles.
     """
     now = FakeClock().now()
     kube = AddressingKube(now=lambda: now)
@@ -96,9 +96,10 @@ async def reconcile(
 
 
 def _with_hosts(objects: list[Body], have: int | None, wanted: int | None) -> list[Body]:
-    """Return objects of which each group with so many hosts has others; None is absent.
+    """Return a copy of the objects with another number of hosts in groups that have `have` hosts.
 
-    A cluster of `upgradeStrategy: Recreate` stays as it is: its hash has the number as written.
+    None stands for an absent field. Clusters with an upgrade strategy are not changed, because
+    their hash contains the number as written.
     """
     found = copy.deepcopy(objects)
     for body in found if have != wanted else ():
@@ -113,7 +114,7 @@ def _with_hosts(objects: list[Body], have: int | None, wanted: int | None) -> li
 
 
 def _rehashed(seen: list[Body], objects: list[Body], version: str) -> list[Body]:
-    """Return objects of which the pods have the hash of their RayCluster as it is now."""
+    """Update the pods' spec hashes to their RayCluster's current hash."""
     hashes = {
         all_pods.marks(ray_cluster.decode(one), version)[labels.RECREATE_HASH]: all_pods.marks(
             ray_cluster.decode(other), version

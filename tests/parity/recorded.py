@@ -1,4 +1,4 @@
-"""A few hundred cases with what KubeRay made of them, for `make check`: no Go is needed to compare raybus with them."""
+"""Stores some hundred cases with KubeRay's outcomes, so that `make check` needs no Go."""
 
 import lzma
 from pathlib import Path
@@ -19,14 +19,14 @@ OPTIONS: Final = FILE.with_name("options.json")
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """One case and KubeRay's outcome of each round."""
+    """A case and KubeRay's outcome of each round."""
 
     case: Case
     theirs: list[Json]
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """All recorded cases, and the version that KubeRay called itself."""
+    """All recorded cases, and KubeRay's version."""
 
     version: str
     release: str
@@ -34,7 +34,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(judge: "Judge", *, version: str, release: str, seed: int, most: int) -> Path:
-    """Record the first cases of a seed, and return the file."""
+    """Record the first cases of a seed. Return the path of the file."""
     cases = {number: judge.draw(seed, number) for number in range(most)}
     theirs = judge.theirs(cases, {number: judge.ours(case) for number, case in cases.items()})
     found = [Recorded(case=case, theirs=theirs[number]) for number, case in cases.items()]
@@ -47,16 +47,16 @@ def write(judge: "Judge", *, version: str, release: str, seed: int, most: int) -
 
 
 def read() -> Recording:
-    """Return what was recorded."""
+    """Read the recorded cases."""
     return msgspec.json.decode(lzma.decompress(FILE.read_bytes()), type=Recording)
 
 
 def write_options(options: Options) -> Path:
-    """Record KubeRay's options, and return the file."""
+    """Record KubeRay's options. Return the path of the file."""
     OPTIONS.write_bytes(msgspec.json.format(msgspec.json.encode(options)) + b"\n")
     return OPTIONS
 
 
 def read_options() -> Options:
-    """Return KubeRay's recorded options."""
+    """Read KubeRay's recorded options."""
     return msgspec.json.decode(OPTIONS.read_bytes(), type=Options)

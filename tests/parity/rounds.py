@@ -1,4 +1,7 @@
-"""What happens in a cluster between two rests: pods run and fail, users edit, cert-manager issues; the same for both operators."""
+"""Changes to a cluster between two reconciliations, the same for both operators.
+
+Pods start and fail, users edit objects, and cert-manager issues certificates.
+"""
 
 import copy
 import re
@@ -12,11 +15,11 @@ from parity.comparable import order
 
 _NOW: Final = re.compile(r"NOW([+-]\d+)s")
 KEEP: Final = "parity/keep"
-"""A finalizer of objects that are being deleted, without which they would be gone."""
+"""A finalizer that keeps terminating objects in existence."""
 
 
 def dated(value: Any, now: datetime) -> Any:
-    """Replace `NOW-30s` by a moment."""
+    """Replace relative times such as `NOW-30s` by timestamps."""
     if isinstance(value, dict):
         return {key: dated(each, now) for key, each in cast("Json", value).items()}
     if isinstance(value, list):
@@ -29,7 +32,7 @@ def dated(value: Any, now: datetime) -> Any:
 
 
 def play(objects: list[Body], steps: list[Json], known: frozenset[str]) -> list[Body]:
-    """Return the objects after the steps of a round."""
+    """Return the objects after a round's steps."""
     objects = copy.deepcopy(objects)
     for step in steps:
         objects = _STEPS[step["do"]](objects, step, known)
@@ -37,7 +40,7 @@ def play(objects: list[Body], steps: list[Json], known: frozenset[str]) -> list[
 
 
 def _pods(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Return the pods of a step's group, in an order that is the same for both operators."""
+    """Return the pods of a step's group in an order that is the same for both operators."""
     pods = [each for each in objects if each["kind"] == "Pod"]
     group = step.get("group", "*")
     found = [
@@ -47,7 +50,7 @@ def _pods(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
 
 
 def _run(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Let pods without a status run and be ready."""
+    """Let pods without a status run and become ready."""
     for number, pod in enumerate(_pods(objects, {}, known)):
         if pod in _pods(objects, step, known) and not pod.get("status", {}).get("phase"):
             containers = [
@@ -75,7 +78,7 @@ def _running(name: str) -> Json:
 
 
 def _set(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Give the first pods of a group that are not being deleted a status."""
+    """Set the status of a group's first pods, except terminating ones."""
     alive = [
         pod for pod in _pods(objects, step, known) if "deletionTimestamp" not in pod["metadata"]
     ]
@@ -89,13 +92,13 @@ def _set(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
 
 
 def _remove(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Let the first pods of a group go, as a node that is lost does."""
+    """Remove the first pods of a group, as the loss of a node does."""
     gone = {id(pod) for pod in _pods(objects, step, known)[: step.get("most", 100)]}
     return [each for each in objects if id(each) not in gone]
 
 
 def _edit(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Change a field of the RayCluster as a user does; without a value it goes."""
+    """Set a field of the RayCluster; without a value, delete the field."""
     cluster = next((each for each in objects if each["kind"] == "RayCluster"), None)
     if cluster is None:
         return objects
@@ -121,7 +124,7 @@ def _edit(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
 
 
 def _lose(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Let all objects of a kind go, as a user with a wrong selector does."""
+    """Delete all objects of a kind, as a user might by mistake."""
     return [each for each in objects if each["kind"] != step["kind"]]
 
 
@@ -132,7 +135,7 @@ _CONTENT: Final[dict[str, tuple[str, Any]]] = {
     "Role": ("rules", []),
     "RoleBinding": ("subjects", []),
 }
-"""What a user makes of the content of a child: a field, and what it becomes or gets."""
+"""Changes to the content of child objects by kind: the field and its new value or addition."""
 _STRANGER: Final = {
     "apiVersion": "ray.io/v1",
     "kind": "RayCluster",
@@ -142,7 +145,7 @@ _STRANGER: Final = {
 
 
 def _touch(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Change all children of a kind as a user or another operator does."""
+    """Change all objects of a kind as a user or another operator might."""
     for meta, body in [
         (each["metadata"], each) for each in objects if each["kind"] == step["kind"]
     ]:
@@ -211,7 +214,7 @@ def _finish_jobs(objects: list[Body], step: Json, known: frozenset[str]) -> list
 
 
 def _delete(objects: list[Body], step: Json, known: frozenset[str]) -> list[Body]:
-    """Delete the RayCluster; without finalizers all of it is gone."""
+    """Delete the RayCluster. Without finalizers, all objects are deleted with the RayCluster."""
     cluster = next((each for each in objects if each["kind"] == "RayCluster"), None)
     if cluster is None:
         return objects

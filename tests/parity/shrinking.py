@@ -1,4 +1,4 @@
-"""Makes a case small: takes parts of it away while it still shows what it was found for."""
+"""Reduces a case by removing parts while the difference remains."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from common.api.opaque import Json
 from parity.cases import Case
 
 MOST: Final = 250
-"""Attempts; each runs both operators."""
+"""Maximum attempts. Each runs both operators."""
 _KEPT: Final = {
     "apiVersion",
     "kind",
@@ -22,12 +22,12 @@ _KEPT: Final = {
     "generation",
     "do",
 }
-"""Fields without which there is no case."""
+"""Fields that are never removed."""
 Place = tuple[str | int, ...]
 
 
 def shrunk(case: Case, shows: Callable[[Case], bool]) -> Case:
-    """Return a smaller case of which `shows` is still true."""
+    """Return a smaller case for which `shows` is still true."""
     attempts, is_smaller = 0, True
     while is_smaller and attempts < MOST:
         is_smaller = False
@@ -41,7 +41,7 @@ def shrunk(case: Case, shows: Callable[[Case], bool]) -> Case:
 
 
 def _places(value: Any, place: Place = ()) -> Iterator[Place]:
-    """Yield what may be taken away, the largest first; the end of a list before its beginning."""
+    """Yield the paths that can be removed, largest first, and list items from the end."""
     if isinstance(value, dict):
         fields = cast("Json", value)
         for key in sorted(fields, key=lambda key: -len(msgspec.json.encode(fields[key]))):
@@ -59,7 +59,7 @@ def _places(value: Any, place: Place = ()) -> Iterator[Place]:
 
 
 def _without(case: Case, place: Place) -> Case | None:
-    """Return the case without a part; None for one that no case is without."""
+    """Return the case without a part, or None if the result is not a case."""
     body = copy.deepcopy(msgspec.to_builtins(case))
     at: Any = body
     try:

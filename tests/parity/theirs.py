@@ -1,4 +1,7 @@
-"""KubeRay's side: its own code, compiled into the program of `tests/parity/kuberay`, which answers a line with a line."""
+"""Runs KubeRay's code, compiled into the program of `tests/parity/kuberay`.
+
+The program answers each request line with a response line.
+"""
 
 import os
 import subprocess
@@ -24,14 +27,17 @@ class KubeRay:
         self._responses = responses
         hello = self._read()
         self.version: str = hello["version"]
-        """What it calls itself in objects."""
+        """The version that KubeRay writes into objects."""
         self.release: str = hello.get("release", "1.7")
-        """The minor version that its behaviour is known by."""
+        """The minor version that determines KubeRay's behaviour."""
         self.gates: frozenset[str] = frozenset(hello["gates"])
-        """The feature gates that it knows."""
+        """The feature gates that this KubeRay knows."""
 
     def answer(self, asked: Sequence[tuple[OperatorSettings, list[Body]]]) -> list[Outcome]:
-        """Return what KubeRay makes of each of these: of a RayService by itself, of all else once nothing changes any more."""
+        """Return KubeRay's outcome of each request.
+
+        A RayService is evaluated alone; other objects are reconciled until nothing changes.
+        """
         lines = [self._request(settings, objects) for settings, objects in asked]
         writer = Thread(target=self._write, args=(lines,))  # a pipe holds less than all of them
         writer.start()
@@ -65,7 +71,7 @@ class KubeRay:
 
 @contextmanager
 def started(program: Path) -> Generator[KubeRay]:
-    """Run the program for the length of a block."""
+    """Run the program during the `with` block."""
     pipe, environment = subprocess.PIPE, {**os.environ, "GOMAXPROCS": "1", "GOGC": "400"}
     with subprocess.Popen(
         [program], env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL

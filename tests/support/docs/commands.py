@@ -1,4 +1,4 @@
-"""The commands that a page asks its reader to type.
+"""Extracts the commands that a page asks its reader to type.
 
 They are the lines after `$ ` in a console block, and each line of a shell block.
 """
@@ -14,14 +14,14 @@ _BLOCK: Final = re.compile(r"^```(console|sh|bash|shell)\n(.*?)^```", re.MULTILI
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """One command, without its comment."""
+    """A command without its comment."""
 
     page: str
     text: str
 
 
 def of(page: Path) -> list[Command]:
-    """Return a page's commands in order."""
+    """Return the commands of a page in order."""
     return [Command(page=page.name, text=text) for text in _texts(page.read_text())]
 
 

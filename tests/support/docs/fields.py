@@ -1,8 +1,8 @@
-"""Page docs/reference/fields.md: the fields of RayCluster and RayService.
+"""The page docs/reference/fields.md: the fields of RayCluster and RayService.
 
-Type, default and limits come from the types from which the CRDs are generated. The fields of
+Types, defaults and limits come from the types that also generate the CRDs. The fields of
 Kubernetes' own types are not listed. `field_texts` has the meaning of each field; the page's test
-fails on a field without a meaning and on a meaning without a field.
+fails for a field without a meaning and for a meaning without a field.
 """
 
 import re
@@ -44,7 +44,7 @@ cluster. `raybus plan -f FILE` forecasts the effect of a change.
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the page's text."""
     lines = [_HEAD]
     for kind, roots in _ROOTS.items():
         others = [name for name in structs() if name not in roots and _owner(name) == kind]
@@ -60,7 +60,7 @@ def page() -> str:
 
 
 def structs() -> list[str]:
-    """Return the names of the CRDs' own types, in the order in which the fields lead to them."""
+    """Return the names of the CRDs' own types, in the order of the fields that use them."""
     found: dict[str, None] = {}
     for roots in _ROOTS.values():
         for root in roots:

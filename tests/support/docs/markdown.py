@@ -1,4 +1,4 @@
-"""Markdown of the generated pages: tables and their cells."""
+"""Writes Markdown tables and cells for the generated pages."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final

@@ -24,7 +24,7 @@ from raybus_cli.show.version import Version
 
 
 class Printed(msgspec.Struct, frozen=True):
-    """The types that some verbs print, and the text of the page about them."""
+    """The types that some verbs print, and their description on the page."""
 
     types: tuple[Any, ...]
     verbs: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Commands of the README and the tutorial that other tests run, each with the file that runs it.
+"""Commands of the README and the tutorial that other tests run, each with its test.
 
 `tests/e2e/test_tutorial.py` types all other commands in order.
 """
@@ -10,16 +10,22 @@ from support.docs.commands import Command
 from support.manifests import ROOT
 
 PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md")))
-"""Pages in the order in which a new user reads them; parts of the tutorial begin with a number."""
+"""Pages in the order in which a new user reads them. Tutorial pages begin with a number."""
 PROVEN: Final = {
     "make setup": ".ci/run: make check",
-    "make demo": "tests/e2e/test_upgrade.py: test_the_demo_upgrades_under_load_without_a_failed_request",
+    "make demo": (
+        "tests/e2e/test_upgrade.py: test_the_demo_upgrades_under_load_without_a_failed_request"
+    ),
     "make test": ".ci/run: make test",
     "raybus cluster down": "tests/support/node.py: demo_cluster.remove_cluster(name)",
-    "kubectl apply -k deploy/overlays/production": "tests/integration/deploy/test_install.py: production",
-    "kubectl apply -f my-rayservice.yaml": "libs/cli/src/raybus_cli/demo/scenario.py: str(self._version(1))",
+    (
+        "kubectl apply -k deploy/overlays/production"
+    ): "tests/integration/deploy/test_install.py: production",
+    (
+        "kubectl apply -f my-rayservice.yaml"
+    ): "libs/cli/src/raybus_cli/demo/scenario.py: str(self._version(1))",
 }
-"""By command, the file that runs it and a text in that file."""
+"""The file that runs each command, and a text in that file."""
 
 
 def typed() -> list[Command]:

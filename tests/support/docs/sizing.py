@@ -1,6 +1,6 @@
 """The table of docs/how-to/sizing.md: the effect of surge, step and interval.
 
-The decisions of traffic-manager compute it.
+Traffic-manager's decisions compute the table.
 """
 
 from datetime import timedelta

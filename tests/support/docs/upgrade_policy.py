@@ -1,4 +1,4 @@
-"""Page docs/reference/upgrade-policy.md: fields of an UpgradePolicy, from the CRD's schema."""
+"""The page docs/reference/upgrade-policy.md: fields of an UpgradePolicy, from the CRD's schema."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -46,7 +46,7 @@ applies at once. A policy that no upgrade has used has no condition.
 | `Accepted` | meaning |
 |---|---|
 | `True` | upgrades can follow the policy |
-| `False`, reason `Invalid` | a field breaks a rule, and the message names it; an upgrade that is about to begin waits, an upgrade in progress keeps the policy that it follows |
+| `False` (`Invalid`) | a rule is broken; a new upgrade waits, a current one keeps its policy |
 
 `observedGeneration` is the generation of the policy that the condition describes. The results of an
 upgrade are in the RayService: in its conditions, above all `UpgradeGatesPassed`, and in its
@@ -96,7 +96,7 @@ and without any requests, it is inconclusive.
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the page's text."""
     example = yaml.safe_dump(a_policy(), sort_keys=False, width=100)
     lines = [f"{_HEAD}```yaml\n{example}```\n\n## Fields\n"]
     lines += markdown.table(

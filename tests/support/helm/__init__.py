@@ -1,1 +1,4 @@
-"""The Helm chart's templates, made from the overlay `production`: `chart` defines what a value decides, `markers` writes it down."""
+"""Generates the Helm chart's templates from the overlay `production`.
+
+`chart` defines the effect of each chart value, and `markers` writes template expressions.
+"""

@@ -1,7 +1,8 @@
-"""Which fields of the overlay `production` a value of the chart decides, and which objects are there on a condition.
+"""Defines which fields of the overlay `production` chart values set, and optional objects.
 
-Everything else of an object is taken as it is. The namespace is that of the release, so its own object stays out; the suffixes of
-ConfigMaps, by which kustomize restarts pods, become checksums in the pods' annotations.
+All other fields are copied. The namespace is the release's, so the Namespace object is omitted. The
+hash suffixes of ConfigMaps, with which kustomize restarts pods, become checksums in pod
+annotations.
 """
 
 import re
@@ -15,7 +16,7 @@ from support.manifests import NAMESPACE, SERVICES, Document
 
 HEADER: Final = "# Made from deploy/overlays: make golden\n"
 CONFIG_MAP: Final = re.compile(r"\b(nats-config|operator-config|raybus-config)-[a-z0-9]{10}\b")
-"""The name of a generated ConfigMap, with its suffix."""
+"""The name of a generated ConfigMap, with its hash suffix."""
 JOB: Final = re.compile(r"^nats-streams-[0-9a-f]{10}$")
 """The name of the chart's Job, with the hash of its spec."""
 CHECKSUM: Final = "checksum/config"
@@ -28,7 +29,7 @@ _EVERYWHERE: Final = "not .Values.watchNamespace"
 _PODS: Final = {"Deployment", "StatefulSet", "Job"}
 _ADMISSION: Final = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 _AGGREGATED: Final = "rbac.authorization.k8s.io/aggregate-to-"
-"""Begins the labels of ClusterRoles that add to those of users; Roles add to none."""
+"""Prefix of labels on ClusterRoles that extend the users' roles. Roles cannot extend them."""
 _NATS_ONLY: Final = re.compile(r"nats|nats-keys-.*|nats-servers|nats-subscriber")
 _STREAMS: Final = re.compile(r"nats-streams|nats-keys-provisioner(-outside)?")
 
@@ -36,7 +37,7 @@ _STREAMS: Final = re.compile(r"nats-streams|nats-keys-provisioner(-outside)?")
 def templates(
     production: Sequence[Document], extras: Mapping[str, Sequence[Document]]
 ) -> dict[str, str]:
-    """Return the templates by file name; `extras` are further objects by the condition on which they are there."""
+    """Return the templates by file name. `extras` are optional objects by their condition."""
     parts: dict[str, list[str]] = {}
     for document in production:
         if document["kind"] != "Namespace":
@@ -47,7 +48,7 @@ def templates(
 
 
 def plain(document: Document) -> Document:
-    """Return an object without the hashes of ConfigMaps and of the Job, and without checksums."""
+    """Return an object without the hashes of ConfigMaps and the Job, and without checksums."""
     text = CONFIG_MAP.sub(r"\1", msgspec.json.encode(document).decode())
     found: Document = msgspec.json.decode(text)
     found["metadata"]["name"] = JOB.sub("nats-streams", found["metadata"]["name"])
@@ -57,7 +58,7 @@ def plain(document: Document) -> Document:
     return found
 
 
-# --- objects ---------------------------------------------------------------------------------------------------------------
+# --- objects --------------------------------------------------------------------------------------
 
 
 def _file(document: Document) -> str:
@@ -109,10 +110,10 @@ def _part(document: Document, condition: str) -> str:
 
 
 def _named_by_its_spec(text: str) -> tuple[str, str]:
-    """Return a Job named by a hash of its spec, and the definition of that spec.
+    """Return a Job that is named by a hash of its spec, and the definition of that spec.
 
-    The pod template of a Job cannot be changed. An upgrade that changes it thus makes another Job,
-    and Helm deletes the one before, which may not have finished.
+    The pod template of a Job cannot be changed. An upgrade with another template therefore creates
+    another Job, and Helm deletes the earlier one, which may not have finished.
     """
     head, spec = text.split("\nspec:\n")
     name = f'nats-streams-{{{{ include "{_JOB_SPEC}" . | sha256sum | trunc 10 }}}}'
@@ -122,7 +123,7 @@ def _named_by_its_spec(text: str) -> tuple[str, str]:
 
 
 def _place(document: Document) -> None:
-    """Put what lies in raybus' namespace into that of the release."""
+    """Replace raybus's namespace by the release's."""
     release = value(".Release.Namespace")
     if document["metadata"].get("namespace") == NAMESPACE:
         document["metadata"]["namespace"] = release
@@ -136,21 +137,24 @@ def _place(document: Document) -> None:
 
 
 def _anywhere(document: Document) -> str:
-    """Return a right that holds everywhere, or in each namespace that is named."""
+    """Return a right for all namespaces, or for each namespace in `watchNamespace`."""
     for place in (document, document.get("roleRef", {})):
         if "kind" in place:
             kind = place["kind"]
             place["kind"] = either("$namespace", kind.removeprefix("Cluster"), kind)
     document["metadata"][field("$namespace", "namespace")] = value("$namespace")
     text = template(document).replace("{{ .Release", "{{ $.Release")
-    return f'{{{{- range $namespace := (.Values.watchNamespace | default (list "")) }}}}\n---\n{text}{{{{- end }}}}\n'
+    return (
+        f'{{{{- range $namespace := (.Values.watchNamespace | default (list "")) '
+        f"}}}}\n---\n{text}{{{{- end }}}}\n"
+    )
 
 
-# --- fields ----------------------------------------------------------------------------------------------------------------
+# --- fields ---------------------------------------------------------------------------------------
 
 
 def _pods(document: Document) -> None:
-    """Let values decide where images come from and where pods run."""
+    """Let chart values set the images and the placement of pods."""
     pod = document["spec"]["template"]["spec"]
     for container in [*pod.get("initContainers", []), *pod["containers"]]:
         name = container["image"].rpartition("/")[2].partition(":")[0]
@@ -169,7 +173,7 @@ def _pods(document: Document) -> None:
 
 
 def _outside(pod: Document, user: str, folder: str = "nats", prefix: str = "RAYBUS_NATS") -> None:
-    """Give a pod the key of a user for a NATS outside of the cluster, from a Secret that the installer makes."""
+    """Mount the key for a NATS outside the cluster, from a Secret that the user creates."""
     volume = {
         "name": f"{folder}-user",
         "secret": {"secretName": f"nats-user-{user}", "defaultMode": 0o440},
@@ -200,7 +204,7 @@ def _job(document: Document) -> None:
 
 
 def _restarts(document: Document, *configs: str) -> None:
-    """Have pods replaced when what they read at their start changes."""
+    """Replace pods when a configuration that they read at the start changes."""
     parts = " ".join(f'(include "raybus.{each}" .)' for each in configs)
     checksum = {CHECKSUM: value(f'printf "{"%s" * len(configs)}" {parts} | sha256sum')}
     document["spec"]["template"]["metadata"]["annotations"] = checksum
@@ -263,7 +267,7 @@ def _network_policy(document: Document) -> None:
 
 
 def _policy(document: Document) -> None:
-    """Name the namespace of the release and its accounts."""
+    """Replace namespace and accounts in a policy by the release's."""
     release = value(".Release.Namespace")
     spec = document["spec"]
     for each in spec["matchConditions"]:

@@ -1,7 +1,8 @@
-"""Template expressions inside objects, and such objects as the text of a Helm template.
+"""Writes template expressions into objects, and such objects as Helm templates.
 
-A marked string stands for an expression, and a marked key or list element for one that is there on a condition. Both are on one line
-of YAML, so text is enough to put the braces in: whatever is larger is written as JSON.
+A marked string is an expression; a marked key or list element is conditional. Each is on one line
+of YAML, because larger values are written as JSON, so the braces can be inserted by text
+replacement.
 """
 
 import re
@@ -18,27 +19,27 @@ _EXPRESSION: Final = re.compile(r"'?⟦(.+?)⟧'?")
 
 
 def value(expression: str) -> str:
-    """Stand for what an expression yields; it must yield YAML of one line."""
+    """Mark the value of an expression, which must yield one line of YAML."""
     return f"⟦{{{{ {expression} }}}}⟧"
 
 
 def either(condition: str, then: str, otherwise: str) -> str:
-    """Stand for one of two texts."""
+    """Mark a choice between two texts."""
     return f"⟦{{{{ if {condition} }}}}{then}{{{{ else }}}}{otherwise}{{{{ end }}}}⟧"
 
 
 def field(condition: str, name: str) -> str:
-    """Name a field that is there on a condition; it must not be the first of its object."""
+    """Mark a field as conditional. It must not be the first field of its object."""
     return f"⟦if {condition}⟧{name}"
 
 
 def element(condition: str, text: str) -> str:
-    """Stand for an element of a list that is there on a condition."""
+    """Mark a list element as conditional."""
     return f"⟦if {condition}⟧ {text}"
 
 
 def template(document: Document) -> str:
-    """Return the text of a template that yields this object."""
+    """Return a Helm template that yields the object."""
     text = yaml.safe_dump(document, allow_unicode=True, sort_keys=False, width=_WIDE)
     text = _ELEMENT.sub(r"\1{{- if \2 }}\n\1- \3\n\1{{- end }}", text)
     text = _FIELD.sub(r"\1{{- if \2 }}\n\1\3: \4\n\1{{- end }}", text)

@@ -1,1 +1,1 @@
-"""What deploy/monitoring and docs/metrics.md are written from; `make golden` writes them."""
+"""Generates deploy/monitoring and docs/metrics.md. `make golden` writes the files."""

@@ -1,6 +1,6 @@
-"""Every metric of ours as the code declares it, and `docs/metrics.md` made from that.
+"""Finds every raybus metric that the code declares and generates docs/metrics.md.
 
-Modules are found by their source, so that a metric in a new place cannot be forgotten.
+Modules are found by their source code, so a new metric cannot be forgotten.
 """
 
 import importlib
@@ -26,7 +26,7 @@ OWNERS: Final = {
     "nats_admin": "The container keeper beside each NATS server",
     "notifications": "notifications",
 }
-"""Package to the title of its part, in the order of the page."""
+"""Title of the page's section by package, in the order of the page."""
 _DECLARES: Final = re.compile(r"^[A-Z_]+: Final = (Counter|Gauge|Histogram|Family)\(", re.MULTILINE)
 _UNITS: Final = {
     "_timestamp_seconds": "Unix time in seconds",
@@ -37,26 +37,31 @@ _UNITS: Final = {
 _HEAD: Final = """\
 # Metrics
 
-Each service, and the container beside each NATS server, answers `GET /metrics` on its HTTP port (8080 in the cluster) in Prometheus' text
-format. `make golden` generates this page from the code. `deploy/monitoring/` contains a scrape configuration, alerts and dashboards;
-[alerts](alerts.md) lists the actions.
+Each service, and the container beside each NATS server, answers `GET /metrics` on its HTTP port
+(8080 in the cluster) in Prometheus' text format. `make golden` generates this page from the code.
+`deploy/monitoring/` contains a scrape configuration, alerts and dashboards; [alerts](alerts.md)
+lists the actions.
 
-Names that begin with `kuberay_`, `controller_runtime_`, `workqueue_`, `rest_client_` and `leader_election_` are KubeRay's, with
-its labels, so its dashboards continue to work; `raybus_` is raybus's. Scrape with `honor_labels: true`, as with KubeRay: Prometheus
-must keep the object's label `namespace`.
+Names that begin with `kuberay_`, `controller_runtime_`, `workqueue_`, `rest_client_` and
+`leader_election_` are KubeRay's, with its labels, so its dashboards continue to work. `raybus_` is
+raybus's. Scrape with `honor_labels: true`, as with KubeRay, because Prometheus must keep the
+object's label `namespace`.
 
-A series about an object ends with the object. Only the replica that owns the object exports it, so sums over replicas
-are correct. Each scrape computes these series from the objects, so a restart loses none.
+A series about an object ends with the object. Only the replica that owns the object exports the
+series, so sums over replicas are correct. Each scrape computes these series from the objects, so a
+restart loses none.
 
-Each process also exports the metrics of the Python client: `process_cpu_seconds_total`, `process_resident_memory_bytes`,
-`process_open_fds`, `process_max_fds`, `process_start_time_seconds`, `process_virtual_memory_bytes`, `python_info`,
-`python_gc_*`. Of KubeRay's metrics, raybus lacks `kuberay_job_*` (raybus runs no RayJobs), `go_*`, and the `rest_client_*` metrics of a rate
-limiter, of DNS lookups and of retries, because its client has none of these.
+Each process also exports the metrics of the Python client: `process_cpu_seconds_total`,
+`process_resident_memory_bytes`, `process_open_fds`, `process_max_fds`,
+`process_start_time_seconds`, `process_virtual_memory_bytes`, `python_info`, `python_gc_*`. Of
+KubeRay's metrics, raybus lacks `kuberay_job_*` (raybus runs no RayJobs), `go_*`, and the
+`rest_client_*` metrics of a rate limiter, of DNS lookups and of retries, because its client has
+none of these.
 """
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the page."""
+    """A row of the page."""
 
     name: str
     type: str
@@ -65,13 +70,13 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unit(self) -> str:
-        """Return the unit that the name ends in."""
+        """The unit that the metric's name ends with."""
         bare = self.name.removesuffix("_total")
         return next((unit for ending, unit in _UNITS.items() if bare.endswith(ending)), "")
 
 
 def metrics() -> dict[str, list[Metric]]:
-    """Return all metrics by the title of their part."""
+    """Return all metrics by section title."""
     found: dict[str, list[Metric]] = {title: [] for title in OWNERS.values()}
     for path in _sources():
         package = path.relative_to(
@@ -83,7 +88,7 @@ def metrics() -> dict[str, list[Metric]]:
 
 
 def names() -> set[str]:
-    """Return every name under which Prometheus knows something of ours; histograms have three."""
+    """Return the names that Prometheus stores. A histogram has three."""
     held = [each for part in metrics().values() for each in part]
     return {name for each in held for name in _exposed(each)}
 
@@ -95,7 +100,7 @@ def _exposed(metric: Metric) -> list[str]:
 
 
 def page() -> str:
-    """Write the page."""
+    """Return the page's text."""
     lines = [_HEAD]
     for title, part in metrics().items():
         lines += [

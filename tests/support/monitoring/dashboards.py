@@ -1,4 +1,4 @@
-"""Our two dashboards: how raybus fares, and what upgrades are at."""
+"""The two Grafana dashboards: the state of raybus, and upgrades."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ RATE: Final = "[$__rate_interval]"
 
 
 def _p(share: str, metric: str, by: str) -> Query:
-    """Return a quantile of a histogram, with the labels that distinguish its lines."""
+    """Return a query for a quantile of a histogram, grouped by labels."""
     label = by.split(", ", 1)[0]
     expr = f"histogram_quantile({share}, sum by ({by}, le) (rate({metric}_bucket{RATE})))"
     return Query(expr, f"{{{{{label}}}}} p{share.removeprefix('0.').ljust(2, '0')}")
@@ -51,11 +51,15 @@ _HEALTH: Final = Row(
         ),
         Panel(
             title="Partitions that change hands",
-            text="Acquired, released and lost; and writes that the fence rejected without a valid Lease.",
+            text=(
+                "Acquired, released and lost; and writes that the fence rejected without a valid "
+                "Lease."
+            ),
             unit="ops",
             queries=(
                 Query(
-                    f"sum by (controller, direction) (rate(raybus_partition_handovers_total{RATE}))",
+                    "sum by (controller, direction) "
+                    f"(rate(raybus_partition_handovers_total{RATE}))",
                     "{{controller}} {{direction}}",
                 ),
                 Query(f"sum(rate(raybus_fenced_writes_total{RATE}))", "refused writes"),
@@ -212,7 +216,8 @@ _OTHERS: Final = Row(
             kind="stat",
             queries=(
                 Query(
-                    "min by (certificate) (raybus_nats_certificate_expiry_timestamp_seconds) - time()",
+                    "min by (certificate) (raybus_nats_certificate_expiry_timestamp_seconds) - "
+                    "time()",
                     "{{certificate}}",
                 ),
             ),
@@ -224,7 +229,9 @@ _NATS: Final = Row(
     panels=(
         Panel(
             title="Storage used",
-            text="Of what each server may store. At 100 % no change of the cluster can be published.",
+            text=(
+                "Of what each server may store. At 100 % no change of the cluster can be published."
+            ),
             unit="percentunit",
             most=1,
             queries=(
@@ -253,7 +260,10 @@ _NATS: Final = Row(
         ),
         Panel(
             title="Replicas",
-            text="Entries by which the last replica lags, replicas that are away, and leaders: one for each stream.",
+            text=(
+                "Entries by which the last replica lags, replicas that are away, and leaders: one "
+                "for each stream."
+            ),
             queries=(
                 Query(
                     "max by (account, stream) (raybus_nats_stream_lag_messages)",
@@ -271,7 +281,10 @@ _NATS: Final = Row(
         ),
         Panel(
             title="Clients",
-            text="Connections to each server, and clients that it disconnected because they did not read, in the time shown.",
+            text=(
+                "Connections to each server, and clients that it disconnected because they did "
+                "not read, in the time shown."
+            ),
             queries=(
                 Query("raybus_nats_connections", "{{pod}}"),
                 Query("increase(raybus_nats_slow_consumers_total[$__range])", "{{pod}} slow"),
@@ -324,7 +337,8 @@ _PROCESSES: Final = Row(
             unit="none",
             queries=(
                 Query(
-                    f'sum by (service, pod) (rate(process_cpu_seconds_total{{job="raybus"}}{RATE}))',
+                    "sum by (service, pod) "
+                    f'(rate(process_cpu_seconds_total{{job="raybus"}}{RATE}))',
                     "{{service}} {{pod}}",
                 ),
             ),
@@ -386,7 +400,10 @@ _COURSE: Final = Row(
     panels=(
         Panel(
             title="Requests by cluster",
-            text="Weights in the route; where there is none, the cluster that the Serve Service selects.",
+            text=(
+                "Weights in the route; where there is none, the cluster that the Serve Service "
+                "selects."
+            ),
             unit="percent",
             most=100,
             queries=(
@@ -459,7 +476,8 @@ _ENDED: Final = Row(
             unit="s",
             queries=tuple(
                 Query(
-                    f"histogram_quantile({share}, sum by (phase, le) (rate(raybus_upgrade_duration_seconds_bucket[$__range])))",
+                    f"histogram_quantile({share}, sum by (phase, le) "
+                    "(rate(raybus_upgrade_duration_seconds_bucket[$__range])))",
                     f"{{{{phase}}}} p{name}",
                 )
                 for share, name in (("0.5", "50"), ("0.95", "95"))
@@ -518,7 +536,10 @@ _ENDED: Final = Row(
 UPGRADES: Final = Dashboard(
     uid="raybus-upgrades",
     title="raybus / Upgrades",
-    text="Weights, capacities and phases of the upgrades of RayServices. Alerts: docs/alerts.md; metrics: docs/metrics.md.",
+    text=(
+        "Weights, capacities and phases of the upgrades of RayServices. Alerts: docs/alerts.md; "
+        "metrics: docs/metrics.md."
+    ),
     rows=(_NOW, _COURSE, _ENDED),
     variables=(
         Variable(

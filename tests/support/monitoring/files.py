@@ -1,4 +1,7 @@
-"""The files of deploy/monitoring: which are written by hand, and what the others are made of."""
+"""The files of deploy/monitoring.
+
+Some are written by hand, and the others are generated from them.
+"""
 
 from pathlib import Path
 from typing import Any, Final
@@ -16,17 +19,17 @@ Json = dict[str, Any]
 
 
 def groups() -> list[Json]:
-    """Return the groups of alerts."""
+    """Read the alert groups."""
     return yaml.safe_load(RULES.read_text())["groups"]
 
 
 def alerts() -> list[Json]:
-    """Return the alerts."""
+    """Read all alerts."""
     return [rule for group in groups() for rule in group["rules"]]
 
 
 def prometheus_rule() -> str:
-    """Return the alerts as an object of the Prometheus operator."""
+    """Return the alerts as a PrometheusRule."""
     body = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
@@ -37,5 +40,5 @@ def prometheus_rule() -> str:
 
 
 def written(folder: Path) -> dict[str, str]:
-    """Return the text of each file of a folder by its name."""
+    """Return the text of each file in a folder, by name."""
     return {path.name: path.read_text() for path in sorted(folder.iterdir()) if path.is_file()}

@@ -1,4 +1,7 @@
-"""The few parts of Grafana's dashboard schema that ours use, as data (schemaVersion 39, Grafana 10.4 and newer)."""
+"""The parts of Grafana's dashboard schema that the dashboards use.
+
+The schema version is 39, for Grafana 10.4 and newer.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -8,41 +11,41 @@ import msgspec
 Json = dict[str, Any]
 
 WIDTH: Final = 24
-"""Columns of Grafana's grid."""
+"""Number of columns in Grafana's grid."""
 HEIGHT: Final = 8
 SCHEMA: Final = 39
 SOURCE: Final[Json] = {"type": "prometheus", "uid": "${datasource}"}
 
 
 class Query(msgspec.Struct, frozen=True):
-    """One line of a panel, or several that differ in labels."""
+    """A query of a panel with the legend of its lines."""
 
     expr: str
     legend: str = ""
 
 
 class Panel(msgspec.Struct, frozen=True, kw_only=True):
-    """One picture."""
+    """A panel of a dashboard."""
 
     title: str
     text: str
-    """What it shows, for the panel's information mark."""
+    """Description in the panel's information mark."""
     queries: tuple[Query, ...]
     unit: str = "short"
     kind: str = "timeseries"
     most: float | None = None
-    """The upper end of the axis, where it is fixed."""
+    """Maximum of the axis; None for automatic."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """Panels side by side under a title."""
+    """A titled row of panels."""
 
     title: str
     panels: tuple[Panel, ...]
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """A choice at the top of the page, filled from label values."""
+    """A variable at the top of a dashboard, with a query for its values."""
 
     name: str
     label: str
@@ -50,7 +53,7 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
-    """A page."""
+    """A dashboard."""
 
     uid: str
     title: str
@@ -60,7 +63,7 @@ class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render(page: Dashboard) -> str:
-    """Return the JSON that Grafana imports or provisions."""
+    """Return the JSON for Grafana's import or provisioning."""
     model: Json = {
         "uid": page.uid,
         "title": page.title,

@@ -1,6 +1,7 @@
-"""What KubeRay's dashboard for its operator (config/grafana) reads of RayClusters, RayServices and controllers, as facts.
+"""The metrics and labels that KubeRay's own operator dashboard reads.
 
-Metrics and labels alone; what it asks of RayJobs, which raybus does not run, and of the Go runtime is left out.
+They concern RayClusters, RayServices and controllers. RayJobs, which raybus does not run, and the
+Go runtime are left out.
 """
 
 from collections.abc import Iterator
@@ -13,12 +14,12 @@ _CONDITION: Final = frozenset({"namespace", "name", "condition"})
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric as the dashboard reads it."""
+    """A metric as the dashboard reads it."""
 
     labels: frozenset[str]
-    """By which it chooses or groups."""
+    """Labels that the dashboard selects or groups by."""
     values: dict[str, tuple[str, ...]] = {}
-    """Values of labels that it asks for."""
+    """Label values that the dashboard asks for."""
     is_counter: bool = False
     is_histogram: bool = False
 
@@ -45,7 +46,7 @@ LABELS: Final = {metric: read.labels for metric, read in READ.items()}
 
 
 def questions() -> list[str]:
-    """Return, for each metric, questions that draw if and only if it has the labels and values that are read."""
+    """Return queries that give results only if each metric has the labels that are read."""
     return [question for metric, read in READ.items() for question in _questions(metric, read)]
 
 

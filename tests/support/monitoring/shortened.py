@@ -1,7 +1,7 @@
-"""The alerts of deploy/monitoring in a thirtieth of their time: the same for every rule, and nothing but times.
+"""Shortens all times of the alerts in deploy/monitoring to a thirtieth, for tests.
 
-Shortened are `for:`, the ranges in brackets, and how long an alert remembers what has ended (`time() - … < seconds`). Limits that
-a value is compared with stay as they are: seconds of silence or of waiting, shares, days until a certificate ends.
+Changed are `for:`, ranges in brackets, and how long an alert remembers an ended upgrade (`time() -
+… < seconds`). Thresholds for values do not change.
 """
 
 import re
@@ -11,16 +11,16 @@ from support.monitoring.files import Json
 
 SHARE: Final = 30
 MIN_FOR: Final = 4
-"""Seconds; less would be one scrape or two, which a busy machine may miss."""
+"""Minimum `for:` in seconds. Less would be one or two scrapes, which a busy machine may miss."""
 MIN_RANGE: Final = 10
-"""Seconds; a rate needs several scrapes, which are one second apart."""
+"""Minimum range in seconds. A rate needs several scrapes, which are one second apart."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 _RANGE: Final = re.compile(r"\[(\d+)([smh])\]")
 _MEMORY: Final = re.compile(r"(time\(\) - [a-z_]+(?:\{[^}]*\})? < )(\d+)\b")
 
 
 def rules(groups: list[Json], *, share: int = SHARE) -> list[Json]:
-    """Return groups of alerts with shorter times."""
+    """Return the alert groups with shorter times."""
     return [{**group, "rules": [_rule(rule, share) for rule in group["rules"]]} for group in groups]
 
 
@@ -39,5 +39,5 @@ def _expression(text: str, share: int) -> str:
 
 
 def _of(duration: str, share: int, *, least: int) -> int:
-    """Return a share of a duration as Prometheus writes it, in seconds."""
+    """Divide a Prometheus duration and return the seconds, at least `least`."""
     return max(least, int(duration[:-1]) * _SECONDS[duration[-1]] // share)

@@ -58,7 +58,6 @@ if %(traced)d:
     tracemalloc.start(1)
 else:
     held = {}
-import common.headless
 import %(service)s.wiring
 import asyncio, json, os
 from pathlib import Path

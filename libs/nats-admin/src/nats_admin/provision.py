@@ -194,6 +194,4 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    import common.headless  # noqa: F401  # pyright: ignore[reportUnusedImport]  (first)
-
     sys.exit(main())

@@ -1,6 +1,5 @@
 """Entry point of `python -m cluster_reconciler`; runs the service until it is stopped."""
 
-import common.headless  # noqa: F401  # pyright: ignore[reportUnusedImport]  (must come first)
 from cluster_reconciler import wiring
 from common.runtime import process
 

@@ -1,6 +1,5 @@
 """Entry point of `python -m traffic_manager`."""
 
-import common.headless  # noqa: F401  # pyright: ignore[reportUnusedImport]  (first of all)
 from common.runtime import process
 from traffic_manager import wiring
 

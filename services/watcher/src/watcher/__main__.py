@@ -1,6 +1,5 @@
 """Entry point of `python -m watcher`, which publishes changes in Kubernetes to the bus."""
 
-import common.headless  # noqa: F401  # pyright: ignore[reportUnusedImport]  (first of all)
 from common.runtime import process
 from watcher import leadership, wiring
 

@@ -23,3 +23,12 @@ def test_sigusr1_logs_what_each_task_awaits() -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert "main:" in ended.stdout + ended.stderr
+
+
+def test_modules_are_exempt_from_garbage_collection_when_the_work_begins() -> None:
+    code = (
+        "import gc; from common.runtime import process\n"
+        "async def work(settings):\n    assert gc.isenabled() and gc.get_freeze_count() > 10_000\n"
+        "assert process.run('test', work) == 0"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

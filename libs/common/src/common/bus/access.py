@@ -27,6 +27,7 @@ from common.bus import nkeys
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP
 from common.settings import Settings, identity_of
+from common.tls import create_client_context
 
 log = structlog.get_logger()
 
@@ -105,12 +106,10 @@ class FileKeys:
             return Access(
                 url=url,
                 seed=seed,
-                tls=ssl.create_default_context() if url.startswith("tls:") else None,
+                tls=create_client_context() if url.startswith("tls:") else None,
             )
         try:
-            return Access(
-                url=url, seed=seed, tls=ssl.create_default_context(cadata=file.read_text())
-            )
+            return Access(url=url, seed=seed, tls=create_client_context(cadata=file.read_text()))
         except (ssl.SSLError, ValueError) as problem:
             raise errors.InvalidSpec(
                 f"RAYBUS_NATS_CA_FILE={file}: no certificate in it ({problem})"
@@ -142,7 +141,7 @@ class MadeKey:
         return Access(
             url=next(self._urls),
             seed=self._seed,
-            tls=ssl.create_default_context(cadata=authorities),
+            tls=create_client_context(cadata=authorities),
         )
 
     async def announce(self) -> str:

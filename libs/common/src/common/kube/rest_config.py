@@ -20,6 +20,7 @@ from common import errors
 from common.clock import steady
 from common.kube import credentials
 from common.kube.credentials import AUTHORIZATION, Credentials, Identity, Plugin, Reading, bearer
+from common.tls import create_client_context
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
@@ -147,7 +148,7 @@ def in_cluster(environment: Mapping[str, str], folder: Path) -> RestConfig:
         raise ValueError(
             "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, so this is no pod"
         )
-    tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    tls = create_client_context(cafile=str(folder / "ca.crt"))
 
     def read() -> Reading:
         token = (folder / "token").read_text().strip()
@@ -287,7 +288,7 @@ def _contexts(chosen: _Chosen) -> Callable[[bytes], ssl.SSLContext | None]:
             cluster.certificate_authority_data,
         )
         if (authority, own) not in last:
-            context = ssl.create_default_context(cadata=authority.decode() or None)
+            context = create_client_context(cadata=authority.decode() or None)
             if cluster.insecure_skip_tls_verify:
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             if own:
@@ -341,7 +342,7 @@ async def _by_library(file: Path, context: str | None) -> RestConfig:
             raise ValueError(problem) from problem
         tls: ssl.SSLContext | None = None
         if str(configuration.host).startswith("https:"):
-            tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+            tls = create_client_context(cafile=configuration.ssl_ca_cert)
             if configuration.cert_file:
                 tls.load_cert_chain(configuration.cert_file, configuration.key_file)
             if not configuration.verify_ssl:

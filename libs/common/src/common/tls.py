@@ -1,0 +1,37 @@
+"""TLS contexts of raybus's own connections, which verify the server.
+
+uvloop reads TLS in 256 KiB buffers, although OpenSSL returns at most one record (16 KiB). Mapping
+and unmapping such a buffer takes longer than decrypting a record, so these contexts limit the
+reads.
+"""
+
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+MAX_RECORD_SIZE: Final = 16 * 2**10
+"""Bytes of a TLS record (RFC 8446, 5.1)."""
+
+
+class RecordReader(ssl.SSLObject):
+    """The TLS object of a connection; a read allocates one record at most."""
+
+    def read(
+        self,
+        len: int = MAX_RECORD_SIZE,  # noqa: A002
+        buffer: "WriteableBuffer | None" = None,
+    ) -> bytes:
+        """Read up to `len` bytes, but at most one record."""
+        return super().read(min(len, MAX_RECORD_SIZE), buffer)
+
+
+def create_client_context(
+    *, cafile: Path | str | None = None, cadata: str | None = None
+) -> ssl.SSLContext:
+    """Return a context that trusts the given authorities, or the system's if none are given."""
+    context = ssl.create_default_context(cafile=cafile, cadata=cadata)
+    context.sslobject_class = RecordReader
+    return context

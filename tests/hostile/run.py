@@ -20,6 +20,7 @@ from bench.rig import Rig
 from common.kube.client import KubeClient
 from common.kube.resources import NAMESPACE as NAMESPACES
 from common.kube.resources import SECRET
+from common.ray import exposition
 from hostile import borders, shares, tenants, verdict, victim
 from hostile.tenants import Tenants
 from hostile.verdict import Figures, Reaction
@@ -57,7 +58,6 @@ GATEWAYS_EVERY: Final = 0.5
 
 Shorter intervals would keep the API server busy.
 """
-_SAMPLE: Final = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$", re.MULTILINE)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,27 +273,31 @@ async def _asked(service: Service, path: str) -> str | None:
     return answer.text if answer.is_success else None
 
 
-def _samples(text: str, name: str) -> dict[str, float]:
-    """Return the values of one metric by their labels."""
-    return {labels: float(value) for found, labels, value in _SAMPLE.findall(text) if found == name}
+def _sum(page: str, metric: str, *, le: float | None = None) -> float:
+    """Return the sum of a metric's series on a page, or of its buckets with one bound."""
+    bound = None if le is None else f"{le:g}".encode()
+    return sum(
+        line.value
+        for line in exposition.lines(page.encode(), [metric.encode()])
+        if line.labels.get(b"le") == bound
+    )
 
 
 async def _late(service: Service) -> float:
     """Return how often the event loop was blocked for longer than the limit."""
-    text = await _asked(service, "/metrics") or ""
-    count = _samples(text, "raybus_event_loop_lag_seconds_count")
-    within = _samples(text, "raybus_event_loop_lag_seconds_bucket")
-    return sum(count.values()) - within.get(f'le="{verdict.MAX_LAG:g}"', 0.0)
+    page = await _asked(service, "/metrics") or ""
+    lag = "raybus_event_loop_lag_seconds"
+    return _sum(page, f"{lag}_count") - _sum(page, f"{lag}_bucket", le=verdict.MAX_LAG)
 
 
 async def _judged(service: Service, *, pid: int, before: float) -> verdict.Service:
-    faults = _samples(await _asked(service, "/metrics") or "", "raybus_invariant_violations_total")
+    page = await _asked(service, "/metrics") or ""
     return verdict.Service(
         name=service.name,
         restarts=int(service.child.pid != pid or not service.child.is_running),
         late=round(await _late(service) - before),
         peak_mib=_peak_mib(service.child.pid),
-        faults=round(sum(faults.values())),
+        faults=round(_sum(page, "raybus_invariant_violations_total")),
     )
 
 

@@ -32,12 +32,6 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(
             ["up", "--driver", "kind"], 1, "start Docker, or use --driver built", id="no Docker"
         ),
-        pytest.param(
-            ["up", "--driver", "k3s"],
-            1,
-            "start Docker, or use --driver built",
-            id="no Docker for K3s",
-        ),
         pytest.param(["status"], 1, "start it with 'raybus cluster up'", id="no cluster"),
         pytest.param(
             ["kubeconfig"], 1, "start it with 'raybus cluster up'", id="no cluster, no kubeconfig"

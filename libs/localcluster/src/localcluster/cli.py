@@ -64,7 +64,7 @@ def up(
         typer.Option(
             "--driver",
             metavar="DRIVER",
-            help="kind, k3s, built, kubeconfig, or auto: kind or K3s with a Docker engine, else built, "
+            help="kind, built, kubeconfig, or auto: kind with a Docker engine, else built, "
             "a node of this machine.",
         ),
     ] = DriverName.AUTO,

@@ -64,7 +64,6 @@ class DriverName(StrEnum):
 
     AUTO = "auto"
     KIND = "kind"
-    K3S = "k3s"
     BUILT = "built"
     KUBECONFIG = "kubeconfig"
 
@@ -124,10 +123,9 @@ class Driver(Protocol):
 
 
 async def choose() -> DriverName:
-    """Return the driver for `auto`: kind or K3s if a Docker engine answers, else `built`."""
-    if await _docker_answers():
-        return DriverName.KIND if shutil.which("kind") is not None else DriverName.K3S
-    return DriverName.BUILT
+    """Return the driver for `auto`: kind if it is installed and a Docker engine answers, else `built`."""
+    has_kind = shutil.which("kind") is not None and await _docker_answers()
+    return DriverName.KIND if has_kind else DriverName.BUILT
 
 
 async def need_docker(name: DriverName) -> None:

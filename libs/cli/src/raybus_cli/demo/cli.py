@@ -33,7 +33,7 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 @app.command()
 def demo(
     driver: Annotated[
-        str, typer.Option(help="Type of the cluster: auto, built, kind, k3s or kubeconfig.")
+        str, typer.Option(help="Type of the cluster: auto, built, kind or kubeconfig.")
     ] = "auto",
     name: Annotated[
         str | None,

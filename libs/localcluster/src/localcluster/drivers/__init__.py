@@ -3,7 +3,7 @@
 from localcluster import driver
 from localcluster.driver import Driver, DriverName
 from localcluster.drivers.built import Built
-from localcluster.drivers.docker import K3s, Kind
+from localcluster.drivers.docker import Kind
 from localcluster.drivers.loopback import Existing, Loopback
 from localcluster.errors import MisuseError
 
@@ -15,8 +15,6 @@ def by_name(name: str) -> Driver:
             return Built()
         case DriverName.KIND:
             return Kind()
-        case DriverName.K3S:
-            return K3s()
         case DriverName.KUBECONFIG:
             return Existing()
         case driver.CONTROL_PLANE_ONLY:

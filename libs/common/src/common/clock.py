@@ -57,7 +57,7 @@ class Silence:
         self._seconds, self._asked_at = 0.0, self._clock()
 
     def seconds(self) -> float:
-        """Return the seconds without an answer."""
+        """Return the seconds since the last answer, minus the time that this process was frozen."""
         now = self._clock()
         self._seconds += min(now - self._asked_at, self._longest_gap)
         self._asked_at = now
@@ -112,7 +112,7 @@ class ClockWatch:
         self._set_at: datetime | None = None
 
     def set_at(self) -> datetime | None:
-        """Return when the clock was last set, by the new time.
+        """Return the new time to which the clock was last set.
 
         None if this process saw no change.
         """

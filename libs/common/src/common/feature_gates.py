@@ -41,7 +41,7 @@ BETA: Final[Gates] = frozenset(
 """The gates that are on by default; all others are alpha and off by default."""
 ALL_ALPHA: Final = "AllAlpha"
 ALL_BETA: Final = "AllBeta"
-"""`AllAlpha` and `AllBeta` set all gates of their stage that are not set by name."""
+"""The names of two switches. They set all gates of a stage that are not set by name."""
 FORGOTTEN: Final = "AsyncJobInfoQuery"
 """A gate of older operators; accepted without effect."""
 MIN_KUBERNETES: Final[Mapping[Gate, tuple[int, int]]] = {Gate.SIDECAR_SUBMITTER_RESTART: (1, 35)}

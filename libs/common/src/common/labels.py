@@ -61,9 +61,9 @@ GRACEFUL_DRAIN: Final = "raybus.io/graceful-drain"
 """On a RayService or RayCluster: whether draining is requested. On a pod: its proxy supports it."""
 DISRUPTION_BUDGET: Final = "raybus.io/disruption-budget"
 HAS_BUDGETS: Final = "raybus.io/has-disruption-budgets"
-"""On a RayCluster that may have PodDisruptionBudgets of ours.
+"""On a RayCluster that may have PodDisruptionBudgets of raybus.
 
-Set before the first one is created, and removed after the last one is deleted.
+Set before the first budget is created, and removed after the last one is deleted.
 """
 DRAIN_WORKERS: Final = "raybus.io/drain-workers"
 DRAINING: Final = "raybus.io/draining"

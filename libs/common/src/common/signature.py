@@ -30,7 +30,7 @@ def read_key(text: str) -> bytes:
 
 
 def headers(identity: str, body: bytes, *, key: bytes, now: datetime) -> dict[str, str]:
-    """Return the signature headers of a request with this id and body."""
+    """Return the signature headers for a request with this id and body."""
     seconds = int(now.timestamp())
     digest = hmac.new(key, f"{identity}.{seconds}.".encode() + body, hashlib.sha256).digest()
     return {

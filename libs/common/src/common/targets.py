@@ -45,7 +45,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
     scheme: str
     host: str
-    """A name, `*.` with a domain, or a network of addresses."""
+    """A host name, `*.` with a domain, or a network of addresses."""
     port: int
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from common import errors
 
 IDENTITY: Final = {"Accept-Encoding": "identity"}
-"""Request headers that ask for an uncompressed answer."""
+"""Request headers that ask for an uncompressed answer, whose size is known."""
 HIDDEN: Final = b"[token]"
 DEEPEST: Final = 100
 """Maximum nesting of a JSON text, in levels."""
@@ -29,7 +29,7 @@ _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _NO_MARKS: Final = bytes(set(range(256)) - set(b'"[]{}'))
 _PARAMETERS: Final = "".join(map(chr, range(0x30, 0x40)))
 _INTERMEDIATES: Final = "".join(map(chr, range(0x20, 0x30)))
-"""With `_PARAMETERS`, the characters of a terminal's control sequence (ECMA-48, 5.4)."""
+"""Intermediate characters of a terminal's control sequence (ECMA-48, 5.4)."""
 _INVISIBLE: Final = (
     *range(0x7F, 0xA0),
     0x061C,

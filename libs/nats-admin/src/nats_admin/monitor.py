@@ -124,7 +124,7 @@ class _Replica(msgspec.Struct, frozen=True):
     current: bool = False
     offline: bool = False
     active: int = 0
-    """Nanoseconds since its last contact with the leader; 0 if there was none."""
+    """Nanoseconds since the replica's last contact with the leader; 0 if there was none."""
     lag: int = 0
 
     @property

@@ -21,14 +21,11 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """Folder with `tls.crt`, `tls.key` and `ca.crt`."""
     store: str
     host: str = "0.0.0.0"  # noqa: S104  (a pod's clients come from outside)
-    """For Go this address means all of IPv4 and IPv6, whichever the kernel has."""
+    """Listening address. For Go, 0.0.0.0 means all IPv4 and IPv6 addresses that the kernel has."""
     port: int = 4222
     monitoring_port: int | None = 8222
     name: str = '"nats"'
-    """A name in quotes.
-
-    Without quotes and with a dollar sign: an environment variable of the server.
-    """
+    """Name of the server: a text in quotes, or without quotes an environment variable (`$NAME`)."""
     pid_file: str | None = None
     """File for the process id of the server, which is needed to send it the reload signal."""
     max_store: str | None = None

@@ -45,7 +45,7 @@ class _Health(msgspec.Struct, frozen=True):
 
 
 class DiskWatch:
-    """Watches for a full disk of the NATS server in the same pod."""
+    """Detects a full disk of the NATS server in the same pod."""
 
     def __init__(self, server: Beside) -> None:
         self._server = server

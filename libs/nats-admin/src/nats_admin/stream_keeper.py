@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 CHECK_SECONDS: Final = 1.0
 CONSUMERS_EVERY: Final = 10
-"""The streams are checked this often for each check of the consumers, which are lost with them."""
+"""Checks of the streams for each check of the consumers. Both are lost together."""
 START_SECONDS: Final = 60.0
 """Seconds to wait for a server that is starting, without `--watch`."""
 MAX_PAUSE: Final = 3600.0

@@ -34,7 +34,7 @@ from notifications.settings import Destination, Notifications
 log = structlog.get_logger()
 
 EXTEND_SECONDS: Final = 10.0
-"""Seconds. A third of the time after which NATS delivers an unacknowledged event again."""
+"""Seconds between two extensions: a third of the time until NATS redelivers an event."""
 RECONNECT_SECONDS: Final = 1.0
 MAX_REMEMBERED_EVENTS: Final = 10_000
 _IDENTITY: Final = re2.compile(r"[\x21-\x7e]{1,256}")
@@ -61,7 +61,7 @@ class Courier:
         jitter: Callable[[], float],
     ) -> None:
         self.problem: str | None = "no event was asked for yet"
-        """Why no event can be read; None while NATS would deliver one."""
+        """Why no event can be read; None if NATS would deliver one."""
         self._destination = destination
         self._texts = notifications.texts
         self._secrets = notifications.secrets[destination.name]

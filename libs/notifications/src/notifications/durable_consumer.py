@@ -19,7 +19,7 @@ from common.bus.nats import Bus
 from common.bus.session import Incoming, Session, status_of
 
 EXPIRES_SECONDS: Final = 20
-"""Seconds for which the server holds a request while there is no message."""
+"""Seconds for which the server keeps a request open while there is no message."""
 GRACE_SECONDS: Final = 5.0
 _REQUEST: Final = msgspec.json.encode({"batch": 1, "expires": EXPIRES_SECONDS * NANOSECONDS})
 _EXPIRED: Final = "408"

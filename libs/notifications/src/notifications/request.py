@@ -17,7 +17,7 @@ NO_ANSWER: Final = 0
 _INVALID: Final = frozenset(
     {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
-"""Statuses of a receiver that has read the body and rejects it, so that a retry is useless."""
+"""Statuses of a receiver that has read and rejected the body. Sending again is useless."""
 
 
 class Slack(msgspec.Struct, frozen=True):

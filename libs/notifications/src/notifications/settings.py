@@ -21,7 +21,10 @@ from notifications import templates
 _NAME: Final = re2.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 """A destination is named like a named subscriber."""
 MAX_TIMEOUT: Final = 15.0
-"""Seconds. With the pause between two extensions it stays below NATS' acknowledgement time."""
+"""Maximum timeout in seconds.
+
+Timeout and extension interval together stay below NATS' acknowledgement time.
+"""
 
 
 class Destination(

@@ -100,7 +100,11 @@ def render(
     *,
     escape: Callable[[str], str],
 ) -> str:
-    """Return the text of an event; `escape` makes each field safe for the receiver."""
+    """Return the text for an event.
+
+    `place` is namespace and name of the RayService; `escape` makes each field safe for the
+    receiver.
+    """
     kind = upgrade_events.kind_of(event.type)
     namespace, name = place
     time = event.time.isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -122,7 +126,7 @@ def slack(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a foreign text on one line, with at most `LONGEST` characters."""
+    """Return a text from outside on one line, with at most `LONGEST` characters."""
     return clipped(" ".join(text.split()), LONGEST)
 
 

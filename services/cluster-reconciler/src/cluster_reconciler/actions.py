@@ -15,9 +15,10 @@ from common.runtime.actions import Action, Create, Delete, DeleteCollection, Par
 
 
 class CreateWorker(Action, frozen=True, kw_only=True):
-    """Create a worker pod of a group.
+    """The creation of a worker pod of a group.
 
-    The pod's body is built when the request is sent, so that a plan of many workers stays small.
+    The pod's body is built only when the request is sent, so that a plan of many workers stays
+    small.
     """
 
     name: str
@@ -39,7 +40,7 @@ class CreateWorker(Action, frozen=True, kw_only=True):
 
 
 class Adopt(Patch, frozen=True, kw_only=True):
-    """Add an owner reference to an object of another owner.
+    """Adds an owner reference to an object of another owner.
 
     A failure is reported in an Event, and the plan continues.
     """
@@ -48,7 +49,7 @@ class Adopt(Patch, frozen=True, kw_only=True):
 
 
 class Continue(msgspec.Struct, frozen=True, kw_only=True):
-    """The actions of a phase after which the next phase decides."""
+    """Result of a phase that adds actions to the plan and lets the next phase decide."""
 
     actions: tuple[Parallel, ...] = ()
     note: str = ""
@@ -65,7 +66,7 @@ class ClusterPlan(Plan[Parallel], frozen=True, kw_only=True):
 
     The reconcile ends in an error and is retried with backoff."""
     refusal: Failure | None = None
-    """Why no pod may be created until the spec changes; reported in condition ReplicaFailure."""
+    """Why no pod may be created until the spec changes. Condition ReplicaFailure reports it."""
     is_partial: bool = False
     """Whether the plan is one batch of a larger change.
 

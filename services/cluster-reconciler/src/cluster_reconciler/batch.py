@@ -65,7 +65,7 @@ class BatchScheduler(msgspec.Struct, frozen=True):
     """Labels of the cluster that are copied to its pods: name on the cluster, name on the pods."""
 
     def looked_up(self, cluster: RayCluster, config: Config) -> tuple[Child, ...]:  # noqa: ARG002  (for others)
-        """Return the scheduler's own objects, which are read from the API server."""
+        """Return the scheduler's objects, which must be read from the API server."""
         return ()
 
     def places(self, cluster: RayCluster) -> tuple[Place, ...]:  # noqa: ARG002  (for others)
@@ -135,7 +135,10 @@ def _task_groups(cluster: RayCluster, config: Config) -> str:
 _ROOM: Final = Remembered[str, tuple[tuple[object, ...], tuple[desired_resources.Amounts, ...]]](
     most=256
 )
-"""Resources last computed for a cluster, by its uid, with the inputs they depend on."""
+"""The last computed resources of a cluster, by its uid.
+
+Each entry has the inputs of the computation.
+"""
 
 
 def _room_of_pods(cluster: RayCluster, config: Config) -> tuple[desired_resources.Amounts, ...]:
@@ -203,10 +206,10 @@ class SchedulerPlugins(BatchScheduler, frozen=True):
 
 
 class Volcano(BatchScheduler, frozen=True):
-    """Volcano, with a PodGroup that says how many pods must be scheduled at once.
+    """Volcano, with a PodGroup that tells how many pods must be scheduled at once.
 
-    Spec raycluster §17.1; acceptance case 116. The clusters of a RayJob share the PodGroup of the
-    job, which raybus does not write.
+    Spec raycluster §17.1; acceptance case 116. The clusters of a RayJob share the job's PodGroup,
+    which raybus does not write.
     """
 
     name: str = "volcano"
@@ -256,7 +259,8 @@ class Volcano(BatchScheduler, frozen=True):
         tier = own.get(TOPOLOGY_TIER, "")
         if own.get(TOPOLOGY_MODE) and tier and not _INTEGER.fullmatch(tier):
             problem = (
-                f'failed to convert {TOPOLOGY_TIER} label to int: strconv.Atoi: parsing "{tier}": invalid syntax '
+                f'failed to convert {TOPOLOGY_TIER} label to int: strconv.Atoi: parsing "{tier}": '
+                "invalid syntax "
                 f"for podgroup {volcano_name(cluster)} in namespace {cluster.metadata.namespace}"
             )
             event = events.INVALID_SPEC.about(cluster, what="spec", problem=problem)

@@ -49,7 +49,8 @@ from common.runtime.actions import (
 _NEED_OWN: Final = frozenset({kinds.ROLE, kinds.SERVICE, NETWORK_POLICY, BUDGET})
 """Kinds for which an object of another owner blocks the plan.
 
-For other kinds any object of that name will do."""
+For other kinds, any object of the expected name is accepted.
+"""
 _COMPARED: Final = frozenset({kinds.INGRESS, kinds.PERSISTENT_VOLUME_CLAIM})
 
 
@@ -126,7 +127,10 @@ def _fault(observed: Observed) -> str:
     if left := ", ".join(
         sorted(f"{kind.kind} {place}/{name}" for kind, name in observed.predecessors)
     ):
-        return f"{left}: left behind by a deleted RayCluster of the same name; waiting until it is gone"
+        return (
+            f"{left}: left behind by a deleted RayCluster of the same name; waiting until it is "
+            "gone"
+        )
     found = f"{len(names)} head service found [{' '.join(names)}]"
     return (
         f"{found}; delete all but {services.head_name(observed.cluster)}" if len(names) > 1 else ""
@@ -134,7 +138,10 @@ def _fault(observed: Observed) -> str:
 
 
 def policies(observed: Observed, listed: tuple[Body, ...]) -> tuple[Parallel, ...]:
-    """Return the changes of NetworkPolicies; `listed` are all with the cluster's label."""
+    """Return the changes of NetworkPolicies.
+
+    `listed` are all NetworkPolicies with the cluster's label.
+    """
     cluster = observed.cluster
     return step(
         *_kept(cluster, NETWORK_POLICY, network_policy.build(cluster), listed), is_side=True
@@ -216,7 +223,8 @@ def _for_pods(observed: Observed) -> Iterator[Action]:
     # Pods would run the code in this ConfigMap.
     if module is not None and not owner.controls(cluster, module):
         problem = (
-            f"ConfigMap {cluster.metadata.namespace}/{module['metadata']['name']} already exists and is not owned by this "
+            f"ConfigMap {cluster.metadata.namespace}/{module['metadata']['name']} already exists "
+            "and is not owned by this "
             f"RayCluster; rename it, or set {labels.GRACEFUL_DRAIN} to false"
         )
         yield Refuse(event=events.NO_DRAIN.about(cluster, problem=problem))
@@ -225,7 +233,7 @@ def _for_pods(observed: Observed) -> Iterator[Action]:
 def _volume_claim(observed: Observed) -> Iterator[Action]:
     """Yield the changes of the volume claim of the embedded store.
 
-    It comes last, so that no volume is created for a cluster without Services.
+    The claim comes last, so that no volume is created for a cluster without Services.
     """
     cluster, have = observed.cluster, observed.found.get(kinds.PERSISTENT_VOLUME_CLAIM)
     if users_claim := traits.embedded_storage(cluster).claim_name:

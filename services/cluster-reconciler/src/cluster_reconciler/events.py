@@ -69,8 +69,10 @@ LIMIT_EXCEEDED: Final = EventSpec(
 )
 SERVICE_ACCOUNT_MISSING: Final = EventSpec(
     "AutoscalerServiceAccountNotFound",
-    "Failed to reconcile RayCluster {cluster}. If users specify ServiceAccountName for the head Pod, they "
-    "need to create a ServiceAccount themselves. However, ServiceAccount {account} is not found. Please create one. "
+    "Failed to reconcile RayCluster {cluster}. If users specify ServiceAccountName for the head "
+    "Pod, they "
+    "need to create a ServiceAccount themselves. However, ServiceAccount {account} is not found. "
+    "Please create one. "
     "See the PR description of https://github.com/ray-project/kuberay/pull/1128 for more details.",
 )
 NO_DRAIN: Final = EventSpec(
@@ -79,12 +81,15 @@ NO_DRAIN: Final = EventSpec(
 TAKEN: Final = {
     kinds.NETWORK_POLICY: EventSpec(
         "NetworkPolicyNameCollision",
-        "NetworkPolicy {child} already exists and is not owned by this RayCluster, network isolation "
-        "will not be applied. Rename the existing NetworkPolicy or use a different RayCluster name to avoid the collision",
+        "NetworkPolicy {child} already exists and is not owned by this RayCluster, network "
+        "isolation "
+        "will not be applied. Rename the existing NetworkPolicy or use a different RayCluster "
+        "name to avoid the collision",
     ),
     BUDGET: EventSpec(
         "PodDisruptionBudgetNameCollision",
-        "PodDisruptionBudget {child} already exists and is not owned by RayCluster {cluster}, so evictions of its pods are not limited; "
+        "PodDisruptionBudget {child} already exists and is not owned by RayCluster {cluster}, so "
+        "evictions of its pods are not limited; "
         "rename it, or set the annotation raybus.io/disruption-budget to false",
     ),
 }
@@ -132,7 +137,8 @@ CLAIM_TAKEN: Final = EventSpec(
 ROLE_TAKEN: Final = EventSpec(
     "FailedToCreateRole",
     "Role {child} exists and is not owned by RayCluster {cluster}; "
-    "a RoleBinding would grant its rules to the head pod: delete or rename the Role, or rename the RayCluster",
+    "a RoleBinding would grant its rules to the head pod: delete or rename the Role, or rename "
+    "the RayCluster",
     "Create",
 )
 INGRESS_TAKEN: Final = EventSpec(
@@ -204,7 +210,7 @@ CREATED_HEAD: Final = Reported(
     failed="Failed to create head Pod {namespace}/, ",
     condition_reason=ReplicaFailure.CREATE_HEAD_POD,
 )
-"""KubeRay's text names no pod here, because a pod that is not created has no name."""
+"""As in KubeRay, the text names no pod, because a pod that is not created has no name."""
 CREATED_WORKER: Final = Reported(
     "Create",
     "WorkerPod",

@@ -22,7 +22,10 @@ from common.runtime.key import Key
 _NAMES: Final = ("name", "namespace", "uid")
 DURATION: Final = Family(
     name="kuberay_cluster_provisioned_duration_seconds",
-    text="The time, in seconds, when a RayCluster's `RayClusterProvisioned` status transitions from false (or unset) to true",
+    text=(
+        "The time, in seconds, when a RayCluster's `RayClusterProvisioned` status transitions "
+        "from false (or unset) to true"
+    ),
     labels=_NAMES,
 )
 INFO: Final = Family(

@@ -63,7 +63,7 @@ class Memory(msgspec.Struct):
 
     Reset when an answer to a write is lost, because the cache may then be stale."""
     taken: set[str] = set()
-    """Wanted pod names that pods of other owners have."""
+    """Wanted pod names that are unavailable, because pods of other owners have them."""
     deleted: set[str] = set()
     """Uids of pods that this replica deleted."""
     provisioned_after: float | None = None
@@ -113,7 +113,7 @@ class Observer:
         self.in_progress.pop(key, None)
 
     async def observe(self, key: Key, now: datetime) -> Observed | None:
-        """Return the state of a cluster and its children; None if the cluster is deleted."""
+        """Return the state of a cluster and its children; None if the cluster does not exist."""
         cluster = self.cache.get(RayCluster, key.namespace, key.name)
         if cluster is None:
             self._drop(key)

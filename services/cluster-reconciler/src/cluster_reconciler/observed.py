@@ -52,7 +52,7 @@ class Pki(msgspec.Struct, frozen=True, kw_only=True):
     """Why the certificates cannot be read; empty if they can."""
     read_at: datetime
     changed_at: datetime | None = None
-    """When this replica last changed a leaf certificate."""
+    """When this replica last changed the certificate of the head or of the workers."""
     awaited_since: datetime | None = None
     """Since when the certificates are incomplete; None if they are complete."""
     was_awaited: bool = False
@@ -80,11 +80,12 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cleanup_jobs: tuple[Job, ...] = ()
     """Jobs that clean up Redis."""
     absent: dict[Resource, Child] = {}
-    """Children that this reconcile looked up and did not find."""
+    """Wanted children that this reconcile looked for at the API server and did not find."""
     found: dict[Resource, Body] = {}
-    """Children that this reconcile looked up and found.
+    """Wanted children that this reconcile read from the API server.
 
-    A recently read child is neither here nor in `absent`."""
+    A recently read child is neither here nor in `absent`.
+    """
     predecessors: tuple[Place, ...] = ()
     """Children that were found but belong to a deleted cluster of the same name."""
     network_policies: tuple[Body, ...] | None = None
@@ -94,7 +95,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     pki: Pki | None = None
     """The certificates of a cluster with mutual TLS; None for other clusters."""
     awaited: frozenset[str] = frozenset()
-    """Uids of pods that this replica deleted and that still exist."""
+    """Uids of pods whose deletion this replica requested and that still exist."""
     taken: frozenset[str] = frozenset()
     """Pod names that are unavailable: another owner's pod or a deleted pod has them."""
 
@@ -222,7 +223,8 @@ def irrecoverable(pod: Pod, cluster: RayCluster) -> str:
     ):
         return (
             f"The Pod status of the {kind} Pod {name} is {phase}, and the Ray container "
-            f"terminated status is {ended}. The container is unable to restart due to its restart policy "
+            f"terminated status is {ended}. The container is unable to restart due to its restart "
+            "policy "
             f"{pod.spec.restart_policy}, so KubeRay will delete it."
         )
     return ""

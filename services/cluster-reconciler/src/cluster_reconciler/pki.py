@@ -76,7 +76,10 @@ def _about(part: Part, observed: Observed, pki: Pki) -> Iterator[Action]:
         part.resource.kind,
     )
     if not problem and have is not None and not owner.controls(cluster, have):
-        problem = f"{kind} {part.name} already exists and is not owned by this RayCluster; delete or rename the {kind}"
+        problem = (
+            f"{kind} {part.name} already exists and is not owned by this RayCluster; delete or "
+            f"rename the {kind}"
+        )
     failing = events.MTLS_FAILED.failing(cluster, step=part.step, problem=problem)
     may_change = pki.changed_at is None or observed.now >= pki.changed_at + GATHERED_FOR
     if problem:
@@ -160,7 +163,10 @@ def missing(observed: Observed) -> str:
             return f"mTLS secrets not ready: certificate {part.name} not found"
         if not is_ready(have):
             generation = have["metadata"].get("generation", 0)
-            return f"mTLS secrets not ready: certificate {part.name} is not ready at current generation {generation}"
+            return (
+                f"mTLS secrets not ready: certificate {part.name} is not ready at current "
+                f"generation {generation}"
+            )
     for part in leaves:
         secret = observed.pki.objects.get((SECRET, part.secret))
         if secret is None:

@@ -115,7 +115,7 @@ def _stay_suspended(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _hold_back(observed: Observed) -> Continue | ClusterPlan:
-    """Create no pods for a cluster that exceeds the operator's limits."""
+    """Refuse to create pods for a cluster that exceeds the operator's limits."""
     cluster, problem = observed.cluster, refusals.exceeded_limit(observed.cluster, observed.config)
     if not problem:
         return Continue()
@@ -164,7 +164,7 @@ def _head(observed: Observed) -> Continue | ClusterPlan:
 
 
 def _without_head(observed: Observed) -> ClusterPlan | None:
-    """Return the plan of a cluster that gets no head, ever or for now; None if it gets one."""
+    """Return the plan of a cluster that gets no head, for now or at all; None if it gets one."""
     stays_dead = (
         observed.cluster.metadata.annotations.get(labels.DISABLE_PROVISIONED_HEAD_RESTART) == "true"
     )

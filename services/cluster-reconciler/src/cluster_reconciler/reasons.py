@@ -1,4 +1,4 @@
-"""Condition types and reasons that this service writes (spec raycluster §1.4).
+"""The types and reasons of the conditions that this service writes (spec raycluster §1.4).
 
 The reasons of Events are in `events`.
 """

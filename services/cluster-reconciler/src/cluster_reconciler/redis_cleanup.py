@@ -173,9 +173,9 @@ def _run_job(observed: Observed, waiting: ClusterPlan) -> ClusterPlan:
 
 
 def _recorded(observed: Observed) -> tuple[Parallel, ...]:
-    """Return the step that records the storage namespace of the head before the head is deleted.
+    """Return the step that records the head's storage namespace before the head is deleted.
 
-    The spec may have changed to another namespace or to none, and no other object records it.
+    The spec may name another namespace by then, and no other object records the head's.
     """
     if _storage(observed) == gcs_fault_tolerance.storage_namespace(observed.cluster):
         return ()

@@ -124,7 +124,8 @@ def apply(config: Config, file: OperatorFile) -> Config:
         for index, item in enumerate(items):
             if not isinstance(name := item.get("name"), str) or not name:
                 raise InvalidSpec(
-                    f"failed to decode config file: {where}[{index}].name is missing; give it a name"
+                    f"failed to decode config file: {where}[{index}].name is missing; give it a "
+                    "name"
                 )
             place = f"{where}[{index}].resources"
             resources = pod_json.body(item, "resources")
@@ -149,7 +150,8 @@ def _scheduler(name: str, *, is_enabled: bool = False, gates: Gates) -> str:
         )
     if Gate.KUBERNETES_WAS in gates and (name or is_enabled):
         raise InvalidSpec(
-            "the KubernetesWAS feature gate cannot be combined with --batch-scheduler or --enable-batch-scheduler"
+            "the KubernetesWAS feature gate cannot be combined with --batch-scheduler or "
+            "--enable-batch-scheduler"
         )
     if is_enabled:
         return "volcano"

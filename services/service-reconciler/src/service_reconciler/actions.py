@@ -22,7 +22,10 @@ class UpdateServiceStatus(UpdateStatus, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         active, pending = self.status.active_service_status, self.status.pending_service_status
-        return f"write status: active {active.ray_cluster_name or '-'}, pending {pending.ray_cluster_name or '-'}"
+        return (
+            f"write status: active {active.ray_cluster_name or '-'}, pending "
+            f"{pending.ray_cluster_name or '-'}"
+        )
 
 
 class RecordRevision(Action, frozen=True, kw_only=True):
@@ -66,7 +69,7 @@ class Publish(Action, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The id of the event, which is the same when the event is published again."""
+        """Id of the event. The id is the same if the event is published again."""
         return events.identity(self.data, *self.facts)
 
     def __str__(self) -> str:

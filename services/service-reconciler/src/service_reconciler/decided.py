@@ -63,9 +63,9 @@ def failed_gate(service: RayService) -> str | None:
 
 
 def is_earlier_to_blame(service: RayService) -> bool:
-    """Return whether the upgrade to an earlier generation of the spec was ended by a gate.
+    """Return whether a gate ended the upgrade to an earlier generation of the spec.
 
-    True also in later reconciles, when the reason of condition UpgradeAborted is
+    Still true in later reconciles, when the reason of condition UpgradeAborted is
     `EarlierGateFailed`.
     """
     found, meta = (

@@ -180,7 +180,10 @@ def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime
         decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS),
     )
     if now - max((each for each in changes if each is not None), default=now) >= LATE:
-        note = f"RayCluster {cluster.metadata.namespaced_name} is not needed any more and is kept: it gets requests from {sender}"
+        note = (
+            f"RayCluster {cluster.metadata.namespaced_name} is not needed any more and is kept: "
+            f"it gets requests from {sender}"
+        )
         actions.append(EmitEvent(event=warning(EventReason.OLD_CLUSTER_KEPT, "Drain", note)))
     return actions
 
@@ -238,7 +241,10 @@ def _pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
     mark = {labels.DRAINING: "true"} | ({labels.DRAIN_REFRESH: str(refreshes)} if refreshes else {})
     for meta in (pod.metadata for pod in draining.pods if drains(pod)):
         if meta.deletion_timestamp is None and not mark.items() <= meta.annotations.items():
-            note = f"The pod {meta.namespaced_name} is not marked as draining, so its proxy keeps connections open: "
+            note = (
+                f"The pod {meta.namespaced_name} is not marked as draining, so its proxy keeps "
+                "connections open: "
+            )
             report = ActionEvents(failure=warning(EventReason.DRAIN_NOT_MARKED, "Drain", note))
             actions.append(change_metadata(POD, meta, report, annotations=mark))
     return actions

@@ -1,7 +1,7 @@
-"""All Kubernetes Events of this service (spec rayservice §13.4).
+"""The Kubernetes Events of this service (spec rayservice §13.4).
 
-They report writes, with the texts of KubeRay where KubeRay has them, and transitions that a
-reconcile finds.
+They report writes, with KubeRay's texts where KubeRay has them, and state changes that a reconcile
+finds.
 """
 
 from collections.abc import Iterator
@@ -55,8 +55,11 @@ def transitions(found: Assessment, status: RayServiceStatus) -> Iterator[Event]:
     meta, old = found.observed.service.metadata, found.observed.service.status
     for name in sorted(found.observed.foreign_names):
         note = (
-            f"The status names RayCluster {meta.namespace}/{untrusted.clipped(name, MAX_NAME_LENGTH)}, which RayService {meta.name} does not own: "
-            "the cluster is left alone and the status is corrected; restrict write access to rayservices/status"
+            "The status names RayCluster "
+            f"{meta.namespace}/{untrusted.clipped(name, MAX_NAME_LENGTH)}, which RayService "
+            f"{meta.name} does not own: "
+            "the cluster is left alone and the status is corrected; restrict write access to "
+            "rayservices/status"
         )
         yield warning(EventReason.INVALID_STATUS, "Reconcile", note)
     yield from _of_upgrade(found)
@@ -143,7 +146,10 @@ def _of_upgrade(found: Assessment) -> Iterator[Event]:
             )
         yield normal(reason, "Upgrade", note)
     if held.active and observed.is_incremental and observed.active is None:
-        note = f"RayCluster {namespace}/{held.active} does not exist any more, so there is nothing to roll back to"
+        note = (
+            f"RayCluster {namespace}/{held.active} does not exist any more, so there is nothing "
+            "to roll back to"
+        )
         yield warning(EventReason.ROLLBACK_IMPOSSIBLE, "Upgrade", note)
     if held.active and names.active != held.active:
         note = f"RayCluster {namespace}/{names.active} serves in place of {held.active}"

@@ -51,7 +51,8 @@ INFO: Final = _family(
 _CONDITIONS: Final = {
     ConditionType.READY: _family(
         "kuberay_service_condition_ready",
-        "Describes whether the RayService is ready. Ready means users can send requests to the underlying cluster and the "
+        "Describes whether the RayService is ready. Ready means users can send requests to the "
+        "underlying cluster and the "
         "number of serve endpoints is greater than 0.",
         "condition",
     ),
@@ -83,7 +84,8 @@ _CONDITIONS: Final = {
 }
 PHASE: Final = _family(
     "raybus_service_upgrade_phase",
-    "1 for what the upgrade of the RayService is at: Idle, Starting, Preparing, Shifting, RollingBack or Draining",
+    "1 for what the upgrade of the RayService is at: Idle, Starting, Preparing, Shifting, "
+    "RollingBack or Draining",
     "phase",
 )
 UPGRADE_AGE: Final = _family(
@@ -108,12 +110,14 @@ RUNNING: Final = _family(
 )
 POLL_AGE: Final = _family(
     "raybus_serve_poll_age_seconds",
-    "Time since Serve last answered in a cluster; before its first answer, since it was first asked",
+    "Time since Serve last answered in a cluster; before its first answer, since it was first "
+    "asked",
     *("cluster", "role"),
 )
 OVERWRITTEN: Final = _family(
     "raybus_service_route_overwritten_timestamp_seconds",
-    "When somebody else last replaced the backends of the RayService on its HTTPRoute, as Unix time",
+    "When somebody else last replaced the backends of the RayService on its HTTPRoute, as Unix "
+    "time",
     "manager",
 )
 LAST_SECONDS: Final = _family(
@@ -162,7 +166,8 @@ UPGRADE_SECONDS: Final = Histogram(
 )
 DRAINS: Final = Counter(
     "raybus_drains_total",
-    "Clusters that were deleted after a drain, by what was in flight then: quiet, cut (requests) or unknown",
+    "Clusters that were deleted after a drain, by what was in flight then: quiet, cut (requests) "
+    "or unknown",
     ["result"],
 )
 EVENTS: Final = Counter(
@@ -193,7 +198,7 @@ Sample = tuple[Family, tuple[str, ...], float]
 
 
 def initialize() -> None:
-    """Create every counter series with 0, so that the first event shows up as an increase."""
+    """Create every counter series with value 0, so that Prometheus sees the first increase."""
     for outcome in Outcome:
         UPGRADES.labels(outcome)
     for result in ("quiet", "cut", "unknown"):

@@ -191,7 +191,7 @@ class Observer:
         return await self._find_service(place) if is_known else None
 
     async def _find_service(self, place: Place) -> Service | None:
-        """Return the Service with a name, whoever owns the Service."""
+        """Return the Service of this name, whoever owns it; None if there is none."""
         return await self._lookup.find(SERVICE, Service, place, max_age=gateways.FOREIGN_AT_REST)
 
     async def _answers(self, observed: Observed) -> Mapping[AnyGate, Result]:
@@ -403,9 +403,9 @@ class Observer:
         is_goal: bool,
         now: datetime,
     ) -> ClusterView | None:
-        """Add the proxy's answers to the view, and when its cluster first lacked the Serve config.
+        """Add the proxy's health checks to a view. Returns None without a view.
 
-        Returns None without a view.
+        If the cluster lacks the Serve config, also add since when.
         """
         if view is None:
             return None

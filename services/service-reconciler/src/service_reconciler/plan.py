@@ -65,7 +65,10 @@ FINALIZER: Final = Finalizer(
 """The finalizer of raybus, with its limit and Event if an object in quarantine blocks the
 deletion."""
 RELEASE_CHAIN: Final = "release"
-"""Chain of the finalizer's removal, so that a refused deletion of a cluster does not block it."""
+"""Name of the chain that removes the finalizer.
+
+A refused deletion of a cluster does not stop a separate chain.
+"""
 FAST: Final = timedelta(seconds=0.5)
 """Shortest poll interval of the active cluster while its applications do not run."""
 STARTING: Final = timedelta(seconds=1)
@@ -110,9 +113,10 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
 
 
 def _without_second_pod_writes(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """Keep the first patch of each pod, and leave another one to the next reconcile.
+    """Keep the first patch of each pod and drop later ones.
 
-    Both carry the pod's resourceVersion, so the API server would refuse the second one.
+    All patches of a pod carry the same resourceVersion, so the API server would refuse the second.
+    The next reconcile sends it.
     """
     written, kept = set[str](), list[Action]()
     for action in actions:
@@ -298,7 +302,7 @@ def _traffic(
 def _submissions(found: Assessment) -> list[Submit]:
     """Return the Serve configs to send.
 
-    The active cluster keeps its config while another cluster is pending or the upgrade is aborted.
+    The active cluster keeps its config during an upgrade and after an abort.
     """
     service, observed, decision = found.observed.service, found.observed, found.decision
     if serve_writer.is_recorded(service):
@@ -354,7 +358,10 @@ def _policy_edit(found: Assessment) -> list[Action]:
     ):
         return []
     where = cluster.metadata.namespaced_name
-    note = f"The upgrade to RayCluster {where} follows its UpgradePolicy as it was edited (applyEdits: AtOnce)"
+    note = (
+        f"The upgrade to RayCluster {where} follows its UpgradePolicy as it was edited "
+        "(applyEdits: AtOnce)"
+    )
     edited = normal(EventReason.POLICY_EDITED, "Upgrade", note)
     return [
         draining.annotated(cluster, "new", {labels.UPGRADE_POLICY_RECORD: record}, success=edited)

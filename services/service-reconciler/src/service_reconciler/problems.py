@@ -205,7 +205,8 @@ def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator
     is_back = view is observed.active and observed.pending is not None
     if is_back and view.given is None and details is not None and details.applications:
         text = (
-            f"RayCluster {view.name} cannot get its capacity back: nobody recorded its Serve config, and Serve does not report "
+            f"RayCluster {view.name} cannot get its capacity back: nobody recorded its Serve "
+            "config, and Serve does not report "
             "it; to go forward, ask for the spec of the pending cluster again"
         )
         yield ServiceProblem(
@@ -213,7 +214,8 @@ def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator
         )
     if since is not None and now - since >= REPORTED_AFTER:
         text = (
-            f"RayCluster {view.name} does not have the Serve config of the spec; the Events of the RayService report what keeps "
+            f"RayCluster {view.name} does not have the Serve config of the spec; the Events of "
+            "the RayService report what keeps "
             "traffic-manager from sending it"
         )
         event = EventReason.FAILED_TO_UPDATE_APPLICATIONS
@@ -262,8 +264,10 @@ def _routing_problems(observed: Observed, *, now: datetime) -> Iterator[tuple[Ev
     held = observed.record.overwritten
     if held is not UNSET and route is not None and now - held.at < REMEMBERED:
         text = (
-            f"HTTPRoute {route.metadata.namespace}/{route.metadata.name}: field manager {held.by} replaced spec.rules, and requests "
-            "failed until raybus had written its backends again; let that tool leave spec.rules alone"
+            f"HTTPRoute {route.metadata.namespace}/{route.metadata.name}: field manager {held.by} "
+            "replaced spec.rules, and requests "
+            "failed until raybus had written its backends again; let that tool leave spec.rules "
+            "alone"
         )
         yield EventReason.ROUTE_OVERWRITTEN, text
 
@@ -307,8 +311,10 @@ def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServicePro
     if (deployment := parity.lacking(before, held.weight, after, share.weight)) is None:
         return None
     text = (
-        f"waiting: RayCluster {growing.name} runs too few replicas of {deployment} to get more of the traffic, by the number that "
-        f"RayCluster {source.name} runs for its part; Ray's autoscaler starts more as load comes. For a faster step raise "
+        f"waiting: RayCluster {growing.name} runs too few replicas of {deployment} to get more of "
+        "the traffic, by the number that "
+        f"RayCluster {source.name} runs for its part; Ray's autoscaler starts more as load comes. "
+        "For a faster step raise "
         f'min_replicas in serveConfigV2, or set {labels.CAPACITY_PARITY}: "false"'
     )
     return ServiceProblem(
@@ -317,7 +323,7 @@ def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServicePro
 
 
 def of_preview(observed: Observed) -> ServiceProblem | None:
-    """Return that another owner has the name of the preview Service which the upgrade asks for."""
+    """Return the problem that an object of another owner has the name of the preview Service."""
     policy, have = observed.policy, observed.preview_service
     if policy is None or not policy.preview.service or have is None:
         return None
@@ -344,8 +350,10 @@ def of_gates(observed: Observed) -> ServiceProblem | None:
         return None
     what = "the step lasts" if observed.is_incremental else "no traffic moves"
     text = (
-        f"waiting: of the UpgradePolicy {policy.name} the gates {lacking} are not decided yet; {what} until they are, "
-        f"or until the deadline ({labels.PROGRESS_DEADLINE}). A metric is decided by minRequests requests, for fewer lower it; a webhook by its answer, a query by its value"
+        f"waiting: of the UpgradePolicy {policy.name} the gates {lacking} are not decided yet; "
+        f"{what} until they are, "
+        f"or until the deadline ({labels.PROGRESS_DEADLINE}). A metric is decided by minRequests "
+        "requests, for fewer lower it; a webhook by its answer, a query by its value"
     )
     return ServiceProblem(Reason.GATE_INCONCLUSIVE, text, event=EventReason.GATE_INCONCLUSIVE)
 

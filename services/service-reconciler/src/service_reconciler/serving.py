@@ -161,7 +161,8 @@ def shared_labels(observed: Observed) -> list[Action]:
         )
         if meta.deletion_timestamp is None and (value is None) == (labels.SERVES in meta.labels):
             note = (
-                f"The pod {meta.namespaced_name} is not labelled {labels.SERVES}, so the Serve Service selects it wrongly "
+                f"The pod {meta.namespaced_name} is not labelled {labels.SERVES}, so the Serve "
+                "Service selects it wrongly "
                 "until the upgrade ends: "
             )
             report = ActionEvents(failure=warning(EventReason.FAILED_TO_LABEL_POD, "Update", note))

@@ -115,10 +115,10 @@ def completed(observed: Observed, found: Receipt) -> Iterator[Publish]:
 
 
 def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
-    """Yield traffic-manager's steps that the status does not show yet, weights first.
+    """Yield traffic-manager's steps that the status does not show yet, weights before capacities.
 
-    traffic-manager takes the next step only when the status shows the last one (ADR 6), so each
-    step is observed here.
+    Traffic-manager takes the next step only after the status shows the last one (ADR 6), so no step
+    is missed.
     """
     status, names = observed.service.status, observed.names
     if not (
@@ -269,7 +269,10 @@ def _rolled_back(
 
 
 def _split(old: ClusterServiceStatus, new: ClusterServiceStatus) -> Split:
-    """Return the shares of both clusters in a status; by default the old cluster has everything."""
+    """Return the traffic weights of both clusters in a status.
+
+    Without a value, the old cluster has all traffic.
+    """
     weight = new.traffic_routed_percent or 0
     rest = WHOLE - weight if old.traffic_routed_percent is None else old.traffic_routed_percent
     return Split(

@@ -59,19 +59,22 @@ CAPACITY_SENT: Final = Report(
 GATEWAY_API_MISSING: Final = warning(
     EventReason.GATEWAY_API_MISSING,
     "Reconcile",
-    "The Gateway API (gateway.networking.k8s.io/v1) is not installed, so traffic cannot move in steps: "
+    "The Gateway API (gateway.networking.k8s.io/v1) is not installed, so traffic cannot move in "
+    "steps: "
     "install its CRDs and a gateway controller, or choose upgradeStrategy.type NewCluster",
 )
 GRPC_ROUTE_MISSING: Final = warning(
     EventReason.GRPC_ROUTE_UNSUPPORTED,
     "Reconcile",
-    "The API server knows no GRPCRoute (gateway.networking.k8s.io/v1), so gRPC calls are not routed; HTTP requests are: "
+    "The API server knows no GRPCRoute (gateway.networking.k8s.io/v1), so gRPC calls are not "
+    "routed; HTTP requests are: "
     "install its CRD to route them too",
 )
 MIRROR_UNSUPPORTED: Final = warning(
     EventReason.MIRROR_UNSUPPORTED,
     "Upgrade",
-    "Requests are not mirrored: the CRD of HTTPRoute is older than Gateway API v1.3 and would have all of them copied; "
+    "Requests are not mirrored: the CRD of HTTPRoute is older than Gateway API v1.3 and would "
+    "have all of them copied; "
     "install a newer one",
 )
 UPGRADE_CANNOT_PROGRESS: Final = warning(
@@ -94,14 +97,17 @@ def of_route(observed: Observed, judged: Judgement | None) -> Iterator[Event]:
     service, route = observed.service, observed.route
     if weighted_route.is_users(service) and observed.grpc_port is not None:
         note = (
-            f"gRPC calls are not routed: HTTPRoute {weighted_route.name_of(service)} is yours, and so is its Gateway, "
+            f"gRPC calls are not routed: HTTPRoute {weighted_route.name_of(service)} is yours, "
+            "and so is its Gateway, "
             "which raybus gives no listener. To have them routed, remove the annotation"
         )
         yield warning(EventReason.GRPC_ROUTE_UNSUPPORTED, "Reconcile", note)
     if observed.overwriter is not None and route is not None:
         note = (
-            f"HTTPRoute {route.metadata.namespaced_name}: field manager {observed.overwriter} replaced spec.rules, and "
-            "requests failed until raybus had written its backends again; let that tool leave spec.rules alone "
+            f"HTTPRoute {route.metadata.namespaced_name}: field manager {observed.overwriter} "
+            "replaced spec.rules, and "
+            "requests failed until raybus had written its backends again; let that tool leave "
+            "spec.rules alone "
             "(docs/how-to/gateway.md, A route in Git)"
         )
         yield warning(EventReason.ROUTE_OVERWRITTEN, "Reconcile", note)
@@ -117,7 +123,10 @@ def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[Event]:
         yield warning(EventReason.GATE_FAILED, "Upgrade", f"The gate {judged.failed}")
     if passed := gates.passed(traffic_record.gates_of(held), judged.results):
         share = observed.record.clusters.get(observed.pending_name)
-        note = f"{'Gate' if len(passed) == 1 else 'Gates'} passed at {0 if share is None else share.weight} percent: {'; '.join(passed)}"
+        note = (
+            f"{'Gate' if len(passed) == 1 else 'Gates'} passed at "
+            f"{0 if share is None else share.weight} percent: {'; '.join(passed)}"
+        )
         yield normal(EventReason.GATE_PASSED, "Upgrade", note)
 
 

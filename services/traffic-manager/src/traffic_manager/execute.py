@@ -20,7 +20,7 @@ from traffic_manager.observed import Observed
 
 
 class Execution:
-    """Handlers for this service's actions, by action type."""
+    """Handlers for the actions that only this service has."""
 
     def __init__(self, writer: ConfigWriter, *, reads: Observer, events: EventRecorder) -> None:
         self._writer = writer

@@ -327,7 +327,7 @@ class Observer:
     async def _overwriter(
         self, service: RayService, route: HttpRoute | None, clusters: frozenset[str]
     ) -> str | None:
-        """Return the field manager that replaced the operator's backends; None if none did.
+        """Return the field manager that replaced raybus's backends in the route; None if none did.
 
         The route is read from the API server, because messages on the bus carry no managed fields.
         """

@@ -68,7 +68,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
     """Everything that one reconcile of a RayService needs to make its plan."""
 
     overwriter: str | None = None
-    """Field manager that replaced the operator's backends on the route; None if none did."""
+    """Field manager that replaced raybus's backends on the route; None if none did."""
     clusters: frozenset[str] = frozenset()
     """Names of all RayClusters of the RayService, including clusters that are no longer needed."""
     unknown_kinds: frozenset[str] = frozenset()

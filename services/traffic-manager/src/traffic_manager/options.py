@@ -46,7 +46,10 @@ def pause(observed: Observed) -> str | None:
     if controls.pauses:
         return f"paused by {labels.PAUSE}"
     if controls.on_deadline is OnDeadline.PAUSE and observed.is_true("UpgradeStalled"):
-        return f"paused, for nothing had progressed until the deadline ({labels.ON_DEADLINE}: {OnDeadline.PAUSE})"
+        return (
+            f"paused, for nothing had progressed until the deadline ({labels.ON_DEADLINE}: "
+            f"{OnDeadline.PAUSE})"
+        )
     return None
 
 

@@ -48,9 +48,9 @@ NOTHING: Final = Entry()
 class _Put(msgspec.Struct, frozen=True):
     message: Message
     ticket: int
-    """Number of the put, in order."""
+    """Number of the put. Numbers increase with each put."""
     at: int
-    """Time of the put, for its trace."""
+    """Time of the put in nanoseconds, for its trace."""
     is_unanswered: bool = False
     """Whether an earlier attempt may have been stored, because its answer was lost."""
 
@@ -377,7 +377,7 @@ def _entry(sequence: int, message: State | Quarantined | Synced) -> Entry:
 
 
 def _makes_pointless(found: Entry, message: State | Quarantined | Gone) -> bool:
-    """Return whether a subject already holds the same state as a message, or a newer one."""
+    """Return whether the stream's entry already has the state of a message, or a newer one."""
     return version_number(found.version) > version_number(message.version) or _is_same(
         found, message
     )

@@ -170,7 +170,8 @@ class Relay:
         before = self._versions.get(source, 0)
         if 0 < at < before:
             self.end_session(
-                f"{kind}: a list is of version {at}, an earlier one was of {before}: the API server's store was restored from a backup"
+                f"{kind}: a list is of version {at}, an earlier one was of {before}: the API "
+                "server's store was restored from a backup"
             )
             return
         self._versions[source] = at
@@ -326,7 +327,8 @@ class Relay:
                 return
             await asyncio.sleep(PAUSE_SECONDS)
         self.end_session(
-            f"{ref.kind} {ref.namespace}/{ref.name} belongs to another root, and the stream does not hold it"
+            f"{ref.kind} {ref.namespace}/{ref.name} belongs to another root, and the stream does "
+            "not hold it"
         )
 
     def _is_hidden_from(self, source: int, ref: Ref, version: int) -> bool:

@@ -183,7 +183,7 @@ class Sessions:
     async def _publish(
         self, term: Term, relay: Relay, begun: StreamInfo, before: Synced | None
     ) -> None:
-        """Publish once the term has begun.
+        """Publish changes from the begin of the term.
 
         `begun` identifies the stream at the start of the session; `before` is the last sync marker
         of that stream.
@@ -286,7 +286,10 @@ class Sessions:
                 found.state.last_seq
                 > identity.state.last_seq + outbox.stored_count + outbox.in_flight
             ):
-                return "somebody else has written to the state stream: a watcher before us, or of another cluster"
+                return (
+                    "somebody else has written to the state stream: a watcher before us, or of "
+                    "another cluster"
+                )
 
 
 async def run_in_turn(watches: Sequence[Watch]) -> None:
@@ -314,11 +317,11 @@ async def _end_with(
 
 
 def epoch_to_keep(marker: Synced | None, version: int) -> str | None:
-    """Return the epoch of a stream that was handed over, so that readers can go on with it.
+    """Return the epoch of a stream that the previous leader handed over, or None.
 
-    `version` is the version of this watcher's lists. None if readers must load the stream again: it
-    has no marker, was published by another build, or is newer than the lists because versions have
-    started over.
+    With the same epoch, readers need not load the stream again. `version` is the version of this
+    watcher's lists. None if the stream has no marker, was published by another build, or is newer
+    than the lists because the API server's versions have started over.
     """
     if marker is None or version < marker.version:
         return None

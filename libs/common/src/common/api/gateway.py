@@ -87,7 +87,7 @@ class ParentRef(ApiStruct, frozen=True, kw_only=True):
         return Reference(group, kind, self._namespace or namespace, self._name)
 
     def place(self, namespace: str) -> "Place":
-        """Return the parent of a route in `namespace`, with the listener if the route names one."""
+        """Return the parent of a route in `namespace`, and the listener if the route names one."""
         return self.target(namespace), self.section_name, self.port
 
 
@@ -270,8 +270,8 @@ def _report_problem(
 ) -> RoutingProblem | None:
     """Return the problem that one controller reports, naming the controller and the parent.
 
-    The text names the generation only if the controller is behind. So the text of a refusal stays
-    the same while the controller observes further generations.
+    The text names the generation only if the controller is behind, so that the text does not change
+    with each generation.
     """
     stated = _stated_generation(report)
     problem = _problem(

@@ -20,7 +20,7 @@ _MARK_ROOM: Final = 80
 SKEW: Final = timedelta(seconds=5)
 """Maximum difference between the clocks of two machines.
 
-A time that is further in the future was written before a clock was set back.
+If a timestamp is further in the future, its writer's clock has been set back since.
 """
 
 
@@ -104,7 +104,7 @@ Conditions: TypeAlias = Annotated[
 
 
 def whole_seconds(moment: datetime) -> datetime:
-    """Drop the fraction of a second, as Kubernetes does in times."""
+    """Format a time without the fraction of a second, as Kubernetes does in times."""
     return moment.replace(microsecond=0)
 
 

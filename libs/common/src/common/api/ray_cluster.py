@@ -40,7 +40,7 @@ MANAGED_BY: Final = Api(
 
 
 class UpgradeStrategy(ApiStruct, frozen=True, kw_only=True):
-    """What happens to running pods when the spec changes."""
+    """Effect of a spec change on running pods."""
 
     type: Annotated[str | None, Api(enum=("Recreate", "None"))] = None
 
@@ -169,7 +169,7 @@ class IngressOptions(ApiStruct, frozen=True, kw_only=True):
 
 
 class HeadGroupSpec(ApiStruct, frozen=True, kw_only=True):
-    """The head pod."""
+    """The head group: the template and options of the head pod."""
 
     template: Annotated[opaque.PodTemplate, Api(keep=True)] = msgspec.field(
         default_factory=dict[str, Any]

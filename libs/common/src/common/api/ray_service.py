@@ -118,7 +118,7 @@ class RayService(RayObject, frozen=True, kw_only=True, rename="camel", dict=True
 
     @property
     def manager(self) -> str:
-        """The controller that reconciles it: `spec.managedBy`, or raybus if the field is absent."""
+        """The controller that reconciles this RayService: `spec.managedBy`; raybus if absent."""
         found = self.raw_spec.get("managedBy", labels.MANAGED_BY_US)
         return found if isinstance(found, str) else labels.MANAGED_BY_US
 

@@ -10,8 +10,8 @@ GATEWAY_GROUP: Final = "gateway.networking.k8s.io"
 class Reference(msgspec.Struct, frozen=True, order=True):
     """An object by group, kind, namespace and name, with the API's defaults filled in.
 
-    Two References are equal only if they refer to the same object. The name is private, so that no
-    code compares names alone.
+    Two References are equal only if they refer to the same object. The name is private, so that
+    code cannot compare names alone.
     """
 
     group: str

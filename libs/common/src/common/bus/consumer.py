@@ -34,9 +34,9 @@ So no NATS user needs the right to delete consumers.
 NANOSECONDS: Final = 1_000_000_000
 
 Take = Callable[[Stored], None]
-"""Takes one message.
+"""Called with each message.
 
-An exception breaks the reading; `Broken` is the exception for an expected reason.
+An exception ends the reading; `Broken` is the exception for an expected reason.
 """
 Begin = Mapping[str, object]
 """Start position of a consumer, as fields of the JetStream API."""

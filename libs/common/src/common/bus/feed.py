@@ -29,7 +29,7 @@ def new_epoch(installation: str, random: str) -> str:
 def foreign(epoch: str, ours: str) -> str | None:
     """Return why an epoch belongs to another installation, with the remedy.
 
-    None if it belongs to ours, or if one of the two installations is unknown.
+    None if the epoch belongs to installation `ours`, or if one of the two installations is unknown.
     """
     theirs = epoch.rpartition("/")[0]
     if not theirs or not ours or theirs == ours:

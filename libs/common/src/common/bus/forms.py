@@ -15,7 +15,7 @@ UNREADABLE: Final = "the watcher publishes a form that this build does not read"
 
 
 class Form(msgspec.Struct, frozen=True):
-    """The version of the fields in a kind of message."""
+    """Version of the fields in a kind of message, such as 1.2."""
 
     major: int
     minor: int

@@ -53,13 +53,15 @@ LARGEST: Final = 16 * 1024 * 1024
 It keeps a hostile payload from filling memory.
 """
 TOMBSTONE_TTL: Final = "1h"
-"""Longer than a reader can be away without a reload, and than the watcher's interval between two
+"""Lifetime of a tombstone.
+
+It exceeds the longest absence of a reader without a reload, and the watcher's interval between two
 lists.
 """
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """The object of a message, and its resourceVersion."""
+    """The object that a message is about, and the object's resourceVersion."""
 
     kind: str
     namespace: str

@@ -22,7 +22,7 @@ LOST: Final = "the connection to NATS was lost"
 FULL_DISK: Final = "; its log shows whether its disk is full (it answers again after a restart)"
 T = TypeVar("T")
 Incoming = Msg
-"""A received message: data, a heartbeat or a flow-control request."""
+"""A message from the server: data, a heartbeat or a flow-control request."""
 Handler = Callable[[Incoming], Awaitable[None]]
 
 
@@ -143,8 +143,9 @@ class Session:
     async def until_lost(self) -> str:
         """Wait for the loss of this connection; return the reason.
 
-        nats-py calls back as the last step of closing, and not at all if an earlier step fails,
-        such as flushing to a server that has just died. So its state is checked as well.
+        The state of the nats-py client is checked too, because nats-py calls back only as the last
+        step of closing. If an earlier step fails, such as flushing to a server that has just died,
+        nats-py does not call back at all.
         """
         while self.lost is None and not self.client.is_closed:
             with contextlib.suppress(TimeoutError):
@@ -206,5 +207,5 @@ class Session:
 
 
 def status_of(message: Msg) -> str:
-    """Return the status code of an answer that is a status and not a message, such as 404."""
+    """Return the status code of an answer, such as 404; None if the answer is a message."""
     return cast("Mapping[str, str]", message.headers or {}).get("Status", "")

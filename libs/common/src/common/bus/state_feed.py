@@ -35,7 +35,7 @@ SILENCE_SECONDS: Final = 1.0
 COMPLAINT_SECONDS: Final = 10.0
 """Seconds that a load may wait before the log repeats the reason."""
 MISSED: Final = 6.0
-"""Number of missing confirmations by the watcher after which the state counts as stale."""
+"""Number of missing confirmations from the watcher after which the state counts as stale."""
 OTHER_PARTITIONS: Final = "the watcher divides into"
 NO_MARKER: Final = "the watcher has not yet published 1 of 1 partitions"
 

@@ -56,7 +56,7 @@ class Tree(StrEnum):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Partition and kind of the tree that an object belongs to."""
+    """A place in the stream: a partition, and the kind of a tree."""
 
     partition: int
     tree: Tree

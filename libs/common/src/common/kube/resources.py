@@ -33,7 +33,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     version: str = "v1"
     name_problems: Callable[[str], list[str]] = dns_1123_subdomain_problems
-    """Returns the reasons why a text is not a legal name of this kind."""
+    """Returns why a text is not a legal name of this kind; empty if it is legal."""
     is_flat: bool = False
     """Whether the kind has no free-form fields, so that no user can nest values deeply in an
     object.

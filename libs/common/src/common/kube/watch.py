@@ -43,7 +43,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     longest_retry: float = 10.0
     longest_watch: float = 290.0
     longest_wait: float = 60.0
-    """Maximum wait before the next request, even if the answer's `Retry-After` is longer."""
+    """Maximum wait before the next request, even if `Retry-After` asks for a longer one."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):

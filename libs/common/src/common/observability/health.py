@@ -26,7 +26,7 @@ BACKLOG: Final = 128
 """Maximum connections that wait to be accepted."""
 
 Check = Callable[[], str | None]
-"""Returns a problem, or None if there is none."""
+"""Function that returns a problem, or None if there is none."""
 
 
 async def serve(

@@ -26,10 +26,10 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     labels: tuple[str, ...] = ()
     is_counter: bool = False
-    """Whether its values are counters of another process, which restart at 0 with that process."""
+    """Whether the values are counters of another process, which restart at 0 with that process."""
 
     def empty(self) -> GaugeMetricFamily | CounterMetricFamily:
-        """Return the family without series."""
+        """Return a metric family without series."""
         kind = CounterMetricFamily if self.is_counter else GaugeMetricFamily
         return kind(self.name, self.text, labels=self.labels)
 
@@ -61,7 +61,7 @@ _QUEUE_BUCKETS: Final = tuple(10.0**exponent for exponent in range(-8, 4))
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _BYTE_BUCKETS: Final = (64, 256, 512, 1024, *(4096 * 4**step for step in range(7)))
 _QUEUE: Final = ("name", "controller")
-"""Both labels have the same value; KubeRay's dashboards read the second."""
+"""Label names. Both labels have the same value, because KubeRay's dashboards read the second."""
 
 RECONCILES: Final = Counter(
     "controller_runtime_reconcile_total",
@@ -188,7 +188,7 @@ FENCED: Final = Counter(
 RESULTS: Final = ("success", "requeue_after", "requeue", "error")
 """The result labels of controller-runtime. "requeue" is never counted."""
 UNANSWERED: Final = "<error>"
-"""Stands in place of a status code, as in client-go."""
+"""Label value for a request without an answer, as in client-go."""
 PERIOD_SECONDS: Final = 0.25
 _series_of: Final = cache(Histogram.labels)
 

@@ -37,8 +37,7 @@ METRICS: Final = "/metrics"
 WARM_UP_SECONDS: Final = 60.0
 """A model may compile before its first answer, so the limit is long."""
 LATE_SECONDS: Final = 0.5
-"""Seconds. If a request ends later than this after its deadline, this process itself was delayed.
-"""
+"""Seconds after a deadline beyond which this process itself must have been delayed."""
 TOKEN_HEADER: Final = "x-ray-authorization"  # noqa: S105  (a header's name)
 OK: Final = 200
 MAX_STATUS_SIZE: Final = 4 * 2**20

@@ -34,7 +34,7 @@ RBAC lets raybus issue tokens of no other account.
 KEY: Final = "auth_token"
 ISSUED_FOR: Final = timedelta(hours=1)
 MIN_LIFETIME: Final = timedelta(minutes=10)
-"""Minimum lifetime of a Kubernetes token; assumed if the answer names none."""
+"""Minimum lifetime of a Kubernetes token. Also assumed if the answer has no lifetime."""
 USED_FOR: Final = 0.8
 """Fraction of the lifetime after which a new token is issued."""
 RENEWED_AFTER: Final = 30.0
@@ -73,7 +73,7 @@ class Tokens:
         """Keyed by the UID of a cluster, or by the namespace of a ServiceAccount."""
 
     async def of(self, cluster: RayCluster) -> str | None:
-        """Return the token of a cluster, None if it needs none.
+        """Return the token for a cluster's dashboard; None if the cluster needs none.
 
         Raises `Unauthenticated` with the remedy if the token cannot be read or issued.
         """

@@ -12,7 +12,7 @@ MAX_LINES: Final = 50_000
 19,000.
 """
 MAX_LINE_BYTES: Final = 16 * 1024
-"""The labels that Ray itself sets take 400 bytes."""
+"""Maximum bytes of a line. The labels that Ray sets take 400 bytes."""
 MAX_LABELS: Final = 64
 _ENDS_A_NAME: Final = {b"{", b" ", b"\t", b"\r", b"\n", b""}
 _ESCAPED_BACKSLASH: Final = b"\x00"
@@ -25,7 +25,7 @@ class Line(NamedTuple):
     name: bytes
     labels: dict[bytes, bytes]
     value: float
-    """May be infinite, negative or NaN."""
+    """The value of the sample. It may be infinite, negative or NaN."""
 
 
 def is_of_ray(page: bytes) -> bool:

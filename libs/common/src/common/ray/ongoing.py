@@ -55,7 +55,7 @@ class Ongoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def total(counts: Sequence[Ongoing]) -> Ongoing:
-    """Return the sum of the numbers of several nodes."""
+    """Return the sum of the counts of several nodes."""
     return Ongoing(
         proxies=sum(each.proxies for each in counts),
         replicas=sum(each.replicas for each in counts),

@@ -75,8 +75,7 @@ NAMESPACE_CALLS: Final = CALLS_AT_ONCE // 4
 SLOW: Final = 1.0
 """Seconds after which a call counts as slow, whatever its outcome."""
 MAX_PAUSE: Final = 5.0
-"""Maximum seconds between polls of a host that does not answer; its recovery is seen within 10 s.
-"""
+"""Maximum seconds between polls of a silent host. Its recovery is noticed within 10 s."""
 RETRY_UNANSWERED: Final = timedelta(seconds=2)
 REPEATS_FORGOTTEN: Final = 1200.0
 """Seconds after which the same config counts as sent for the first time again."""

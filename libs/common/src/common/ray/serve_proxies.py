@@ -70,12 +70,12 @@ class Proxies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def asked(config: Json) -> Proxies:
-    """Return the proxies that a Serve config asks for, with Ray's defaults."""
+    """Return the proxies' settings in a Serve config, with Ray's defaults."""
     return _proxies(config.get("proxy_location"), config.get("http_options"))
 
 
 def reported(details: ServeDetails | None) -> Proxies:
-    """Return the proxies that Ray reports, with Ray's defaults."""
+    """Return the proxies' settings that Ray reports, with Ray's defaults."""
     if details is None:
         return Proxies()
     return _proxies(details.proxy_location, details.http_options)

@@ -163,7 +163,7 @@ def has(view: ServeView, config: str) -> bool:
 
 
 def has_other_capacity(view: ServeView, capacity: float, *, now: datetime) -> bool:
-    """Return whether Serve runs with another capacity than given, and may be corrected now."""
+    """Return whether Serve runs with another capacity than `capacity`, and may be corrected now."""
     details = view.serve.details
     if (
         view.given is None

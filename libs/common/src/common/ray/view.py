@@ -31,7 +31,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     details: ServeDetails | None = None
     problem: str = ""
     failures: int = 0
-    """Consecutive failed reads."""
+    """Number of consecutive failed reads."""
     excused: int = 0
     """Failed reads until the other cluster of the upgrade was last silent too.
 
@@ -49,7 +49,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def silences(self) -> int:
-        """Return the number of consecutive unexcused reads without an answer."""
+        """Return the number of consecutive reads without an answer, except for the excused ones."""
         return self.failures - self.excused if self.is_silent else 0
 
 
@@ -146,7 +146,7 @@ class ServeView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def differences(self) -> list[str] | None:
-        """Return the options in which Serve's config differs from the recorded one.
+        """Return the options in which the reported Serve config differs from the recorded one.
 
         None without an answer or a record, and if Serve reports no application's config.
         """

@@ -265,7 +265,10 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True):
 
     actions: tuple[Action, ...]
     is_side: bool = False
-    """As for `Action`, and so is `chain`."""
+    """Whether no later action depends on these, as for `Action`.
+
+    `chain` has the same meaning as there, too.
+    """
     chain: str = MAIN
     starts_slowly: bool = False
     """Whether the batches begin with one action and double in size.

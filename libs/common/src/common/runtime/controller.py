@@ -76,7 +76,7 @@ class Controller:
         self._forget = forget
         self._report_quarantine = report_quarantine
         self._release = release
-        """Removes our finalizer from a deleted root object that waits for an object in quarantine."""
+        """Removes raybus's finalizer from a deleted root that waits for an object in quarantine."""
         self._meter = ReconcileMeter(name)
         self.queue: WorkQueue[Key] = WorkQueue(
             group_of=lambda key: key.namespace, rank=rank, meter=self._meter

@@ -55,7 +55,10 @@ class Series(msgspec.Struct, kw_only=True):
     count: int
     seen: float
     written_until: float
-    """When the next repeat may be written. The first repeat is written at once."""
+    """When the next repeat may be written, in monotonic seconds.
+
+    The first repeat is written at once.
+    """
 
 
 Request = Callable[[], Awaitable[object]]

@@ -76,7 +76,7 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True):
     """The result of executing a plan."""
 
     failures: tuple[Failure, ...] = ()
-    """The first one is raised."""
+    """All failures in order. The first one is raised."""
     is_cut: bool = False
     """Whether the plan exceeded `SLICE`, so that the next reconcile executes the rest."""
     requeue_at: datetime | None = None
@@ -229,7 +229,7 @@ async def report(
 
 
 def _shows_stale_plan(failed: Failure) -> bool:
-    """Return whether an error ends the whole plan."""
+    """Return whether a failure shows that the observation was stale. Then the whole plan ends."""
     if isinstance(failed.error, errors.Conflict | errors.NotOurs):
         return True
     return not failed.action.is_side and not isinstance(failed.error, REFUSALS)

@@ -102,7 +102,8 @@ class Informer:
     def may_reconcile(self, key: Key) -> bool:
         """Return whether this replica may reconcile a key now.
 
-        Its partition must be followed and complete, and no object that it depends on may be in quarantine.
+        Its partition must be followed and complete, and no object that it depends on may be in
+        quarantine.
         """
         partition = self._followed(key)
         return partition is not None and partition.is_synced and self.quarantine.of(key) is None

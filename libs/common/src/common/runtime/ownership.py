@@ -104,7 +104,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 LeaseObservations = Mapping[str, LeaseObservation]
-"""By name of the Lease."""
+"""Observations by name of the Lease."""
 
 
 def observe(

@@ -299,7 +299,7 @@ class _FairLane(OrderedDict[Hashable, "_Group[K]"]):
 class _Group(Generic[K]):
     def __init__(self) -> None:
         self.keys: OrderedDict[K, None] = OrderedDict()
-        """In the order of arrival."""
+        """The waiting keys, in the order of their arrival."""
         self._by_size: list[tuple[int, int, K]] = []
         """A heap of the keys with a size: the smallest first, of the same size the newest.
 

@@ -113,9 +113,9 @@ class Writer:
         return True
 
     def _flaw(self, action: actions.Create, answer: bytes) -> str | None:
-        """Return why an existing object is not the one to create; None if it is.
+        """Return why an existing object cannot replace the one to create; None if it can.
 
-        The labels by which our own object is found may be missing, since users can change them.
+        Labels by which raybus finds its objects may be missing, since users can change them.
         """
         wanted, have = (
             action.body["metadata"].get("labels", {}),

@@ -76,7 +76,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: Metric
     quantile: float | None = None
-    """None for the error rate."""
+    """Quantile of the durations; None for the error rate."""
     max: float | None = None
     """The absolute limit: a fraction of the requests, or seconds."""
     max_increase: float | None = None
@@ -95,7 +95,10 @@ class _Server(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the gate in messages: `webhook`, or `webhook[2]` by position if a policy has several.
     """
     url: str
-    """May hold a token in its path or query, so messages show only the host."""
+    """Address of the webhook.
+
+    The path or query may contain a token, so messages show only the host.
+    """
 
     @property
     def host(self) -> str:

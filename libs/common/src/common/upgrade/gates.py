@@ -57,7 +57,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     None without requests, and for a webhook.
     """
     limit: float | None = None
-    """None for a webhook, and while the active cluster has too few requests to compute the limit.
+    """The limit that the value was compared with.
+
+    None for a webhook, and while the active cluster has too few requests to compute the limit.
     """
     route: str = ALL
     """The route that failed, or `ALL`."""
@@ -95,14 +97,14 @@ def unanswered(gate: AskingGate, problem: str | None = None) -> Result:
 class _Limit(msgspec.Struct, frozen=True, kw_only=True):
     value: float = math.inf
     passes: float = math.inf
-    """A value at or below this passes.
+    """Highest value that passes.
 
-    It is the limit itself, or for `maxIncrease` the limit computed from the observed value of the
+    This is the limit itself, or for `maxIncrease` the limit computed from the observed value of the
     active cluster.
     """
     reason: str = ""
     awaits: str | None = None
-    """Data of the active cluster that is missing; while it is missing there is no limit."""
+    """Data of the active cluster that is missing. Without the data there is no limit."""
 
 
 class _Measure(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +115,7 @@ class _Measure(msgspec.Struct, frozen=True, kw_only=True):
     allowed: float
     """The fraction of requests that may be beyond the limit."""
     value: float
-    """0 if there are no requests."""
+    """Measured value of the pending cluster; 0 without requests."""
     limit: _Limit
     text: str
 

@@ -26,7 +26,10 @@ then whole nodes: counting only a part of a node's series could hide its errors.
 remaining nodes are a sample.
 """
 MAX_VALUES_TO_ADMIT: Final = MAX_VALUES // 2
-"""No further node is admitted beyond this, so that the admitted nodes have room for new series."""
+"""Number of values above which no further node is admitted.
+
+The admitted nodes need room for new series.
+"""
 
 
 class _Value(msgspec.Struct, frozen=True):

@@ -65,8 +65,8 @@ class _WebhookInquiry(_Inquiry, kw_only=True):
     def miss(self, problem: errors.RaybusError) -> float:
         """Record why there is no answer; return the seconds until the next request.
 
-        The number of attempts is added to the text only after the last one, so that the text does
-        not change with each attempt.
+        The text includes the number of attempts only after the last one, so that the text does not
+        change with each attempt.
         """
         is_last = self.times >= webhook.MAX_TIMES
         end = (
@@ -85,8 +85,10 @@ class _PrometheusInquiry(_Inquiry, kw_only=True):
     gate: PrometheusGate
     readings: Readings = Readings()
     failure: Result | None = None
-    """Kept until the step or the candidate changes, so that a later value cannot revoke the failure
-    before it is recorded.
+    """The failed result.
+
+    It is kept until the step or the candidate changes, so that a later value cannot revoke the
+    failure before the failure is recorded.
     """
 
     @property

@@ -45,7 +45,7 @@ class _Data(msgspec.Struct, frozen=True):
 
 class _Series(msgspec.Struct, frozen=True):
     value: tuple[float, str] | None = None
-    """None if the series is a histogram."""
+    """Time and value of a sample; None if the series is a histogram."""
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):

@@ -99,7 +99,7 @@ class Overwritten(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """The last time that another writer replaced our backends in the route."""
 
     at: datetime
-    """When our backends were written again."""
+    """When raybus's backends were written again."""
     by: str
     """The field manager of the other writer."""
     streak: int = 1

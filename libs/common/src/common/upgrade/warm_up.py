@@ -30,7 +30,7 @@ class _Run(msgspec.Struct):
     asked: WarmUp
     progress: WarmUpProgress
     left: list[int]
-    """Numbers of the requests that are not answered yet; the next one is last."""
+    """Numbers of the unanswered requests; the next request is last."""
     rounds: int = 0
     """Rounds in which a request had no answer."""
     is_active: bool = False

@@ -105,7 +105,7 @@ class _Upgrade(msgspec.Struct):
     def begin_step(self, moved_at: datetime | None, *, is_whole: bool) -> None:
         """Begin new windows because the weights changed.
 
-        Once all traffic has moved, the active cluster's window stays.
+        If all traffic has moved, the active cluster's window is kept for comparison.
         """
         self.moved_at, self.is_whole = moved_at, is_whole
         self.is_read, self.restarted_at = False, None

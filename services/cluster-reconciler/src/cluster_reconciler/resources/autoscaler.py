@@ -16,7 +16,10 @@ from common.kube.resources import ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Resource
 from common.pod_json import from_field, literal
 from common.ray import cluster_traits as traits
 
-COMMAND: Final = "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
+COMMAND: Final = (
+    "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace "
+    "$(RAY_CLUSTER_NAMESPACE)"
+)
 _RULES: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("", "pods", ("get", "list", "watch", "patch")),
     ("", "pods/resize", ("patch",)),

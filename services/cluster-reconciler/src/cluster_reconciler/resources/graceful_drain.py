@@ -60,9 +60,15 @@ def obstacle(cluster: RayCluster) -> str | None:
     is_overwritten = ray_start.is_overwritten(cluster.metadata.annotations)
     for where, template in groups.items():
         if pod_json.has_env(pod_json.ray_container(template), CALLBACK):
-            return f"{where} sets {CALLBACK} itself; remove it, or set {labels.GRACEFUL_DRAIN} to false"
+            return (
+                f"{where} sets {CALLBACK} itself; remove it, or set {labels.GRACEFUL_DRAIN} to "
+                "false"
+            )
         if is_overwritten or ray_start.is_users_own(template):
-            return f"{where} runs ray start itself; let the operator run it, or set {labels.GRACEFUL_DRAIN} to false"
+            return (
+                f"{where} runs ray start itself; let the operator run it, or set "
+                f"{labels.GRACEFUL_DRAIN} to false"
+            )
     return None
 
 

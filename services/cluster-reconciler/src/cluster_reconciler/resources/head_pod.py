@@ -92,7 +92,10 @@ def build_cleanup_job(cluster: RayCluster, config: Config) -> Body:
 
 
 def _script(*, takes_username: bool) -> str:
-    """Return the program. A Ray version without Redis user names must not get that argument."""
+    """Return the program of the clean-up Job.
+
+    The argument for a user name is left out for Ray versions that do not know it.
+    """
     username = "username=os.environ.get('REDIS_USERNAME', url.username), " if takes_username else ""
     program = (
         "import os, sys; "
@@ -102,7 +105,8 @@ def _script(*, takes_username: bool) -> str:
         "url = urlparse(first if '://' in first else 'redis://' + first); "
         "done = cleanup_redis_storage(host=url.hostname, port=url.port, "
         f"{username}password=os.environ.get('REDIS_PASSWORD', url.password or ''), "
-        "use_ssl=url.scheme == 'rediss', storage_namespace=os.environ.get('RAY_external_storage_namespace')); "
+        "use_ssl=url.scheme == 'rediss', "
+        "storage_namespace=os.environ.get('RAY_external_storage_namespace')); "
         "sys.exit(0 if done else 1)"
     )
     return f'echo "To clean up by hand, see {_GUIDE}" && python -c "{program}"'

@@ -1,6 +1,6 @@
-"""Children of a RayCluster and their owner references.
+"""Owner references of a RayCluster's children.
 
-Kubernetes deletes a child with the cluster. Spec raycluster §5.2.
+Kubernetes deletes a child with its cluster. Spec raycluster §5.2.
 """
 
 from common import pod_json

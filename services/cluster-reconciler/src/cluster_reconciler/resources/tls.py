@@ -186,6 +186,9 @@ def configure_pod(pod: Body, node: Node) -> None:
 
 
 def without_wait(pod: Body) -> None:
-    """Remove the init container that waits: no certificate contains the address of a Job's pod."""
+    """Remove the init container that waits for the certificate.
+
+    No certificate contains the address of a Job's pod.
+    """
     if (wait := pod_json.named(pod["spec"], "initContainers", WAIT_FOR_ADDRESS)) is not None:
         pod["spec"]["initContainers"].remove(wait)

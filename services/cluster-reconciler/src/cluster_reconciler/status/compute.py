@@ -37,7 +37,7 @@ _REPORTED_AT_ONCE: Final = (
     ConditionType.SUSPENDED,
 )
 _RETIRED: Final = "UnsupportedFeatures"
-"""A condition that earlier versions wrote and that is removed."""
+"""A condition type that earlier versions of raybus wrote; it is removed from the status."""
 _CONTAINERS_NOT_READY: Final = "ContainersNotReady"
 _NOT_PROVISIONED: Final = ConditionUpdate(
     ConditionType.PROVISIONED,

@@ -182,7 +182,10 @@ def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
         return None
     has_goal = pending.given in {None, observed.service.spec.serve_config_v2}
     if decided.is_earlier_to_blame(observed.service) or not has_goal:
-        text = f"RayCluster {pending.name} failed with an earlier spec; a new one starts when it is gone."
+        text = (
+            f"RayCluster {pending.name} failed with an earlier spec; a new one starts when it is "
+            "gone."
+        )
         return Problem(Reason.EARLIER_GATE_FAILED, f"{text} The gate {failed}")
     return Problem(Reason.GATE_FAILED, f"{text} The gate {failed}")
 
@@ -212,7 +215,10 @@ def stalled(observed: Observed, *, now: datetime) -> tuple[Problem[Reason] | Non
     cause = _cause(observed, growing, now=now)
     if held is not None and cause.code in {held.code, Reason.PROGRESS_DEADLINE_EXCEEDED}:
         return held, None
-    text = f"No progress for {durations.text(controls.deadline)} ({labels.PROGRESS_DEADLINE}): {cause.message}"
+    text = (
+        f"No progress for {durations.text(controls.deadline)} ({labels.PROGRESS_DEADLINE}): "
+        f"{cause.message}"
+    )
     return Problem(cause.code, text), None
 
 

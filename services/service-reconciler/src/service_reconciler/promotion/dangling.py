@@ -78,7 +78,7 @@ def due_at(cluster: RayCluster) -> datetime | None:
 
 
 def draining_since(cluster: RayCluster) -> datetime | None:
-    """Return when the drain of a cluster began; None if it is missing or unreadable."""
+    """Return when the drain of a cluster began; None if the annotation is missing or unreadable."""
     return annotation_record.moment(cluster.metadata.annotations.get(labels.DRAINING_SINCE))
 
 

@@ -26,13 +26,19 @@ from service_reconciler.observed import Names, Observed
 from service_reconciler.reasons import ConditionType
 
 SO_FAR: Final = "raybus.io/upgrade-so-far"
-"""Annotation of an unneeded cluster: the facts about its upgrade after the traffic left it."""
+"""Annotation of an unneeded cluster.
+
+It records the facts about its upgrade when the traffic has left.
+"""
 BOTH: Final = 200
 """Percent of capacity of a NewCluster upgrade while both clusters run."""
 
 
 class SoFar(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
-    """An upgrade whose traffic has moved for good. Percentages are None if they are unknown."""
+    """The facts about an upgrade whose traffic has moved for good.
+
+    Percentages are None if they are unknown.
+    """
 
     old: str
     new: str
@@ -96,7 +102,7 @@ def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Outcom
 
 
 def begun(annotations: Mapping[str, str]) -> SoFar | None:
-    """Return the value of `SO_FAR` in the annotations; None if it is missing or unreadable."""
+    """Read the annotation `SO_FAR`; None if it is missing or unreadable."""
     return annotation_record.decode(annotations.get(SO_FAR, ""), SoFar)
 
 

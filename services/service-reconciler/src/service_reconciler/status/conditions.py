@@ -125,7 +125,8 @@ def ready(found: Assessment) -> ConditionUpdate:
     spent = found.now - old.last_transition_time
     if limit is not None and spent >= limit:
         text = (
-            f"RayService failed to become ready within the configured timeout of {durations.text(limit)}. "
+            "RayService failed to become ready within the configured timeout of "
+            f"{durations.text(limit)}. "
             f"Time spent initializing: {durations.text(spent)}"
         )
         return ConditionUpdate(kind, "False", Reason.INITIALIZING_TIMEOUT, text)

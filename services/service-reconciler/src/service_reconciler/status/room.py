@@ -28,7 +28,8 @@ LEAST: Final = 16 * 1024
 LIMITS: Final = (32_768, 8_192, 2_048, 512, 128, 0)
 """Maximum characters of a message, tried in this order until everything fits."""
 LEFT_OUT: Final = (
-    f"The status leaves out a part of what Ray Serve reports of the applications, because an object has room for {OBJECT // 1024} KiB: "
+    "The status leaves out a part of what Ray Serve reports of the applications, because an "
+    f"object has room for {OBJECT // 1024} KiB: "
     "messages that are cut are marked, and the Ray dashboard has all of them"
 )
 _NOTE: Final = f"[all{MARK}"

@@ -55,7 +55,10 @@ def awaited(observed: Observed) -> tuple[Gateway | Route, ...]:
 
 
 def kept(observed: Observed) -> Iterator[Problem[RoutingCode]]:
-    """Yield objects of other owners under names of raybus; a suspend leaves them alone."""
+    """Yield objects of other owners under names that raybus uses.
+
+    A suspension does not delete them.
+    """
     for have in _named(observed):
         problem = weighted_route.not_ours(observed.service.metadata, have.metadata)
         if problem is not None:
@@ -63,7 +66,7 @@ def kept(observed: Observed) -> Iterator[Problem[RoutingCode]]:
 
 
 def _named(observed: Observed) -> Iterator[Gateway | Route]:
-    """Yield the Gateway and the weighted routes under names of raybus, whoever owns them."""
+    """Yield the Gateway and the weighted routes under names that raybus uses, whoever owns them."""
     found = (observed.gateway, observed.our_route, observed.grpc_route)
     return (each for each in found if each is not None)
 
@@ -81,7 +84,10 @@ def status(observed: Observed, state: State, *, now: datetime) -> RayServiceStat
     generation = observed.service.metadata.generation if is_turn else old.observed_generation
     match state:
         case State.REQUESTED:
-            text = "Spec.Suspend is true; will delete all Kubernetes resources owned by this RayService."
+            text = (
+                "Spec.Suspend is true; will delete all Kubernetes resources owned by this "
+                "RayService."
+            )
             updates = [
                 ConditionUpdate(kind.SUSPENDING, "True", Reason.SUSPEND_REQUESTED, text),
                 *_down(Reason.SUSPEND_IN_PROGRESS, "RayService is suspending."),

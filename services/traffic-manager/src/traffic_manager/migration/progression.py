@@ -31,7 +31,7 @@ from traffic_manager.resources import gateway_api
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """Results of a policy so far; all fields except `note` are recorded."""
+    """The gate results of an UpgradePolicy so far. All fields except `note` are recorded."""
 
     failed: str | None = None
     """The failed gate with its figures."""
@@ -40,7 +40,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     has_mirrored: bool = False
     """Whether requests were mirrored for as long as the policy asks."""
     aim: int | None = None
-    """Weight of the step that the next move aims at; None if the policy has no steps."""
+    """Weight of the step that the next move of traffic aims at; None if the policy has no steps."""
     note: str | None = None
     """Reason for waiting, with figures."""
     results: tuple[Result, ...] = ()

@@ -62,7 +62,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """Percent of the traffic that the best application can carry; 0 if none serves."""
     unhealthy_reason: str = ""
     withheld: str = ""
-    """Why the cluster keeps traffic that some of its applications cannot carry."""
+    """Why the cluster keeps traffic that it cannot carry completely."""
     has_failed_gate: bool = False
     """Whether all traffic leaves the cluster because of a failed gate, not because of its health.
 
@@ -103,7 +103,7 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     """Why a Gateway may still apply an earlier generation of the route; None if it cannot."""
     changed_at: datetime | None = None
     is_mirrored: bool = True
-    """Whether the status already shows the last change."""
+    """Whether the status shows the last change already."""
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):

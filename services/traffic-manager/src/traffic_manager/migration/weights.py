@@ -49,7 +49,10 @@ def decide(m: Migration, policy: Policy, *, now: datetime) -> Split:
     elif problem is not None:
         note = problem
     elif limit <= weight:
-        note = f"the {name} cluster cannot carry more yet: {growing.not_ready_reason or 'nothing proves that it can'}"
+        note = (
+            f"the {name} cluster cannot carry more yet: "
+            f"{growing.not_ready_reason or 'nothing proves that it can'}"
+        )
     elif is_hurried(m, policy):
         weight, note = limit, "the active cluster takes at once all that it can carry"
     elif policy.step == 0:
@@ -88,7 +91,8 @@ def stranded(m: Migration) -> str | None:
     ):
         if losing.withheld and losing.weight > 0:
             return (
-                f"{losing.weight} percent of the traffic stay at the {name} cluster, which cannot carry all of them "
+                f"{losing.weight} percent of the traffic stay at the {name} cluster, which cannot "
+                "carry all of them "
                 f"({losing.unhealthy_reason}), since {losing.withheld}; "
                 f'{labels.PROMOTE}: "true" moves them all the same'
             )
@@ -99,8 +103,10 @@ def stranded(m: Migration) -> str | None:
                 or f"it runs with capacity {taking.capacity}"
             )
             return (
-                f"{losing.excess} percent of the traffic stay at the {name} cluster, which cannot carry them "
-                f"({losing.unhealthy_reason}), since the {other} cluster cannot take them over ({why})"
+                f"{losing.excess} percent of the traffic stay at the {name} cluster, which cannot "
+                "carry them "
+                f"({losing.unhealthy_reason}), since the {other} cluster cannot take them over "
+                f"({why})"
             )
     return None
 

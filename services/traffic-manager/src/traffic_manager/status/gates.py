@@ -3,8 +3,8 @@
 Gates are evaluated every second, and their figures change with each read. A write for each change
 would be a hot loop. The record is therefore updated at once only for the first outcome of a gate at
 the current step. Changed figures, and outcomes that change again, are written at most once per
-`MIN_WRITE_INTERVAL`, and less often the longer the step lasts. The results of a finished step are written
-together with the weights of the next step and need no write of their own.
+`MIN_WRITE_INTERVAL`, and less often the longer the step lasts. The results of a finished step are
+written together with the weights of the next step and need no write of their own.
 """
 
 import math

@@ -172,7 +172,10 @@ def _reasons(view: ClusterView, share: Share, goal: str | None) -> Iterator[str]
         yield view.serve.problem or "its dashboard was not asked yet"
         return
     if serve_status.capacity(details) != share.capacity:
-        yield f"Serve runs with target capacity {serve_status.capacity(details):g} instead of {share.capacity}"
+        yield (
+            f"Serve runs with target capacity {serve_status.capacity(details):g} instead of "
+            f"{share.capacity}"
+        )
     unknown = serve_status.missing(details, serve_config.read(config or "").applications)
     if unknown is not None:
         yield unknown
@@ -204,7 +207,7 @@ def _lacks_endpoints(view: ClusterView) -> bool:
 
 
 def _proxies(view: ClusterView) -> Proxies:
-    """Return the proxies that Ray reports, or that the Serve config asks for while Ray is silent."""
+    """Return the proxies that Ray reports; while Ray is silent, those of the Serve config."""
     if view.serve.details is None and view.given:
         return serve_proxies.asked(serve_config.to_json(view.given))
     return serve_proxies.reported(view.serve.details)

@@ -49,7 +49,8 @@ class NatsStream:
         info = await self._bus.stream(subjects.STATE_STREAM)
         if wrong := streams.unusable(info.config):
             raise errors.InvalidSpec(
-                f"stream {subjects.STATE_STREAM}: {'; '.join(wrong)}; `python -m nats_admin.provision streams` changes it, or "
+                f"stream {subjects.STATE_STREAM}: {'; '.join(wrong)}; `python -m "
+                "nats_admin.provision streams` changes it, or "
                 "delete it: it is made anew and filled again"
             )
         return info

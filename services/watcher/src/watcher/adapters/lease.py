@@ -24,7 +24,7 @@ from watcher.term import Term
 log = structlog.get_logger()
 
 OURS: Final = (errors.RaybusError, TimeoutError)
-"""Errors of a request to the API server."""
+"""Exceptions that a request to the API server may raise."""
 ASK_SECONDS: Final = 1.0
 """Interval between questions to NATS."""
 ASK_AGAIN_SECONDS: Final = 0.2
@@ -32,12 +32,13 @@ ASK_AGAIN_SECONDS: Final = 0.2
 RENEWAL_SECONDS: Final = 2.0
 """Timeout of one attempt to renew. A second attempt fits in before the Lease can expire."""
 CHECKED_SECONDS: Final = 1.0
-"""Part of the time between two checks that may count as silence; a leader checks every 0.5 s.
+"""Maximum seconds between two checks that count as silence of NATS.
 
-A longer gap means that the process was stopped, not that NATS was silent.
+A leader checks every 0.5 s. A longer gap means that this process was stopped, so the remainder of
+the gap does not count.
 """
 ASKED_SECONDS: Final = 4.5
-"""The same limit for the time between two questions to NATS.
+"""Maximum seconds between two questions to NATS that count as silence.
 
 Each question is two requests that may time out.
 """
@@ -213,7 +214,8 @@ class Leadership:
                 self.problem = None
             else:
                 self._set_problem(
-                    f"{self._where} could not be renewed for {leadership.DEADLINE_SECONDS:g} s, so nothing is published"
+                    f"{self._where} could not be renewed for {leadership.DEADLINE_SECONDS:g} s, "
+                    "so nothing is published"
                 )
             _export(is_leading=self.has_valid_lease)
 

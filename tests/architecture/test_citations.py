@@ -7,7 +7,7 @@ from typing import Final
 
 from support.manifests import ROOT
 
-CITED: Final = re.compile(r"[Ss]pec (raycluster|rayservice)|§ ?(\d+(?:\.\d+)*)")
+CITED: Final = re.compile(r"[Ss]pec (raycluster|rayservice|rayjob)|§ ?(\d+(?:\.\d+)*)")
 HEADING: Final = re.compile(r"^#{2,4} (\d+(?:\.\d+)*)\.? .*$", re.MULTILINE)
 ROW: Final = re.compile(r"^\| (\d+) \|", re.MULTILINE)
 
@@ -25,7 +25,7 @@ def _unresolved(text: str) -> list[str]:
     kind, wrong = "", list[str]()
     for named, section in CITED.findall(text):
         kind = named or kind
-        kinds = [kind] if kind else ["raycluster", "rayservice"]
+        kinds = [kind] if kind else ["raycluster", "rayservice", "rayjob"]
         if section and not any(section in _sections(each) for each in kinds):
             wrong.append(f"§{section} of {' or '.join(kinds)}")
     return wrong

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
-FILES = ("ray.io_rayclusters.yaml", "ray.io_rayservices.yaml")
+FILES = tuple(f"ray.io_ray{kind}.yaml" for kind in ("clusters", "services", "jobs", "cronjobs"))
 NAMED_DEPTH = 3
 """Fields down to here have a digest of their own, so that a difference has a name."""
 

@@ -1,13 +1,15 @@
-"""The CRDs of RayCluster and RayService: versions, printer columns, names.
+"""The CRDs of the four kinds of ray.io: versions, printer columns, names.
 
 v1alpha1 lacks the newer fields. Its schema for pod templates, Services and statuses has only names
 and types of fields; only v1 and the pod API validate their values. This keeps the file small enough
 for `kubectl apply`, which copies it into an annotation of at most 262,144 bytes.
 
-Source: spec raycluster §1; spec rayservice §2.
+Source: spec raycluster §1; spec rayservice §2; spec rayjob §2, §20.1.
 """
 
 from typing import Any, Final
+
+import msgspec
 
 from common.api import go_types
 from common.api.go_types import PREFIX
@@ -20,7 +22,7 @@ V1ALPHA1: Final = Version(
         {
             *(f"core/v1.{kind}" for kind in ("PodTemplateSpec", "Service", "SecurityContext")),
             *(f"core/v1.{kind}" for kind in ("EnvVar", "EnvFromSource", "VolumeMount")),
-            *(go_types.CLUSTER_STATUS, go_types.SERVICE_STATUS),
+            *(go_types.CLUSTER_STATUS, go_types.SERVICE_STATUS, go_types.JOB_STATUS),
         }
     ),
     left_out=frozenset(
@@ -41,11 +43,21 @@ V1ALPHA1: Final = Version(
             ),
             "RayServiceStatus": "conditions numServeEndpoints",
             "ClusterServiceStatus": "targetCapacity trafficRoutedPercent lastTrafficMigratedTime",
+            "RayJobSpec": (
+                "activeDeadlineSeconds backoffLimit submitterConfig managedBy deletionStrategy "
+                "submissionMode preRunningDeadlineSeconds"
+            ),
+            "RayJobStatus": ("rayJobInfo reason succeeded failed jobStatusCheckFailureStartTime"),
         }.items()
         for field in fields.split()
     ),
     required=frozenset(
-        {f"{PREFIX}HeadGroupSpec.rayStartParams", f"{PREFIX}WorkerGroupSpec.rayStartParams"}
+        f"{PREFIX}{field}"
+        for field in (
+            "HeadGroupSpec.rayStartParams",
+            "WorkerGroupSpec.rayStartParams",
+            "RayJobSpec.entrypoint",
+        )
     ),
     optional=frozenset({f"{PREFIX}RayServiceSpec.rayClusterConfig"}),
     added={
@@ -53,6 +65,13 @@ V1ALPHA1: Final = Version(
         for struct in ("AppStatus", "ServeDeploymentStatus")
     },
 )
+JOB_V1ALPHA1: Final = msgspec.structs.replace(
+    V1ALPHA1, opaque=frozenset({"core/v1.PodTemplateSpec", "core/v1.Service"})
+)
+"""RayJob has a third pod template, so its old version describes none of them.
+
+The pods' own API and v1 still validate them.
+"""
 
 _CLUSTER_COLUMNS: Final = (
     ("desired workers", "integer", ".status.desiredWorkerReplicas", 0),
@@ -70,11 +89,30 @@ _SERVICE_COLUMNS: Final = (
     ("service status", "string", ".status.serviceStatus", 0),
     ("num serve endpoints", "string", ".status.numServeEndpoints", 0),
 )
+_JOB_COLUMNS: Final = (
+    ("job status", "string", ".status.jobStatus", 0),
+    ("deployment status", "string", ".status.jobDeploymentStatus", 0),
+    ("ray cluster name", "string", ".status.rayClusterName", 0),
+    ("start time", "string", ".status.startTime", 0),
+    ("end time", "string", ".status.endTime", 0),
+    ("age", "date", ".metadata.creationTimestamp", 0),
+)
+_CRON_JOB_COLUMNS: Final = (
+    ("schedule", "string", ".spec.schedule", 0),
+    ("timezone", "string", ".spec.timeZone", 0),
+    ("last schedule", "date", ".status.lastScheduleTime", 0),
+    ("age", "date", ".metadata.creationTimestamp", 0),
+    ("suspend", "boolean", ".spec.suspend", 0),
+)
 _Columns = tuple[tuple[str, str, str, int], ...]
 
 
-def all_definitions() -> dict[str, Schema]:
-    """Return all definitions by file name."""
+def installed_definitions() -> dict[str, Schema]:
+    """Return the definitions that an installation of raybus needs, by file name.
+
+    RayJob and RayCronJob are left out, because no controller of raybus reconciles them yet: an API
+    server with their definitions would accept jobs that nobody runs.
+    """
     cluster = _definition(
         "RayCluster",
         _version("v1", go_types.CLUSTER_SPEC, go_types.CLUSTER_STATUS, _CLUSTER_COLUMNS),
@@ -88,7 +126,25 @@ def all_definitions() -> dict[str, Schema]:
     return {"ray.io_rayclusters.yaml": cluster, "ray.io_rayservices.yaml": service}
 
 
-def _definition(kind: str, v1: Schema, v1alpha1: Schema) -> Schema:
+def all_definitions() -> dict[str, Schema]:
+    """Return all definitions by file name."""
+    job = _definition(
+        "RayJob",
+        _version("v1", go_types.JOB_SPEC, go_types.JOB_STATUS, _JOB_COLUMNS),
+        _version("v1alpha1", go_types.JOB_SPEC, go_types.JOB_STATUS, (), JOB_V1ALPHA1),
+    )
+    cron_job = _definition(
+        "RayCronJob",
+        _version("v1", go_types.CRON_JOB_SPEC, go_types.CRON_JOB_STATUS, _CRON_JOB_COLUMNS),
+    )
+    return {
+        **installed_definitions(),
+        "ray.io_rayjobs.yaml": job,
+        "ray.io_raycronjobs.yaml": cron_job,
+    }
+
+
+def _definition(kind: str, v1: Schema, *deprecated: Schema) -> Schema:
     plural = f"{kind.lower()}s"
     warning = (
         f"ray.io/v1alpha1 {kind} is deprecated; use ray.io/v1 {kind}. "
@@ -108,13 +164,22 @@ def _definition(kind: str, v1: Schema, v1alpha1: Schema) -> Schema:
                 "singular": kind.lower(),
             },
             "scope": "Namespaced",
-            "versions": [v1, {**v1alpha1, "deprecated": True, "deprecationWarning": warning}],
+            "versions": [
+                v1,
+                *(
+                    {**version, "deprecated": True, "deprecationWarning": warning}
+                    for version in deprecated
+                ),
+            ],
         },
     }
 
 
-def _version(name: str, spec: str, status: str, columns: _Columns) -> Schema:
-    version = V1 if name == "v1" else V1ALPHA1
+def _version(
+    name: str, spec: str, status: str, columns: _Columns, version: Version | None = None
+) -> Schema:
+    if version is None:
+        version = V1 if name == "v1" else V1ALPHA1
     properties: dict[str, Any] = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},

@@ -36,6 +36,7 @@ _FIXED: Final[dict[str, Schema]] = {
     "string": {"type": "string"},
     "bool": {"type": "boolean"},
     "int32": {"type": "integer", "format": "int32"},
+    "float32": {"type": "number"},
     "int64": {"type": "integer", "format": "int64"},
     "time": {"type": "string", "format": "date-time"},
     "intOrString": _INTEGER_OR_STRING,
@@ -67,6 +68,8 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
     This makes the CRD smaller. Unknown fields are still rejected.
     """
+    opaque: frozenset[str] = frozenset()
+    """Types whose fields the schema does not describe; the API server keeps unknown ones."""
     left_out: frozenset[str] = frozenset()
     required: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
@@ -85,6 +88,8 @@ def build(go_type: str, version: Version) -> Schema:
             "type": "object",
             "additionalProperties": build(go_type.removeprefix("map[string]"), version),
         }
+    if go_type in version.opaque:
+        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     if go_type in version.bare:
         return _bare(build(go_type, msgspec.structs.replace(version, bare=frozenset())))
     return dict(_FIXED[go_type]) if go_type in _FIXED else _struct(go_type, version)
@@ -157,12 +162,19 @@ def _property(field: GoField, version: Version) -> Schema:
     if field.atomic:
         schema["x-kubernetes-map-type"] = "atomic"
     for rule, limit in field.rules.items():
-        if rule == "Enum":
-            schema["enum"] = limit.split(";")
-        elif rule in _LIMITS:
-            _innermost(schema)[_LIMITS[rule]] = int(limit) if limit.isdecimal() else limit
+        _restrict(schema, rule, limit)
     if field.cel:
         schema["x-kubernetes-validations"] = [
             {"message": message, "rule": rule} for rule, message in field.cel
         ]
     return schema
+
+
+def _restrict(schema: Schema, rule: str, limit: str) -> None:
+    """Add a rule of kubebuilder to the schema of a field."""
+    if rule == "Enum":
+        schema["enum"] = limit.split(";")
+    elif rule == "MinItems":
+        schema["minItems"] = int(limit)
+    elif rule in _LIMITS:
+        _innermost(schema)[_LIMITS[rule]] = int(limit) if limit.isdecimal() else limit

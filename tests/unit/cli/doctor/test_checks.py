@@ -95,7 +95,7 @@ def _leases(count: int = PARTITIONS) -> list[Lease]:
 
 @cache
 def _crds() -> dict[str, Schema]:
-    every = (*definitions.all_definitions().values(), upgrade_policy.definition())
+    every = (*definitions.installed_definitions().values(), upgrade_policy.definition())
     return {each["metadata"]["name"]: each for each in every}
 
 

@@ -29,7 +29,7 @@ INSTALLED = (
 
 @cache
 def _crds() -> dict[str, Any]:
-    every = (*definitions.all_definitions().values(), upgrade_policy.definition())
+    every = (*definitions.installed_definitions().values(), upgrade_policy.definition())
     return {each["metadata"]["name"]: each for each in every}
 
 

@@ -102,7 +102,17 @@ def test_every_kubernetes_type_that_a_field_mentions_is_known() -> None:
         for kind in known.values()
         for field in kind.fields
     }
-    built_in = {"string", "bool", "int32", "int64", "quantity", "intOrString", "time", "json"}
+    built_in = {
+        "string",
+        "bool",
+        "int32",
+        "int64",
+        "float32",
+        "quantity",
+        "intOrString",
+        "time",
+        "json",
+    }
     assert mentioned - built_in <= set(known)
     schema = msgspec.json.decode(go_types.SCHEMA_FILE.read_bytes(), type=go_types.GoSchema)
     assert schema.version.startswith("v0.")

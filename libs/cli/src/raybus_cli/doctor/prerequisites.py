@@ -85,7 +85,10 @@ def definitions(facts: Facts, *, is_installed: bool = True) -> Iterator[Check]:
     """
     policies = upgrade_policy.definition()
     optional = policies["metadata"]["name"]
-    ours = {each["metadata"]["name"]: each for each in (*crds.all_definitions().values(), policies)}
+    ours = {
+        each["metadata"]["name"]: each
+        for each in (*crds.installed_definitions().values(), policies)
+    }
     for name, want in ours.items():
         title = f"CRD {name}"
         if facts.definitions is None:

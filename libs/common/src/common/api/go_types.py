@@ -3,7 +3,7 @@
 `go_schema.json` has Kubernetes' types, as read by `crd_generator.go_source`. The ray.io types are
 derived from our own structs: `T | None` is a Go pointer (for a list or map, the list or map
 itself), `T` is a value, the order of fields is the order of declaration, and `Api` has the rest. A
-type expression is `string`, `bool`, `int32`, `int64`, `quantity`, `intOrString`, `time`, `json`,
+type expression is `string`, `bool`, `int32`, `int64`, `float32`, `quantity`, `intOrString`, `time`, `json`,
 `*T`, `[]T`, `map[string]T`, or the name of a struct such as `core/v1.Container`.
 """
 
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_
 
 import msgspec
 
-from common.api import ray_cluster, ray_service
+from common.api import ray_cluster, ray_cron_job, ray_job, ray_service
 from common.api.opaque import Api
 
 SCHEMA_FILE: Final = Path(__file__).with_name("go_schema.json")
@@ -25,6 +25,18 @@ CLUSTER_SPEC: Final = PREFIX + ray_cluster.RayClusterSpec.__name__
 CLUSTER_STATUS: Final = PREFIX + ray_cluster.RayClusterStatus.__name__
 SERVICE_SPEC: Final = PREFIX + ray_service.RayServiceSpec.__name__
 SERVICE_STATUS: Final = PREFIX + ray_service.RayServiceStatus.__name__
+JOB_SPEC: Final = PREFIX + ray_job.RayJobSpec.__name__
+JOB_STATUS: Final = PREFIX + ray_job.RayJobStatus.__name__
+CRON_JOB_SPEC: Final = PREFIX + ray_cron_job.RayCronJobSpec.__name__
+CRON_JOB_STATUS: Final = PREFIX + ray_cron_job.RayCronJobStatus.__name__
+_ROOTS: Final[tuple[type[msgspec.Struct], ...]] = (
+    ray_service.RayServiceSpec,
+    ray_service.RayServiceStatus,
+    ray_job.RayJobStatus,
+    ray_cron_job.RayCronJobSpec,
+    ray_cron_job.RayCronJobStatus,
+)
+"""They contain the types of RayClusters and of a RayJob's spec."""
 _SCALARS: Final[dict[Any, str]] = {str: "string", bool: "bool", int: "int32"}
 
 
@@ -72,8 +84,7 @@ class GoSchema(msgspec.Struct, frozen=True, kw_only=True):
 def known() -> dict[str, GoType]:
     """Return all Go types by name: those of Kubernetes and of ray.io."""
     found = msgspec.json.decode(SCHEMA_FILE.read_bytes(), type=GoSchema).types
-    # These two contain the types of RayClusters.
-    for root in (ray_service.RayServiceSpec, ray_service.RayServiceStatus):
+    for root in _ROOTS:
         _add(root, found)
     return found
 
@@ -103,6 +114,10 @@ def _field(name: str, hint: object, found: dict[str, GoType]) -> GoField:
     limits = {"Enum": ";".join(facts.enum)} if facts.enum else {}
     if facts.minimum is not None:
         limits["Minimum"] = str(facts.minimum)
+    if facts.min_length is not None:
+        limits["MinLength"] = str(facts.min_length)
+    if facts.min_items is not None:
+        limits["MinItems"] = str(facts.min_items)
     if (most := facts.max_length or _max_length(hint)) is not None:
         limits["MaxLength"] = str(most)
     return GoField(
@@ -111,7 +126,7 @@ def _field(name: str, hint: object, found: dict[str, GoType]) -> GoField:
         keep=facts.keep,
         optional=facts.optional or not facts.keep,
         nullable=facts.nullable,
-        list_type="map" if facts.keys else "",
+        list_type="map" if facts.keys else facts.list_type,
         list_keys=list(facts.keys),
         default="" if facts.default is None else json.dumps(facts.default),
         rules=limits,

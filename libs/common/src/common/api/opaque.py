@@ -27,10 +27,16 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
     default: str | int | None = None
     enum: tuple[str, ...] = ()
     minimum: int | None = None
+    min_length: int | None = None
+    """Minimum characters that the CRD requires."""
+    min_items: int | None = None
+    """Minimum entries of a list that the CRD requires."""
     max_length: int | None = None
     """Maximum characters that the CRD allows. A `msgspec.Meta` also limits what is decoded."""
     keys: tuple[str, ...] = ()
     """Fields that are the keys of a list that the schema treats as a map."""
+    list_type: str = ""
+    """How server-side apply merges a list without `keys`: `atomic` replaces the whole list."""
     cel: tuple[tuple[str, str], ...] = ()
     """CEL validations as pairs of rule and message."""
 

@@ -72,7 +72,7 @@ def writer(observed: Observed, *, kube: client.Kube, cache: Cache) -> Writer:
     return Writer(kube, cache, KINDS, resource=resources.RAY_CLUSTER, root=observed[0])
 
 
-def assemble(kube: client.Kube, clock: Clock) -> nullcontext[replica.App]:
+def assemble(kube: client.Kube, clock: Clock) -> nullcontext[replica.ReconcilerParts]:
     """Put the controller together; nothing is to be closed at its end."""
     cache, watched = Cache(), Watched(kinds=KINDS, root=RayCluster, keys_of=keys_of)
     recorder = events.EventRecorder(
@@ -82,10 +82,12 @@ def assemble(kube: client.Kube, clock: Clock) -> nullcontext[replica.App]:
     by = executor.Executor[Observed](recorder, clock=clock, writer_of=writer_of)
     reconcile = reconciler.Reconciler(partial(observe, cache=cache), make_plan, by.execute)
     queue = controller.Controller(NAME, watched, cache=cache, clock=clock)
-    return nullcontext(
-        replica.App(controller=queue, reconciler=reconcile, cache=cache, events=recorder)
+    parts = replica.ReconcilerParts(
+        controller=queue, reconciler=reconcile, cache=cache, events=recorder
     )
+    return nullcontext(parts)
 
 
 if __name__ == "__main__":
-    process.leave(process.run(NAME, partial(replica.run, assemble=assemble, version="0.1.0")))
+    main = partial(replica.run, assemble=assemble, version="0.1.0")
+    process.exit_process(process.run(NAME, main))

@@ -7,7 +7,7 @@ from support.manifests import ROOT
 
 PAGE: Final = ROOT / "docs" / "how-to" / "controller.md"
 EXAMPLE: Final = ROOT / "examples" / "controller" / "dashboard_annotation.py"
-LINES: Final = 91
+LINES: Final = 93
 BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -198,7 +198,7 @@ async def _change(rig: Rig, pod: tuple[str, str]) -> Sent:
         await rig.kube.patch(POD, namespace, name, patch), type=_Answer
     ).metadata
     return Sent(
-        trace=messages.trace_of(meta.uid, meta.resource_version).split("-")[1],
+        trace=messages.derive_trace(meta.uid, meta.resource_version).split("-")[1],
         namespace=namespace,
         at=at,
     )

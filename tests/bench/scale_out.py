@@ -174,7 +174,7 @@ async def _is_shared(rig: Rig, replicas: int) -> bool:
     )
     leases = msgspec.json.decode(listed, type=_Leases).items
     held = [
-        len(ownership.parse(each.metadata.annotations.get(labels.PARTITIONS, "")) or ())
+        len(ownership.parse_partitions(each.metadata.annotations.get(labels.PARTITIONS, "")) or ())
         for each in leases
     ]
     return len(held) == replicas and min(held) > 0 and sum(held) == 64

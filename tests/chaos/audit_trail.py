@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from chaos.checker.evidence import Meta, Write, root_of
-from common.bus.subjects import Ref
+from common.bus.subjects import ObjectRef
 
 POLICY: Final = """\
 apiVersion: audit.k8s.io/v1
@@ -96,7 +96,7 @@ class Trail(msgspec.Struct, kw_only=True):
     """Number of watches that were opened, by user agent."""
 
 
-def read(log: Path, origins: dict[tuple[str, str], Ref], *, began: datetime) -> Trail:
+def read(log: Path, origins: dict[tuple[str, str], ObjectRef], *, began: datetime) -> Trail:
     """Read the log and its rotated files. `origins` holds the root of each RayCluster's tree."""
     trail, decoder = Trail(), msgspec.json.Decoder(_Line)
     for raw in _lines(log):
@@ -121,7 +121,7 @@ def _lines(log: Path) -> Iterator[bytes]:
             )
 
 
-def _write(line: _Line, origins: dict[tuple[str, str], Ref], began: datetime) -> Write | None:
+def _write(line: _Line, origins: dict[tuple[str, str], ObjectRef], began: datetime) -> Write | None:
     ours = _OURS.match(line.user_agent)
     if (
         ours is None

@@ -10,7 +10,7 @@ import msgspec
 
 from chaos.checker.evidence import Object, Seen, root_of
 from common import labels
-from common.bus.subjects import Ref
+from common.bus.subjects import ObjectRef
 from common.kube.client import KubeClient
 from common.kube.resources import HTTP_ROUTE, LEASE, POD, RAY_CLUSTER, RAY_SERVICE
 from common.kube.watch import Key, Target, Timing, Watch
@@ -56,9 +56,9 @@ class EvidenceStore:
             await self._stirred[key].wait()
         return self.now()
 
-    def origins(self) -> dict[tuple[str, str], Ref]:
+    def origins(self) -> dict[tuple[str, str], ObjectRef]:
         """Return the root of every RayCluster that ever existed, by namespace and name."""
-        found: dict[tuple[str, str], Ref] = {}
+        found: dict[tuple[str, str], ObjectRef] = {}
         for each in self.seen:
             meta = each.object.metadata
             if each.kind == "RayCluster" and (root := root_of(each.kind, meta, found)) is not None:

@@ -17,7 +17,7 @@ from chaos.stack import PROBES, Stack
 from chaos.users import STEPS
 from common import errors
 from common.api.opaque import Body
-from common.bus.subjects import PARTITIONS, Ref, partition_of
+from common.bus.subjects import PARTITIONS, ObjectRef, compute_partition
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_serve_config
@@ -138,7 +138,7 @@ def cluster_names() -> list[str]:
     number = 0
     while len(found) < GROUPS:
         name = f"probe-{number}"
-        part = partition_of(Ref("RayCluster", PROBES, name)) * GROUPS // PARTITIONS
+        part = compute_partition(ObjectRef("RayCluster", PROBES, name)) * GROUPS // PARTITIONS
         found.setdefault(part, name)
         number += 1
     return [found[part] for part in sorted(found)]

@@ -217,7 +217,8 @@ async def _all(found: Stack, resource: Resource) -> list[Body]:
 def partitions_of(lease: Seen) -> frozenset[int]:
     """Return the partitions that a replica's Lease lists."""
     return (
-        ownership.parse(lease.object.metadata.annotations.get(labels.PARTITIONS, "")) or frozenset()
+        ownership.parse_partitions(lease.object.metadata.annotations.get(labels.PARTITIONS, ""))
+        or frozenset()
     )
 
 

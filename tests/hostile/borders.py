@@ -21,7 +21,7 @@ from support.servers.relayed import Secured
 
 SUBSCRIBER: Final = Subscriber("tenant", ("tenant-0",))
 KEYS: Final = f"{nkeys.KEYS_PREFIX}watcher"
-REGISTERED: Final = Patch(body={"data": {"watcher-0": nkeys.public_key(nkeys.new_seed())}})
+REGISTERED: Final = Patch(body={"data": {"watcher-0": nkeys.derive_public_key(nkeys.new_seed())}})
 SECONDS: Final = 5.0
 """Seconds within which a server must refuse."""
 DELETE: Final = f"STREAM.DELETE.{subjects.STATE_STREAM}"

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Collection, Iterable
 
-from common.bus.feed import NOT_READ, Feed, Listener
-from common.bus.messages import Gone, ObjectMessage, State
+from common.bus.feed import NOT_READ, Feed, PartitionListener
+from common.bus.messages import ObjectMessage, ObjectState, Tombstone
 from common.runtime.controller import Controller
 
 
@@ -15,7 +15,9 @@ async def follow(feed: Feed, controller: Controller, partitions: Iterable[int] =
             group.create_task(feed.follow(each, controller.informer.hold(each)))
 
 
-async def follow_as_one(feed: Feed, partitions: Collection[int], listener: Listener) -> None:
+async def follow_as_one(
+    feed: Feed, partitions: Collection[int], listener: PartitionListener
+) -> None:
     """Report some partitions to one listener as if they were a single one, until cancelled."""
     parts: list[_Part] = []
     parts += [_Part(parts, listener) for _ in partitions]
@@ -27,15 +29,15 @@ async def follow_as_one(feed: Feed, partitions: Collection[int], listener: Liste
 class _Part:
     """One partition of several; implements `Listener`. A reload of one is a reload of all, so the others repeat what they hold."""
 
-    def __init__(self, all_parts: "list[_Part]", listener: Listener) -> None:
+    def __init__(self, all_parts: "list[_Part]", listener: PartitionListener) -> None:
         self._all = all_parts
         self._listener = listener
-        self._objects: dict[tuple[str, str, str], tuple[State, str]] = {}
+        self._objects: dict[tuple[str, str, str], tuple[ObjectState, str]] = {}
         self._version: int | None = None
 
-    def loading(self, why: str) -> None:
+    def loading(self, reason: str) -> None:
         self._objects, self._version = {}, None
-        self._listener.loading(why)
+        self._listener.loading(reason)
         for part in self._all:
             for message, trace in part._objects.values():
                 self._listener.take(message, trace=trace)
@@ -45,9 +47,9 @@ class _Part:
 
     def take(self, message: ObjectMessage, *, trace: str) -> None:
         key = (message.kind, message.namespace, message.name)
-        if isinstance(message, State):
+        if isinstance(message, ObjectState):
             self._objects[key] = (message, trace)
-        elif isinstance(message, Gone):
+        elif isinstance(message, Tombstone):
             self._objects.pop(key, None)
             to = message.moved_to
             is_elsewhere = (

@@ -23,14 +23,14 @@ from common.runtime.actions import (
     UpdateStatus,
 )
 from common.runtime.reconciler import Reconciler
-from common.runtime.replica import App
+from common.runtime.replica import ReconcilerParts
 from traffic_manager.actions import MoveCapacity
 
 Target = tuple[str, str]
 """Kind and name; both empty for the reconciled object."""
 MARKS: Final = (labels.DELETE_AFTER, labels.DRAINING_SINCE)
 ROOT: Target = ("", "")
-AnyApp = TypeVar("AnyApp", bound=App)
+AnyApp = TypeVar("AnyApp", bound=ReconcilerParts)
 
 
 def checked(app: AnyApp) -> AnyApp:

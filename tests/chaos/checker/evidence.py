@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from common import labels
-from common.bus.subjects import Ref
+from common.bus.subjects import ObjectRef
 
 HEAD: Final = labels.HEAD
 OVER: Final = frozenset({"Failed", "Succeeded"})
@@ -152,7 +152,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     based_on: str = ""
     """Resource version or uid that the request demanded as precondition; empty without one."""
-    of_root: Ref | None = None
+    of_root: ObjectRef | None = None
 
     def __str__(self) -> str:
         return (
@@ -172,7 +172,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the beginning of the run."""
 
 
-def root_of(kind: str, meta: Meta, origins: dict[tuple[str, str], Ref]) -> Ref | None:
+def root_of(kind: str, meta: Meta, origins: dict[tuple[str, str], ObjectRef]) -> ObjectRef | None:
     """Return the root of an object's tree.
 
     `origins` holds the root of each RayCluster by namespace and name.
@@ -180,13 +180,13 @@ def root_of(kind: str, meta: Meta, origins: dict[tuple[str, str], Ref]) -> Ref |
     origin, origin_kind = meta.labels.get(labels.ORIGIN_NAME), meta.labels.get(labels.ORIGIN_KIND)
     match kind:
         case "RayService":
-            return Ref("RayService", meta.namespace, meta.name)
+            return ObjectRef("RayService", meta.namespace, meta.name)
         case "RayCluster":
             if origin and origin_kind == "RayService":
-                return Ref("RayService", meta.namespace, origin)
-            return Ref("RayCluster", meta.namespace, meta.name)
+                return ObjectRef("RayService", meta.namespace, origin)
+            return ObjectRef("RayCluster", meta.namespace, meta.name)
         case "HTTPRoute":
-            return Ref("RayService", meta.namespace, meta.name.removesuffix("-httproute"))
+            return ObjectRef("RayService", meta.namespace, meta.name.removesuffix("-httproute"))
         case _:
             cluster = meta.labels.get(labels.CLUSTER)
             return origins.get((meta.namespace, cluster)) if cluster else None

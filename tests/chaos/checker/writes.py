@@ -14,7 +14,7 @@ import msgspec
 
 from chaos.checker.evidence import Seen, Violation, Write
 from common import labels
-from common.bus.subjects import partition_of
+from common.bus.subjects import compute_partition
 
 _NEEDS_BASE: Final = frozenset({"update", "patch", "delete"})
 PartitionsOf = Callable[[Seen], frozenset[int]]
@@ -120,7 +120,7 @@ class _Leases:
         """Return why the writer did not own the partition; None if it did."""
         if write.of_root is None:
             return None
-        partition = partition_of(write.of_root)
+        partition = compute_partition(write.of_root)
         held_by = {
             replica: key[2]
             for key, replica in self._holders[write.service].items()

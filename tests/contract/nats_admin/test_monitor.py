@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from common.bus import streams
 from common.bus.nats import Bus, connect
-from common.bus.session import status_of
+from common.bus.session import parse_status
 from common.bus.streams import StreamInfo
 from common.settings import Settings
 from localcluster import processes
@@ -56,7 +56,7 @@ async def single(folder: Path) -> AsyncGenerator[tuple[NatsServer, str, Bus]]:
     with nats_server(folder, configuration=text) as server:
         async with connect(Settings(service="watcher", nats_url=server.url)) as bus:
             await bus.session()
-            await bus.api("STREAM.CREATE.RAY_STATE", streams.state(), StreamInfo)
+            await bus.api("STREAM.CREATE.RAY_STATE", streams.build_state_config(), StreamInfo)
             yield server, f"http://127.0.0.1:{monitor}", bus
 
 
@@ -64,7 +64,7 @@ async def test_storage_memory_connections_and_streams_of_a_real_server(tmp_path:
     async with single(tmp_path) as (_, url, bus):
         session = await bus.session()
         for number in range(3):
-            await session.request(f"{SUBJECT}.{number}", bytes(1000), read=status_of)
+            await session.request(f"{SUBJECT}.{number}", bytes(1000), read=parse_status)
         async with observed(url) as registry:
             await eventually(lambda: value(registry, "up") == 1, within=20.0, what="an answer")
             of = {"account": "$G", "stream": "RAY_STATE"}
@@ -141,7 +141,7 @@ async def test_a_leader_reports_the_replica_of_a_killed_server_and_leads_no_more
             cluster.servers[(number + 2) % 3].kill()
             session = await through.session()
             for count in range(20):
-                await session.request(f"{SUBJECT}.{count}", b"x", read=status_of)
+                await session.request(f"{SUBJECT}.{count}", b"x", read=parse_status)
             await eventually(
                 lambda: (value(leading, "stream_lag_messages", STATE) or 0) >= 20,
                 within=20.0,

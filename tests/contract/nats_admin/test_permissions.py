@@ -12,7 +12,7 @@ from nats.aio.client import Client
 
 from common import errors
 from common.bus import nkeys, streams, subjects
-from common.bus.consumer import Source, consume
+from common.bus.consumer import StreamSource, consume
 from common.bus.nats import connect
 from common.settings import Settings
 from nats_admin import event_streams, permissions, stream_keeper
@@ -320,9 +320,15 @@ async def test_external_consumers_replay_events_and_see_nothing_else(secured: Se
     ):
         await own.session()
         await far.session()
-        assert await stream_keeper.ensure(own, [streams.state(), event_streams.events()]) == []
+        assert (
+            await stream_keeper.ensure(own, [streams.build_state_config(), event_streams.events()])
+            == []
+        )
         assert await stream_keeper.ensure(far, [event_streams.mirror()]) == []
-        assert await stream_keeper.ensure(own, [streams.state(), event_streams.events()]) == []
+        assert (
+            await stream_keeper.ensure(own, [streams.build_state_config(), event_streams.events()])
+            == []
+        )
         assert await stream_keeper.ensure(far, [event_streams.mirror()]) == []
     async with connect(secured.settings("service-reconciler")) as service:
         await service.session()
@@ -333,7 +339,9 @@ async def test_external_consumers_replay_events_and_see_nothing_else(secured: Se
     reported: list[bytes] = []
     async with connect(secured.settings("subscriber")) as outside:
         await outside.session()
-        source = Source(stream=subjects.EVENTS_STREAM, filter=subjects.ALL_EVENTS, name="replay")
+        source = StreamSource(
+            stream=subjects.EVENTS_STREAM, filter=subjects.ALL_EVENTS, name="replay"
+        )
         async with consume(
             outside, source, take=lambda stored: reported.append(stored.payload), read=lambda: None
         ) as reading:
@@ -345,9 +353,11 @@ async def test_external_consumers_replay_events_and_see_nothing_else(secured: Se
 async def test_a_stream_with_a_wrong_setting_is_named_field_by_field(secured: Secured) -> None:
     async with connect(secured.settings("provisioner")) as own:
         await own.session()
-        await stream_keeper.ensure(own, [{**streams.state(), "max_msgs_per_subject": 5}])
+        await stream_keeper.ensure(
+            own, [{**streams.build_state_config(), "max_msgs_per_subject": 5}]
+        )
 
-        assert await stream_keeper.ensure(own, [streams.state()]) == [
+        assert await stream_keeper.ensure(own, [streams.build_state_config()]) == [
             "stream RAY_STATE: max_msgs_per_subject is 5, must be 1"
         ]
 
@@ -356,7 +366,7 @@ async def test_a_missing_stream_is_made_again_within_two_seconds(secured: Secure
     async with connect(secured.settings("provisioner")) as own, asyncio.TaskGroup() as group:
         await own.session()
         keeping = group.create_task(
-            stream_keeper.keep(own, [streams.state(), event_streams.events()])
+            stream_keeper.keep(own, [streams.build_state_config(), event_streams.events()])
         )
         await _until_there(secured, within=2.0)
         secured.server.kill()

@@ -51,7 +51,10 @@ async def provide(secured: Secured, consumers: Sequence[streams.Config] = CONSUM
     ):
         await own.session()
         await far.session()
-        assert await stream_keeper.ensure(own, [streams.state(), event_streams.events()]) == []
+        assert (
+            await stream_keeper.ensure(own, [streams.build_state_config(), event_streams.events()])
+            == []
+        )
         assert await stream_keeper.ensure(far, [event_streams.mirror()]) == []
         await stream_keeper.ensure_consumers(far, consumers)
 

@@ -8,9 +8,9 @@ import pytest
 
 from common import errors
 from common.bus import messages, streams, subjects
-from common.bus.messages import Gone, State, Synced
+from common.bus.messages import ObjectState, Synced, Tombstone
 from common.bus.nats import connect
-from common.bus.subjects import Place, Tree
+from common.bus.subjects import TreeKind, TreeLocation
 from common.kube.installation import Installation
 from common.settings import Settings
 from nats_admin import stream_keeper
@@ -22,7 +22,7 @@ from watcher.ports import Entry, Stream
 
 pytestmark = [pytest.mark.integration]
 
-SUBJECT = subjects.synced(3)
+SUBJECT = subjects.build_marker_subject(3)
 Publish = Callable[[int], Awaitable[int]]
 """Publishes a message with the same id, at an expected sequence of the subject; returns the sequence at which it is stored."""
 
@@ -33,7 +33,7 @@ async def real(folder: Path) -> AsyncGenerator[Publish]:
     with nats_server(folder) as server:
         async with connect(Settings(service="test", nats_url=server.url)) as bus:
             await bus.session()
-            await stream_keeper.ensure(bus, [streams.state()])
+            await stream_keeper.ensure(bus, [streams.build_state_config()])
             yield lambda expected: bus.publish(
                 SUBJECT, wire.payload, wire.headers, expected=expected, message_id="same"
             )
@@ -66,7 +66,7 @@ async def real_stream(folder: Path) -> AsyncGenerator[Stream]:
     with nats_server(folder) as server:
         async with connect(Settings(service="test", nats_url=server.url)) as bus:
             await bus.session()
-            await stream_keeper.ensure(bus, [streams.state()])
+            await stream_keeper.ensure(bus, [streams.build_state_config()])
             yield NatsStream(bus, Installation(FakeKube(), "raybus"), may_write=lambda: True)
 
 
@@ -83,10 +83,10 @@ async def test_what_was_stored_since_a_sequence_is_the_last_of_each_subject_with
 ) -> None:
     async with made(tmp_path) as stream:
 
-        async def store(name: str, message: State | Gone, expected: int) -> int:
+        async def store(name: str, message: ObjectState | Tombstone, expected: int) -> int:
             wire, subject = (
                 messages.encode(message),
-                subjects.state(Place(1, Tree.CLUSTER), "Pod", "ns", name),
+                subjects.build_state_subject(TreeLocation(1, TreeKind.CLUSTER), "Pod", "ns", name),
             )
             return await stream.publish(
                 subject,
@@ -96,8 +96,8 @@ async def test_what_was_stored_since_a_sequence_is_the_last_of_each_subject_with
                 message_id=f"{name}{expected}",
             )
 
-        def a_pod(name: str, version: str) -> State:
-            return State(
+        def a_pod(name: str, version: str) -> ObjectState:
+            return ObjectState(
                 kind="Pod",
                 namespace="ns",
                 name=name,
@@ -114,7 +114,9 @@ async def test_what_was_stored_since_a_sequence_is_the_last_of_each_subject_with
         assert await stream.since(begin + 1) == {}
         again = await store("changed", a_pod("changed", "2"), last - 1)
         again = await store("changed", a_pod("changed", "3"), again)
-        await store("deleted", Gone(kind="Pod", namespace="ns", name="deleted", version="4"), last)
+        await store(
+            "deleted", Tombstone(kind="Pod", namespace="ns", name="deleted", version="4"), last
+        )
         found = {
             subject.rpartition(".")[2]: entry
             for subject, entry in (await stream.since(begin + 1)).items()

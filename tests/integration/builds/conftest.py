@@ -14,7 +14,7 @@ import msgspec
 import pytest_asyncio
 
 from common import errors, labels
-from common.bus.messages import ObjectMessage, State
+from common.bus.messages import ObjectMessage, ObjectState
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import LEASE, POD, RAY_CLUSTER
 from localcluster.control_plane import ControlPlane
@@ -41,7 +41,7 @@ class _Pods(Recorder):
 
     def take(self, message: ObjectMessage, *, trace: str) -> None:
         super().take(message, trace=trace)
-        if isinstance(message, State):
+        if isinstance(message, ObjectState):
             metadata: dict[str, Any] = msgspec.json.decode(message.body)["metadata"]
             self.made[metadata["labels"][labels.CLUSTER]].add(message.uid)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from chaos import stack
 from chaos.stack import BACKGROUND
-from common.bus.messages import ObjectMessage, State
+from common.bus.messages import ObjectMessage, ObjectState
 from common.kube.resources import RAY_CLUSTER
 from integration.events.kills import SERVICES, TIMEOUT, Environment
 from integration.isolated import isolate, log_progress, print_result
@@ -48,7 +48,7 @@ class _Clusters(Recorder):
 
     def take(self, message: ObjectMessage, *, trace: str) -> None:
         super().take(message, trace=trace)
-        if isinstance(message, State):
+        if isinstance(message, ObjectState):
             self.made.add(message.uid)
 
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 from common.api.opaque import Body
 from common.bus import messages, subjects
 from common.bus.nats import Bus, connect
-from common.bus.subjects import Place, Tree
+from common.bus.subjects import TreeKind, TreeLocation
 from common.kube import resources
 from common.kube.client import KubeClient
 from common.upgrade import events as upgrade_events
@@ -175,7 +175,9 @@ async def test_no_secret_is_published_on_nats(planted: Planted) -> None:
     # What the resource itself contains is there, so the scanner does read what it should.
     assert any(IN_RESOURCE.encode() in each.stored.payload for each in planted.of("RayCluster"))
 
-    subject = subjects.state(Place(0, Tree.CLUSTER), "pod", planted.namespace, "leaky")
+    subject = subjects.build_state_subject(
+        TreeLocation(0, TreeKind.CLUSTER), "pod", planted.namespace, "leaky"
+    )
     leaky = msgspec.json.encode(
         {"metadata": {"name": "leaky"}, "status": {"message": f"password is {IN_SECRET}"}}
     )

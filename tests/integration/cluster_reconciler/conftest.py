@@ -85,7 +85,7 @@ class Live:
 
     def enqueue_all(self) -> None:
         """Enqueue every RayCluster once more."""
-        for cluster in self.app.cache.all(RayCluster):
+        for cluster in self.app.cache.list_all(RayCluster):
             self.app.controller.queue.add(Key(cluster.metadata.namespace, cluster.metadata.name))
 
     async def apply(self, cluster: RayCluster) -> None:

@@ -98,7 +98,9 @@ async def test_the_deployed_rights_are_enough_to_isolate(
         )
         before = await policies(live)
         assert before["c-workers-g"]["metadata"]["generation"] == 2
-        live.app.observer.memory_of(next(iter(live.app.cache.all(RayCluster)))).children.clear()
+        live.app.observer.memory_of(
+            next(iter(live.app.cache.list_all(RayCluster)))
+        ).children.clear()
         live.enqueue_all()
         await asyncio.sleep(0.5)
         assert await policies(live) == before

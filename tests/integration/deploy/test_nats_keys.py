@@ -109,7 +109,7 @@ async def test_a_reader_of_every_secret_still_cannot_publish_state(
 async def test_a_service_changes_no_configmap_but_its_own(
     control_plane: ControlPlane, kube: KubeClient
 ) -> None:
-    stolen = nkeys.public_key(nkeys.new_seed())
+    stolen = nkeys.derive_public_key(nkeys.new_seed())
     async with acting_as(control_plane, "cluster-reconciler") as thief:
         for user in (
             *(each for each in key_registry.USERS if each != "cluster-reconciler"),
@@ -132,7 +132,7 @@ async def test_a_public_key_of_another_user_that_is_registered_as_ones_own_chang
         await eventually(
             lambda: bus.problem is None, within=30.0, what="the connection of the watcher"
         )
-        marker = nkeys.public_key(nkeys.new_seed())
+        marker = nkeys.derive_public_key(nkeys.new_seed())
         await register(
             thief, "cluster-reconciler", "copied", (await registered(kube, "watcher"))["watcher-0"]
         )
@@ -165,7 +165,7 @@ async def test_a_key_is_accepted_soon_after_it_is_registered(
 async def test_malformed_entries_break_nothing(
     control_plane: ControlPlane, kube: KubeClient, server: KeptServer
 ) -> None:
-    good = nkeys.public_key(nkeys.new_seed())
+    good = nkeys.derive_public_key(nkeys.new_seed())
     bad = [
         "",
         "U" * 56,
@@ -269,7 +269,10 @@ async def test_three_servers_trust_each_other_by_what_they_registered(
             async def are_made() -> bool:
                 await bus.session()
                 try:
-                    return await stream_keeper.ensure(bus, [streams.state(replicas=3)]) == []
+                    return (
+                        await stream_keeper.ensure(bus, [streams.build_state_config(replicas=3)])
+                        == []
+                    )
                 except errors.RaybusError:
                     return False
 

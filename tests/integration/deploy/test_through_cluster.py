@@ -98,7 +98,7 @@ async def publish(control_plane: ControlPlane, server: KeptServer) -> None:
         connected(control_plane, server, "service-reconciler") as service,
     ):
         for bus, made in (
-            (own, [streams.state(), event_streams.events()]),
+            (own, [streams.build_state_config(), event_streams.events()]),
             (outside, [event_streams.mirror()]),
         ):
 
@@ -136,7 +136,7 @@ async def test_a_kubeconfig_is_enough_and_no_key_is_left_behind(
     control_plane: ControlPlane, kube: KubeClient, tmp_path: Path
 ) -> None:
     config, bin_folder = str(control_plane.kubeconfig), tmp_path / "bin"
-    killed = {"data": {"raybus-1700000000-00000000": nkeys.public_key(nkeys.new_seed())}}
+    killed = {"data": {"raybus-1700000000-00000000": nkeys.derive_public_key(nkeys.new_seed())}}
     await kube.patch(CONFIG_MAP, NAMESPACE, "nats-keys-subscriber", Patch(body=killed))
     async with kept_servers(control_plane, tmp_path / "nats", "nats-0") as (server,):
         await publish(control_plane, server)

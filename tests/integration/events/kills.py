@@ -25,8 +25,8 @@ from chaos.stack import BACKGROUND, Stack
 from common import errors
 from common.api.opaque import Body, Json
 from common.bus import subjects
-from common.bus.consumer import Source, consume, from_sequence
-from common.bus.nats import Stored, connect
+from common.bus.consumer import StreamSource, consume, from_sequence
+from common.bus.nats import StoredMessage, connect
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from integration.events.reported import Run, Upgraded
@@ -191,7 +191,7 @@ async def _read(secured: Secured, count: int) -> list[str]:
     """Read the mirror from its beginning, as an external consumer that was away all the time, until all upgrades have ended."""
     reported: list[str] = []
 
-    def take(stored: Stored) -> None:
+    def take(stored: StoredMessage) -> None:
         reported.append(stored.payload.decode())
 
     def has_ended() -> bool:
@@ -199,7 +199,7 @@ async def _read(secured: Secured, count: int) -> list[str]:
 
     async with connect(secured.settings("subscriber")) as outside:
         await outside.session()
-        source = Source(
+        source = StreamSource(
             stream=subjects.EVENTS_STREAM,
             filter=subjects.ALL_EVENTS,
             name="away",

@@ -19,7 +19,7 @@ from common.kube.client import KubeClient
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, NAMESPACE
 from common.ray import serve_config
 from common.runtime.key import Key
-from common.runtime.replica import App
+from common.runtime.replica import ReconcilerParts
 from integration.cluster_reconciler.conftest import Reconciles
 from integration.service_reconciler.conftest import CLUSTER_KINDS
 from integration.traffic_manager.conftest import KINDS, WANTED
@@ -90,7 +90,7 @@ class Reconcilers:
     """The three services at work, and what they asked for."""
 
     def __init__(
-        self, own: CountingClient, apps: Sequence[App], reconciles: Sequence[Reconciles]
+        self, own: CountingClient, apps: Sequence[ReconcilerParts], reconciles: Sequence[Reconciles]
     ) -> None:
         self.own = own
         self._apps = apps

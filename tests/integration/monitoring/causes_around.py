@@ -89,7 +89,9 @@ async def _stream_with_a_limit(setup: AlarmSetup) -> AsyncGenerator[None]:
         limited = before.config | {"max_bytes": MAX_STREAM}
         await bus.api(f"STREAM.UPDATE.{subjects.STATE_STREAM}", limited, StreamInfo)
         yield
-        assert await stream_keeper.ensure(bus, [streams.state()], may_change=True) == []
+        assert (
+            await stream_keeper.ensure(bus, [streams.build_state_config()], may_change=True) == []
+        )
 
 
 AROUND: Final = (

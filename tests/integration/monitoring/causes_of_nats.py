@@ -11,7 +11,7 @@ import msgspec
 
 from common.bus import subjects
 from common.bus.nats import Bus, connect
-from common.bus.session import status_of
+from common.bus.session import parse_status
 from common.settings import Settings
 from integration.monitoring import ground
 from integration.monitoring.cause import AlarmSetup, Cause
@@ -85,7 +85,7 @@ async def _filled(setup: AlarmSetup) -> AsyncGenerator[None]:
     async with _one_server(setup, "nats-filled") as (_, bus):
         session = await bus.session()
         for number in range(HELD):
-            await session.request(f"{SUBJECT}.{number}", os.urandom(MEGABYTE), read=status_of)
+            await session.request(f"{SUBJECT}.{number}", os.urandom(MEGABYTE), read=parse_status)
         yield
         await bus.api(f"STREAM.PURGE.{subjects.STATE_STREAM}", {}, _Purged)
         await _silent(setup, FILLING)
@@ -132,7 +132,7 @@ async def _one_of_three_hangs(setup: AlarmSetup) -> AsyncGenerator[None]:
         hung.freeze()
         try:
             for number in range(LAGGING):
-                await session.request(f"{SUBJECT}.{number}", b"x", read=status_of)
+                await session.request(f"{SUBJECT}.{number}", b"x", read=parse_status)
             await ground.until(setup.ground.server, "raybus_nats_stream_lag_messages > 1000")
             yield
         finally:

@@ -65,7 +65,9 @@ async def until_unready(watcher: Watcher, text: str) -> str:
 
 
 async def make(bus: Bus, **fields: object) -> None:
-    await bus.api("STREAM.CREATE.RAY_STATE", {**streams.state(), **fields}, dict[str, Any])
+    await bus.api(
+        "STREAM.CREATE.RAY_STATE", {**streams.build_state_config(), **fields}, dict[str, Any]
+    )
 
 
 async def test_readiness_names_what_is_wrong_with_the_stream_until_it_is_set_right(
@@ -88,11 +90,13 @@ async def test_readiness_names_what_is_wrong_with_the_stream_until_it_is_set_rig
                 "`python -m nats_admin.provision streams` changes it, or delete it: it is made anew and filled again"
             )
 
-            await bus.api("STREAM.UPDATE.RAY_STATE", streams.state(), dict[str, Any])
+            await bus.api("STREAM.UPDATE.RAY_STATE", streams.build_state_config(), dict[str, Any])
             await watcher.until_ready(within=SLOW)
 
             await bus.api(
-                "STREAM.UPDATE.RAY_STATE", {**streams.state(), "sealed": True}, dict[str, Any]
+                "STREAM.UPDATE.RAY_STATE",
+                {**streams.build_state_config(), "sealed": True},
+                dict[str, Any],
             )
             assert "sealed is True, must be False" in await until_unready(watcher, "sealed")
 
@@ -130,7 +134,9 @@ async def test_a_second_installation_on_the_same_stream_is_refused(
             )
             second.start()
             problem = await until_unready(second, feed.FOREIGN)
-            assert problem == feed.foreign(f"{ours}/x", f"{ours.partition('/')[0]}/default")
+            assert problem == feed.explain_foreign_epoch(
+                f"{ours}/x", f"{ours.partition('/')[0]}/default"
+            )
             assert problem.endswith("or delete the stream RAY_STATE if the other one is gone")
 
             await eventually(

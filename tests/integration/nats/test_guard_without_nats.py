@@ -12,7 +12,7 @@ from common.bus import subjects
 from common.bus.messages import Synced
 from common.bus.nats import connect
 from common.bus.state_feed import StateFeed
-from common.bus.subjects import Ref
+from common.bus.subjects import ObjectRef
 from common.clock import SystemClock
 from common.kube import resources
 from common.kube.installation import Installation
@@ -28,7 +28,7 @@ from watcher.relay import Relay, Source
 
 pytestmark = [pytest.mark.integration]
 
-PARTITION = subjects.partition_of(Ref("Pod", "ns", "one"))
+PARTITION = subjects.compute_partition(ObjectRef("Pod", "ns", "one"))
 BODY = msgspec.json.encode(
     {"metadata": {"namespace": "ns", "name": "one", "uid": "one", "resourceVersion": "7"}}
 )

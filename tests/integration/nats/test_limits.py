@@ -13,9 +13,9 @@ import pytest_asyncio
 
 from common import errors
 from common.bus import streams, subjects
-from common.bus.messages import Gone, Message, State
+from common.bus.messages import Message, ObjectState, Tombstone
 from common.bus.nats import Bus, connect
-from common.bus.subjects import Place, Tree
+from common.bus.subjects import TreeKind, TreeLocation
 from common.kube.installation import Installation
 from common.settings import Settings
 from localcluster import processes
@@ -58,12 +58,14 @@ async def bus(tmp_path: Path) -> AsyncGenerator[Bus]:
     with nats_server(tmp_path, configuration=configuration) as server:
         async with connect(Settings(service="test", nats_url=server.url)) as connected:
             await connected.session()
-            await stream_keeper.ensure(connected, [streams.state()])
+            await stream_keeper.ensure(connected, [streams.build_state_config()])
             yield connected
 
 
 async def change(bus: Bus, **fields: object) -> None:
-    await bus.api("STREAM.UPDATE.RAY_STATE", {**streams.state(), **fields}, dict[str, Any])
+    await bus.api(
+        "STREAM.UPDATE.RAY_STATE", {**streams.build_state_config(), **fields}, dict[str, Any]
+    )
 
 
 async def test_a_limit_of_the_server_is_named_and_nothing_that_is_stored_is_lost(bus: Bus) -> None:
@@ -124,11 +126,11 @@ async def test_a_wrong_stream_is_reported_field_by_field_and_corrected_by_the_pr
     await publish(bus)
     wrong = ["allow_direct is False, must be True", "max_bytes is 1000000, must be -1"]
 
-    assert await stream_keeper.ensure(bus, [streams.state()]) == [
+    assert await stream_keeper.ensure(bus, [streams.build_state_config()]) == [
         f"stream RAY_STATE: {field}" for field in wrong
     ]
-    assert streams.unusable((await bus.stream("RAY_STATE")).config) == wrong
-    assert await stream_keeper.ensure(bus, [streams.state()], may_change=True) == []
+    assert streams.find_unusable_fields((await bus.stream("RAY_STATE")).config) == wrong
+    assert await stream_keeper.ensure(bus, [streams.build_state_config()], may_change=True) == []
     assert (await bus.stream("RAY_STATE")).state.messages == 1
 
 
@@ -137,7 +139,7 @@ async def test_a_field_that_cannot_change_is_reported_with_the_reason_of_the_ser
 ) -> None:
     await change(bus, sealed=True)
 
-    assert await stream_keeper.ensure(bus, [streams.state()], may_change=True) == [
+    assert await stream_keeper.ensure(bus, [streams.build_state_config()], may_change=True) == [
         # Sealing a stream has the server set this as well.
         "stream RAY_STATE: discard is 'new', must be 'old'",
         "stream RAY_STATE: sealed is True, must be False",
@@ -153,7 +155,7 @@ async def test_a_stream_for_more_servers_than_there_are_is_named(bus: Bus) -> No
         errors.Unavailable,
         match="too few servers of the cluster are there for the replicas asked for",
     ):
-        await stream_keeper.ensure(bus, [streams.state(replicas=3)])
+        await stream_keeper.ensure(bus, [streams.build_state_config(replicas=3)])
 
 
 async def test_an_object_of_1_2_megabytes_passes_and_what_is_too_large_is_named(bus: Bus) -> None:
@@ -193,7 +195,7 @@ async def test_a_full_disk_is_named_and_the_server_stores_again_when_there_is_ro
             asyncio.TaskGroup() as group,
         ):
             await bus.session()
-            await stream_keeper.ensure(bus, [streams.state()])
+            await stream_keeper.ensure(bus, [streams.build_state_config()])
             reported = await filled(bus)
             assert reported.endswith(
                 "within 2 s; its log shows whether its disk is full (it answers again after a restart)"
@@ -229,14 +231,14 @@ async def test_a_full_stream_takes_deletions_and_what_waited_is_stored_then(bus:
     stream = NatsStream(bus, Installation(FakeKube(), "raybus"), may_write=lambda: True)
     ends: list[str] = []
     outbox = Outbox(stream, {}, ends.append)
-    place = Place(3, Tree.CLUSTER)
+    place = TreeLocation(3, TreeKind.CLUSTER)
 
     def put(name: str, message: Message | None = None) -> None:
         body = b'{"noise":"' + NOISE.hex()[:900_000].encode() + b'"}'
-        state = State(
+        state = ObjectState(
             kind="Pod", namespace="ns", name=name, uid=name, version="1", form="1", body=body
         )
-        outbox.put(subjects.state(place, "Pod", "ns", name), message or state)
+        outbox.put(subjects.build_state_subject(place, "Pod", "ns", name), message or state)
 
     async with asyncio.TaskGroup() as group:
         workers = [group.create_task(outbox.work()) for _ in range(4)]
@@ -247,7 +249,8 @@ async def test_a_full_stream_takes_deletions_and_what_waited_is_stored_then(bus:
         )
         for number in range(12):
             put(
-                f"pod-{number}", Gone(kind="Pod", namespace="ns", name=f"pod-{number}", version="2")
+                f"pod-{number}",
+                Tombstone(kind="Pod", namespace="ns", name=f"pod-{number}", version="2"),
             )
         put("victim")
         async with asyncio.timeout(20.0):
@@ -256,5 +259,7 @@ async def test_a_full_stream_takes_deletions_and_what_waited_is_stored_then(bus:
         for worker in workers:
             worker.cancel()
 
-    assert isinstance(await stream.read(subjects.state(place, "Pod", "ns", "victim")), State)
+    assert isinstance(
+        await stream.read(subjects.build_state_subject(place, "Pod", "ns", "victim")), ObjectState
+    )
     assert outbox.problem is None

@@ -54,10 +54,10 @@ class Ledger(Recorder):
         self.gaps: list[float] = []
         self._since: float | None = None
 
-    def loading(self, why: str) -> None:
+    def loading(self, reason: str) -> None:
         if self._since is None:
             self._since = asyncio.get_running_loop().time()
-        super().loading(why)
+        super().loading(reason)
 
     def synced(self, version: int) -> None:
         super().synced(version)
@@ -218,18 +218,22 @@ async def test_a_stream_on_one_server_is_spread_over_three_and_keeps_what_it_hol
     ):
         await provisioner.session()
         assert (
-            await stream_keeper.ensure(provisioner, [streams.state(replicas=1)], may_change=True)
+            await stream_keeper.ensure(
+                provisioner, [streams.build_state_config(replicas=1)], may_change=True
+            )
             == []
         )
         async with connect(cluster.settings("watcher")) as bus:
             await bus.session()
             await bus.publish("ray.state.3.pod.ns.one", b"{}", {}, expected=None, message_id="one")
 
-        assert await stream_keeper.ensure(provisioner, [streams.state(replicas=3)]) == [
-            "stream RAY_STATE: num_replicas is 1, must be 3"
-        ]
+        assert await stream_keeper.ensure(
+            provisioner, [streams.build_state_config(replicas=3)]
+        ) == ["stream RAY_STATE: num_replicas is 1, must be 3"]
         assert (
-            await stream_keeper.ensure(provisioner, [streams.state(replicas=3)], may_change=True)
+            await stream_keeper.ensure(
+                provisioner, [streams.build_state_config(replicas=3)], may_change=True
+            )
             == []
         )
         await cluster.until_whole(provisioner, "RAY_STATE")

@@ -17,9 +17,9 @@ from common import errors
 from common.api.meta import ObjectMeta
 from common.api.opaque import Body
 from common.bus import messages, subjects
-from common.bus.messages import Gone, State, Synced
+from common.bus.messages import ObjectState, Synced, Tombstone
 from common.bus.nats import connect
-from common.bus.subjects import Place, Tree
+from common.bus.subjects import TreeKind, TreeLocation
 from common.kube import resources
 from common.kube.client import KubeClient, Patch
 from integration.watcher.replicas import KINDS, Replica, replica
@@ -318,7 +318,7 @@ async def test_a_foreign_write_is_corrected(
                 lambda: witness.epoch() is not None, within=TIMEOUT, what="the first epoch"
             )
             first = witness.epoch()
-            ghost = State(
+            ghost = ObjectState(
                 kind="RayCluster",
                 namespace=namespace,
                 name="ghost",
@@ -328,10 +328,14 @@ async def test_a_foreign_write_is_corrected(
                 body=b"{}",
             )
             wire = messages.encode(ghost)
-            where = subjects.state(Place(5, Tree.CLUSTER), "RayCluster", namespace, "ghost")
+            where = subjects.build_state_subject(
+                TreeLocation(5, TreeKind.CLUSTER), "RayCluster", namespace, "ghost"
+            )
             await late.publish(where, wire.payload, wire.headers, expected=0, message_id="late")
             await eventually(
-                lambda: isinstance(witness.last.get(where), Gone), within=TIMEOUT, what="its end"
+                lambda: isinstance(witness.last.get(where), Tombstone),
+                within=TIMEOUT,
+                what="its end",
             )
             await eventually(
                 lambda: witness.epoch() not in {None, first}, within=TIMEOUT, what="another epoch"
@@ -340,7 +344,7 @@ async def test_a_foreign_write_is_corrected(
             second = witness.epoch()
             marker = messages.encode(Synced(epoch="of-a-sleeper", version=1))
             await late.publish(
-                subjects.synced(5),
+                subjects.build_marker_subject(5),
                 marker.payload,
                 marker.headers,
                 expected=None,

@@ -12,7 +12,7 @@ from common.bus import messages, subjects
 from common.bus.messages import Synced
 from common.bus.nats import connect
 from common.bus.state_feed import StateFeed
-from common.bus.subjects import Ref
+from common.bus.subjects import ObjectRef
 from common.clock import SystemClock
 from common.kube import resources
 from common.kube.installation import Installation
@@ -30,8 +30,8 @@ from watcher.relay import Relay, Source
 
 pytestmark = [pytest.mark.integration]
 
-TRACE = messages.trace_of("uid-of-one", "8")
-PARTITION = subjects.partition_of(Ref("Pod", "ns", "one"))
+TRACE = messages.derive_trace("uid-of-one", "8")
+PARTITION = subjects.compute_partition(ObjectRef("Pod", "ns", "one"))
 WAY = ["watch", "publish", "receive", "queue", "reconcile", "write"]
 
 
@@ -103,5 +103,5 @@ async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path
     assert [
         each.name
         for each in lines
-        if each.trace == messages.trace_of("uid-of-one", "7").split("-")[1]
+        if each.trace == messages.derive_trace("uid-of-one", "7").split("-")[1]
     ].count("queue") == 0

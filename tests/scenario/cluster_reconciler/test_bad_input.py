@@ -15,7 +15,7 @@ from common.api.opaque import Body
 from common.api.ray_cluster import RayCluster
 from common.feature_gates import BETA, Gate
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE_ACCOUNT, Resource
-from common.runtime.executor import AT_ONCE
+from common.runtime.executor import MAX_CONCURRENT_ACTIONS
 from common.runtime.key import Key
 from scenario.cluster_reconciler.harness import Harness, a_running_harness
 from support.builders.ray_cluster import a_container, a_group, a_head, a_ray_cluster, a_template
@@ -422,7 +422,7 @@ async def test_many_pods_are_created_together_and_not_all_at_once() -> None:
     harness.apply(a_ray_cluster(groups=[a_group(replicas=200, max_replicas=200)]))
     await harness.settle()
     assert len(harness.names("worker")) == 200
-    assert kube.most == AT_ONCE
+    assert kube.most == MAX_CONCURRENT_ACTIONS
 
 
 @pytest.mark.parametrize(

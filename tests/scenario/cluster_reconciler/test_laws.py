@@ -63,7 +63,7 @@ async def test_a_cluster_left_in_peace_keeps_the_laws() -> None:
 
 
 async def test_a_name_that_comes_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Cache, "deleted", always(frozenset[str]()))
+    monkeypatch.setattr(Cache, "list_deleted_names", always(frozenset[str]()))
     chaos = await a_chaos()
     await chaos.evict(worker(chaos), at_once=True)
     with pytest.raises(BaseExceptionGroup) as caught:

@@ -15,7 +15,7 @@ import msgspec
 from common.api.opaque import Body, Json
 from common.clock import SystemClock
 from common.kube.resources import RAY_CLUSTER, SERVICE
-from common.runtime.replica import App
+from common.runtime.replica import ReconcilerParts
 from support.builders.messages import a_state, a_tombstone
 from support.builders.ray_cluster import a_ray_cluster
 from support.fakes.kube import FakeKube, Request
@@ -47,7 +47,7 @@ class Harness:
         self.is_bus_late = False
         self._waiting: list[tuple[str, Body, bool]] = []
         with example.assemble(self.kube, SystemClock()) as app:
-            self.app: App = app
+            self.app: ReconcilerParts = app
         self._listener = self.app.controller.informer.hold(0)
         self._listener.synced(0)
         self.kube.on_change.append(self._receive)

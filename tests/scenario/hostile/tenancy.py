@@ -32,7 +32,7 @@ from common.ray.dashboard import APPLICATIONS, METRICS, DirectDashboard
 from common.runtime.cache import Object
 from common.runtime.controller import Reconcile
 from common.runtime.key import Key
-from common.runtime.replica import App
+from common.runtime.replica import ReconcilerParts
 from common.upgrade.sources import KINDS as TRAFFIC_KINDS
 from scenario.hostile import crd_schema
 from scenario.hostile.attacks import TENANT, Attack
@@ -161,7 +161,7 @@ class Tenancy:
             for task in tasks:
                 task.cancel()
 
-    def _spied(self, app: App) -> App:
+    def _spied(self, app: ReconcilerParts) -> ReconcilerParts:
         inner: Reconcile = app.reconciler
 
         async def reconcile(key: Key, now: datetime) -> datetime | None:

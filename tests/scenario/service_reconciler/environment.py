@@ -13,7 +13,7 @@ import msgspec
 
 from common import errors
 from common.api.opaque import Body, Json
-from common.bus.feed import Listener
+from common.bus.feed import PartitionListener
 from common.clock import Clock, SystemClock
 from common.kube.resources import RAY_SERVICE
 from common.ray.dashboard import (
@@ -24,7 +24,7 @@ from common.ray.dashboard import (
     DirectDashboard,
     Target,
 )
-from common.runtime.replica import App
+from common.runtime.replica import ReconcilerParts
 from scenario.service_reconciler.surroundings import Surroundings
 from service_reconciler import wiring
 from service_reconciler.settings import Config
@@ -48,8 +48,8 @@ class Environment(Surroundings):
         super().__init__(clock)
         self.start_seconds = 0.0
         self.gateway = FakeGatewayController(self.kube, clock, seconds=0.1)
-        self.apps: list[App] = []
-        self._listeners: list[Listener] = []
+        self.apps: list[ReconcilerParts] = []
+        self._listeners: list[PartitionListener] = []
         self.kube.on_change.append(self._changed)
 
     def connect(self, dashboard: Dashboard) -> None:

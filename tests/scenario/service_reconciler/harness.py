@@ -14,7 +14,7 @@ from common import errors, labels
 from common.api.opaque import Body, Json
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SERVICE
 from common.runtime.key import Key
-from common.runtime.replica import App
+from common.runtime.replica import ReconcilerParts
 from scenario.service_reconciler.surroundings import Surroundings
 from service_reconciler.settings import Config
 from service_reconciler.wiring import KINDS, assemble
@@ -46,7 +46,7 @@ class Harness(Surroundings):
         self.key = KEY
         self.other_services: list[Key] = []
         """Other RayServices that the process reconciles."""
-        self.app: App
+        self.app: ReconcilerParts
         self.written: list[tuple[float, str]] = []
         """What processes wrote, with the seconds since the beginning."""
         self.writes = 0

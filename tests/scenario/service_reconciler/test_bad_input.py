@@ -49,7 +49,7 @@ async def test_a_cluster_that_the_bus_has_not_delivered_yet_is_not_taken_for_del
     harness = await a_running_harness()
     blue, before = harness.active, len(harness.kube.writes())
     harness.restart()
-    harness.app.cache.forget(harness.app.cache.all(RayCluster))
+    harness.app.cache.forget(harness.app.cache.list_all(RayCluster))
     await harness.reconcile()
     assert (harness.clusters, harness.active, harness.pending, len(harness.kube.writes())) == (
         [blue],

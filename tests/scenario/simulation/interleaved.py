@@ -428,7 +428,7 @@ class Interleaved(Sim):
 
     def _check_alive(self, caller: Caller) -> None:
         if caller.is_dead:
-            raise errors.NotOurs("this process is gone")
+            raise errors.OwnershipLost("this process is gone")
 
     # --- time ----------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from common import errors, labels
 from common.api.opaque import Body, Json
 from common.feature_gates import BETA, Gates
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE, SERVICE
-from common.runtime.replica import App
+from common.runtime.replica import ReconcilerParts
 from common.upgrade.sources import KINDS
 from scenario.service_reconciler.harness import TICK, Harness, Killed
 from service_reconciler.settings import Config
@@ -55,7 +55,7 @@ class Pair(Harness):
     """Both services."""
 
     def __init__(self, *, gates: Gates = BETA) -> None:
-        self.traffic: App
+        self.traffic: ReconcilerParts
         self._traffic_next: datetime | None = None
         self.is_traffic_down = False
         self.is_service_down = False

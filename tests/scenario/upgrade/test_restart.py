@@ -90,7 +90,7 @@ async def test_a_pending_cluster_that_the_bus_has_not_delivered_yet_keeps_its_tr
     before = harness.weights
     harness.restart()
     for app in (harness.app, harness.traffic):
-        app.cache.forget(app.cache.all(RayCluster))
+        app.cache.forget(app.cache.list_all(RayCluster))
     await harness.reconcile()
     assert harness.weights == before
     await harness.until(lambda: harness.view.weights[1] == 50, seconds=60)

@@ -3,14 +3,14 @@
 import msgspec
 
 from common.api.meta import Envelope
-from common.bus.messages import Gone, Quarantined, State
-from common.bus.subjects import Place
+from common.bus.messages import ObjectState, Quarantined, Tombstone
+from common.bus.subjects import TreeLocation
 
 
-def a_state(kind: str, body: bytes) -> State:
+def a_state(kind: str, body: bytes) -> ObjectState:
     """Return the message with the state of an object."""
     meta = msgspec.json.decode(body, type=Envelope).metadata
-    return State(
+    return ObjectState(
         kind=kind,
         namespace=meta.namespace,
         name=meta.name,
@@ -21,10 +21,10 @@ def a_state(kind: str, body: bytes) -> State:
     )
 
 
-def a_tombstone(kind: str, body: bytes, *, moved_to: Place | None = None) -> Gone:
+def a_tombstone(kind: str, body: bytes, *, moved_to: TreeLocation | None = None) -> Tombstone:
     """Return the message that an object is gone in a state, or stands elsewhere."""
     state = a_state(kind, body)
-    return Gone(
+    return Tombstone(
         kind=kind,
         namespace=state.namespace,
         name=state.name,

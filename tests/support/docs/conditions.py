@@ -15,7 +15,7 @@ from cluster_reconciler import events as cluster_events
 from cluster_reconciler import reasons as of_clusters
 from cluster_reconciler.events import EventSpec, Reported
 from common.ray.config_writer import NOT_RECORDED
-from common.runtime.actions import Report
+from common.runtime.actions import EventTemplate
 from service_reconciler import events as service_events
 from service_reconciler import reasons as of_services
 from support.docs import markdown
@@ -322,8 +322,8 @@ _OF_CLUSTERS: Final = [
 _OF_SERVICES: Final = [
     event.reason
     for each in vars(service_events).values()
-    if isinstance(each, Report)
-    for event in (each.of("", "").success, each.of("", "").failure)
+    if isinstance(each, EventTemplate)
+    for event in (each.format("", "").success, each.format("", "").failure)
     if event is not None
 ]
 _OF_TRAFFIC: Final = [

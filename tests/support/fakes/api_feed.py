@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from common.bus.feed import Listener
+from common.bus.feed import PartitionListener
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
 from common.kube.watch import Target, Timing, Watch
@@ -20,7 +20,7 @@ class ApiFeed:
         self._namespace = namespace
         self._resources = resources
 
-    async def follow(self, partition: int, listener: Listener) -> None:
+    async def follow(self, partition: int, listener: PartitionListener) -> None:
         """Deliver every object to the listener, until cancelled."""
         listener.loading("started")
         waiting = set(self._resources)
@@ -35,7 +35,7 @@ class ApiFeed:
 class _Sink:
     """Delivers one kind; the last kind to be listed reports that all is delivered."""
 
-    def __init__(self, kind: str, listener: Listener, waiting: set[str]) -> None:
+    def __init__(self, kind: str, listener: PartitionListener, waiting: set[str]) -> None:
         self._kind = kind
         self._listener = listener
         self._waiting = waiting

@@ -5,9 +5,9 @@ import asyncio
 from msgspec.structs import replace
 
 from common.bus import messages, subjects
-from common.bus.feed import NOT_READ, Listener
-from common.bus.messages import Gone, Message, ObjectMessage, Synced
-from common.bus.subjects import Place, Tree
+from common.bus.feed import NOT_READ, PartitionListener
+from common.bus.messages import Message, ObjectMessage, Synced, Tombstone
+from common.bus.subjects import TreeKind, TreeLocation
 
 
 class FakeStream:
@@ -27,7 +27,9 @@ class FakeStream:
     async def mark(self, epoch: str, version: int, partitions: frozenset[int]) -> None:
         """Report that some partitions are complete."""
         for partition in sorted(partitions):
-            await self.store(subjects.synced(partition), Synced(epoch=epoch, version=version))
+            await self.store(
+                subjects.build_marker_subject(partition), Synced(epoch=epoch, version=version)
+            )
 
     async def lose(self) -> None:
         """Lose everything, as a stream does with its volume."""
@@ -58,18 +60,18 @@ class FakeStream:
 class FakeFeed:
     """Follows a `FakeStream`; implements `common.bus.feed.Feed`."""
 
-    def __init__(self, stream: FakeStream, *, tree: Tree | None = None) -> None:
+    def __init__(self, stream: FakeStream, *, tree: TreeKind | None = None) -> None:
         self._stream = stream
         self._tree = tree
 
-    async def follow(self, partition: int, listener: Listener) -> None:
+    async def follow(self, partition: int, listener: PartitionListener) -> None:
         """Deliver a partition to the listener until cancelled."""
         why = "started"
         while True:
             listener.loading(why)
             why = await self._read(partition, listener)
 
-    async def _read(self, partition: int, listener: Listener) -> str:
+    async def _read(self, partition: int, listener: PartitionListener) -> str:
         unread = len(self._stream)
         queue = self._stream.open()
         marker: Synced | None = None
@@ -96,11 +98,11 @@ class FakeFeed:
         finally:
             self._stream.close(queue)
 
-    def _deliver(self, message: ObjectMessage, partition: int, listener: Listener) -> None:
+    def _deliver(self, message: ObjectMessage, partition: int, listener: PartitionListener) -> None:
         trace = messages.encode(message).headers.get(messages.TRACE, "")
-        to = message.moved_to if isinstance(message, Gone) else None
+        to = message.moved_to if isinstance(message, Tombstone) else None
         if to is not None and self._tree not in {None, to.tree}:
-            message = replace(message, moved_to=Place(NOT_READ, to.tree))
+            message = replace(message, moved_to=TreeLocation(NOT_READ, to.tree))
         elif to is not None and to.partition == partition:
             return
         listener.take(message, trace=trace)

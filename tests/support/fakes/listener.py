@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from common.api.meta import version_number
-from common.bus.messages import Gone, ObjectMessage, Quarantined, State
-from common.bus.subjects import Place
+from common.bus.messages import ObjectMessage, ObjectState, Quarantined, Tombstone
+from common.bus.subjects import TreeLocation
 
 Key = tuple[str, str, str]
 
@@ -26,14 +26,14 @@ class Recorder:
         self.quarantine: dict[Key, str] = {}
         """Why the state of an object is not known."""
         self.removals: list[tuple[Key, int]] = []
-        self.moves: list[tuple[Key, Place | None]] = []
+        self.moves: list[tuple[Key, TreeLocation | None]] = []
         """Objects that left, with the places that they went to."""
         self.traces: dict[Key, str] = {}
         """The newest trace of each object."""
 
-    def loading(self, why: str) -> None:
+    def loading(self, reason: str) -> None:
         self.is_synced = False
-        self.reasons.append(why)
+        self.reasons.append(reason)
         self.objects = {}
 
     def rewound(self) -> None:
@@ -43,18 +43,18 @@ class Recorder:
     def take(self, message: ObjectMessage, *, trace: str) -> None:
         key = (message.kind, message.namespace, message.name)
         match message:
-            case State():
+            case ObjectState():
                 self.objects[key] = msgspec.json.decode(message.body, type=dict[str, Any])
                 self.traces[key] = trace
                 self.quarantine.pop(key, None)
             case Quarantined():
                 self.quarantine[key] = message.why
-            case Gone(moved_to=None):
+            case Tombstone(moved_to=None):
                 self.removals.append((key, version_number(message.version)))
                 self.traces[key] = trace
                 self.objects.pop(key, None)
                 self.quarantine.pop(key, None)
-            case Gone(moved_to=to):
+            case Tombstone(moved_to=to):
                 self.moves.append((key, to))
                 self.objects.pop(key, None)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from common import errors
 from common.bus import messages, subjects
-from common.bus.messages import Gone, Message, Quarantined, State, Synced
+from common.bus.messages import Message, ObjectState, Quarantined, Synced, Tombstone
 from common.bus.streams import StreamInfo, StreamState
 from watcher.ports import Entry
 
@@ -52,7 +52,7 @@ class FakeStateStream:
         return self.messages.get(subject)
 
     async def marker(self) -> Synced | None:
-        found = self.messages.get(subjects.synced(0))
+        found = self.messages.get(subjects.build_marker_subject(0))
         return found if isinstance(found, Synced) else None
 
     async def purge(self, subject: str, *, up_to: int) -> None:
@@ -94,7 +94,7 @@ class FakeStateStream:
         self.messages[subject] = message
         self.stored.append((subject, message))
         match message:
-            case State():
+            case ObjectState():
                 entry = Entry(
                     sequence=sequence,
                     kind=message.kind,
@@ -110,7 +110,7 @@ class FakeStateStream:
                     form="Quarantined",
                     uid=message.uid,
                 )
-            case Gone():
+            case Tombstone():
                 entry = Entry(
                     sequence=sequence, kind=message.kind, version=message.version, is_gone=True
                 )

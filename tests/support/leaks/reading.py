@@ -11,7 +11,7 @@ from typing import Final
 
 from common import errors
 from common.bus import subjects
-from common.bus.consumer import Source, consume, from_sequence
+from common.bus.consumer import StreamSource, consume, from_sequence
 from common.bus.nats import Bus, connect
 from common.settings import Settings
 from support.leaks.scan import Message
@@ -82,7 +82,7 @@ async def followed(
     is_read = asyncio.Event()
     session = await bus.session()
     name = f"scan-{session.inbox.rpartition('.')[2]}"
-    source = Source(stream=stream, filter=subject, name=name, begin=from_sequence(1))
+    source = StreamSource(stream=stream, filter=subject, name=name, begin=from_sequence(1))
     async with consume(
         bus, source, take=lambda stored: found.append(Message(stream, stored)), read=is_read.set
     ) as reading:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from common.bus import messages
-from common.bus.nats import Stored
+from common.bus.nats import StoredMessage
 from support.leaks.sought import PATTERNS, Sought
 
 WHOLE: Final = frozenset({"RayCluster", "RayService"})
@@ -21,7 +21,7 @@ class Message(msgspec.Struct, frozen=True):
     """A message of a stream."""
 
     stream: str
-    stored: Stored
+    stored: StoredMessage
 
 
 class Leak(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ def _spellings(value: bytes) -> tuple[bytes, ...]:
     return tuple({value, json, nested, quote(text, safe="").encode(), *inside})
 
 
-def _payload(stored: Stored) -> bytes:
+def _payload(stored: StoredMessage) -> bytes:
     if stored.headers.get(messages.ENCODING) == "zlib":
         return zlib.decompress(stored.payload)
     return stored.payload

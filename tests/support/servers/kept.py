@@ -38,7 +38,7 @@ class KeptServer(Process):
 
     def _keeper(self) -> Keeper:
         """Return a keeper with a key that nobody has; without a user a server would admit everybody."""
-        own = {"keeper": nkeys.public_key(nkeys.new_seed())}
+        own = {"keeper": nkeys.derive_public_key(nkeys.new_seed())}
         return Keeper(self._kube, self.place, SystemClock(), own)
 
     @property

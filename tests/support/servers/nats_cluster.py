@@ -82,7 +82,7 @@ async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
     common = Server(folder=str(folder), store=str(folder), monitoring_port=None)
     credential_folder.complete(folder, common, names=["127.0.0.1"], now=now)
     keys = {
-        user.name: [nkeys.public_key((folder / "users" / f"{user.name}.seed").read_text())]
+        user.name: [nkeys.derive_public_key((folder / "users" / f"{user.name}.seed").read_text())]
         for user in permissions.USERS
     }
     servers: list[NatsServer] = []
@@ -111,7 +111,7 @@ async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
 
 
 async def _make_streams(cluster: NatsCluster) -> None:
-    wanted = [streams.state(replicas=SERVERS), event_streams.events(replicas=SERVERS)]
+    wanted = [streams.build_state_config(replicas=SERVERS), event_streams.events(replicas=SERVERS)]
     async with connect(cluster.settings("provisioner")) as bus:
 
         async def made() -> bool:

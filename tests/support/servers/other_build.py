@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from common.bus import forms, messages
-from common.bus.forms import Form
-from common.bus.messages import Message, State, Wire
+from common.bus.forms import MessageForm
+from common.bus.messages import Message, ObjectState, WireMessage
 
 _, FORM, MODULE, *KINDS = sys.argv
 MAJOR, MINOR = map(int, FORM.split("."))
@@ -24,18 +24,18 @@ THEIRS: Final = "labels"
 encode, decode = messages.encode, messages.decode
 
 
-def _with(state: State, metadata: dict[str, Any]) -> State:
+def _with(state: ObjectState, metadata: dict[str, Any]) -> ObjectState:
     body: dict[str, Any] = msgspec.json.decode(state.body)
     return msgspec.structs.replace(state, body=msgspec.json.encode(body | {"metadata": metadata}))
 
 
-def _metadata(state: State) -> dict[str, Any]:
+def _metadata(state: ObjectState) -> dict[str, Any]:
     return msgspec.json.decode(state.body)["metadata"]
 
 
-def encode_ours(message: Message) -> Wire:
+def encode_ours(message: Message) -> WireMessage:
     """Write a message in the form of the other build."""
-    if isinstance(message, State) and message.kind == "Pod":
+    if isinstance(message, ObjectState) and message.kind == "Pod":
         metadata = _metadata(message)
         metadata[OURS] = metadata.get(THEIRS, {})
         if MAJOR > 1:
@@ -47,14 +47,14 @@ def encode_ours(message: Message) -> Wire:
 def decode_ours(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
     """Read a message as the other build does."""
     message = decode(subject, headers, payload)
-    if isinstance(message, State) and message.kind == "Pod":
+    if isinstance(message, ObjectState) and message.kind == "Pod":
         metadata = _metadata(message)
         message = _with(message, metadata | {THEIRS: metadata.get(OURS, {})})
     return message
 
 
 if __name__ == "__main__":
-    forms.FORMS.update(dict.fromkeys(("Pod", *KINDS), Form(MAJOR, MINOR)))
+    forms.FORMS.update(dict.fromkeys(("Pod", *KINDS), MessageForm(MAJOR, MINOR)))
     messages.encode, messages.decode = encode_ours, decode_ours
     sys.argv = [MODULE]
     runpy.run_module(MODULE, run_name="__main__", alter_sys=True)

@@ -62,7 +62,10 @@ class Outside:
 
     async def _provide(self) -> None:
         own, outside = await self.bus("provisioner"), await self.bus("provisioner-outside")
-        assert await stream_keeper.ensure(own, [streams.state(), event_streams.events()]) == []
+        assert (
+            await stream_keeper.ensure(own, [streams.build_state_config(), event_streams.events()])
+            == []
+        )
         assert await stream_keeper.ensure(outside, [event_streams.mirror()]) == []
 
     async def _publish(self, events: Sequence[Event], again: str) -> None:

@@ -167,7 +167,7 @@ async def provisioned(folder: Path) -> AsyncGenerator[tuple[Secured, Bus]]:
         asyncio.TaskGroup() as group,
     ):
         keeping = group.create_task(
-            stream_keeper.keep(keeper, [streams.state(), event_streams.events()])
+            stream_keeper.keep(keeper, [streams.build_state_config(), event_streams.events()])
         )
 
         async def are_there() -> bool:

@@ -120,7 +120,7 @@ class Replicas:
         selector = f"{labels.REPLICA_OF}={self._service}"
         answer = await self._kube.list(LEASE, self._namespace, label_selector=selector)
         return {
-            each["spec"]["holderIdentity"]: ownership.parse(
+            each["spec"]["holderIdentity"]: ownership.parse_partitions(
                 each["metadata"]["annotations"][labels.PARTITIONS]
             )
             or EMPTY

@@ -10,9 +10,9 @@ import msgspec
 from common import errors
 from common.api.meta import ObjectMeta, version_number
 from common.bus import messages, subjects
-from common.bus.consumer import Source, consume
-from common.bus.messages import Gone, Message, State, Synced
-from common.bus.nats import Bus, Stored
+from common.bus.consumer import StreamSource, consume
+from common.bus.messages import Message, ObjectState, Synced, Tombstone
+from common.bus.nats import Bus, StoredMessage
 from common.bus.subjects import PARTITIONS
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
@@ -42,11 +42,11 @@ class Witness:
         """When each version of each name was received first."""
         self._arrived = asyncio.Event()
 
-    def take(self, stored: Stored) -> None:
+    def take(self, stored: StoredMessage) -> None:
         message = messages.decode(stored.subject, stored.headers, stored.payload)
         before = self.last.get(stored.subject)
-        if isinstance(message, State | Gone):
-            if isinstance(before, State | Gone) and version_number(
+        if isinstance(message, ObjectState | Tombstone):
+            if isinstance(before, ObjectState | Tombstone) and version_number(
                 message.version
             ) < version_number(before.version):
                 self.regressions.append(
@@ -66,7 +66,7 @@ class Witness:
 
     def shown(self) -> Shown:
         """Return all objects that the stream holds."""
-        states = [message for message in self.last.values() if isinstance(message, State)]
+        states = [message for message in self.last.values() if isinstance(message, ObjectState)]
         return frozenset((state.kind, state.name, state.version) for state in states)
 
     async def until_received(self, name: str, version: str, *, within: float) -> float:
@@ -94,7 +94,7 @@ async def witnessed(bus: Bus) -> AsyncGenerator[Witness]:
 
 async def _read(bus: Bus, witness: Witness, begun: asyncio.Event) -> None:
     while True:
-        source = Source(
+        source = StreamSource(
             stream=subjects.STATE_STREAM, filter=subjects.ALL_STATE, name=f"witness-{token_hex(6)}"
         )
         try:

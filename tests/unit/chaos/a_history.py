@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from chaos.checker.evidence import Object, Seen, Write
-from common.bus.subjects import Ref
+from common.bus.subjects import ObjectRef
 
 NAMESPACE = "ns"
 
@@ -153,7 +153,7 @@ def a_write(**fields: Any) -> Write:
         "namespace": NAMESPACE,
         "name": "c",
         "based_on": "1",
-        "of_root": Ref("RayCluster", NAMESPACE, "c"),
+        "of_root": ObjectRef("RayCluster", NAMESPACE, "c"),
     }
     return Write(**{**defaults, **fields})
 

@@ -10,7 +10,7 @@ import pytest
 from chaos import audit_trail
 from chaos.audit_trail import Trail
 from chaos.checker.evidence import Write
-from common.bus.subjects import Ref
+from common.bus.subjects import ObjectRef
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 AGENT = "raybus-cluster-reconciler/v0.1.0 (cluster-reconciler-2)"
@@ -53,7 +53,10 @@ def test_an_update(tmp_path: Path) -> None:
     found = the_write(tmp_path)
     assert (found.version, found.at, found.based_on) == (12, 2.5, "11")
     assert (found.service, found.replica) == ("cluster-reconciler", "cluster-reconciler-2")
-    assert (found.resource, found.of_root) == ("rayclusters/status", Ref("RayCluster", "ns", "c"))
+    assert (found.resource, found.of_root) == (
+        "rayclusters/status",
+        ObjectRef("RayCluster", "ns", "c"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,7 @@ def test_a_pods_root_is_its_clusters(tmp_path: Path) -> None:
         responseObject={"metadata": meta},
     )
     assert [each.of_root for each in read(tmp_path, cluster, pod).writes] == [
-        Ref("RayService", "ns", "s")
+        ObjectRef("RayService", "ns", "s")
     ] * 2
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from chaos.checker import writes
-from common.bus.subjects import Ref, partition_of
+from common.bus.subjects import ObjectRef, compute_partition
 from unit.chaos.a_history import NAMESPACE, HistoryBuilder, partitions_of
 
-OURS = str(partition_of(Ref("RayCluster", NAMESPACE, "c")))
+OURS = str(compute_partition(ObjectRef("RayCluster", NAMESPACE, "c")))
 OTHERS = str((int(OURS) + 1) % 64)
 
 

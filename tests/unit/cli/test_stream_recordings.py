@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from common.api.core import Pod
 from common.api.meta import ObjectMeta
-from common.bus.nats import Stored
+from common.bus.nats import StoredMessage
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
 from common.upgrade import events as upgrade_events
 from localcluster import driver, processes
@@ -124,7 +124,7 @@ async def _show(_way: Any, options: Options, write: Callable[[str], None], _repo
     show = Show(options, write)
     for number, event in enumerate(an_example_upgrade(), start=1):
         wire = upgrade_events.encode(event)
-        show.take(Stored(wire.subject, number, wire.headers, wire.payload))
+        show.take(StoredMessage(wire.subject, number, wire.headers, wire.payload))
     show.caught_up()
     return show.count
 

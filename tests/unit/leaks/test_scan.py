@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from common.bus import messages
-from common.bus.nats import Stored
+from common.bus.nats import StoredMessage
 from support.leaks import scan, sought
 from support.leaks.check import found
 from support.leaks.scan import Leak, Message
@@ -23,7 +23,7 @@ def _published(
     payload: bytes, *, kind: str = "Pod", headers: dict[str, str] | None = None, subject: str = "s"
 ) -> Message:
     return Message(
-        "RAY_STATE", Stored(subject, 7, {messages.KIND: kind, **(headers or {})}, payload)
+        "RAY_STATE", StoredMessage(subject, 7, {messages.KIND: kind, **(headers or {})}, payload)
     )
 
 

@@ -13,7 +13,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def a_key() -> str:
-    return nkeys.public_key(nkeys.new_seed())
+    return nkeys.derive_public_key(nkeys.new_seed())
 
 
 def test_a_key_gives_the_permissions_of_the_user_of_its_configmap_and_no_others() -> None:
@@ -76,11 +76,11 @@ def test_a_key_that_cluster_reconciler_copies_stays_with_its_user(user: str) -> 
 
 
 def test_a_user_has_a_bounded_number_of_keys() -> None:
-    many = {f"pod-{number:03}": a_key() for number in range(nkeys.MOST + 2)}
+    many = {f"pod-{number:03}": a_key() for number in range(nkeys.MAX_AUTHORITIES + 2)}
     found = key_registry.read(
         {"nats-keys-watcher": many, "nats-keys-traffic-manager": {"pod": a_key()}}
     )
-    assert found.keys["watcher"] == list(many.values())[: nkeys.MOST]
+    assert found.keys["watcher"] == list(many.values())[: nkeys.MAX_AUTHORITIES]
     assert len(found.ignored) == 2
     assert len(found.keys["traffic-manager"]) == 1
 
@@ -97,7 +97,7 @@ def test_named_subscribers_share_a_configmap() -> None:
 
 def test_servers_are_trusted_by_all_that_they_registered_and_nonsense_is_named() -> None:
     one, two = (certificates.new_authority(now=NOW).certificate.decode() for _ in range(2))
-    bundle, ignored = nkeys.trusted(
+    bundle, ignored = nkeys.parse_authorities(
         {"nats-0": one, "nats-1": "nonsense", "nats-2": two, "nats-3": "x" * 10_000}
     )
     assert bundle == one + two

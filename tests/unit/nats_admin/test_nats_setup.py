@@ -101,14 +101,14 @@ def test_a_seed_has_the_form_of_nats() -> None:
     seed = nkeys.new_seed()
 
     assert (seed[:2], len(seed)) == ("SU", 58)
-    assert nkeys.public_key(seed)[0] == "U"
-    assert nkeys.public_key(seed) == nkeys.public_key(seed + "\n")
+    assert nkeys.derive_public_key(seed)[0] == "U"
+    assert nkeys.derive_public_key(seed) == nkeys.derive_public_key(seed + "\n")
 
 
 @pytest.mark.parametrize("text", ["", "SUAAAA", "SU" + "A" * 56])
 def test_what_is_no_seed_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"no NKEY seed|padding|Incorrect"):
-        nkeys.public_key(text)
+        nkeys.derive_public_key(text)
 
 
 def test_the_server_is_known_by_names_and_addresses() -> None:
@@ -143,7 +143,7 @@ def test_a_key_without_its_file_is_created_anew_and_the_server_learns_it(tmp_pat
     (tmp_path / "users" / "watcher.seed").unlink()
 
     assert completed(tmp_path) == ["users/watcher.seed", "nats-server.conf"]
-    key = nkeys.public_key((tmp_path / "users" / "watcher.seed").read_text())
+    key = nkeys.derive_public_key((tmp_path / "users" / "watcher.seed").read_text())
     assert key in (tmp_path / "nats-server.conf").read_text()
 
 
@@ -184,13 +184,19 @@ def test_a_certificate_that_somebody_else_signed_is_kept(tmp_path: Path) -> None
 
 
 def test_a_stream_that_differs_is_named_by_field() -> None:
-    found = streams.state() | {"max_msgs_per_subject": -1, "allow_msg_ttl": False, "extra": 1}
+    found = streams.build_state_config() | {
+        "max_msgs_per_subject": -1,
+        "allow_msg_ttl": False,
+        "extra": 1,
+    }
 
-    assert streams.differences(streams.state(), found) == [
+    assert streams.find_differences(streams.build_state_config(), found) == [
         "max_msgs_per_subject is -1, must be 1",
         "allow_msg_ttl is False, must be True",
     ]
-    assert streams.differences(streams.state(), streams.state()) == []
+    assert (
+        streams.find_differences(streams.build_state_config(), streams.build_state_config()) == []
+    )
 
 
 def test_events_can_be_neither_deleted_nor_purged() -> None:

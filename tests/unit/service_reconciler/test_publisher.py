@@ -7,7 +7,7 @@ import pytest
 from common import errors
 from common.api.meta import ObjectMeta
 from common.kube.resources import RAY_SERVICE
-from common.runtime.actions import Event as KubernetesEvent
+from common.runtime.actions import KubeEvent as KubernetesEvent
 from common.runtime.cache import Cache
 from common.runtime.writer import Writer
 from common.upgrade.events import Event

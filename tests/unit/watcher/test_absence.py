@@ -8,7 +8,7 @@ import msgspec
 from common.api.core import Service
 from common.api.meta import version_number
 from common.bus import subjects
-from common.bus.messages import Gone, Message, Quarantined, State, Synced
+from common.bus.messages import Message, ObjectState, Quarantined, Synced, Tombstone
 from common.kube import resources
 from common.runtime.cache import Cache
 from watcher.relay import Relay, Source
@@ -58,7 +58,7 @@ class World:
         return {
             where: message.kind
             for where, message in self.stream.items()
-            if isinstance(message, State)
+            if isinstance(message, ObjectState)
         }
 
     def put(self, subject: str, message: Message, *, received: int = 0, wait: float = 0.0) -> None:
@@ -69,12 +69,12 @@ class World:
         assert where is not None
         partition = where.place.partition
         match message:
-            case State():
+            case ObjectState():
                 self.cache.put(msgspec.json.decode(message.body, type=Service), partition=partition)
-            case Gone(moved_to=None):
+            case Tombstone(moved_to=None):
                 version = version_number(message.version)
                 self.cache.remove(Service, "ns", message.name, version=version, partition=partition)
-            case Gone() | Quarantined() | Synced():
+            case Tombstone() | Quarantined() | Synced():
                 raise AssertionError(f"unexpected: {message}")
 
     # --- what happens --------------------------------------------------------------------------------------------------
@@ -189,6 +189,8 @@ async def test_a_reader_ends_with_what_there_is() -> None:
             _step(world, draw)
         world.settle()
 
-        known = {each.metadata.name: each.metadata.version for each in world.cache.all(Service)}
+        known = {
+            each.metadata.name: each.metadata.version for each in world.cache.list_all(Service)
+        }
         there = {name: at for name, (label, at) in world.objects.items() if label in SELECTED}
         assert known == there, f"seed {seed}"

@@ -6,14 +6,14 @@ from typing import cast
 import pytest
 
 from common.api.meta import ObjectMeta, OwnerReference
-from common.bus.subjects import Ref
+from common.bus.subjects import ObjectRef
 from watcher.addressing import Address, OwnerGraph, parent_of
 
-SERVICE = Ref("RayService", "ns", "svc")
-CLUSTER = Ref("RayCluster", "ns", "svc-abcde")
-POD = Ref("Pod", "ns", "svc-abcde-head")
-HEAD_SERVICE = Ref("Service", "ns", "svc-abcde-head-svc")
-SLICE = Ref("EndpointSlice", "ns", "svc-abcde-head-svc-x1")
+SERVICE = ObjectRef("RayService", "ns", "svc")
+CLUSTER = ObjectRef("RayCluster", "ns", "svc-abcde")
+POD = ObjectRef("Pod", "ns", "svc-abcde-head")
+HEAD_SERVICE = ObjectRef("Service", "ns", "svc-abcde-head-svc")
+SLICE = ObjectRef("EndpointSlice", "ns", "svc-abcde-head-svc-x1")
 
 
 def meta(*, owner: tuple[str, str] | None = None, **labels: str) -> ObjectMeta:
@@ -50,7 +50,7 @@ def meta(*, owner: tuple[str, str] | None = None, **labels: str) -> ObjectMeta:
     ],
 )
 def test_an_object_stands_below_its_controller(
-    kind: str, found: ObjectMeta, parent: Ref | None
+    kind: str, found: ObjectMeta, parent: ObjectRef | None
 ) -> None:
     assert parent_of(kind, found) == parent
 
@@ -114,25 +114,27 @@ def labelled(**labels: str) -> ObjectMeta:
     ],
 )
 def test_labels_decide_where_there_is_no_controller(
-    kind: str, found: ObjectMeta, parent: Ref | None
+    kind: str, found: ObjectMeta, parent: ObjectRef | None
 ) -> None:
     assert parent_of(kind, found) == parent
 
 
-TREE: list[tuple[Ref, Ref | None]] = [
+TREE: list[tuple[ObjectRef, ObjectRef | None]] = [
     (SERVICE, None),
     (CLUSTER, SERVICE),
     (POD, CLUSTER),
     (HEAD_SERVICE, CLUSTER),
     (SLICE, HEAD_SERVICE),
 ]
-AT_SERVICE = Address(Ref("RayService", "ns", "svc"), is_certain=True)
+AT_SERVICE = Address(ObjectRef("RayService", "ns", "svc"), is_certain=True)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(TREE)))
-def test_the_root_does_not_depend_on_the_order(order: list[tuple[Ref, Ref | None]]) -> None:
+def test_the_root_does_not_depend_on_the_order(
+    order: list[tuple[ObjectRef, ObjectRef | None]],
+) -> None:
     graph = OwnerGraph()
-    addresses: dict[Ref, Address] = {}
+    addresses: dict[ObjectRef, Address] = {}
     for ref, parent in order:
         moved = graph.add(ref, parent)
         for each in [ref, *moved]:
@@ -145,7 +147,9 @@ def test_a_child_without_its_parent_is_uncertain() -> None:
     graph = OwnerGraph()
     graph.add(POD, CLUSTER)
 
-    assert graph.address(POD) == Address(Ref("RayCluster", "ns", "svc-abcde"), is_certain=False)
+    assert graph.address(POD) == Address(
+        ObjectRef("RayCluster", "ns", "svc-abcde"), is_certain=False
+    )
 
 
 def test_a_parent_is_remembered_while_something_stands_below_it() -> None:
@@ -165,10 +169,10 @@ def test_a_new_parent_moves_all_that_stands_below() -> None:
     for ref, parent in TREE:
         graph.add(ref, parent)
 
-    moved = graph.add(CLUSTER, Ref("RayService", "ns", "other"))
+    moved = graph.add(CLUSTER, ObjectRef("RayService", "ns", "other"))
 
     assert set(moved) == {POD, HEAD_SERVICE, SLICE}
-    assert graph.address(SLICE).root == Ref("RayService", "ns", "other")
+    assert graph.address(SLICE).root == ObjectRef("RayService", "ns", "other")
 
 
 def test_owners_in_a_circle_end_somewhere() -> None:
@@ -201,7 +205,7 @@ class Counted:
 
 def comparisons_of_a_new_parent(children: int) -> int:
     graph = OwnerGraph()
-    root, *below = (cast("Ref", Counted(number)) for number in range(children + 1))
+    root, *below = (cast("ObjectRef", Counted(number)) for number in range(children + 1))
     graph.add(root, None)
     for each in below:
         graph.add(each, root)

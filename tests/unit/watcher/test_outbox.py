@@ -9,26 +9,26 @@ import pytest
 
 from common import errors
 from common.bus import subjects
-from common.bus.messages import Gone, Quarantined, State, Synced
-from common.bus.subjects import Place, Tree
+from common.bus.messages import ObjectState, Quarantined, Synced, Tombstone
+from common.bus.subjects import TreeKind, TreeLocation
 from support.fakes.stream import FakeStateStream
 from support.waiting import eventually
 from watcher import outbox as outboxes
 from watcher.outbox import Outbox
 from watcher.ports import Entry
 
-PLACE = Place(1, Tree.CLUSTER)
-SUBJECT = subjects.state(PLACE, "Pod", "ns", "one")
+PLACE = TreeLocation(1, TreeKind.CLUSTER)
+SUBJECT = subjects.build_state_subject(PLACE, "Pod", "ns", "one")
 
 
-def a_pod(version: int, *, form: str = "1", uid: str = "u") -> State:
-    return State(
+def a_pod(version: int, *, form: str = "1", uid: str = "u") -> ObjectState:
+    return ObjectState(
         kind="Pod", namespace="ns", name="one", uid=uid, version=str(version), form=form, body=b"{}"
     )
 
 
-def gone(version: int) -> Gone:
-    return Gone(kind="Pod", namespace="ns", name="one", version=str(version))
+def gone(version: int) -> Tombstone:
+    return Tombstone(kind="Pod", namespace="ns", name="one", version=str(version))
 
 
 @asynccontextmanager
@@ -77,14 +77,14 @@ async def test_what_the_stream_holds_is_not_published_again() -> None:
     stream.put(SUBJECT, a_pod(1), 7)
     async with working(stream) as (outbox, _):
         outbox.put(SUBJECT, a_pod(1))
-        outbox.put(subjects.state(PLACE, "Pod", "ns", "never"), gone(1))
+        outbox.put(subjects.build_state_subject(PLACE, "Pod", "ns", "never"), gone(1))
         await outbox.flush()
 
     assert len(stream.stored) == 1
 
 
 @pytest.mark.parametrize("again", [a_pod(1, form="2"), a_pod(1, uid="other"), a_pod(2), gone(1)])
-async def test_another_form_or_another_object_is_published(again: State | Gone) -> None:
+async def test_another_form_or_another_object_is_published(again: ObjectState | Tombstone) -> None:
     stream = FakeStateStream()
     stream.put(SUBJECT, a_pod(1), 7)
     async with working(stream) as (outbox, _):
@@ -153,11 +153,11 @@ async def test_a_marker_without_an_answer_is_counted_once_it_is_met() -> None:
     stream, marker = FakeStateStream(), Synced(epoch="ours", version=8)
     stream.answers_lost = 1
     async with working(stream) as (outbox, reasons):
-        outbox.put(subjects.synced(3), marker)
+        outbox.put(subjects.build_marker_subject(3), marker)
         await outbox.flush()
 
         assert (stream.stored, outbox.stored_count, outbox.last_sequence) == (
-            [(subjects.synced(3), marker)],
+            [(subjects.build_marker_subject(3), marker)],
             1,
             1,
         )
@@ -206,7 +206,7 @@ async def test_what_another_writer_has_stored_meanwhile_is_not_counted_as_ours(
 async def test_a_slow_stream_makes_nobody_wait_and_nothing_grow() -> None:
     """5,000 changes of ten objects while nothing is stored: ten messages wait, and each is the newest."""
     stream = FakeStateStream()
-    where = [subjects.state(PLACE, "Pod", "ns", f"p{number}") for number in range(10)]
+    where = [subjects.build_state_subject(PLACE, "Pod", "ns", f"p{number}") for number in range(10)]
     async with working(stream) as (outbox, _):
         stream.flows.clear()
         for version in range(1, 5001):
@@ -219,7 +219,7 @@ async def test_a_slow_stream_makes_nobody_wait_and_nothing_grow() -> None:
         await outbox.flush()
 
     assert {
-        message.version for message in stream.messages.values() if isinstance(message, State)
+        message.version for message in stream.messages.values() if isinstance(message, ObjectState)
     } == {str(version) for version in range(4991, 5001)}
     assert len(stream.stored) <= 13
 
@@ -228,23 +228,23 @@ async def test_a_marker_of_another_watcher_ends_the_session() -> None:
     """Its epoch and ours must not stand side by side, whichever of us is the late one."""
     stream = FakeStateStream()
     async with working(stream) as (outbox, reasons):
-        stream.put(subjects.synced(3), Synced(epoch="theirs", version=9), 7)
-        outbox.put(subjects.synced(3), Synced(epoch="ours", version=8))
+        stream.put(subjects.build_marker_subject(3), Synced(epoch="theirs", version=9), 7)
+        outbox.put(subjects.build_marker_subject(3), Synced(epoch="ours", version=8))
         await eventually(lambda: reasons, what="the end of the session")
 
-    assert reasons == [f"another watcher has marked {subjects.synced(3)}"]
-    assert stream.messages[subjects.synced(3)] == Synced(epoch="theirs", version=9)
+    assert reasons == [f"another watcher has marked {subjects.build_marker_subject(3)}"]
+    assert stream.messages[subjects.build_marker_subject(3)] == Synced(epoch="theirs", version=9)
 
 
 async def test_our_own_marker_is_renewed() -> None:
     stream = FakeStateStream()
     async with working(stream) as (outbox, reasons):
         for version in (8, 9):
-            outbox.put(subjects.synced(3), Synced(epoch="ours", version=version))
+            outbox.put(subjects.build_marker_subject(3), Synced(epoch="ours", version=version))
             await outbox.flush()
 
     assert reasons == []
-    assert stream.messages[subjects.synced(3)] == Synced(epoch="ours", version=9)
+    assert stream.messages[subjects.build_marker_subject(3)] == Synced(epoch="ours", version=9)
 
 
 async def test_an_object_too_large_does_not_hold_up_the_rest() -> None:
@@ -269,9 +269,9 @@ async def test_a_name_that_comes_back_is_stored_over_its_tombstone() -> None:
     assert [message for _, message in stream.stored] == [a_pod(1), gone(2), a_pod(3, uid="second")]
 
 
-def a_large_pod(version: int) -> State:
+def a_large_pod(version: int) -> ObjectState:
     body = b'{"metadata":{"name":"one","namespace":"ns","uid":"u","resourceVersion":"1"},"spec":{}}'
-    return State(
+    return ObjectState(
         kind="Pod", namespace="ns", name="one", uid="u", version=str(version), form="1", body=body
     )
 
@@ -294,9 +294,9 @@ async def test_what_cannot_be_published_never_counts_as_stored(problem: Exceptio
         assert stream.messages[SUBJECT] == a_large_pod(2)
 
 
-def state_of(name: str) -> tuple[str, State]:
-    subject = subjects.state(PLACE, "Pod", "ns", name)
-    return subject, State(
+def state_of(name: str) -> tuple[str, ObjectState]:
+    subject = subjects.build_state_subject(PLACE, "Pod", "ns", name)
+    return subject, ObjectState(
         kind="Pod", namespace="ns", name=name, uid="u", version="1", form="1", body=b"{}"
     )
 
@@ -390,7 +390,10 @@ async def test_a_state_that_waited_for_room_is_in_the_hand_of_one_worker(
 @pytest.mark.looptime
 async def test_changes_of_many_objects_in_a_moment_are_handed_out_together() -> None:
     stream, loop = FakeStateStream(), asyncio.get_running_loop()
-    names = [subjects.state(PLACE, "Pod", "ns", name) for name in ("one", "two", "three", "four")]
+    names = [
+        subjects.build_state_subject(PLACE, "Pod", "ns", name)
+        for name in ("one", "two", "three", "four")
+    ]
     found: dict[float, int] = {}
     async with working(stream) as (outbox, _):
         for put_at, subject in zip(
@@ -409,7 +412,7 @@ async def test_changes_of_many_objects_in_a_moment_are_handed_out_together() -> 
 async def test_subjects_that_are_handed_out_together_go_out_in_the_order_of_their_puts() -> None:
     stream, names = (
         FakeStateStream(),
-        [subjects.state(PLACE, "Pod", "ns", str(number)) for number in range(50)],
+        [subjects.build_state_subject(PLACE, "Pod", "ns", str(number)) for number in range(50)],
     )
     async with working(stream) as (outbox, _):
         outbox.put(*state_of("first"))
@@ -423,7 +426,9 @@ async def test_subjects_that_are_handed_out_together_go_out_in_the_order_of_thei
 
 async def test_no_change_overtakes_those_of_a_moment_that_is_over_and_not_yet_handed_out() -> None:
     stream = FakeStateStream()
-    names = [subjects.state(PLACE, "Pod", "ns", f"pod-{number}") for number in range(4)]
+    names = [
+        subjects.build_state_subject(PLACE, "Pod", "ns", f"pod-{number}") for number in range(4)
+    ]
     async with working(stream) as (outbox, _):
         for subject in names[:-1]:
             outbox.put(subject, a_pod(1))
@@ -468,7 +473,9 @@ async def test_a_state_that_may_wait_gives_its_place_to_a_newer_one() -> None:
 
 
 @pytest.mark.parametrize("newer", [a_pod(2), gone(2)], ids=["a state", "a tombstone"])
-async def test_an_urgent_message_takes_the_place_of_a_deferred_one(newer: State | Gone) -> None:
+async def test_an_urgent_message_takes_the_place_of_a_deferred_one(
+    newer: ObjectState | Tombstone,
+) -> None:
     stream = FakeStateStream()
     async with working(stream) as (outbox, _):
         outbox.put(SUBJECT, a_pod(1), wait=60.0)
@@ -501,7 +508,7 @@ async def test_a_timer_that_ends_late_hands_no_subject_to_a_second_worker(
 
 
 def other(number: int) -> str:
-    return subjects.state(PLACE, "Pod", "ns", f"p{number}")
+    return subjects.build_state_subject(PLACE, "Pod", "ns", f"p{number}")
 
 
 @pytest.mark.parametrize(
@@ -522,7 +529,10 @@ def other(number: int) -> str:
     ],
 )
 async def test_an_outbox_that_opens_sends_what_another_watcher_has_not_stored(
-    held: State | None, put: State | Gone, stored: State | Gone | None, expected: list[State | Gone]
+    held: ObjectState | None,
+    put: ObjectState | Tombstone,
+    stored: ObjectState | Tombstone | None,
+    expected: list[ObjectState | Tombstone],
 ) -> None:
     """A stream never returns to an older state, and holds no message twice, after a hand-over (ADR 39)."""
     stream = FakeStateStream()
@@ -555,7 +565,7 @@ async def test_an_outbox_that_is_not_open_sends_nothing() -> None:
 
 @pytest.mark.parametrize("stored", [a_pod(9), gone(9)])
 async def test_a_watch_that_lags_behind_the_leader_before_publishes_nothing_older(
-    stored: State | Gone,
+    stored: ObjectState | Tombstone,
 ) -> None:
     """On a busy machine the successor's watches report changes that the leader has published already."""
     stream = FakeStateStream()

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from common.api.meta import ObjectMeta
-from common.bus.messages import State
-from common.bus.subjects import Place, Tree
+from common.bus.messages import ObjectState
+from common.bus.subjects import TreeKind, TreeLocation
 from common.kube import resources
 from common.kube.resources import Resource
 from watcher import published
@@ -74,7 +74,9 @@ def test_secrets_never_reach_the_bus() -> None:
 
 def wait_of(kind: str, meta: ObjectMeta, **fields: object) -> float:
     body = msgspec.json.encode(fields)
-    state = State(kind=kind, namespace="ns", name="x", uid="u", version="1", form="1.0", body=body)
+    state = ObjectState(
+        kind=kind, namespace="ns", name="x", uid="u", version="1", form="1.0", body=body
+    )
     return published.seconds_to_wait(state, meta)
 
 
@@ -110,12 +112,12 @@ def test_an_object_in_quarantine_does_not_wait() -> None:
 @pytest.mark.parametrize(
     ("kind", "tree", "expected"),
     [
-        ("EndpointSlice", Tree.CLUSTER, False),
-        ("EndpointSlice", Tree.SERVICE, True),
-        ("Service", Tree.CLUSTER, True),
+        ("EndpointSlice", TreeKind.CLUSTER, False),
+        ("EndpointSlice", TreeKind.SERVICE, True),
+        ("Service", TreeKind.CLUSTER, True),
     ],
 )
 def test_endpoint_slices_are_read_below_a_ray_service_alone(
-    kind: str, tree: Tree, expected: bool
+    kind: str, tree: TreeKind, expected: bool
 ) -> None:
-    assert published.is_read(kind, Place(1, tree)) is expected
+    assert published.is_read(kind, TreeLocation(1, tree)) is expected

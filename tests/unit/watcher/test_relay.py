@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from common.bus import subjects
-from common.bus.messages import Gone, Message, Quarantined, State, Synced
-from common.bus.subjects import Ref
+from common.bus.messages import Message, ObjectState, Quarantined, Synced, Tombstone
+from common.bus.subjects import ObjectRef
 from common.kube import resources
 from common.kube.resources import Resource
 from support.fakes.stream import FakeStateStream
@@ -76,12 +76,12 @@ def an_object(
     return msgspec.json.encode({"metadata": metadata})
 
 
-def subject(root: Ref, kind: str, name: str) -> str:
-    return subjects.state(subjects.place_of(root), kind, "ns", name)
+def subject(root: ObjectRef, kind: str, name: str) -> str:
+    return subjects.build_state_subject(subjects.locate_tree(root), kind, "ns", name)
 
 
-SVC = Ref("RayService", "ns", "svc")
-DEMO = Ref("RayCluster", "ns", "demo")
+SVC = ObjectRef("RayService", "ns", "svc")
+DEMO = ObjectRef("RayCluster", "ns", "demo")
 
 
 async def test_children_wait_for_their_parents_while_lists_run(setup: Setup) -> None:
@@ -106,9 +106,9 @@ async def test_an_orphan_moves_when_its_parent_shows_up(setup: Setup) -> None:
     setup.source(CLUSTERS, resources.RAY_CLUSTER).present(an_object("demo", 6, origin="svc"))
 
     put = setup.waiting()
-    assert isinstance(put[subject(SVC, "Pod", "pod")], State)
-    assert put[subject(DEMO, "Pod", "pod")] == Gone(
-        kind="Pod", namespace="ns", name="pod", version="5", moved_to=subjects.place_of(SVC)
+    assert isinstance(put[subject(SVC, "Pod", "pod")], ObjectState)
+    assert put[subject(DEMO, "Pod", "pod")] == Tombstone(
+        kind="Pod", namespace="ns", name="pod", version="5", moved_to=subjects.locate_tree(SVC)
     )
     assert setup.reasons == []
 
@@ -157,7 +157,7 @@ async def test_a_tree_moves_to_its_new_root_without_a_new_list(setup: Setup) -> 
         harness.clusters.present(an_object("demo", 6, origin="svc"))
         await harness.at_rest()
 
-    states = harness.holds(State)
+    states = harness.holds(ObjectState)
     assert set(states) == {
         subject(SVC, "RayCluster", "demo"),
         *(subject(SVC, "Pod", f"pod-{number}") for number in range(100)),
@@ -166,12 +166,12 @@ async def test_a_tree_moves_to_its_new_root_without_a_new_list(setup: Setup) -> 
     order = [
         (type(message), where.split(".")[4]) for where, message in setup.stream.stored[before:]
     ]
-    assert order[0] == (Gone, "raycluster"), (
+    assert order[0] == (Tombstone, "raycluster"), (
         "no root is reconciled while its objects are on their way"
     )
-    assert order[-1][1] == "pod" or order[-1] == (State, "raycluster")
-    placed = order.index((State, "raycluster"))
-    assert sum(each == (State, "pod") for each in order[:placed]) >= 100 - 8, (
+    assert order[-1][1] == "pod" or order[-1] == (ObjectState, "raycluster")
+    placed = order.index((ObjectState, "raycluster"))
+    assert sum(each == (ObjectState, "pod") for each in order[:placed]) >= 100 - 8, (
         "at most what was in flight comes after"
     )
 
@@ -190,21 +190,21 @@ async def test_endpoint_slices_are_published_as_long_as_their_cluster_has_a_ray_
 
         harness.clusters.present(an_object("demo", 6, origin="svc"))
         await harness.at_rest()
-        found = harness.holds(State)[below[SVC]]
-        assert isinstance(found, State)
+        found = harness.holds(ObjectState)[below[SVC]]
+        assert isinstance(found, ObjectState)
         assert found.version == "5"
 
         harness.clusters.present(an_object("demo", 7))
         await harness.at_rest()
-        assert isinstance(setup.stream.messages.get(below[SVC]), Gone)
+        assert isinstance(setup.stream.messages.get(below[SVC]), Tombstone)
         assert below[DEMO] not in setup.stream.messages
 
         harness.clusters.present(an_object("demo", 8, origin="svc"))
         await harness.at_rest()
-        assert below[SVC] in harness.holds(State)
+        assert below[SVC] in harness.holds(ObjectState)
         slices.gone(an_object("head", 9, owner=("RayCluster", "demo")))
         await harness.at_rest()
-        assert below[SVC] not in harness.holds(State)
+        assert below[SVC] not in harness.holds(ObjectState)
     assert setup.reasons == []
 
 
@@ -219,19 +219,20 @@ async def test_an_endpoint_slice_that_nothing_reads_any_more_when_all_is_listed_
             an_object("head", 5, owner=("RayCluster", "demo"))
         )
         await eventually(
-            lambda: old in harness.holds(State), what="the slice in the tree of its RayService"
+            lambda: old in harness.holds(ObjectState),
+            what="the slice in the tree of its RayService",
         )
         harness.clusters.present(an_object("demo", 6))
         setup.relay.everything_is_listed()
         await harness.at_rest()
 
-    assert isinstance(setup.stream.messages.get(old), Gone)
+    assert isinstance(setup.stream.messages.get(old), Tombstone)
     assert setup.reasons == [], "the session goes on"
 
 
 async def test_an_endpoint_slice_that_an_earlier_build_published_for_nobody_is_gone() -> None:
     stream = FakeStateStream()
-    stale = State(
+    stale = ObjectState(
         kind="EndpointSlice",
         namespace="ns",
         name="head",
@@ -251,7 +252,7 @@ async def test_an_endpoint_slice_that_an_earlier_build_published_for_nobody_is_g
     setup.source(CLUSTERS, resources.RAY_CLUSTER).listed({("ns", "demo")}, "9")
     setup.relay.everything_is_listed()
 
-    assert isinstance(setup.waiting()[old], Gone)
+    assert isinstance(setup.waiting()[old], Tombstone)
 
 
 async def test_a_pod_that_does_not_run_yet_is_published_with_what_follows(setup: Setup) -> None:
@@ -267,7 +268,7 @@ async def test_a_pod_that_does_not_run_yet_is_published_with_what_follows(setup:
     versions = [
         each.version
         for where, each in setup.stream.stored
-        if isinstance(each, State) and ".pod." in where
+        if isinstance(each, ObjectState) and ".pod." in where
     ]
     assert versions == ["7", "8"]
 
@@ -296,9 +297,9 @@ async def test_a_root_that_changes_all_the_time_ends_with_its_whole_tree_in_one_
                 await asyncio.sleep(0)
         await harness.at_rest()
 
-    other = Ref("RayService", "ns", "other")
-    states = harness.holds(State)
-    assert {where.split(".")[2] for where in states} == {str(subjects.partition_of(other))}
+    other = ObjectRef("RayService", "ns", "other")
+    states = harness.holds(ObjectState)
+    assert {where.split(".")[2] for where in states} == {str(subjects.compute_partition(other))}
     assert len(states) == 51
     assert setup.reasons == []
 
@@ -315,7 +316,7 @@ async def test_a_tree_that_moves_all_the_time_does_not_hold_up_another_one(setup
         harness.clusters.present(an_object("demo", 6, origin="svc"))
         await asyncio.sleep(0)
         harness.clusters.present(an_object("victim", 7))
-        mine = subject(Ref("RayCluster", "ns", "victim"), "RayCluster", "victim")
+        mine = subject(ObjectRef("RayCluster", "ns", "victim"), "RayCluster", "victim")
         await harness.at_rest()
 
     order = [where for where, _ in setup.stream.stored[before:]]
@@ -340,12 +341,12 @@ async def test_a_child_that_changes_and_one_that_goes_while_their_tree_moves_end
 
     states = {
         where: message
-        for where, message in harness.holds(State).items()
-        if isinstance(message, State)
+        for where, message in harness.holds(ObjectState).items()
+        if isinstance(message, ObjectState)
     }
     versions = {(message.name, message.version) for message in states.values()}
     assert versions == {("demo", "6"), ("pod-0", "7"), ("pod-2", "5")}
-    assert {where.split(".")[2] for where in states} == {str(subjects.partition_of(SVC))}
+    assert {where.split(".")[2] for where in states} == {str(subjects.compute_partition(SVC))}
 
 
 async def test_an_older_state_is_passed_over(setup: Setup) -> None:
@@ -354,7 +355,7 @@ async def test_an_older_state_is_passed_over(setup: Setup) -> None:
     clusters.present(an_object("demo", 8))
 
     put = setup.waiting()[subject(DEMO, "RayCluster", "demo")]
-    assert isinstance(put, State)
+    assert isinstance(put, ObjectState)
     assert put.version == "9"
 
 
@@ -365,7 +366,7 @@ async def test_a_deletion_loses_to_the_same_object_seen_elsewhere_in_that_versio
     clusters.present(an_object("demo", 4))
     clusters.gone(an_object("demo", 10))
 
-    assert setup.waiting()[subject(DEMO, "RayCluster", "demo")] == Gone(
+    assert setup.waiting()[subject(DEMO, "RayCluster", "demo")] == Tombstone(
         kind="RayCluster", namespace="ns", name="demo", version="9"
     )
 
@@ -377,10 +378,12 @@ async def test_an_object_in_two_watches_is_deleted_when_both_report_it(setup: Se
     second.present(an_object("pod", 5))
 
     first.gone(an_object("pod", 6))
-    assert all(isinstance(each, State) for each in setup.waiting().values())
+    assert all(isinstance(each, ObjectState) for each in setup.waiting().values())
     first.reached("20")
     second.listed(set(), "20")
-    assert [each.version for each in setup.waiting().values() if isinstance(each, Gone)] == ["20"]
+    assert [each.version for each in setup.waiting().values() if isinstance(each, Tombstone)] == [
+        "20"
+    ]
 
 
 async def test_a_list_without_an_object_waits_for_the_other_watches_of_its_kind(
@@ -395,15 +398,15 @@ async def test_a_list_without_an_object_waits_for_the_other_watches_of_its_kind(
 
     # Both watches were down while one object left the first selector for the second.
     first.listed(set(), "20")
-    assert all(isinstance(each, State) for each in setup.waiting().values())
+    assert all(isinstance(each, ObjectState) for each in setup.waiting().values())
 
     second.present(an_object("relabelled", 10))
     second.listed({("ns", "relabelled")}, "21")
     put = setup.waiting().values()
-    assert [(each.name, each.version) for each in put if isinstance(each, State)] == [
+    assert [(each.name, each.version) for each in put if isinstance(each, ObjectState)] == [
         ("relabelled", "10")
     ]
-    assert [(each.name, each.version) for each in put if isinstance(each, Gone)] == [
+    assert [(each.name, each.version) for each in put if isinstance(each, Tombstone)] == [
         ("deleted", "20")
     ]
 
@@ -416,9 +419,9 @@ async def test_a_bookmark_of_the_other_watch_ends_the_wait(setup: Setup) -> None
 
     first.listed(set(), "20")
     second.reached("19")
-    assert [type(each) for each in setup.waiting().values()] == [State]
+    assert [type(each) for each in setup.waiting().values()] == [ObjectState]
     second.reached("20")
-    assert [type(each) for each in setup.waiting().values()] == [Gone]
+    assert [type(each) for each in setup.waiting().values()] == [Tombstone]
 
 
 async def test_watches_of_another_namespace_are_not_waited_for(setup: Setup) -> None:
@@ -429,16 +432,16 @@ async def test_watches_of_another_namespace_are_not_waited_for(setup: Setup) -> 
 
     here.listed(set(), "20")
 
-    assert [type(each) for each in setup.waiting().values()] == [Gone]
+    assert [type(each) for each in setup.waiting().values()] == [Tombstone]
 
 
 async def test_the_tombstone_of_what_nobody_lists_has_the_version_of_its_own_kind() -> None:
     """A reader that wrote the object after the first list of another kind must still drop it."""
     stream = FakeStateStream()
-    stale = State(
+    stale = ObjectState(
         kind="RayCluster", namespace="ns", name="old", uid="u", version="1", form="1", body=b"{}"
     )
-    old = subject(Ref("RayCluster", "ns", "old"), "RayCluster", "old")
+    old = subject(ObjectRef("RayCluster", "ns", "old"), "RayCluster", "old")
     stream.put(old, stale, 3)
     setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
 
@@ -447,18 +450,18 @@ async def test_the_tombstone_of_what_nobody_lists_has_the_version_of_its_own_kin
     setup.relay.everything_is_listed()
 
     assert setup.waiting() == {
-        old: Gone(kind="RayCluster", namespace="ns", name="old", version="40")
+        old: Tombstone(kind="RayCluster", namespace="ns", name="old", version="40")
     }
 
 
 async def test_what_the_stream_holds_and_nobody_lists_is_gone() -> None:
     stream = FakeStateStream()
-    stale = State(
+    stale = ObjectState(
         kind="RayCluster", namespace="ns", name="old", uid="u", version="1", form="1", body=b"{}"
     )
-    old = subject(Ref("RayCluster", "ns", "old"), "RayCluster", "old")
+    old = subject(ObjectRef("RayCluster", "ns", "old"), "RayCluster", "old")
     stream.put(old, stale, 3)
-    stream.put(subjects.synced(1), Synced(epoch="before", version=1), 4)
+    stream.put(subjects.build_marker_subject(1), Synced(epoch="before", version=1), 4)
     setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
 
     setup.source(CLUSTERS, resources.RAY_CLUSTER).listed(set(), "40")
@@ -466,13 +469,13 @@ async def test_what_the_stream_holds_and_nobody_lists_is_gone() -> None:
     setup.relay.everything_is_listed()
 
     assert setup.waiting() == {
-        old: Gone(kind="RayCluster", namespace="ns", name="old", version="40")
+        old: Tombstone(kind="RayCluster", namespace="ns", name="old", version="40")
     }
 
 
 async def test_a_root_that_is_listed_after_its_tree_is_published_at_once() -> None:
     stream = FakeStateStream()
-    held = State(
+    held = ObjectState(
         kind="RayService", namespace="ns", name="svc", uid="u", version="2", form="1", body=b"{}"
     )
     stream.put(subject(SVC, "RayService", "svc"), held, 3)
@@ -485,16 +488,16 @@ async def test_a_root_that_is_listed_after_its_tree_is_published_at_once() -> No
     setup.relay.everything_is_listed()
 
     published = setup.waiting()[subject(SVC, "RayService", "svc")]
-    assert isinstance(published, State)
+    assert isinstance(published, ObjectState)
     assert published.version == "6"
 
 
 @pytest.mark.parametrize("before", [SVC, DEMO], ids=["in its place", "in another place"])
 async def test_an_object_that_is_held_back_when_all_is_listed_is_not_declared_deleted(
-    before: Ref,
+    before: ObjectRef,
 ) -> None:
     stream = FakeStateStream()
-    held = State(
+    held = ObjectState(
         kind="RayCluster", namespace="ns", name="demo", uid="u", version="2", form="1", body=b"{}"
     )
     stream.put(subject(before, "RayCluster", "demo"), held, 3)
@@ -514,12 +517,12 @@ async def test_an_object_that_is_held_back_when_all_is_listed_is_not_declared_de
     setup.relay.everything_is_listed()
 
     put = setup.waiting().get(subject(before, "RayCluster", "demo"))
-    assert put is None or (isinstance(put, Gone) and put.moved_to == subjects.place_of(SVC))
+    assert put is None or (isinstance(put, Tombstone) and put.moved_to == subjects.locate_tree(SVC))
 
 
 async def test_a_kind_that_only_another_build_publishes_is_not_declared_deleted() -> None:
     stream = FakeStateStream()
-    novel = State(
+    novel = ObjectState(
         kind="Novel", namespace="ns", name="one", uid="u", version="1", form="1.0", body=b"{}"
     )
     stream.put(subject(DEMO, "Novel", "one"), novel, 3)
@@ -537,10 +540,10 @@ async def test_after_a_take_over_all_is_published_in_the_form_of_this_build_what
     stream = FakeStateStream()
     for number, form in enumerate(("1-f73851c4", "1.9", "2.0", "1.0")):
         name = f"pod-{number}"
-        held = State(
+        held = ObjectState(
             kind="Pod", namespace="ns", name=name, uid="u", version="5", form=form, body=b"{}"
         )
-        stream.put(subject(Ref("Pod", "ns", name), "Pod", name), held, number + 1)
+        stream.put(subject(ObjectRef("Pod", "ns", name), "Pod", name), held, number + 1)
     setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
 
     pods = setup.source(PODS, resources.POD)
@@ -549,7 +552,7 @@ async def test_after_a_take_over_all_is_published_in_the_form_of_this_build_what
     pods.listed({("ns", f"pod-{number}") for number in range(4)}, "9")
     setup.relay.everything_is_listed()
 
-    put = [each for each in setup.waiting().values() if isinstance(each, State)]
+    put = [each for each in setup.waiting().values() if isinstance(each, ObjectState)]
     assert {(each.name, each.form) for each in put} == {
         ("pod-0", "1.0"),
         ("pod-1", "1.0"),
@@ -559,7 +562,9 @@ async def test_after_a_take_over_all_is_published_in_the_form_of_this_build_what
 
 async def test_an_object_that_stands_under_an_old_root_is_moved_at_the_start() -> None:
     stream = FakeStateStream()
-    body = State(kind="Pod", namespace="ns", name="pod", uid="u", version="5", form="1", body=b"{}")
+    body = ObjectState(
+        kind="Pod", namespace="ns", name="pod", uid="u", version="5", form="1", body=b"{}"
+    )
     stream.put(subject(DEMO, "Pod", "pod"), body, 3)
     setup = Setup(stream, Outbox(stream, await stream.load(), lambda _: None))
 
@@ -570,8 +575,8 @@ async def test_an_object_that_stands_under_an_old_root_is_moved_at_the_start() -
     setup.relay.everything_is_listed()
 
     moved = setup.waiting()[subject(DEMO, "Pod", "pod")]
-    assert isinstance(moved, Gone)
-    assert moved.moved_to == subjects.place_of(SVC)
+    assert isinstance(moved, Tombstone)
+    assert moved.moved_to == subjects.locate_tree(SVC)
 
 
 async def test_a_kind_that_is_not_served_does_not_count_for_the_version(setup: Setup) -> None:
@@ -586,7 +591,7 @@ async def test_every_partition_is_marked(setup: Setup) -> None:
     setup.relay.mark(marker)
 
     assert setup.waiting() == {
-        subjects.synced(partition): marker for partition in range(subjects.PARTITIONS)
+        subjects.build_marker_subject(partition): marker for partition in range(subjects.PARTITIONS)
     }
 
 
@@ -608,10 +613,10 @@ async def test_an_object_that_nests_too_deep_is_in_quarantine_and_others_pass(se
     setup.relay.everything_is_listed()
 
     put = setup.waiting()
-    hostile = put[subject(Ref("RayCluster", "ns", "hostile"), "RayCluster", "hostile")]
+    hostile = put[subject(ObjectRef("RayCluster", "ns", "hostile"), "RayCluster", "hostile")]
     assert isinstance(hostile, Quarantined)
     assert (hostile.version, hostile.why) == ("4", "it nests deeper than 100 levels")
-    assert isinstance(put[subject(DEMO, "RayCluster", "demo")], State)
+    assert isinstance(put[subject(DEMO, "RayCluster", "demo")], ObjectState)
 
 
 async def test_whatever_an_object_does_to_a_decoder_it_alone_is_in_quarantine(
@@ -633,7 +638,7 @@ async def test_whatever_an_object_does_to_a_decoder_it_alone_is_in_quarantine(
         for message in setup.waiting().values()
         if not isinstance(message, Synced)
     }
-    assert kinds == {"hostile": Quarantined, "demo": State}
+    assert kinds == {"hostile": Quarantined, "demo": ObjectState}
 
 
 async def test_an_object_leaves_quarantine_with_the_version_that_can_be_read(setup: Setup) -> None:
@@ -642,7 +647,7 @@ async def test_an_object_leaves_quarantine_with_the_version_that_can_be_read(set
     setup.relay.everything_is_listed()
     clusters.present(an_object("demo", 5))
 
-    assert isinstance(setup.waiting()[subject(DEMO, "RayCluster", "demo")], State)
+    assert isinstance(setup.waiting()[subject(DEMO, "RayCluster", "demo")], ObjectState)
 
 
 async def test_what_stands_for_an_object_is_small_and_leads_to_its_root(setup: Setup) -> None:

@@ -10,8 +10,8 @@ import pytest
 from msgspec import structs
 
 from common.bus import forms, subjects
-from common.bus.messages import Gone, State, Synced
-from common.bus.subjects import Ref
+from common.bus.messages import ObjectState, Synced, Tombstone
+from common.bus.subjects import ObjectRef
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, Resource
 from common.kube.watch import Target, Watch
@@ -99,7 +99,7 @@ def test_the_first_lists_are_of_kinds_that_are_followed() -> None:
     assert not session.FIRST - {kind for kind, _ in published.REQUIRED}
 
 
-HERE = Synced(epoch="here", version=100, forms=forms.published(), history="h")
+HERE = Synced(epoch="here", version=100, forms=forms.list_forms(), history="h")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,9 @@ def test_readers_go_on_where_a_complete_stream_was_handed_over(
 
 
 STEADY, GHOST = (
-    subjects.state(subjects.place_of(Ref("RayCluster", "ns", name)), "RayCluster", "ns", name)
+    subjects.build_state_subject(
+        subjects.locate_tree(ObjectRef("RayCluster", "ns", name)), "RayCluster", "ns", name
+    )
     for name in ("steady", "ghost")
 )
 
@@ -187,7 +189,7 @@ async def test_a_prepared_watcher_publishes_what_the_leader_before_it_did_not(
 
     stream.put(
         GHOST,
-        State(
+        ObjectState(
             kind="RayCluster",
             namespace="ns",
             name="ghost",
@@ -206,9 +208,9 @@ async def test_a_prepared_watcher_publishes_what_the_leader_before_it_did_not(
 
     await two.lead(is_handed_over=is_handed_over)
     steady = stream.messages[STEADY]
-    assert isinstance(steady, State)
+    assert isinstance(steady, ObjectState)
     assert b"changed" in steady.body
-    assert isinstance(stream.messages[GHOST], Gone)
+    assert isinstance(stream.messages[GHOST], Tombstone)
     assert epochs(stream) == ({"one0"} if is_handed_over else {"two0"})
     await asyncio.sleep(30.0)  # it takes no message of the leader before for one of another watcher
     assert epochs(stream) == ({"one0"} if is_handed_over else {"two0"})

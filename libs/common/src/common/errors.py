@@ -1,7 +1,7 @@
 """The kinds of errors, by who can correct them.
 
     RaybusError
-    ├── Retryable: Conflict, AlreadyExists, NotFound, Throttled, NotOurs,
+    ├── Retryable: Conflict, AlreadyExists, NotFound, Throttled, OwnershipLost,
     │              Unavailable (OutOfRoom, Unauthenticated, Unanswered)
     ├── Terminal:  InvalidSpec, Rejected, Forbidden (Unauthorized, NamespaceTerminating)
     └── Invariant
@@ -51,7 +51,7 @@ class Throttled(Retryable):
     """The server asks the client to wait (429)."""
 
 
-class NotOurs(Retryable):
+class OwnershipLost(Retryable):
     """This replica may have lost the ownership of the object, so it must not write to it."""
 
 

@@ -35,7 +35,7 @@ def complete(folder: Path, server: Server, *, names: Sequence[str], now: datetim
     made = [f"users/{path.name}" for path in paths.values() if not path.exists()]
     seeds = {name: seed_in(path) for name, path in paths.items()}
     pair = _server_pair(folder, authority, names, now=now)
-    keys = {name: [nkeys.public_key(seed)] for name, seed in seeds.items()}
+    keys = {name: [nkeys.derive_public_key(seed)] for name, seed in seeds.items()}
     wanted |= {"tls.crt": pair.certificate, "tls.key": pair.key}
     wanted |= {"nats-server.conf": server_conf.render(server, keys).encode()}
     return [*made, *(name for name, content in wanted.items() if write(folder / name, content))]
@@ -85,7 +85,7 @@ def seed_in(path: Path) -> str:
         write(path, nkeys.new_seed().encode())
     seed = path.read_text()
     try:
-        nkeys.public_key(seed)
+        nkeys.derive_public_key(seed)
     except ValueError as problem:
         raise errors.InvalidSpec(
             f"{path} holds no NKEY seed ({problem}); delete it and run again"

@@ -7,7 +7,7 @@ purge them. RAY_EVENTS in the account of external subscribers is a mirror of it.
 from typing import Final
 
 from common.bus import subjects
-from common.bus.streams import DUPLICATE_WINDOW, SECOND, Config, on_disk
+from common.bus.streams import DUPLICATE_WINDOW, SECOND, Config, build_disk_config
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 MAX_AGE: Final = 30 * 24 * 3600 * SECOND
@@ -50,7 +50,7 @@ def _history(replicas: int, max_bytes: int) -> Config:
         "max_msgs_per_subject": PER_SUBJECT,
     }
     return (
-        on_disk(subjects.EVENTS_STREAM, replicas)
+        build_disk_config(subjects.EVENTS_STREAM, replicas)
         | limits
         | {"deny_delete": True, "deny_purge": True}
     )

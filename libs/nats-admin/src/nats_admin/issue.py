@@ -16,7 +16,7 @@ from nats_admin.server_conf import Server
 
 def make_key(options: argparse.Namespace) -> int:
     """Create a private key if the file does not exist; print the public key to register."""
-    sys.stdout.write(f"{nkeys.public_key(credential_folder.seed_in(options.file))}\n")
+    sys.stdout.write(f"{nkeys.derive_public_key(credential_folder.seed_in(options.file))}\n")
     return 0
 
 

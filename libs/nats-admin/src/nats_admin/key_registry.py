@@ -22,7 +22,14 @@ from typing import Final
 import msgspec
 import re2
 
-from common.bus.nkeys import KEYS_PREFIX, MOST, NAMED, SERVERS, USER_PREFIX, trusted
+from common.bus.nkeys import (
+    KEYS_PREFIX,
+    MAX_AUTHORITIES,
+    NAMED,
+    SERVERS,
+    USER_PREFIX,
+    parse_authorities,
+)
 from nats_admin import permissions
 from nats_admin.subscribers import Subscriber
 
@@ -73,11 +80,13 @@ def read(maps: Maps, named: Iterable[Subscriber] = ()) -> Registered:
                 )
             elif value in keys[user]:
                 continue
-            elif len(keys[user]) >= MOST:
-                ignored.append(f"{place} is beyond the {MOST} keys that user {user} may have")
+            elif len(keys[user]) >= MAX_AUTHORITIES:
+                ignored.append(
+                    f"{place} is beyond the {MAX_AUTHORITIES} keys that user {user} may have"
+                )
             else:
                 keys[user].append(value)
-    authorities, problems = trusted(maps.get(SERVERS, {}))
+    authorities, problems = parse_authorities(maps.get(SERVERS, {}))
     return Registered(keys, authorities, (*ignored, *problems))
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from common.bus import subjects
-from common.bus.subjects import Tree
+from common.bus.subjects import TreeKind
 from nats_admin.event_streams import MIRROR_API, MIRROR_DELIVER
 from nats_admin.subscribers import Subscriber
 
@@ -36,7 +36,10 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 FOLLOW_STATE: Final = f"{API}.CONSUMER.CREATE.{STATE}.*"
 FLOW: Final = f"$JS.FC.{STATE}.>"
 READ_STATE: Final = (f"{FOLLOW_STATE}.{subjects.ALL_STATE}", FLOW)
-READ_SERVICES: Final = (f"{FOLLOW_STATE}.{subjects.partition_filter('*', Tree.SERVICE)}", FLOW)
+READ_SERVICES: Final = (
+    f"{FOLLOW_STATE}.{subjects.build_partition_filter('*', TreeKind.SERVICE)}",
+    FLOW,
+)
 """Subjects to read only the trees of RayServices."""
 MAKE_STATE: Final = (f"{API}.STREAM.INFO.{STATE}", f"{API}.STREAM.CREATE.{STATE}")
 MAKE_EVENTS: Final = (f"{API}.STREAM.INFO.{EVENTS}", f"{API}.STREAM.CREATE.{EVENTS}")
@@ -66,7 +69,7 @@ def _sharded(name: str, *publish: str) -> User:
 
     Its replicas publish and receive hints about their Leases.
     """
-    hints = subjects.members(name)
+    hints = subjects.build_hint_subject(name)
     return _user(name, RAY, *publish, hints, receives=(hints,))
 
 

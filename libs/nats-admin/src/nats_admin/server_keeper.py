@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from common.bus import nkeys
-from common.bus.access import MadeKey
+from common.bus.access import GeneratedKey
 from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.settings import Settings, identity_of
@@ -95,7 +95,7 @@ async def run(settings: Settings, options: argparse.Namespace) -> None:
     kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent="raybus-keeper")
     try:
         if options.once:
-            nobody = {settings.service: nkeys.public_key(nkeys.new_seed())}
+            nobody = {settings.service: nkeys.derive_public_key(nkeys.new_seed())}
             await Keeper(kube, place, SystemClock(), nobody).write_once()
             return
         accounts, own_keys = _with_keys(stream_keeper.accounts_of(settings, options), place)
@@ -110,7 +110,7 @@ async def run(settings: Settings, options: argparse.Namespace) -> None:
 def _with_keys(accounts: Sequence[Account], place: Place) -> tuple[list[Account], dict[str, str]]:
     """Give each account a key of this process; return the accounts, and the public keys by user."""
 
-    class Own(MadeKey):
+    class Own(GeneratedKey):
         async def announce(self) -> str:
             """Return the authority of the server in the same pod.
 

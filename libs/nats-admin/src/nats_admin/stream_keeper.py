@@ -55,7 +55,7 @@ async def ensure(
             await bus.api(f"STREAM.CREATE.{name}", config, StreamInfo)
             log.info("stream created", stream=name)
             continue
-        found = streams.differences(config, info.config)
+        found = streams.find_differences(config, info.config)
         if found and may_change:
             found = await _changed(bus, config, info, found)
         wrong += [f"stream {name}: {difference}" for difference in found]
@@ -102,7 +102,7 @@ async def _changed(
     except (errors.Rejected, errors.Unavailable) as problem:
         return [*differences, f"and cannot be changed: {problem}"]
     log.info("stream changed", stream=name, changes=list(differences))
-    return streams.differences(config, changed.config)
+    return streams.find_differences(config, changed.config)
 
 
 class _Pause:
@@ -175,7 +175,8 @@ def accounts_of(settings: Settings, options: argparse.Namespace) -> list[Account
     replicas: int = options.replicas
     named: tuple[Subscriber, ...] = options.subscribers
     own = Account(
-        settings, [streams.state(replicas=replicas), event_streams.events(replicas=replicas)]
+        settings,
+        [streams.build_state_config(replicas=replicas), event_streams.events(replicas=replicas)],
     )
     if outside_seed is None and not settings.nats_register_key:
         return [own]

@@ -39,7 +39,7 @@ class Subscriber(msgspec.Struct, frozen=True):
 
     def consumer(self, *, replicas: int = 1) -> Config:
         """Return the configuration of its consumer for the JetStream API."""
-        filters = [subjects.events_of(namespace) for namespace in self.namespaces] or [
+        filters = [subjects.build_events_filter(namespace) for namespace in self.namespaces] or [
             subjects.ALL_EVENTS
         ]
         return {

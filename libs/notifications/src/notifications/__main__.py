@@ -4,4 +4,4 @@ from common.runtime import process
 from notifications import wiring
 
 if __name__ == "__main__":
-    process.leave(process.run("notifications", wiring.serve))
+    process.exit_process(process.run("notifications", wiring.serve))

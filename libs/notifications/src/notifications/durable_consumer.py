@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from common import errors
-from common.bus.consumer import NANOSECONDS, position_of
+from common.bus.consumer import NANOSECONDS, parse_position
 from common.bus.nats import Bus
-from common.bus.session import Incoming, Session, status_of
+from common.bus.session import Incoming, Session, parse_status
 
 EXPIRES_SECONDS: Final = 20
 """Seconds for which the server keeps a request open while there is no message."""
@@ -74,7 +74,7 @@ class Pull:
                 ) from None
             if isinstance(message, str):
                 raise errors.Unavailable(message)
-            status = status_of(message)
+            status = parse_status(message)
             if not status:
                 break
             if status == _NO_RESPONDERS:
@@ -84,7 +84,7 @@ class Pull:
                 raise errors.Unavailable(
                     f"the server ended a request to consumer {self._consumer}: {text}"
                 )
-        count, _, _, nanoseconds, _ = position_of(message.reply)
+        count, _, _, nanoseconds, _ = parse_position(message.reply)
         at = datetime.fromtimestamp(int(nanoseconds) / NANOSECONDS, tz=UTC)
         subject, payload, reply = message.subject, message.data, message.reply
         return Delivery(
@@ -93,7 +93,7 @@ class Pull:
 
     async def acknowledge(self, delivery: Delivery) -> None:
         """Acknowledge a message, and wait for the confirmation. It is not delivered again."""
-        await self._bus.current.request(delivery.reply, b"+ACK", read=status_of)
+        await self._bus.current.request(delivery.reply, b"+ACK", read=parse_status)
 
     async def extend(self, delivery: Delivery) -> None:
         """Restart the time after which the server delivers a message again."""

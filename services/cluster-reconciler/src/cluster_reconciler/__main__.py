@@ -4,4 +4,4 @@ from cluster_reconciler import wiring
 from common.runtime import process
 
 if __name__ == "__main__":
-    process.leave(process.run("cluster-reconciler", wiring.main))
+    process.exit_process(process.run("cluster-reconciler", wiring.main))

@@ -29,7 +29,7 @@ from common.kube.resources import Resource
 from common.ray import cluster_traits as traits
 from common.ray import desired_resources
 from common.runtime.actions import Action, Delete, IfExists, Refuse, Replace
-from common.runtime.cache import Remembered
+from common.runtime.cache import BoundedDict
 
 GANG: Final = "ray.io/gang-scheduling-enabled"
 """Label of a RayCluster whose pods are placed all together or not at all."""
@@ -132,8 +132,8 @@ def _task_groups(cluster: RayCluster, config: Config) -> str:
     return go_json.escaped(msgspec.json.encode(described).decode())
 
 
-_ROOM: Final = Remembered[str, tuple[tuple[object, ...], tuple[desired_resources.Amounts, ...]]](
-    most=256
+_ROOM: Final = BoundedDict[str, tuple[tuple[object, ...], tuple[desired_resources.Amounts, ...]]](
+    max_entries=256
 )
 """The last computed resources of a cluster, by its uid.
 

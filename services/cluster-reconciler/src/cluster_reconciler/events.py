@@ -13,7 +13,7 @@ from cluster_reconciler.resources.ingress import ROUTE
 from common.api.ray_cluster import RayCluster
 from common.kube import resources as kinds
 from common.kube.resources import POD_DISRUPTION_BUDGET as BUDGET
-from common.runtime.actions import ActionEvents, Event, Report
+from common.runtime.actions import ActionEvents, EventTemplate, KubeEvent
 
 
 class EventSpec(msgspec.Struct, frozen=True):
@@ -24,17 +24,17 @@ class EventSpec(msgspec.Struct, frozen=True):
     action: str = "Validate"
     type: Literal["Normal", "Warning"] = "Warning"
 
-    def about(self, cluster: RayCluster, child: str = "", **more: str) -> Event:
+    def about(self, cluster: RayCluster, child: str = "", **more: str) -> KubeEvent:
         """Return the Event; `more` are further values for the note."""
         note = self.note.format(**_places(cluster, child), **more)
-        return Event(type=self.type, reason=self.reason, action=self.action, note=note)
+        return KubeEvent(type=self.type, reason=self.reason, action=self.action, note=note)
 
     def failing(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
         """Return the Event for an action that fails; the text of the error follows the note."""
         return ActionEvents(failure=self.about(cluster, child, **more))
 
 
-class Reported(Report, frozen=True):
+class Reported(EventTemplate, frozen=True):
     """Template for the Events of a write, with the condition reason of a failure."""
 
     end: str = ", "
@@ -42,7 +42,7 @@ class Reported(Report, frozen=True):
 
     def about(self, cluster: RayCluster, child: str = "", **more: str) -> ActionEvents:
         """Return the Events; `more` are further values for the notes."""
-        found = self.of(**_places(cluster, child), **more)
+        found = self.format(**_places(cluster, child), **more)
         return msgspec.structs.replace(found, condition_reason=self.condition_reason)
 
 

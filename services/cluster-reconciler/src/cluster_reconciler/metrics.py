@@ -57,7 +57,7 @@ class ClusterMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Compute the series of every cluster from the current cache."""
         info, provisioned, durations = INFO.empty(), PROVISIONED.empty(), DURATION.empty()
-        for cluster in self._cache.all(RayCluster):
+        for cluster in self._cache.list_all(RayCluster):
             meta = cluster.metadata
             own = (meta.name, meta.namespace, meta.uid)
             found = conditions.find(cluster.status.conditions, ConditionType.PROVISIONED)

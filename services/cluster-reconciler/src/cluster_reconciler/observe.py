@@ -208,7 +208,7 @@ class Observer:
         if observed.pki is not None and not observed.pki.is_fresh:
             return await self._with_pki(observed, is_trusted=False)
         prefix = names.pod_prefix(cluster.metadata.name, "").rstrip("-")
-        deleted = self.cache.deleted(Pod, cluster.metadata.namespace, prefix=prefix)
+        deleted = self.cache.list_deleted_names(Pod, cluster.metadata.namespace, prefix=prefix)
         if deleted & asked <= observed.taken:
             return None
         return msgspec.structs.replace(observed, taken=observed.taken | deleted)

@@ -28,9 +28,9 @@ from common.runtime.actions import (
     Create,
     DeleteCollection,
     EmitEvent,
-    Event,
     Finalizer,
     IfExists,
+    KubeEvent,
     Parallel,
     SetFinalizers,
     warning,
@@ -101,7 +101,7 @@ def timeout(meta: ObjectMeta) -> timedelta:
     return timedelta(seconds=min(seconds, _LONGEST)) if seconds > 0 else DEFAULT_TIMEOUT
 
 
-def _released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> Event:
+def _released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
     """Return the Event of a deleted cluster that waited for an object in quarantine.
 
     Its spec cannot be read, so the storage namespace comes from the metadata.

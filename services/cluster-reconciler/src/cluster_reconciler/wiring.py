@@ -30,7 +30,7 @@ from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
-from common.runtime.key import Key, Rank, Watched
+from common.runtime.key import Key, KeyPriority, Watched
 from common.runtime.quarantine_release import QuarantineRelease
 from common.runtime.reconciler import Reconciler
 from common.runtime.writer import Writer
@@ -46,7 +46,7 @@ KINDS: Final[dict[str, type[Object]]] = {
 }
 
 
-class App(replica.App, frozen=True, kw_only=True):
+class App(replica.ReconcilerParts, frozen=True, kw_only=True):
     """The parts of the reconciler, with its observer."""
 
     observer: Observer
@@ -117,16 +117,16 @@ def keys_of(obj: Object) -> Iterator[Key]:
             yield Key(meta.namespace, owner.name)
 
 
-def rank(key: Key, cache: Cache) -> Rank:
+def rank(key: Key, cache: Cache) -> KeyPriority:
     """Return the rank of a cluster in the work queue: of new clusters, smaller ones come first.
 
     A cluster is steady if it is ready and has all its workers.
     """
     cluster = cache.get(RayCluster, key.namespace, key.name)
     if cluster is None:
-        return Rank(size=0)
+        return KeyPriority(size=0)
     is_complete = cluster.status.ready_worker_replicas == cluster.status.desired_worker_replicas
-    return Rank(
+    return KeyPriority(
         compute.desired_workers(cluster),
         is_steady=cluster.status.state == State.READY and is_complete,
     )

@@ -4,4 +4,4 @@ from common.runtime import process
 from service_reconciler import wiring
 
 if __name__ == "__main__":
-    process.leave(process.run("service-reconciler", wiring.main))
+    process.exit_process(process.run("service-reconciler", wiring.main))

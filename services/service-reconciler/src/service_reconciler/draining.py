@@ -26,10 +26,10 @@ from common.runtime.actions import (
     Annotate,
     Delete,
     EmitEvent,
-    Event,
+    EventTemplate,
+    KubeEvent,
     Patch,
     Plan,
-    Report,
     earliest,
     normal,
     warning,
@@ -158,11 +158,14 @@ def _baked_at(observed: Observed, cluster: RayCluster, *, now: datetime) -> date
     return since + length if cluster is old and now < since + length else None
 
 
-def deletion(cluster: RayCluster, report: Report = events.CLUSTER_DELETED) -> Delete:
+def deletion(cluster: RayCluster, report: EventTemplate = events.CLUSTER_DELETED) -> Delete:
     """Return the deletion of a cluster, with the Events of `report`."""
     meta = cluster.metadata
     return Delete(
-        resource=RAY_CLUSTER, name=meta.name, uid=meta.uid, events=report.of(meta.namespaced_name)
+        resource=RAY_CLUSTER,
+        name=meta.name,
+        uid=meta.uid,
+        events=report.format(meta.namespaced_name),
     )
 
 
@@ -297,15 +300,15 @@ def annotated(
     role: str,
     annotations: Mapping[str, str | None],
     *,
-    success: Event | None = None,
+    success: KubeEvent | None = None,
 ) -> Patch:
     """Return a change of a cluster's annotations; the Event of a failure names its `role`."""
-    failure = events.CLUSTER_UPDATED.of(role, cluster.metadata.namespaced_name).failure
+    failure = events.CLUSTER_UPDATED.format(role, cluster.metadata.namespaced_name).failure
     report = ActionEvents(success=success, failure=failure)
     return change_metadata(RAY_CLUSTER, cluster.metadata, report, annotations=annotations)
 
 
-def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> Event:
+def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> KubeEvent:
     """Return the Event of a drain that begins, with the time and the condition of its end."""
     timeout, odd = dangling.timeout_of(observed.service)
     graceful, routed = (
@@ -325,7 +328,7 @@ def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> Even
     return normal(EventReason.DRAIN_STARTED, "Drain", text)
 
 
-def _ended(draining: DrainingCluster) -> Event:
+def _ended(draining: DrainingCluster) -> KubeEvent:
     where = draining.cluster.metadata.namespaced_name
     is_quiet = draining.ongoing == 0 or (draining.is_silent and not draining.is_graceful)
     note = f"RayCluster {where} was deleted with {dangling.in_flight(draining.ongoing)}"

@@ -12,7 +12,7 @@ from common import conditions, durations, labels, untrusted
 from common.api.meta import ObjectMeta
 from common.api.ray_service import RayServiceStatus
 from common.ray import serve_writer
-from common.runtime.actions import ActionEvents, Event, Report, normal, warning
+from common.runtime.actions import ActionEvents, EventTemplate, KubeEvent, normal, warning
 from service_reconciler import decided
 from service_reconciler.observed import Observed
 from service_reconciler.promotion.control import Control
@@ -27,15 +27,15 @@ MAX_NAME_LENGTH: Final = 253
 MAX_NAMED: Final = 5
 """Maximum RayClusters that an Event lists by name."""
 
-CLUSTER_CREATED: Final = Report("Create", "RayCluster", "the RayCluster {}")
-CLUSTER_UPDATED: Final = Report("Update", "RayCluster", "the {} RayCluster {}")
-CLUSTER_DELETED: Final = Report("Delete", "RayCluster", "the RayCluster {}")
-CLUSTER_SUSPENDED: Final = Report("Delete", "RayCluster", "the RayCluster {} during suspend")
-SERVICE_CREATED: Final = Report("Create", "Service", "the service {}", end=", ")
-SERVICE_UPDATED: Final = Report("Update", "Service", "the service {}", end=", ")
-SERVICE_DELETED: Final = Report("Delete", "Service", "the Service {}")
-SERVICE_SUSPENDED: Final = Report("Delete", "Service", "the Service {} during suspend")
-HEAD_LABELLED: Final = Report(
+CLUSTER_CREATED: Final = EventTemplate("Create", "RayCluster", "the RayCluster {}")
+CLUSTER_UPDATED: Final = EventTemplate("Update", "RayCluster", "the {} RayCluster {}")
+CLUSTER_DELETED: Final = EventTemplate("Delete", "RayCluster", "the RayCluster {}")
+CLUSTER_SUSPENDED: Final = EventTemplate("Delete", "RayCluster", "the RayCluster {} during suspend")
+SERVICE_CREATED: Final = EventTemplate("Create", "Service", "the service {}", end=", ")
+SERVICE_UPDATED: Final = EventTemplate("Update", "Service", "the service {}", end=", ")
+SERVICE_DELETED: Final = EventTemplate("Delete", "Service", "the Service {}")
+SERVICE_SUSPENDED: Final = EventTemplate("Delete", "Service", "the Service {} during suspend")
+HEAD_LABELLED: Final = EventTemplate(
     "Update", "HeadPodServeLabel", 'the serve label to "{}" for the Head Pod {}'
 )
 STATUS_REFUSED: Final = ActionEvents(
@@ -50,7 +50,7 @@ FINALIZER_REFUSED: Final = ActionEvents(
 )
 
 
-def transitions(found: Assessment, status: RayServiceStatus) -> Iterator[Event]:
+def transitions(found: Assessment, status: RayServiceStatus) -> Iterator[KubeEvent]:
     """Yield one Event for each change since the last reconcile."""
     meta, old = found.observed.service.metadata, found.observed.service.status
     for name in sorted(found.observed.foreign_names):
@@ -72,7 +72,7 @@ def transitions(found: Assessment, status: RayServiceStatus) -> Iterator[Event]:
         yield warning(EventReason.STATUS_TRUNCATED, "Reconcile", room.LEFT_OUT)
 
 
-def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> Event:
+def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> KubeEvent:
     """Return the Event of a finalizer that is removed despite an object in quarantine."""
     note = (
         f"The finalizer is removed {durations.text(limit)} after the deletion, although an object "
@@ -83,7 +83,7 @@ def released_in_quarantine(meta: ObjectMeta, limit: timedelta) -> Event:
     return warning(EventReason.FINALIZER_RELEASED, "Delete", note)
 
 
-def finalizer_released(observed: Observed, limit: timedelta) -> Event:
+def finalizer_released(observed: Observed, limit: timedelta) -> KubeEvent:
     """Return the Event of a finalizer that is removed although RayClusters still exist."""
     left = [each.metadata for each in observed.clusters]
     named = (
@@ -99,7 +99,7 @@ def finalizer_released(observed: Observed, limit: timedelta) -> Event:
     return warning(EventReason.FINALIZER_RELEASED, "Delete", note)
 
 
-def timeout(observed: Observed, *, now: datetime) -> Event:
+def timeout(observed: Observed, *, now: datetime) -> KubeEvent:
     """Return the Event of a RayService that was not ready within the time limit of its user."""
     limit = observed.initializing_limit or timedelta(0)
     found = conditions.find(observed.service.status.conditions, ConditionType.READY)
@@ -108,7 +108,7 @@ def timeout(observed: Observed, *, now: datetime) -> Event:
     return warning(EventReason.TIMED_OUT, "Reconcile", f"RayService initializing timeout {note}")
 
 
-def _of_upgrade(found: Assessment) -> Iterator[Event]:
+def _of_upgrade(found: Assessment) -> Iterator[KubeEvent]:
     observed, decision, names, held = (
         found.observed,
         found.decision,
@@ -156,7 +156,9 @@ def _of_upgrade(found: Assessment) -> Iterator[Event]:
         yield normal(EventReason.UPGRADE_PROMOTED, "Upgrade", note)
 
 
-def _of_control(control: Control, old: RayServiceStatus, new: RayServiceStatus) -> Iterator[Event]:
+def _of_control(
+    control: Control, old: RayServiceStatus, new: RayServiceStatus
+) -> Iterator[KubeEvent]:
     was, now = (
         {each.type: each.message for each in status.conditions if each.status == "True"}
         for status in (old, new)

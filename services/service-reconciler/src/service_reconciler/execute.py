@@ -22,7 +22,7 @@ from common.ray.config_writer import ConfigWriter
 from common.ray.goal_revision import GoalRevision
 from common.ray.submit import Submit
 from common.runtime.actions import Annotate, Create, Delete, Patch, warning
-from common.runtime.cache import Remembered
+from common.runtime.cache import BoundedDict
 from common.runtime.events import EventRecorder
 from common.runtime.executor import Handlers
 from common.runtime.writer import Writer
@@ -47,7 +47,7 @@ class Execution:
     ) -> None:
         self._kube = kube
         self._events = events
-        self._unrecorded = Remembered[str, int]()
+        self._unrecorded = BoundedDict[str, int]()
         """Consecutive failures to record the spec, by uid of the RayService."""
         self.handlers: Handlers[Observed] = {
             Submit: writer.send,
@@ -70,7 +70,7 @@ class Execution:
         meta = observed.service.metadata
         try:
             await self._record(observed.service, action)
-        except (errors.Conflict, errors.AlreadyExists, errors.NotOurs):
+        except (errors.Conflict, errors.AlreadyExists, errors.OwnershipLost):
             raise
         except (errors.Retryable, errors.Terminal) as problem:
             failures = self._unrecorded.pop(meta.uid, 0) + 1
@@ -96,7 +96,7 @@ class Execution:
             await self._kube.patch(
                 UPGRADE_POLICY, observed.service.metadata.namespace, action.name, patch
             )
-        except errors.NotOurs:
+        except errors.OwnershipLost:
             raise
         except errors.RaybusError as problem:
             log.info(

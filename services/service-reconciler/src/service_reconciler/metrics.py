@@ -255,7 +255,7 @@ class RayServiceCollector(Collector):
         built = {family: family.empty() for family in FAMILIES}
         now = self._clock.now()
         services = sorted(
-            self._cache.all(RayService),
+            self._cache.list_all(RayService),
             key=lambda each: (each.metadata.namespace, each.metadata.name),
         )
         for service in services:

@@ -32,7 +32,7 @@ from common.ray import goal_revision, ongoing, owner, poll_interval, ports, serv
 from common.ray.goal_revision import Goal, Spec
 from common.ray.serve_api import address, read_ahead
 from common.ray.view import head_is_ready
-from common.runtime.cache import Objects, Remembered
+from common.runtime.cache import BoundedDict, Objects
 from common.runtime.key import Key
 from common.upgrade import gate_types, gates, gateways, traffic_record, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
@@ -84,7 +84,7 @@ class Observer:
         self._policies = Policies(sources.kube, sources.outbound, sources.clock)
         self._config = config
         self._fetched: set[Key] = set()
-        self._lacking = Remembered[str, datetime]()
+        self._lacking = BoundedDict[str, datetime]()
         """When a cluster was first seen without the Serve config of the spec, by uid."""
 
     def forget(self, objects: Objects) -> None:

@@ -211,7 +211,7 @@ def _suspend(observed: Observed, *, now: datetime) -> Plan[Action] | None:
         for meta in (
             each.metadata for each in observed.services if each.metadata.deletion_timestamp is None
         ):
-            report = events.SERVICE_SUSPENDED.of(meta.namespaced_name)
+            report = events.SERVICE_SUSPENDED.format(meta.namespaced_name)
             actions.append(Delete(resource=SERVICE, name=meta.name, uid=meta.uid, events=report))
     elif state is State.COMPLETE:
         for problem in suspend.kept(observed):
@@ -378,7 +378,7 @@ def _growth(found: Assessment) -> list[Action]:
         return []
     if (patch := ray_cluster.change(view.cluster, observed.service)) is None:
         return []
-    report = events.CLUSTER_UPDATED.of(role, view.cluster.metadata.namespaced_name)
+    report = events.CLUSTER_UPDATED.format(role, view.cluster.metadata.namespaced_name)
     return [Patch(resource=RAY_CLUSTER, name=view.name, patch=patch, events=report, is_side=True)]
 
 
@@ -401,7 +401,7 @@ def _creation(observed: Observed, names: Names) -> list[Action]:
         replaces=names.active,
         policy=policy,
     )
-    report = events.CLUSTER_CREATED.of(f"{service.metadata.namespace}/{names.pending}")
+    report = events.CLUSTER_CREATED.format(f"{service.metadata.namespace}/{names.pending}")
     before = goal_revision.served_by(active.cluster, active.given) if active is not None else None
     return [
         RecordRevision(before=before, kept=observed.controls.history),

@@ -25,7 +25,7 @@ from common.clock import Clock
 from common.errors import Problem
 from common.kube.client import Kube
 from common.kube.resources import UPGRADE_POLICY, illegal_name
-from common.runtime.cache import Remembered
+from common.runtime.cache import BoundedDict
 from common.upgrade import gate_types
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.outbound import Outbound
@@ -46,7 +46,7 @@ class Policies:
         self._kube = kube
         self._outbound = outbound
         self._clock = clock
-        self._edits = Remembered[str, tuple[float, Reading | None]]()
+        self._edits = BoundedDict[str, tuple[float, Reading | None]]()
         """Time of the last read of an upgrade's policy, and its edit; by uid of the new cluster."""
 
     def forget(self, uid: str) -> None:

@@ -15,8 +15,8 @@ from common import errors
 from common.api.meta import ObjectMeta
 from common.clock import Clock
 from common.observability import tracing
-from common.runtime.actions import Event, warning
-from common.runtime.cache import Remembered
+from common.runtime.actions import KubeEvent, warning
+from common.runtime.cache import BoundedDict
 from common.runtime.writer import Writer
 from common.upgrade import events as upgrade_events
 from service_reconciler import metrics
@@ -64,12 +64,12 @@ class Publisher:
     """Publishes the upgrade events of this process, each once."""
 
     def __init__(
-        self, bus: Bus, clock: Clock, report: Callable[[ObjectMeta, Event], Awaitable[None]]
+        self, bus: Bus, clock: Clock, report: Callable[[ObjectMeta, KubeEvent], Awaitable[None]]
     ) -> None:
         self._bus = bus
         self._clock = clock
         self._report = report
-        self._published = Remembered[str, None](most=REMEMBERED)
+        self._published = BoundedDict[str, None](max_entries=REMEMBERED)
         self._refused_since: float | None = None
         self._refused_at = 0.0
 
@@ -91,7 +91,7 @@ class Publisher:
             await self._bus.publish(
                 wire.subject, wire.payload, wire.headers, expected=None, message_id=event.id
             )
-        except errors.NotOurs:
+        except errors.OwnershipLost:
             raise  # The new owner of the RayService publishes the event.
         except (errors.Retryable, errors.Terminal) as problem:
             is_retryable = isinstance(problem, errors.Retryable)

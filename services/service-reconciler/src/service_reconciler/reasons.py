@@ -68,7 +68,7 @@ class Reason(StrEnum):
 class EventReason(StrEnum):
     """Reasons of Events; those after the blank line are raybus's own, the others KubeRay's.
 
-    Not listed are the reasons in `events.Report` and those that `common.ray` reports.
+    Not listed are the reasons in `EventTemplate` and those that `common.ray` reports.
     """
 
     INVALID_METADATA = "InvalidRayServiceMetadata"

@@ -87,7 +87,7 @@ def preview(observed: Observed, *, is_wanted: bool) -> list[Action]:
         return [] if write is None else [msgspec.structs.replace(write, is_side=True)]
     if have is None or have.metadata.deletion_timestamp is not None:
         return []
-    meta, report = have.metadata, events.SERVICE_DELETED.of(have.metadata.namespaced_name)
+    meta, report = have.metadata, events.SERVICE_DELETED.format(have.metadata.namespaced_name)
     return [Delete(resource=SERVICE, name=meta.name, uid=meta.uid, events=report, is_side=True)]
 
 
@@ -102,7 +102,7 @@ def _write(have: Service | None, want: Body) -> Action | None:
     """
     where = f"{want['metadata']['namespace']}/{want['metadata']['name']}"
     if have is None:
-        return Create(resource=SERVICE, body=want, events=events.SERVICE_CREATED.of(where))
+        return Create(resource=SERVICE, body=want, events=events.SERVICE_CREATED.format(where))
     if services.selects_same(have, want):
         return None
     foreign = dict.fromkeys(set(have.spec.selector) - set(want["spec"]["selector"]))
@@ -115,7 +115,7 @@ def _write(have: Service | None, want: Body) -> Action | None:
         resource=SERVICE,
         name=have.metadata.name,
         patch=patch,
-        events=events.SERVICE_UPDATED.of(where),
+        events=events.SERVICE_UPDATED.format(where),
     )
 
 
@@ -128,7 +128,7 @@ def head_labels(observed: Observed) -> list[Action]:
         excluded = observed.service.spec.exclude_head_pod_from_serve_svc
         value = head_label(head, view.proxy_answers, excluded=excluded)
         if value != head.metadata.labels.get(labels.SERVE):
-            report = events.HEAD_LABELLED.of(value, head.metadata.namespaced_name)
+            report = events.HEAD_LABELLED.format(value, head.metadata.namespaced_name)
             actions.append(
                 change_metadata(POD, head.metadata, report, labels={labels.SERVE: value})
             )

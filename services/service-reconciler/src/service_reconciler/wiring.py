@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from common.api.core import Pod
 from common.api.ray_service import RayService
 from common.bus.nats import Bus as NatsBus
-from common.bus.subjects import Tree
+from common.bus.subjects import TreeKind
 from common.clock import Clock
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_SERVICE
@@ -30,7 +30,7 @@ from common.runtime.executor import Executor
 from common.runtime.key import Watched
 from common.runtime.quarantine_release import QuarantineRelease
 from common.runtime.reconciler import Reconciler
-from common.runtime.replica import App
+from common.runtime.replica import ReconcilerParts
 from common.runtime.writer import Writer
 from common.settings import Settings
 from common.upgrade import outbound as outbounds
@@ -61,7 +61,7 @@ def assemble(  # noqa: PLR0913  (this function names every part)
     bus: Bus,
     registry: CollectorRegistry | None = None,
     outbound: Outbound | None = None,
-) -> App:
+) -> ReconcilerParts:
     """Construct the reconciler; its metrics are exported if there is a registry."""
     cache, background = Cache(), Background()
     sources = Sources(
@@ -83,7 +83,7 @@ def assemble(  # noqa: PLR0913  (this function names every part)
         handlers=Execution(writer, kube=kube, publisher=publisher, events=events).handlers,
     )
     watched = Watched(kinds=KINDS, root=RayService, keys_of=partial(keys_of, cache))
-    return App(
+    return ReconcilerParts(
         controller=Controller(
             CONTROLLER,
             watched,
@@ -97,7 +97,7 @@ def assemble(  # noqa: PLR0913  (this function names every part)
         cache=cache,
         events=events,
         background=background,
-        tree=Tree.SERVICE,
+        tree=TreeKind.SERVICE,
         least_workers=MIN_WORKERS,
     )
 
@@ -108,7 +108,7 @@ async def main(settings: Settings) -> None:
     bus = NatsBus(settings)
 
     @asynccontextmanager
-    async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[App]:
+    async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[ReconcilerParts]:
         async with (
             dashboards.reached(kube, settings) as dashboard,
             outbounds.reached(settings) as outbound,

@@ -4,4 +4,4 @@ from common.runtime import process
 from traffic_manager import wiring
 
 if __name__ == "__main__":
-    process.leave(process.run("traffic-manager", wiring.main))
+    process.exit_process(process.run("traffic-manager", wiring.main))

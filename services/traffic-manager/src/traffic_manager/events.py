@@ -10,7 +10,7 @@ from typing import Final
 from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
-from common.runtime.actions import SILENT, ActionEvents, Event, Report, normal, warning
+from common.runtime.actions import SILENT, ActionEvents, EventTemplate, KubeEvent, normal, warning
 from common.upgrade import traffic_record, weighted_route
 from traffic_manager.migration.progression import Judgement
 from traffic_manager.migration.state import Split
@@ -19,7 +19,7 @@ from traffic_manager.status import gates
 
 
 class EventReason(StrEnum):
-    """Event reasons that KubeRay does not have, in addition to those of `actions.Report`."""
+    """Event reasons that KubeRay does not have, in addition to those of `actions.EventTemplate`."""
 
     GATEWAY_API_MISSING = "GatewayAPIMissing"
     GRPC_ROUTE_UNSUPPORTED = "GRPCRouteUnsupported"
@@ -33,7 +33,7 @@ class EventReason(StrEnum):
 
 
 CREATED: Final = {
-    each: Report(
+    each: EventTemplate(
         "Create",
         each.kind,
         f"{each.kind} for RayService {{}}",
@@ -42,13 +42,18 @@ CREATED: Final = {
     for each, article in ((GATEWAY, ""), (HTTP_ROUTE, "the "), (GRPC_ROUTE, "the "))
 }
 """Reports by kind. KubeRay's failure text has an article for routes and none for the Gateway."""
-SIDE_ROUTE_CREATED: Final = Report("Create", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {{}}")
-UPDATED: Final = {each: Report("Update", each.kind, f"the {each.kind} {{}}") for each in CREATED}
-DELETED: Final = {each: Report("Delete", each.kind, f"the {each.kind} {{}}") for each in CREATED}
-SUSPENDED: Final = {
-    each: Report("Delete", each.kind, f"the {each.kind} {{}} during suspend") for each in CREATED
+SIDE_ROUTE_CREATED: Final = EventTemplate("Create", HTTP_ROUTE.kind, f"the {HTTP_ROUTE.kind} {{}}")
+UPDATED: Final = {
+    each: EventTemplate("Update", each.kind, f"the {each.kind} {{}}") for each in CREATED
 }
-CAPACITY_SENT: Final = Report(
+DELETED: Final = {
+    each: EventTemplate("Delete", each.kind, f"the {each.kind} {{}}") for each in CREATED
+}
+SUSPENDED: Final = {
+    each: EventTemplate("Delete", each.kind, f"the {each.kind} {{}} during suspend")
+    for each in CREATED
+}
+CAPACITY_SENT: Final = EventTemplate(
     "Update",
     "ServeTargetCapacity",
     "target_capacity of serve applications to to the RayCluster {}",
@@ -86,10 +91,10 @@ UPGRADE_CANNOT_PROGRESS: Final = warning(
 
 def of_patch(have: HttpRoute, patch: Json) -> ActionEvents:
     """Return the Events for a patch of an HTTPRoute; a patch of the record alone has none."""
-    return UPDATED[HTTP_ROUTE].of(have.metadata.namespaced_name) if "spec" in patch else SILENT
+    return UPDATED[HTTP_ROUTE].format(have.metadata.namespaced_name) if "spec" in patch else SILENT
 
 
-def of_route(observed: Observed, judged: Judgement | None) -> Iterator[Event]:
+def of_route(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent]:
     """Yield the Events for a write of the weighted route and its record.
 
     The text of a warning stays the same from write to write, so that Kubernetes counts repeats.
@@ -114,7 +119,7 @@ def of_route(observed: Observed, judged: Judgement | None) -> Iterator[Event]:
     yield from of_gates(observed, judged)
 
 
-def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[Event]:
+def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[KubeEvent]:
     """Yield an Event for the gates that passed or failed since the last write of the record."""
     if judged is None:
         return
@@ -130,7 +135,7 @@ def of_gates(observed: Observed, judged: Judgement | None) -> Iterator[Event]:
         yield normal(EventReason.GATE_PASSED, "Upgrade", note)
 
 
-def traffic_shifted(observed: Observed, split: Split) -> Event:
+def traffic_shifted(observed: Observed, split: Split) -> KubeEvent:
     """Return the Event for a step that moves weights."""
     old, new = observed.active_name, observed.pending_name
     note = f"{old} gets {split.active} and {new} {split.pending} percent: {split.note}"

@@ -34,7 +34,7 @@ from common.names import SideRole
 from common.ray import owner, poll_interval, ports, serve_proxies, serve_writer
 from common.ray.dashboard import Target
 from common.ray.serve_api import read_ahead
-from common.runtime.cache import Object, Objects, Remembered
+from common.runtime.cache import BoundedDict, Object, Objects
 from common.runtime.key import Key
 from common.upgrade import gate_types, gateways, webhook, weighted_route
 from common.upgrade import policy as upgrade_policy
@@ -70,9 +70,9 @@ class Observer:
         self._kube, self._clock = sources.kube, sources.clock
         self._cache, self._lookup = sources.cache, sources.lookup
         self._fetched: set[Key] = set()
-        self._absent_since = Remembered[tuple[str, str], float]()
+        self._absent_since = BoundedDict[tuple[str, str], float]()
         """Monotonic time of the last attempt, by RayService uid and kind."""
-        self._memories = Remembered[str, Memory]()
+        self._memories = BoundedDict[str, Memory]()
         """Health history by RayCluster uid."""
 
     def forget(self, objects: Objects) -> None:

@@ -465,7 +465,7 @@ def _moved(
     for view, capacity in changed:
         meta, report = (
             view.cluster.metadata,
-            events.CAPACITY_SENT.of(view.cluster.metadata.namespaced_name),
+            events.CAPACITY_SENT.format(view.cluster.metadata.namespaced_name),
         )
         shrinks = capacity < traffic_record.share(observed.record, meta, ALL).capacity
         if shrinks and (view.given is None or not health.is_answering(view)):

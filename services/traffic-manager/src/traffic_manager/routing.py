@@ -73,13 +73,13 @@ def gateway_writes(observed: Observed) -> Iterator[Action]:
     port = observed.grpc_port if is_known and _wants_grpc(observed) else None
     if have is None:
         body = gateway_api.build_gateway(meta, name, port)
-        report = events.CREATED[GATEWAY].of(f"{meta.namespace}/{names.gateway(meta.name)}")
+        report = events.CREATED[GATEWAY].format(f"{meta.namespace}/{names.gateway(meta.name)}")
         yield Create(resource=GATEWAY, body=body, events=report, chain=actions.GATEWAY)
     elif (
         is_ours(observed, have)
         and (patch := gateway_api.corrected_gateway(have, name, port)) is not None
     ):
-        report = events.UPDATED[GATEWAY].of(have.metadata.namespaced_name)
+        report = events.UPDATED[GATEWAY].format(have.metadata.namespaced_name)
         yield Patch(
             resource=GATEWAY,
             name=have.metadata.name,
@@ -125,7 +125,9 @@ def writes(
         and HTTP_ROUTE.kind not in observed.unknown_kinds
     ):
         body = gateway_api.build(HTTP_ROUTE, meta, backends, record)
-        report = events.CREATED[HTTP_ROUTE].of(f"{meta.namespace}/{names.http_route(meta.name)}")
+        report = events.CREATED[HTTP_ROUTE].format(
+            f"{meta.namespace}/{names.http_route(meta.name)}"
+        )
         found += [Create(resource=HTTP_ROUTE, body=body, events=report), *reports]
     for have in (each for each in observed.routes if each.metadata.deletion_timestamp is None):
         patch = _correction(observed, have, backends, record, shows_gates=shows_gates, now=now)
@@ -168,7 +170,7 @@ def removal(observed: Observed) -> Iterator[Action]:
         if have is not None and is_ours(observed, have):
             meta, report = (
                 have.metadata,
-                events.SUSPENDED[resource].of(have.metadata.namespaced_name),
+                events.SUSPENDED[resource].format(have.metadata.namespaced_name),
             )
             yield Delete(resource=resource, name=meta.name, uid=meta.uid, events=report)
     yield from released(observed)
@@ -300,7 +302,9 @@ def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
         if port is not None
     ]
     if have is None and is_wanted:
-        report = events.CREATED[GRPC_ROUTE].of(f"{meta.namespace}/{names.grpc_route(meta.name)}")
+        report = events.CREATED[GRPC_ROUTE].format(
+            f"{meta.namespace}/{names.grpc_route(meta.name)}"
+        )
         yield Create(
             resource=GRPC_ROUTE, body=gateway_api.build(GRPC_ROUTE, meta, backends), events=report
         )
@@ -312,10 +316,10 @@ def _grpc(observed: Observed, parts: Sequence[Part]) -> Iterator[Action]:
             resource=GRPC_ROUTE,
             name=held.name,
             patch=patch,
-            events=events.UPDATED[GRPC_ROUTE].of(where),
+            events=events.UPDATED[GRPC_ROUTE].format(where),
         )
     elif not is_wanted and not backends:
-        report = events.DELETED[GRPC_ROUTE].of(where)
+        report = events.DELETED[GRPC_ROUTE].format(where)
         yield Delete(resource=GRPC_ROUTE, name=held.name, uid=held.uid, events=report)
 
 

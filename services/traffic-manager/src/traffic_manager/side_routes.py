@@ -116,7 +116,10 @@ def removal(observed: Observed) -> tuple[Action, ...]:
 
 def _removal(have: HttpRoute | None) -> Iterator[Action]:
     if have is not None and have.metadata.deletion_timestamp is None:
-        meta, report = have.metadata, events.DELETED[HTTP_ROUTE].of(have.metadata.namespaced_name)
+        meta, report = (
+            have.metadata,
+            events.DELETED[HTTP_ROUTE].format(have.metadata.namespaced_name),
+        )
         yield Delete(
             resource=HTTP_ROUTE,
             name=meta.name,
@@ -143,7 +146,7 @@ def _creation(observed: Observed, role: SideRole, rule: Json) -> Iterator[Create
     ):  # without the same hostnames, the weighted route would take precedence
         spec["hostnames"] = hostnames
     body = gateway_api.manifest(HTTP_ROUTE, meta, name, spec)
-    report = events.SIDE_ROUTE_CREATED.of(f"{meta.namespace}/{name}")
+    report = events.SIDE_ROUTE_CREATED.format(f"{meta.namespace}/{name}")
     yield Create(resource=HTTP_ROUTE, body=body, events=report, chain=SIDE_ROUTES, is_side=True)
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from common.api.ray_service import RayService
-from common.bus.subjects import Tree
+from common.bus.subjects import TreeKind
 from common.clock import Clock
 from common.kube.client import Kube, KubeClient
 from common.kube.resources import RAY_SERVICE
@@ -24,7 +24,7 @@ from common.runtime.events import EventRecorder
 from common.runtime.executor import Executor
 from common.runtime.key import Watched
 from common.runtime.reconciler import Reconciler
-from common.runtime.replica import App
+from common.runtime.replica import ReconcilerParts
 from common.runtime.writer import Writer
 from common.settings import Settings
 from common.upgrade import outbound as outbounds
@@ -47,7 +47,7 @@ def assemble(
     clock: Clock,
     instance: str,
     outbound: Outbound | None = None,
-) -> App:
+) -> ReconcilerParts:
     """Build the application on the given clients; without `outbound`, gates ask no web server."""
     cache, background = Cache(), Background()
     sources = Sources(
@@ -68,7 +68,7 @@ def assemble(
         ).handlers,
     )
     watched = Watched(kinds=KINDS, root=RayService, keys_of=partial(keys_of, cache))
-    return App(
+    return ReconcilerParts(
         controller=Controller(
             CONTROLLER,
             watched,
@@ -81,7 +81,7 @@ def assemble(
         cache=cache,
         events=events,
         background=background,
-        tree=Tree.SERVICE,
+        tree=TreeKind.SERVICE,
         least_workers=MIN_WORKERS,
     )
 
@@ -90,7 +90,7 @@ async def main(settings: Settings) -> None:
     """Run the service until cancelled."""
 
     @asynccontextmanager
-    async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[App]:
+    async def assembled(kube: KubeClient, clock: Clock) -> AsyncGenerator[ReconcilerParts]:
         async with (
             dashboards.reached(kube, settings) as dashboard,
             outbounds.reached(settings) as outbound,

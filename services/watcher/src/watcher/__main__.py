@@ -4,7 +4,7 @@ from common.runtime import process
 from watcher import leadership, wiring
 
 if __name__ == "__main__":
-    process.leave(
+    process.exit_process(
         process.run(
             "watcher",
             wiring.serve,

@@ -12,7 +12,7 @@ import msgspec
 
 from common import labels
 from common.api.meta import ObjectMeta
-from common.bus.subjects import Ref
+from common.bus.subjects import ObjectRef
 
 RAY_SERVICE: Final = "RayService"
 RAY_CLUSTER: Final = "RayCluster"
@@ -31,11 +31,11 @@ class Address(msgspec.Struct, frozen=True):
     `is_certain` is False while a parent between the object and its root has not been observed.
     """
 
-    root: Ref
+    root: ObjectRef
     is_certain: bool
 
 
-def parent_of(kind: str, meta: ObjectMeta) -> Ref | None:
+def parent_of(kind: str, meta: ObjectMeta) -> ObjectRef | None:
     """Return the parent of an object; None for a root."""
     if kind == RAY_SERVICE:
         return None
@@ -43,31 +43,31 @@ def parent_of(kind: str, meta: ObjectMeta) -> Ref | None:
     owners = (
         owner for owner in meta.owner_references if owner.controller and owner.kind in parents
     )
-    controller = next((Ref(owner.kind, namespace, owner.name) for owner in owners), None)
+    controller = next((ObjectRef(owner.kind, namespace, owner.name) for owner in owners), None)
     if kind != RAY_CLUSTER:
         if controller is not None:
             return controller
         if cluster := meta.labels.get(labels.CLUSTER) or meta.labels.get(
             labels.HEADLESS_WORKER_SERVICE
         ):
-            return Ref(RAY_CLUSTER, namespace, cluster)
+            return ObjectRef(RAY_CLUSTER, namespace, cluster)
         if kind == "EndpointSlice" and (service := meta.labels.get(labels.SERVICE_NAME)):
-            return Ref(SERVICE, namespace, service)
+            return ObjectRef(SERVICE, namespace, service)
     name, of = meta.labels.get(labels.ORIGIN_NAME), meta.labels.get(labels.ORIGIN_KIND)
-    return Ref(of, namespace, name) if name and of in ROOTS and of in parents else controller
+    return ObjectRef(of, namespace, name) if name and of in ROOTS and of in parents else controller
 
 
 class OwnerGraph:
     """The owner graph of all objects that have been observed."""
 
     def __init__(self) -> None:
-        self._parents: dict[Ref, Ref | None] = {}
+        self._parents: dict[ObjectRef, ObjectRef | None] = {}
         """Every observed object with its parent."""
-        self._children: dict[Ref, dict[Ref, None]] = {}
-        self._removed: set[Ref] = set()
+        self._children: dict[ObjectRef, dict[ObjectRef, None]] = {}
+        self._removed: set[ObjectRef] = set()
         """Deleted objects that still have children."""
 
-    def add(self, ref: Ref, parent: Ref | None) -> list[Ref]:
+    def add(self, ref: ObjectRef, parent: ObjectRef | None) -> list[ObjectRef]:
         """Add an object or change its parent; return descendants whose root may have changed."""
         self._removed.discard(ref)
         if ref in self._parents and self._parents[ref] == parent:
@@ -76,7 +76,7 @@ class OwnerGraph:
         self._parents[ref] = parent
         if parent is not None:
             self._children.setdefault(parent, {})[ref] = None
-        below: dict[Ref, None] = {}
+        below: dict[ObjectRef, None] = {}
         waiting = [ref]
         while waiting:
             children = [
@@ -86,9 +86,9 @@ class OwnerGraph:
             waiting += children
         return list(below)
 
-    def remove(self, ref: Ref) -> None:
+    def remove(self, ref: ObjectRef) -> None:
         """Remove an object; an object with children stays until its children are removed too."""
-        gone: Ref | None = ref
+        gone: ObjectRef | None = ref
         while gone is not None:
             if self._children.get(gone):
                 self._removed.add(gone)
@@ -97,7 +97,7 @@ class OwnerGraph:
             self._removed.discard(gone)
             gone = parent if parent in self._removed else None
 
-    def address(self, ref: Ref) -> Address:
+    def address(self, ref: ObjectRef) -> Address:
         """Return the root of an object or, if the root is unknown, its nearest known ancestor."""
         seen = {ref}
         while (parent := self._parents.get(ref)) is not None and parent not in seen:
@@ -105,7 +105,7 @@ class OwnerGraph:
             ref = parent
         return Address(ref, ref in self._parents or ref.kind == RAY_SERVICE)
 
-    def _unlink(self, ref: Ref) -> Ref | None:
+    def _unlink(self, ref: ObjectRef) -> ObjectRef | None:
         parent = self._parents.pop(ref, None)
         if parent is not None:
             siblings = self._children[parent]

@@ -21,7 +21,7 @@ import structlog
 from common import errors
 from common.api.meta import version_number
 from common.bus import messages
-from common.bus.messages import Gone, Message, Quarantined, State, Synced
+from common.bus.messages import Message, ObjectState, Quarantined, Synced, Tombstone
 from common.observability import tracing
 from watcher import metrics, published
 from watcher.ports import Entry, Stream
@@ -119,7 +119,9 @@ class Outbox:
         waiting = ((subject, put.message) for subject, put in self._next.items())
         held = {subject: entry.kind for subject, entry in self._held.items() if entry.kind}
         return held | {
-            subject: each.kind for subject, each in waiting if isinstance(each, State | Quarantined)
+            subject: each.kind
+            for subject, each in waiting
+            if isinstance(each, ObjectState | Quarantined)
         }
 
     async def newest(self, subject: str) -> Message | None:
@@ -158,7 +160,7 @@ class Outbox:
             self._hand_out(subject)
         if tracing.is_on() and not isinstance(message, Synced):
             about = f"{message.kind} {message.namespace}/{message.name}"
-            traceparent = messages.traceparent_of(message)
+            traceparent = messages.get_traceparent(message)
             tracing.root("watch", traceparent, received, object=about, version=message.version)
 
     def open(self, stored: Mapping[str, Entry]) -> None:
@@ -222,7 +224,7 @@ class Outbox:
                 subject = self._queue.popleft()
                 self.in_flight += 1
                 while (put := self._next.pop(subject, None)) is not None:
-                    if not isinstance(put.message, Gone) and loop.time() < self._full_until:
+                    if not isinstance(put.message, Tombstone) and loop.time() < self._full_until:
                         self._next[subject] = put  # served later, after other subjects
                         loop.call_later(FULL_SECONDS, self._hand_out, subject)
                         break
@@ -272,7 +274,7 @@ class Outbox:
                     msgspec.structs.replace(put, is_unanswered=False),
                 )
                 metrics.FULL.set(1)
-                if not isinstance(put.message, Gone):
+                if not isinstance(put.message, Tombstone):
                     self._full_until = asyncio.get_running_loop().time() + FULL_SECONDS
                     self._next.setdefault(subject, again)
                     return None
@@ -294,7 +296,7 @@ class Outbox:
                 why = str(problem) or repr(problem)
                 metrics.REFUSED.labels(put.message.kind).inc()
                 log.error("a message cannot be published", subject=subject, why=why)
-                if isinstance(put.message, State):
+                if isinstance(put.message, ObjectState):
                     metrics.QUARANTINED.labels(put.message.kind).inc()
                     instead = published.quarantined_state(
                         put.message, f"its state cannot be published: {why}"
@@ -317,7 +319,7 @@ class Outbox:
         self.problem = None
         metrics.FULL.set(0)
         self._full_until = float("-inf")
-        if isinstance(message, Gone):
+        if isinstance(message, Tombstone):
             self._held.pop(subject, None)  # the server removes tombstones too
         else:
             self._held[subject] = _entry(sequence, message)
@@ -325,7 +327,7 @@ class Outbox:
         self.stored_count += 1
         metrics.PUBLISHED.labels(message.kind).inc()
         if tracing.is_on() and not isinstance(message, Synced):
-            tracing.child("publish", messages.traceparent_of(message), put.at)
+            tracing.child("publish", messages.get_traceparent(message), put.at)
 
     async def _refused(self, subject: str, put: _Put, began: float) -> _Put | None:
         """Handle a subject that is at another sequence than expected.
@@ -364,7 +366,7 @@ class Outbox:
         return None
 
 
-def _entry(sequence: int, message: State | Quarantined | Synced) -> Entry:
+def _entry(sequence: int, message: ObjectState | Quarantined | Synced) -> Entry:
     if isinstance(message, Synced):
         return Entry(sequence=sequence)
     return Entry(
@@ -376,7 +378,7 @@ def _entry(sequence: int, message: State | Quarantined | Synced) -> Entry:
     )
 
 
-def _makes_pointless(found: Entry, message: State | Quarantined | Gone) -> bool:
+def _makes_pointless(found: Entry, message: ObjectState | Quarantined | Tombstone) -> bool:
     """Return whether the stream's entry already has the state of a message, or a newer one."""
     return version_number(found.version) > version_number(message.version) or _is_same(
         found, message
@@ -385,9 +387,9 @@ def _makes_pointless(found: Entry, message: State | Quarantined | Gone) -> bool:
 
 def _is_same(entry: Entry, message: Message) -> bool:
     match message:
-        case State() | Quarantined():
+        case ObjectState() | Quarantined():
             return entry == _entry(entry.sequence, message)
-        case Gone():
+        case Tombstone():
             return entry.is_gone or entry.sequence == 0
         case Synced():
             return False

@@ -26,8 +26,8 @@ from common import labels
 from common.api import core
 from common.api.meta import Envelope, ObjectMeta
 from common.api.opaque import Body
-from common.bus.messages import Quarantined, State
-from common.bus.subjects import Place, Tree
+from common.bus.messages import ObjectState, Quarantined
+from common.bus.subjects import TreeKind, TreeLocation
 from common.kube import resources
 from common.kube.resources import Resource
 
@@ -84,19 +84,19 @@ class _PodPhase(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-def is_read(kind: str, place: Place) -> bool:
+def is_read(kind: str, place: TreeLocation) -> bool:
     """Return whether any service reads a kind in trees of this place."""
-    return kind != "EndpointSlice" or place.tree is Tree.SERVICE
+    return kind != "EndpointSlice" or place.tree is TreeKind.SERVICE
 
 
-def seconds_to_wait(message: State | Quarantined, meta: ObjectMeta) -> float:
+def seconds_to_wait(message: ObjectState | Quarantined, meta: ObjectMeta) -> float:
     """Return how long a message may wait for a newer one of the same object.
 
     Only the state of a pending pod that is not being deleted may wait.
     """
     if (
         message.kind != "Pod"
-        or not isinstance(message, State)
+        or not isinstance(message, ObjectState)
         or meta.deletion_timestamp is not None
     ):
         return 0.0
@@ -171,7 +171,7 @@ def quarantined(kind: str, meta: ObjectMeta, why: str) -> Quarantined:
     )
 
 
-def quarantined_state(state: State, why: str) -> Quarantined:
+def quarantined_state(state: ObjectState, why: str) -> Quarantined:
     """Return the message in place of a state that the NATS server rejects."""
     try:
         meta = msgspec.json.decode(state.body, type=Envelope).metadata

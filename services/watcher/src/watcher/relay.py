@@ -22,8 +22,8 @@ import structlog
 from common import errors
 from common.api.meta import Envelope, ObjectMeta, version_number
 from common.bus import forms, subjects
-from common.bus.messages import Gone, Message, Quarantined, State, Synced
-from common.bus.subjects import Place, Ref
+from common.bus.messages import Message, ObjectState, Quarantined, Synced, Tombstone
+from common.bus.subjects import ObjectRef, TreeLocation
 from common.kube.resources import Resource
 from common.kube.watch import Key
 from common.observability import tracing
@@ -72,15 +72,15 @@ class Relay:
         self.outbox = outbox
         self.end_session = end_session
         self._owners = OwnerGraph()
-        self._objects: defaultdict[Ref, _Object] = defaultdict(_Object)
-        self._uncertain: dict[Ref, State | Quarantined] = {}
+        self._objects: defaultdict[ObjectRef, _Object] = defaultdict(_Object)
+        self._uncertain: dict[ObjectRef, ObjectState | Quarantined] = {}
         """Objects whose root may still change, or that no service reads, with the message to
         publish.
         """
-        self._moving: dict[Ref, dict[Ref, None]] = {}
+        self._moving: dict[ObjectRef, dict[ObjectRef, None]] = {}
         """Trees that move to another place, each with the objects that have not moved yet."""
         self._move_asked = asyncio.Event()
-        self._held_back: dict[Ref, State | Quarantined] = {}
+        self._held_back: dict[ObjectRef, ObjectState | Quarantined] = {}
         """Objects that move together with their descendants.
 
         Their message is published after the descendants have moved.
@@ -92,7 +92,7 @@ class Relay:
         """Kind and namespace (None: all namespaces) of each watch."""
         self._reached: dict[int, float] = {}
         """Version up to which each watch has reported everything."""
-        self._missing: dict[Ref, int] = {}
+        self._missing: dict[ObjectRef, int] = {}
         """Objects that no watch shows any more, with the version of the last list without them."""
 
     def follow(self, source: int, kind: str, namespace: str | None) -> None:
@@ -115,7 +115,7 @@ class Relay:
                 "an object is skipped: its metadata does not decode", kind=kind, why=repr(problem)
             )
             return
-        ref = Ref(kind, meta.namespace, meta.name)
+        ref = ObjectRef(kind, meta.namespace, meta.name)
         version = meta.version
         known = self._objects[ref]
         known.sources.add(source)
@@ -155,7 +155,7 @@ class Relay:
         the deletion, and must take precedence.
         """
         meta = _envelope.decode(raw).metadata
-        ref = Ref(kind, meta.namespace, meta.name)
+        ref = ObjectRef(kind, meta.namespace, meta.name)
         if self._is_hidden_from(source, ref, meta.version - 1):
             self._lose(ref)
 
@@ -202,7 +202,7 @@ class Relay:
             if all(self._reached.get(each, 0) >= at for each in self._watches_of(ref)):
                 self._lose(ref)
 
-    def _watches_of(self, ref: Ref) -> Iterator[int]:
+    def _watches_of(self, ref: ObjectRef) -> Iterator[int]:
         for source, (kind, namespace) in self._selections.items():
             if kind == ref.kind and namespace in {None, ref.namespace}:
                 yield source
@@ -219,7 +219,7 @@ class Relay:
             where = subjects.parse_state(subject)
             if where is None or subject in subjects_wanted or kind not in forms.FORMS:
                 continue  # a kind that only another build knows is left to that build's watcher
-            ref = Ref(kind, where.namespace, where.name)
+            ref = ObjectRef(kind, where.namespace, where.name)
             target = subjects.parse_state(wanted.get(ref, ""))
             moved_to = target.place if target is not None else None
             # A reader may have created the object after another kind was listed, so only lists of
@@ -239,13 +239,13 @@ class Relay:
     def mark(self, marker: Synced) -> None:
         """Publish a sync marker in every partition."""
         for partition in range(subjects.PARTITIONS):
-            self.outbox.put(subjects.synced(partition), marker)
+            self.outbox.put(subjects.build_marker_subject(partition), marker)
 
     def __len__(self) -> int:
         return len(self._objects)
 
     def _placed(
-        self, objects: Iterable[tuple[Ref, State | Quarantined]]
+        self, objects: Iterable[tuple[ObjectRef, ObjectState | Quarantined]]
     ) -> Iterator[tuple[str, Message]]:
         """Yield the puts that bring objects to the trees of their roots.
 
@@ -253,7 +253,7 @@ class Relay:
         """
         for ref, state in objects:
             address, known = self._owners.address(ref), self._objects[ref]
-            place = subjects.place_of(address.root)
+            place = subjects.locate_tree(address.root)
             subject = _subject(ref, place)
             if address.is_certain and subject:
                 self._uncertain.pop(ref, None)
@@ -267,7 +267,7 @@ class Relay:
             if old and old != subject:
                 yield old, _gone(ref, state.version, moved_to=place)
 
-    def _is_misplaced(self, ref: Ref) -> bool:
+    def _is_misplaced(self, ref: ObjectRef) -> bool:
         """Return whether a published object is not in the tree of its root."""
         known = self._objects.get(ref)
         return (
@@ -276,12 +276,12 @@ class Relay:
             and ref not in self._uncertain
         )
 
-    def _at(self, ref: Ref) -> str:
+    def _at(self, ref: ObjectRef) -> str:
         """Return the subject on which an object belongs; empty if no service reads it there."""
         return _subject(ref, self._place_of(ref))
 
-    def _place_of(self, ref: Ref) -> Place:
-        return subjects.place_of(self._owners.address(ref).root)
+    def _place_of(self, ref: ObjectRef) -> TreeLocation:
+        return subjects.locate_tree(self._owners.address(ref).root)
 
     async def move(self) -> None:
         """Move misplaced objects until cancelled, some objects of each tree in turn."""
@@ -307,7 +307,7 @@ class Relay:
                 for subject, put in self._placed([(tree, message)]):
                     self.outbox.put(subject, put)
 
-    async def _move(self, ref: Ref) -> None:
+    async def _move(self, ref: ObjectRef) -> None:
         """Publish an object at its new place, with the message that the stream holds."""
         for _ in range(TRIES):
             known = self._objects.get(ref)
@@ -318,7 +318,7 @@ class Relay:
             except errors.Retryable:
                 message = None
             if (
-                isinstance(message, State | Quarantined)
+                isinstance(message, ObjectState | Quarantined)
                 and version_number(message.version) == known.version
             ):
                 if self._objects.get(ref) is known and self._is_misplaced(ref):
@@ -331,7 +331,7 @@ class Relay:
             "not hold it"
         )
 
-    def _is_hidden_from(self, source: int, ref: Ref, version: int) -> bool:
+    def _is_hidden_from(self, source: int, ref: ObjectRef, version: int) -> bool:
         """Record that a watch no longer shows an object; return whether no other watch does."""
         if (known := self._objects.get(ref)) is None:
             return False
@@ -339,7 +339,7 @@ class Relay:
         known.sources.discard(source)
         return not known.sources
 
-    def _lose(self, ref: Ref) -> None:
+    def _lose(self, ref: ObjectRef) -> None:
         known = self._objects.pop(ref)
         self._missing.pop(ref, None)
         self._uncertain.pop(ref, None)
@@ -350,21 +350,23 @@ class Relay:
         metrics.OBJECTS.set(len(self._objects))
 
 
-def _subject(ref: Ref, place: Place) -> str:
+def _subject(ref: ObjectRef, place: TreeLocation) -> str:
     return (
-        subjects.state(place, ref.kind, ref.namespace, ref.name)
+        subjects.build_state_subject(place, ref.kind, ref.namespace, ref.name)
         if published.is_read(ref.kind, place)
         else ""
     )
 
 
-def _gone(ref: Ref, version: str, *, moved_to: Place | None = None) -> Gone:
-    return Gone(
+def _gone(ref: ObjectRef, version: str, *, moved_to: TreeLocation | None = None) -> Tombstone:
+    return Tombstone(
         kind=ref.kind, namespace=ref.namespace, name=ref.name, version=version, moved_to=moved_to
     )
 
 
-def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> State | Quarantined:
+def _message(
+    resource: Resource, meta: ObjectMeta, raw: bytes, why: str
+) -> ObjectState | Quarantined:
     """Return the message of an object; an error in the object affects only that object."""
     kind = resource.kind
     if not why:
@@ -373,13 +375,13 @@ def _message(resource: Resource, meta: ObjectMeta, raw: bytes, why: str) -> Stat
         except Exception as problem:  # noqa: BLE001  (see above)
             why = f"it cannot be read: {problem!r}"
         else:
-            return State(
+            return ObjectState(
                 kind=kind,
                 namespace=meta.namespace,
                 name=meta.name,
                 uid=meta.uid,
                 version=meta.resource_version,
-                form=forms.written(kind),
+                form=forms.get_form(kind),
                 body=body,
             )
     metrics.QUARANTINED.labels(kind).inc()

@@ -239,7 +239,7 @@ class Sessions:
                         partitions=subjects.PARTITIONS,
                         renewed=RENEW_SECONDS,
                         history=history,
-                        forms=forms.published(),
+                        forms=forms.list_forms(),
                     )
                 )
                 await relay.outbox.flush()
@@ -325,7 +325,7 @@ def epoch_to_keep(marker: Synced | None, version: int) -> str | None:
     """
     if marker is None or version < marker.version:
         return None
-    is_alike = marker.partitions == subjects.PARTITIONS and marker.forms == forms.published()
+    is_alike = marker.partitions == subjects.PARTITIONS and marker.forms == forms.list_forms()
     return marker.epoch if is_alike else None
 
 

@@ -215,7 +215,9 @@ async def test_a_forbidden_subscription_is_reported_at_once(secured: Secured) ->
     async with connect(secured.settings("watcher")) as bus:
         await bus.session()
         with pytest.raises(errors.Unavailable) as refused:
-            await bus.api("STREAM.CREATE.RAY_STATE", streams.state(), dict[str, object])
+            await bus.api(
+                "STREAM.CREATE.RAY_STATE", streams.build_state_config(), dict[str, object]
+            )
     assert (
         str(refused.value)
         == "the NATS user watcher may not publish to $js.api.stream.create.ray_state"
@@ -258,7 +260,9 @@ async def test_a_slow_server_is_waited_for_and_a_very_slow_one_is_named(tmp_path
         wire = Wire(server.port)
         async with wire.laid(), connect_through(wire) as bus:
             await bus.session()
-            await bus.api("STREAM.CREATE.RAY_STATE", streams.state(), dict[str, object])
+            await bus.api(
+                "STREAM.CREATE.RAY_STATE", streams.build_state_config(), dict[str, object]
+            )
             wire.delay = 0.3
             assert (await bus.stream("RAY_STATE")).state.messages == 0
             wire.delay = 3.0

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from common import errors
-from common.bus.session import Incoming, Session, status_of
+from common.bus.session import Incoming, Session, parse_status
 from nats_admin import event_streams, permissions
 from support.servers.outside import Outside, outside
 from support.waiting import eventually
@@ -182,7 +182,7 @@ async def test_only_events_cross_the_border_whatever_external_consumers_may_publ
             "INFO",
         ):
             with pytest.raises(errors.Unavailable, match="no responders"):
-                await mighty.request(f"{event_streams.MIRROR_API}.{verb}", b"{}", read=status_of)
+                await mighty.request(f"{event_streams.MIRROR_API}.{verb}", b"{}", read=parse_status)
         for subject in (STATE, EVENT):
             await mighty.client.publish(subject, b"forged")
         await mighty.client.flush()

@@ -13,10 +13,10 @@ import pytest_asyncio
 
 from common.bus import messages, streams, subjects
 from common.bus.feed import NOT_READ, Feed
-from common.bus.messages import Gone, Message, Quarantined, State, Synced
+from common.bus.messages import Message, ObjectState, Quarantined, Synced, Tombstone
 from common.bus.nats import Bus, connect
 from common.bus.state_feed import StateFeed
-from common.bus.subjects import Place, Tree
+from common.bus.subjects import TreeKind, TreeLocation
 from common.settings import Settings
 from nats_admin import stream_keeper
 from support.fakes.feed import FakeFeed, FakeStream
@@ -54,11 +54,13 @@ class RealStream:
 
     async def mark(self, epoch: str, version: int, partitions: frozenset[int]) -> None:
         for partition in sorted(partitions):
-            await self.store(subjects.synced(partition), Synced(epoch=epoch, version=version))
+            await self.store(
+                subjects.build_marker_subject(partition), Synced(epoch=epoch, version=version)
+            )
 
     async def lose(self) -> None:
         await self._bounce(lose=True)
-        await stream_keeper.ensure(self._bus, [streams.state()])
+        await stream_keeper.ensure(self._bus, [streams.build_state_config()])
 
     async def interrupt(self) -> None:
         await self._bounce(lose=False)
@@ -88,18 +90,18 @@ async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
         if request.param == "fake":
             fake = FakeStream()
             found = Setup(fake, FakeFeed(fake), recorder, services)
-            partly: Feed = FakeFeed(fake, tree=Tree.SERVICE)
+            partly: Feed = FakeFeed(fake, tree=TreeKind.SERVICE)
         else:
             server = stack.enter_context(nats_server(tmp_path))
             bus = await stack.enter_async_context(
                 connect(Settings(service="test", nats_url=server.url))
             )
             await bus.session()
-            await stream_keeper.ensure(bus, [streams.state()])
+            await stream_keeper.ensure(bus, [streams.build_state_config()])
             found = Setup(
                 RealStream(bus, server), StateFeed(bus, reader="test"), recorder, services
             )
-            partly = StateFeed(bus, reader="test-services", tree=Tree.SERVICE)
+            partly = StateFeed(bus, reader="test-services", tree=TreeKind.SERVICE)
         group = await stack.enter_async_context(asyncio.TaskGroup())
         following = [
             group.create_task(found.feed.follow(FOLLOWED, recorder)),
@@ -111,22 +113,24 @@ async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
             task.cancel()
 
 
-def a_pod(name: str = "one", *, version: int = 10) -> State:
+def a_pod(name: str = "one", *, version: int = 10) -> ObjectState:
     body = msgspec.json.encode(
         {"metadata": {"namespace": "ns", "name": name, "resourceVersion": str(version)}}
     )
-    return State(
+    return ObjectState(
         kind="Pod", namespace="ns", name=name, uid="u", version=str(version), form="1", body=body
     )
 
 
-def gone(name: str = "one", *, version: int = 11, moved_to: int | Place | None = None) -> Gone:
-    place = Place(moved_to, Tree.SERVICE) if isinstance(moved_to, int) else moved_to
-    return Gone(kind="Pod", namespace="ns", name=name, version=str(version), moved_to=place)
+def gone(
+    name: str = "one", *, version: int = 11, moved_to: int | TreeLocation | None = None
+) -> Tombstone:
+    place = TreeLocation(moved_to, TreeKind.SERVICE) if isinstance(moved_to, int) else moved_to
+    return Tombstone(kind="Pod", namespace="ns", name=name, version=str(version), moved_to=place)
 
 
-def under(partition: int, name: str = "one", *, tree: Tree = Tree.SERVICE) -> str:
-    return subjects.state(Place(partition, tree), "Pod", "ns", name)
+def under(partition: int, name: str = "one", *, tree: TreeKind = TreeKind.SERVICE) -> str:
+    return subjects.build_state_subject(TreeLocation(partition, tree), "Pod", "ns", name)
 
 
 async def synced(recorder: Recorder) -> None:
@@ -140,7 +144,7 @@ async def test_objects_are_delivered_before_the_snapshot_is_complete(setup: Setu
     await synced(setup.recorder)
     assert setup.recorder.names("Pod") == {"one"}
     assert setup.recorder.syncs == [20]
-    assert setup.recorder.traces == {("Pod", "ns", "one"): messages.trace_of("u", "10")}
+    assert setup.recorder.traces == {("Pod", "ns", "one"): messages.derive_trace("u", "10")}
 
 
 async def test_a_partition_without_a_marker_is_waited_for(setup: Setup) -> None:
@@ -218,7 +222,9 @@ async def test_an_object_that_moves_to_another_owner_is_gone(setup: Setup) -> No
     await setup.stream.store(under(3), gone(moved_to=OTHER))
 
     await eventually(
-        lambda: setup.recorder.moves == [(("Pod", "ns", "one"), Place(OTHER, Tree.SERVICE))],
+        lambda: (
+            setup.recorder.moves == [(("Pod", "ns", "one"), TreeLocation(OTHER, TreeKind.SERVICE))]
+        ),
         what="the move",
     )
     assert setup.recorder.names("Pod") == set()
@@ -227,7 +233,7 @@ async def test_an_object_that_moves_to_another_owner_is_gone(setup: Setup) -> No
 async def test_a_reader_of_services_gets_no_other_tree_but_learns_of_completeness(
     setup: Setup,
 ) -> None:
-    await setup.stream.store(under(3, "alone", tree=Tree.CLUSTER), a_pod("alone"))
+    await setup.stream.store(under(3, "alone", tree=TreeKind.CLUSTER), a_pod("alone"))
     await setup.stream.store(under(3, "served"), a_pod("served"))
     await setup.stream.mark("a", 20, frozenset({FOLLOWED}))
 
@@ -245,11 +251,14 @@ async def test_an_object_that_leaves_for_a_tree_that_is_not_read_is_gone(setup: 
         lambda: setup.recorder.is_synced and setup.services.is_synced, what="the end of both loads"
     )
 
-    await setup.stream.store(under(3, tree=Tree.CLUSTER), a_pod())
-    await setup.stream.store(under(3), gone(moved_to=Place(3, Tree.CLUSTER)))
+    await setup.stream.store(under(3, tree=TreeKind.CLUSTER), a_pod())
+    await setup.stream.store(under(3), gone(moved_to=TreeLocation(3, TreeKind.CLUSTER)))
 
     await eventually(
-        lambda: setup.services.moves == [(("Pod", "ns", "one"), Place(NOT_READ, Tree.CLUSTER))],
+        lambda: (
+            setup.services.moves
+            == [(("Pod", "ns", "one"), TreeLocation(NOT_READ, TreeKind.CLUSTER))]
+        ),
         what="the move",
     )
     assert setup.services.names("Pod") == set()
@@ -289,7 +298,7 @@ async def test_a_large_object_is_compressed_on_the_way(setup: Setup) -> None:
     large = msgspec.json.encode(
         {"metadata": {"namespace": "ns", "name": "large"}, "ballast": "x" * 1_500_000}
     )
-    state = State(
+    state = ObjectState(
         kind="Pod", namespace="ns", name="large", uid="u", version="1", form="1", body=large
     )
 

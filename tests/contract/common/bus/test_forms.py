@@ -11,11 +11,11 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from common.bus import forms, messages, streams, subjects
-from common.bus.forms import Form
-from common.bus.messages import Gone, Message, State, Synced
+from common.bus.forms import MessageForm
+from common.bus.messages import Message, ObjectState, Synced, Tombstone
 from common.bus.nats import Bus, connect
 from common.bus.state_feed import StateFeed
-from common.bus.subjects import PARTITIONS, Place, Tree
+from common.bus.subjects import PARTITIONS, TreeKind, TreeLocation
 from common.settings import Settings
 from nats_admin import stream_keeper
 from support.fakes.listener import Recorder
@@ -39,7 +39,7 @@ class Watcher:
     async def pod(self, name: str = "one", *, version: int = 10, **fields: object) -> None:
         metadata = {"namespace": "ns", "name": name, "resourceVersion": str(version)}
         body = msgspec.json.encode({"metadata": metadata, **fields})
-        state = State(
+        state = ObjectState(
             kind="Pod",
             namespace="ns",
             name=name,
@@ -52,10 +52,12 @@ class Watcher:
 
     async def mark(self, epoch: str, version: int = 20) -> None:
         await self.store(
-            subjects.synced(3), Synced(epoch=epoch, version=version, forms=self._listed)
+            subjects.build_marker_subject(3),
+            Synced(epoch=epoch, version=version, forms=self._listed),
         )
         await self.store(
-            subjects.synced(0), Synced(epoch=epoch, version=version, forms=self._listed)
+            subjects.build_marker_subject(0),
+            Synced(epoch=epoch, version=version, forms=self._listed),
         )
 
     async def store(self, subject: str, message: Message, **headers: str) -> None:
@@ -90,7 +92,7 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 def under(name: str) -> str:
-    return subjects.state(Place(3, Tree.SERVICE), "Pod", "ns", name)
+    return subjects.build_state_subject(TreeLocation(3, TreeKind.SERVICE), "Pod", "ns", name)
 
 
 @pytest_asyncio.fixture
@@ -101,7 +103,7 @@ async def setup(tmp_path: Path) -> AsyncGenerator[Setup]:
             asyncio.TaskGroup() as group,
         ):
             await bus.session()
-            await stream_keeper.ensure(bus, [streams.state()])
+            await stream_keeper.ensure(bus, [streams.build_state_config()])
             feed, recorder = (
                 StateFeed(bus, reader="test", kinds=frozenset({"Pod", "RayCluster"})),
                 Recorder(),
@@ -150,8 +152,8 @@ async def test_what_all_partitions_have_in_common_is_logged_once_a_second(setup:
     newer = setup.watcher(pod="2.0")
     with capture_logs() as logged:
         for partition in range(PARTITIONS):
-            place = Place(partition, Tree.SERVICE)
-            state = State(
+            place = TreeLocation(partition, TreeKind.SERVICE)
+            state = ObjectState(
                 kind="Pod",
                 namespace="ns",
                 name="one",
@@ -160,7 +162,7 @@ async def test_what_all_partitions_have_in_common_is_logged_once_a_second(setup:
                 form="2.0",
                 body=b"{}",
             )
-            await newer.store(subjects.state(place, "Pod", "ns", "one"), state)
+            await newer.store(subjects.build_state_subject(place, "Pod", "ns", "one"), state)
         async with asyncio.TaskGroup() as group:
             follow = setup.feed.follow
             tasks = [group.create_task(follow(each, Recorder())) for each in range(PARTITIONS)]
@@ -176,7 +178,7 @@ async def test_what_all_partitions_have_in_common_is_logged_once_a_second(setup:
 async def test_a_reader_that_needs_a_field_does_not_take_its_absence_for_a_default(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(forms.FORMS, "Pod", Form(1, 1))
+    monkeypatch.setitem(forms.FORMS, "Pod", MessageForm(1, 1))
     older = setup.watcher({})  # of a build that does not list its forms
     await older.pod()
     await older.mark("older")
@@ -193,7 +195,7 @@ async def test_a_reader_that_needs_a_field_does_not_take_its_absence_for_a_defau
 async def test_a_reader_that_can_do_without_a_field_decides_behind_an_older_watcher(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(forms.FORMS, "Pod", Form(1, 1))
+    monkeypatch.setitem(forms.FORMS, "Pod", MessageForm(1, 1))
     monkeypatch.setitem(forms.MIN_MINOR, "Pod", 0)
     older = setup.watcher()
     await older.pod()
@@ -205,7 +207,7 @@ async def test_a_reader_that_can_do_without_a_field_decides_behind_an_older_watc
 async def test_a_reader_stops_at_the_first_message_of_a_watcher_that_was_rolled_back(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(forms.FORMS, "Pod", Form(1, 1))
+    monkeypatch.setitem(forms.FORMS, "Pod", MessageForm(1, 1))
     newer, older = setup.watcher(pod="1.1"), setup.watcher({})
     for name in ("one", "two"):
         await newer.pod(name)
@@ -219,7 +221,7 @@ async def test_a_reader_stops_at_the_first_message_of_a_watcher_that_was_rolled_
     await asyncio.sleep(0.3)
     assert not setup.recorder.is_synced
 
-    await newer.store(under("one"), Gone(kind="Pod", namespace="ns", name="one", version="26"))
+    await newer.store(under("one"), Tombstone(kind="Pod", namespace="ns", name="one", version="26"))
     await eventually(lambda: setup.recorder.is_synced, what="the load")
     assert setup.recorder.names("Pod") == {"two"}
 
@@ -227,7 +229,7 @@ async def test_a_reader_stops_at_the_first_message_of_a_watcher_that_was_rolled_
 async def test_a_kind_that_the_watcher_does_not_publish_is_not_taken_for_absent(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(forms.FORMS, "Novel", Form(1, 0))
+    monkeypatch.setitem(forms.FORMS, "Novel", MessageForm(1, 0))
     reader, recorder = (
         StateFeed(setup.bus, reader="novel", kinds=frozenset({"Pod", "Novel"})),
         Recorder(),
@@ -252,12 +254,16 @@ async def test_a_kind_that_the_watcher_does_not_publish_is_not_taken_for_absent(
 
 async def test_a_kind_that_is_not_read_may_have_any_form(setup: Setup) -> None:
     watcher = setup.watcher(FIRST | {"Job": "2.0", "Novel": "7.1"})
-    job = State(
+    job = ObjectState(
         kind="Job", namespace="ns", name="one", uid="u", version="1", form="2.0", body=b"unknown"
     )
-    await watcher.store(subjects.state(Place(3, Tree.SERVICE), "Job", "ns", "one"), job)
+    await watcher.store(
+        subjects.build_state_subject(TreeLocation(3, TreeKind.SERVICE), "Job", "ns", "one"), job
+    )
     novel = msgspec.structs.replace(job, kind="Novel", form="7.1")
-    await watcher.store(subjects.state(Place(3, Tree.SERVICE), "Novel", "ns", "one"), novel)
+    await watcher.store(
+        subjects.build_state_subject(TreeLocation(3, TreeKind.SERVICE), "Novel", "ns", "one"), novel
+    )
     await watcher.mark("a")
 
     await setup.synced()
@@ -268,7 +274,7 @@ async def test_a_marker_of_another_major_counts_for_nothing(setup: Setup) -> Non
     await watcher.pod()
     for partition in (0, 3):
         marker = Synced(epoch="a", version=20, forms=FIRST)
-        await watcher.store(subjects.synced(partition), marker, Raybus_Form="2.0")
+        await watcher.store(subjects.build_marker_subject(partition), marker, Raybus_Form="2.0")
 
     assert "Synced 2.0, expected 1.0" in await setup.refused()
 
@@ -283,10 +289,10 @@ async def test_a_reader_that_cannot_decode_a_deletion_does_not_decide_as_if_the_
     await watcher.mark("a")
     await setup.synced()
 
-    state = State(
+    state = ObjectState(
         kind="Pod", namespace="ns", name="one", uid="u", version="21", form="1.0", body=b"{}"
     )
-    gone = Gone(kind="Pod", namespace="ns", name="one", version="21")
+    gone = Tombstone(kind="Pod", namespace="ns", name="one", version="21")
     await watcher.store(under("one"), gone if "Raybus_Form" in header else state, **header)
 
     await eventually(lambda: not setup.recorder.is_synced, what="the end of decisions")
@@ -297,7 +303,7 @@ async def test_a_reader_that_cannot_decode_a_deletion_does_not_decide_as_if_the_
 
 async def test_what_stands_under_no_subject_of_ours_is_passed_over(setup: Setup) -> None:
     watcher = setup.watcher()
-    state = State(
+    state = ObjectState(
         kind="Pod", namespace="ns", name="one", uid="u", version="21", form="9.0", body=b"{}"
     )
     await watcher.store("ray.state.3.service.by-node.pod.ns.node-1.one", state)

@@ -26,7 +26,7 @@ NUMBER = count()
 async def mark(bus: Bus, marker: Synced) -> None:
     wire = messages.encode(marker)
     await bus.publish(
-        subjects.synced(3),
+        subjects.build_marker_subject(3),
         wire.payload,
         wire.headers,
         expected=None,
@@ -42,7 +42,7 @@ async def reading(folder: Path, marker: Synced) -> AsyncGenerator[tuple[Bus, Sta
             asyncio.TaskGroup() as group,
         ):
             await bus.session()
-            await stream_keeper.ensure(bus, [streams.state()])
+            await stream_keeper.ensure(bus, [streams.build_state_config()])
             await mark(bus, marker)
             feed, recorder = StateFeed(bus, reader="test"), Recorder()
             following = group.create_task(feed.follow(3, recorder))

@@ -13,7 +13,7 @@ import pytest_asyncio
 from common import errors
 from common.bus import streams
 from common.bus.nats import Bus, connect
-from common.bus.session import Incoming, status_of
+from common.bus.session import Incoming, parse_status
 from nats_admin import event_streams, stream_keeper
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually_true
@@ -34,7 +34,7 @@ async def kept(secured: Secured) -> AsyncGenerator[None]:
     """Keep the streams as the container beside a server does."""
     async with connect(secured.settings("keeper")) as keeper, asyncio.TaskGroup() as group:
         keeping = group.create_task(
-            stream_keeper.keep(keeper, [streams.state(), event_streams.events()])
+            stream_keeper.keep(keeper, [streams.build_state_config(), event_streams.events()])
         )
         await eventually_true(lambda: has(keeper, "RAY_EVENTS"), within=10.0, every=0.05)
         yield
@@ -87,7 +87,7 @@ async def bring_back(bus: Bus, backup: Backup) -> None:
     request = {"config": backup.config, "state": backup.state}
     where = (await bus.api(f"STREAM.RESTORE.{name}", request, dict[str, Any]))["deliver_subject"]
     for chunk in [*backup.chunks, b""]:
-        await bus.current.request(where, chunk, read=status_of)
+        await bus.current.request(where, chunk, read=parse_status)
 
 
 async def delete(bus: Bus, stream: str) -> None:

@@ -308,7 +308,7 @@ async def test_events_of_our_recorder_are_accepted(kube: Kube) -> None:
     from common.api.meta import ObjectMeta  # noqa: PLC0415
     from common.clock import SystemClock  # noqa: PLC0415
     from common.kube.resources import RAY_CLUSTER  # noqa: PLC0415
-    from common.runtime.actions import Event  # noqa: PLC0415  (this test alone needs the recorder)
+    from common.runtime.actions import KubeEvent  # noqa: PLC0415  (this test alone needs the recorder)
     from common.runtime.events import EventRecorder  # noqa: PLC0415
 
     recorder = EventRecorder(
@@ -321,11 +321,11 @@ async def test_events_of_our_recorder_are_accepted(kube: Kube) -> None:
     meta = ObjectMeta(
         namespace=NAMESPACE, name=a_name(), uid=str(uuid.uuid4()), resource_version="1"
     )
-    reported = Event(type="Warning", reason="Reported", action="Test", note="ü" * 1000)
+    reported = KubeEvent(type="Warning", reason="Reported", action="Test", note="ü" * 1000)
     await recorder.record(meta, reported)
     await recorder.record(meta, reported)
     await recorder.record(
-        meta, Event(type="Normal", reason="Many", action="Test", note="x"), count=3
+        meta, KubeEvent(type="Normal", reason="Many", action="Test", note="x"), count=3
     )
     items = read(await kube.list(EVENT, NAMESPACE))["items"]
     counts = {

@@ -9,7 +9,7 @@ import pytest
 from common.api import ray_service
 from common.api.opaque import Json
 from common.api.ray_service import RayService
-from common.bus.nats import Stored
+from common.bus.nats import StoredMessage
 from common.upgrade import events as upgrade_events
 from common.upgrade.events import Event
 from raybus_cli.dashboard import history as histories
@@ -21,9 +21,9 @@ from support.upgrade_events import START
 KEY = "default/greeter"
 
 
-def _stored(event: Event, sequence: int = 1) -> Stored:
+def _stored(event: Event, sequence: int = 1) -> StoredMessage:
     wire = upgrade_events.encode(event)
-    return Stored(subject=wire.subject, sequence=sequence, headers={}, payload=wire.payload)
+    return StoredMessage(subject=wire.subject, sequence=sequence, headers={}, payload=wire.payload)
 
 
 def _a_log(*events: Event) -> tuple[EventLog, list[str]]:
@@ -66,7 +66,7 @@ def test_an_event_that_comes_twice_is_kept_once() -> None:
 
 def test_what_is_no_event_is_passed_over() -> None:
     log, called = _a_log()
-    assert log.take(Stored(subject="s", sequence=1, headers={}, payload=b"{"))
+    assert log.take(StoredMessage(subject="s", sequence=1, headers={}, payload=b"{"))
     assert log.caught_up()
     assert called == ["caught up"]
 

@@ -83,7 +83,7 @@ def _class(name: str, status: str = "True") -> GatewayClass:
 
 
 def _leases(count: int = PARTITIONS) -> list[Lease]:
-    partitions = ownership.spell(range(count))
+    partitions = ownership.format_partitions(range(count))
     return [
         _lease("ray-operator-leader"),
         *(

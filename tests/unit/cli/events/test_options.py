@@ -61,9 +61,9 @@ def test_a_service_is_a_namespace_and_a_name() -> None:
     assert show.check_service("default/my.chat-1") == Service("default", "my.chat-1")
     assert show.check_service(None) is None
     assert show.check_namespace(None) == ""
-    assert show.Options(namespace=show.check_namespace("team-a")).subject == subjects.events_of(
-        "team-a"
-    )
+    assert show.Options(
+        namespace=show.check_namespace("team-a")
+    ).subject == subjects.build_events_filter("team-a")
     with pytest.raises(errors.InvalidSpec, match="--namespace '>' is no name of a namespace"):
         show.check_namespace(">")
 

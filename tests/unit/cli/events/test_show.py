@@ -3,23 +3,25 @@
 import msgspec
 import pytest
 
-from common.bus.nats import Stored
+from common.bus.nats import StoredMessage
 from common.upgrade import events as upgrade_events
 from common.upgrade.events import Event
 from raybus_cli.events.show import Options, Show
 from support.builders.example_upgrade import an_example_upgrade
 
 
-def _stored(number: int, event: Event) -> Stored:
+def _stored(number: int, event: Event) -> StoredMessage:
     wire = upgrade_events.encode(event)
-    return Stored(wire.subject, number, wire.headers, wire.payload)
+    return StoredMessage(wire.subject, number, wire.headers, wire.payload)
 
 
 EVENTS = [_stored(number, event) for number, event in enumerate(an_example_upgrade(), start=1)]
 IDS = [event.id for event in an_example_upgrade()]
 
 
-def _shown(options: Options, stored: list[Stored], later: list[Stored] | None = None) -> list[str]:
+def _shown(
+    options: Options, stored: list[StoredMessage], later: list[StoredMessage] | None = None
+) -> list[str]:
     """Return the ids of what is shown of the stored events, and then of those that come later."""
     lines: list[str] = []
     show = Show(msgspec.structs.replace(options, as_json=True), lines.append)
@@ -78,7 +80,8 @@ def test_what_is_shown(options: Options, shown: slice, shown_later: slice) -> No
 
 def test_an_event_that_comes_twice_is_shown_once() -> None:
     again = [
-        Stored(each.subject, each.sequence + 50, each.headers, each.payload) for each in EVENTS[:6]
+        StoredMessage(each.subject, each.sequence + 50, each.headers, each.payload)
+        for each in EVENTS[:6]
     ]
     assert _shown(Options(follow=True), EVENTS[:3], [*again, *EVENTS[6:8]]) == IDS[:8]
 
@@ -93,8 +96,8 @@ def test_json_is_what_is_stored_on_one_line() -> None:
     lines: list[str] = []
     show = Show(Options(as_json=True), lines.append)
     show.take(EVENTS[0])
-    show.take(Stored("s", 50, {}, b'{\n "id": "1",\n "more": [1, 2]\n}'))
-    show.take(Stored("s", 51, {}, b"\xffno\njson"))
+    show.take(StoredMessage("s", 50, {}, b'{\n "id": "1",\n "more": [1, 2]\n}'))
+    show.take(StoredMessage("s", 51, {}, b"\xffno\njson"))
     assert lines == [EVENTS[0].payload.decode(), '{"id":"1","more":[1,2]}', "�no json"]
 
 
@@ -102,5 +105,5 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raybus_cli.events.show.REMEMBERED", 10)
     show = Show(Options(), lambda _: None)
     for number in range(15):
-        show.take(Stored("s", number, {}, b'{"id":"%d"}' % number))
+        show.take(StoredMessage("s", number, {}, b'{"id":"%d"}' % number))
     assert len(show._known) == 10  # pyright: ignore[reportPrivateUsage]  (the bound is what is tested)

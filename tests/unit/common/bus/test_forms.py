@@ -12,7 +12,7 @@ import pytest
 from cluster_reconciler.wiring import KINDS as CLUSTER_KINDS
 from common.api import core
 from common.bus import forms, messages
-from common.bus.forms import Form
+from common.bus.forms import MessageForm
 from common.bus.messages import Synced
 from common.ray import goal_revision, revision
 from common.upgrade import traffic_record
@@ -24,11 +24,11 @@ from support.golden import Golden
 from watcher import published
 
 FORMS: Final[dict[str, tuple[Any, str]]] = {
-    "Pod": (core.Pod, forms.written("Pod")),
-    "EndpointSlice": (core.EndpointSlice, forms.written("EndpointSlice")),
-    "Job": (core.Job, forms.written("Job")),
-    "Synced": (Synced, forms.written("Synced")),
-    "Quarantined": (messages.Withheld, forms.written("Quarantined")),
+    "Pod": (core.Pod, forms.get_form("Pod")),
+    "EndpointSlice": (core.EndpointSlice, forms.get_form("EndpointSlice")),
+    "Job": (core.Job, forms.get_form("Job")),
+    "Synced": (Synced, forms.get_form("Synced")),
+    "Quarantined": (messages.QuarantineNotice, forms.get_form("Quarantined")),
     # What is stored in Kubernetes outlives every build and is never of another major.
     "traffic-record": (traffic_record.Record, "1.4"),
     "serve-config-revision": (revision.Given, "1.0"),
@@ -161,8 +161,8 @@ def test_whatever_is_watched_or_read_has_a_form() -> None:
 
 
 def test_a_service_lists_the_forms_that_it_would_read() -> None:
-    assert forms.refusal_of_marker(forms.published(), forms.FIRST_KINDS) is None
-    assert forms.refusal_of_marker({}, forms.FIRST_KINDS) is None
+    assert forms.explain_unreadable_marker(forms.list_forms(), forms.FIRST_KINDS) is None
+    assert forms.explain_unreadable_marker({}, forms.FIRST_KINDS) is None
 
 
 @pytest.mark.parametrize(
@@ -181,13 +181,13 @@ def test_a_service_lists_the_forms_that_it_would_read() -> None:
 def test_own_major_and_no_older_minor(
     text: str, *, is_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(forms.FORMS, "Pod", Form(2, 3))
+    monkeypatch.setitem(forms.FORMS, "Pod", MessageForm(2, 3))
 
-    assert (forms.refusal("Pod", text) is None) is is_read
+    assert (forms.explain_unreadable("Pod", text) is None) is is_read
 
 
 def test_a_refusal_names_what_was_found_what_was_expected_and_the_remedy() -> None:
-    assert forms.refusal("Pod", "2.0") == (
+    assert forms.explain_unreadable("Pod", "2.0") == (
         "the watcher publishes a form that this build does not read: Pod 2.0, expected 1.0 or a later 1.x; "
         "run the watcher and this service in one version"
     )

@@ -4,12 +4,19 @@ import msgspec
 import pytest
 
 from common.bus import messages, subjects
-from common.bus.messages import Gone, Message, Quarantined, State, Synced, Undecodable
-from common.bus.subjects import Place, Tree
+from common.bus.messages import (
+    Message,
+    ObjectState,
+    Quarantined,
+    Synced,
+    Tombstone,
+    UndecodableMessage,
+)
+from common.bus.subjects import TreeKind, TreeLocation
 from support.golden import Golden
 
-POD = subjects.state(Place(17, Tree.SERVICE), "Pod", "team-a", "demo.head")
-STATE = State(
+POD = subjects.build_state_subject(TreeLocation(17, TreeKind.SERVICE), "Pod", "team-a", "demo.head")
+STATE = ObjectState(
     kind="Pod",
     namespace="team-a",
     name="demo.head",
@@ -19,13 +26,13 @@ STATE = State(
     body=b'{"metadata":{"name":"demo.head"}}',
 )
 LARGE = msgspec.structs.replace(STATE, body=b'{"ballast":"' + b"x" * 100_000 + b'"}')
-DELETED = Gone(kind="Pod", namespace="team-a", name="demo.head", version="4712")
-MOVED = Gone(
+DELETED = Tombstone(kind="Pod", namespace="team-a", name="demo.head", version="4712")
+MOVED = Tombstone(
     kind="Pod",
     namespace="team-a",
     name="demo.head",
     version="4712",
-    moved_to=Place(5, Tree.CLUSTER),
+    moved_to=TreeLocation(5, TreeKind.CLUSTER),
 )
 HELD = Quarantined(
     kind="Pod",
@@ -36,7 +43,7 @@ HELD = Quarantined(
     body=b'{"metadata":{"name":"demo.head"}}',
     why="it nests too deep",
 )
-PLACE = Place(63, Tree.CLUSTER)
+PLACE = TreeLocation(63, TreeKind.CLUSTER)
 MARKER = Synced(epoch="8f1e", version=4713)
 
 CASES = [
@@ -45,7 +52,9 @@ CASES = [
     pytest.param("quarantined", POD, HELD, id="in quarantine"),
     pytest.param("deleted", POD, DELETED, id="tombstone"),
     pytest.param("moved", POD, MOVED, id="moved to another partition"),
-    pytest.param("synced", subjects.synced(17), MARKER, id="the sync marker of the watcher"),
+    pytest.param(
+        "synced", subjects.build_marker_subject(17), MARKER, id="the sync marker of the watcher"
+    ),
 ]
 
 
@@ -104,23 +113,23 @@ def test_what_is_none_of_ours_is_refused(
 ) -> None:
     headers = messages.encode(STATE).headers | change
 
-    with pytest.raises(Undecodable, match=problem):
+    with pytest.raises(UndecodableMessage, match=problem):
         messages.decode(POD, headers, payload)
 
 
 def test_a_subject_that_names_no_object_is_refused() -> None:
-    with pytest.raises(Undecodable, match="no subject of an object"):
+    with pytest.raises(UndecodableMessage, match="no subject of an object"):
         messages.decode("ray.state.x.pod", messages.encode(STATE).headers, b"{}")
 
 
 def test_a_trace_belongs_to_one_change() -> None:
-    assert messages.trace_of("u", "1") == messages.trace_of("u", "1")
-    assert messages.trace_of("u", "1") != messages.trace_of("u", "2")
-    assert len(messages.trace_of("u", "1")) == len("00-") + 32 + 1 + 16 + len("-01")
+    assert messages.derive_trace("u", "1") == messages.derive_trace("u", "1")
+    assert messages.derive_trace("u", "1") != messages.derive_trace("u", "2")
+    assert len(messages.derive_trace("u", "1")) == len("00-") + 32 + 1 + 16 + len("-01")
 
 
 @pytest.mark.parametrize("name", ["simple", "with.dots", "a.b.c"])
 def test_a_name_survives_its_subject(name: str) -> None:
-    where = subjects.parse_state(subjects.state(PLACE, "RayCluster", "ns", name))
+    where = subjects.parse_state(subjects.build_state_subject(PLACE, "RayCluster", "ns", name))
 
     assert where == subjects.StateSubject(PLACE, "raycluster", "ns", name)

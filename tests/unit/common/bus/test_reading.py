@@ -8,8 +8,8 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from common.bus.consumer import Reading
-from common.bus.nats import Stored
+from common.bus.consumer import RunningConsumer
+from common.bus.nats import StoredMessage
 from common.bus.session import Session
 
 pytestmark = pytest.mark.looptime
@@ -25,13 +25,13 @@ def delivery(number: int, *, pending: int) -> Msg:
 async def test_a_last_message_that_cannot_be_taken_completes_nothing() -> None:
     taken: list[str] = []
 
-    def take(stored: Stored) -> None:
+    def take(stored: StoredMessage) -> None:
         if stored.subject.endswith("2"):
             raise KeyError("no such view")
         taken.append(stored.subject)
 
     complete: list[bool] = []
-    reading = Reading(cast("Session", None), take, lambda: complete.append(True))
+    reading = RunningConsumer(cast("Session", None), take, lambda: complete.append(True))
     await reading.receive(delivery(1, pending=1))
     await reading.receive(delivery(2, pending=0))
 
@@ -43,7 +43,7 @@ async def test_a_last_message_that_cannot_be_taken_completes_nothing() -> None:
 
 async def test_the_last_message_completes_what_was_read() -> None:
     complete: list[bool] = []
-    reading = Reading(cast("Session", None), lambda _: None, lambda: complete.append(True))
+    reading = RunningConsumer(cast("Session", None), lambda _: None, lambda: complete.append(True))
     await reading.receive(delivery(1, pending=1))
     assert complete == []
     await reading.receive(delivery(2, pending=0))
@@ -57,10 +57,10 @@ async def test_a_broken_reading_completes_nothing_when_the_server_answers_that_n
     """What is stored after the consumer was made, and before its answer, is delivered and not counted in that."""
     complete: list[bool] = []
 
-    def take(stored: Stored) -> None:
+    def take(stored: StoredMessage) -> None:
         raise KeyError(stored.subject)
 
-    reading = Reading(cast("Session", None), take, lambda: complete.append(True))
+    reading = RunningConsumer(cast("Session", None), take, lambda: complete.append(True))
     await reading.receive(delivery(1, pending=1))
     reading.finish()
     assert complete == []
@@ -69,7 +69,7 @@ async def test_a_broken_reading_completes_nothing_when_the_server_answers_that_n
 async def test_silence_is_noticed_by_a_reader_that_waits_in_several_parts() -> None:
     """A load repeats in the log what it waits for; a consumer that is gone must not count as new each time."""
     reading, loop = (
-        Reading(cast("Session", None), lambda _: None, lambda: None),
+        RunningConsumer(cast("Session", None), lambda _: None, lambda: None),
         asyncio.get_running_loop(),
     )
     why = ""
@@ -88,7 +88,7 @@ async def test_a_reader_that_did_not_run_has_not_heard_silence(
     loop = asyncio.get_running_loop()
     stopped, time = 0.0, loop.time
     monkeypatch.setattr(loop, "time", lambda: time() + stopped)
-    reading = Reading(cast("Session", None), lambda _: None, lambda: None)
+    reading = RunningConsumer(cast("Session", None), lambda _: None, lambda: None)
     stopped = 11.0
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(4):

@@ -13,7 +13,7 @@ from common.bus.messages import Synced
 from common.bus.nats import Bus
 from common.bus.session import Handler
 from common.bus.state_feed import StateFeed
-from common.bus.subjects import Place, Tree
+from common.bus.subjects import TreeKind, TreeLocation
 from support.fakes.listener import Recorder
 
 pytestmark = pytest.mark.looptime
@@ -30,7 +30,7 @@ class EarlyServer:
 
     def __init__(self) -> None:
         self.marker = Synced(epoch="one", version=9)
-        self.subject = subjects.synced(PARTITION)
+        self.subject = subjects.build_marker_subject(PARTITION)
         self.restored: Synced | None = None
         """The marker after a cancellation that nobody asked for, which meets the wait for the first answer."""
         self.lost: Callable[[str], None] = lambda _: None
@@ -100,7 +100,9 @@ async def test_versions_that_began_again_are_noticed_after_a_stray_cancellation(
 
 async def test_a_marker_under_the_subject_of_an_object_completes_no_load() -> None:
     server, recorder = EarlyServer(), Recorder()
-    server.subject = subjects.state(Place(PARTITION, Tree.SERVICE), "Pod", "ns", "one")
+    server.subject = subjects.build_state_subject(
+        TreeLocation(PARTITION, TreeKind.SERVICE), "Pod", "ns", "one"
+    )
     async with asyncio.TaskGroup() as group:
         following = group.create_task(
             StateFeed(cast("Bus", server), reader="test").follow(PARTITION, recorder)

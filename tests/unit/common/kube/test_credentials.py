@@ -213,12 +213,12 @@ async def test_a_write_is_not_sent_if_the_fence_closes_while_a_plugin_runs(
 
     def check() -> None:
         if plugin.runs > 1:
-            raise errors.NotOurs("the Lease has expired")
+            raise errors.OwnershipLost("the Lease has expired")
 
     async with reached(server, tmp_path / "config", plugin.user()) as kube:
         kube.may_write = check
         watch.seconds += 1.0
-        with pytest.raises(errors.NotOurs):
+        with pytest.raises(errors.OwnershipLost):
             await kube.create(POD, "ns", {})
     assert server.seen == []
 

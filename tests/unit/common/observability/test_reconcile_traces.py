@@ -10,7 +10,7 @@ from common.observability import tracing
 from common.observability.open_telemetry import Line
 from common.observability.tracing import MAX_QUEUED_SPANS, ReconcileTraces
 
-FIRST, SECOND, LOADED = (messages.trace_of("uid", version) for version in ("1", "2", "3"))
+FIRST, SECOND, LOADED = (messages.derive_trace("uid", version) for version in ("1", "2", "3"))
 
 
 def test_the_newest_change_is_what_a_reconcile_is_about() -> None:

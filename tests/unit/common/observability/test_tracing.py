@@ -14,7 +14,7 @@ from common.observability import tracing
 from common.observability.open_telemetry import Line
 from common.settings import Settings
 
-TRACE = messages.trace_of("uid", "7")
+TRACE = messages.derive_trace("uid", "7")
 _, TRACE_ID, SPAN_ID, _ = TRACE.split("-")
 
 
@@ -84,7 +84,7 @@ async def test_a_step_stands_below_the_block_around_it_and_nowhere_else(tmp_path
             pass
         async with asyncio.TaskGroup() as group:
             for uid in ("one", "two"):
-                group.create_task(reconcile(messages.trace_of(uid, "1")))
+                group.create_task(reconcile(messages.derive_trace(uid, "1")))
 
     found = spans(tmp_path / "traces")
     reconciles = {span.trace: span.span for span in found if span.name == "reconcile"}

@@ -11,7 +11,7 @@ from common import labels
 from common.api.core import Container, Pod, PodSpec, Service
 from common.api.meta import ObjectMeta
 from common.runtime import cache as caches
-from common.runtime.cache import Cache, Remembered, Shared
+from common.runtime.cache import BoundedDict, Cache, PodInterner
 
 
 def a_pod(name: str, version: int, cluster: str = "demo", **more: str) -> Pod:
@@ -80,7 +80,7 @@ def test_shared_parts_are_forgotten_before_they_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(caches, "MAX_INTERNED", 3)
-    shared = Shared()
+    shared = PodInterner()
     for number in range(50):
         pod = a_pod(f"p{number}", number, cluster=str(number))
         assert shared.pod(pod) == pod
@@ -88,7 +88,7 @@ def test_shared_parts_are_forgotten_before_they_are_too_many(
 
 
 def test_a_large_part_of_a_pod_is_its_own() -> None:
-    shared, pods = Shared(), [a_pod(name, 1) for name in "ab"]
+    shared, pods = PodInterner(), [a_pod(name, 1) for name in "ab"]
     spec = PodSpec(containers=[Container(name="ray", image="x" * caches.MAX_INTERNED_SIZE)])
     a, b = (shared.pod(msgspec.structs.replace(pod, spec=copy.copy(spec))) for pod in pods)
     assert a.spec == b.spec == spec
@@ -164,7 +164,7 @@ def test_the_newest_message_counts_in_any_order(steps: list[tuple[str, int, bool
 
 
 def test_what_was_set_longest_ago_makes_room() -> None:
-    held = Remembered[str, int](most=2)
+    held = BoundedDict[str, int](max_entries=2)
     for number, name in enumerate("abac"):
         held[name] = number
     assert held == {"a": 2, "c": 3}
@@ -172,7 +172,7 @@ def test_what_was_set_longest_ago_makes_room() -> None:
 
 def test_what_makes_room_or_is_deleted_is_ended() -> None:
     ended: list[int] = []
-    held = Remembered[str, int](most=2, dropped=ended.append)
+    held = BoundedDict[str, int](max_entries=2, dropped=ended.append)
     for number, name in enumerate("abac"):
         held[name] = number
     assert ended == [1]
@@ -184,7 +184,7 @@ def test_what_makes_room_or_is_deleted_is_ended() -> None:
 
 def test_what_has_a_size_makes_room_before_it_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caches, "ROOM", 10)
-    held = Remembered[str, str](size=lambda name, value: len(name) + len(value))
+    held = BoundedDict[str, str](size=lambda name, value: len(name) + len(value))
     for name, value in (("a", "12"), ("b", "12"), ("a", "123"), ("c", "12")):
         held[name] = value
     assert held == {"b": "12", "a": "123", "c": "12"}

@@ -17,7 +17,7 @@ from common.observability import tracing
 from common.runtime import controller
 from common.runtime.cache import Cache, Object, Objects
 from common.runtime.controller import Controller
-from common.runtime.key import Key, Rank, Watched
+from common.runtime.key import Key, KeyPriority, Watched
 from common.runtime.work_queue import KNOWN_IN_A_ROW
 from support.builders.messages import a_state, a_tombstone
 
@@ -39,7 +39,7 @@ class Shell:
     def __init__(
         self,
         *outcomes: BaseException | float | None,
-        rank: Callable[[Key], Rank] | None = None,
+        rank: Callable[[Key], KeyPriority] | None = None,
         hangs_at: str = "nothing",
     ) -> None:
         self.forgotten: list[str] = []
@@ -117,7 +117,7 @@ async def test_an_object_that_a_reload_does_not_bring_is_gone_unless_it_is_newer
     shell.partition.take(a_state("Pod", a_pod("mine", 20)), trace="")
     shell.partition.loading("stream lost")
     shell.partition.synced(10)
-    assert [pod.metadata.name for pod in shell.cache.all(Pod)] == ["mine"]
+    assert [pod.metadata.name for pod in shell.cache.list_all(Pod)] == ["mine"]
 
 
 async def test_a_removed_object_enqueues_its_key() -> None:
@@ -234,7 +234,9 @@ async def test_a_new_object_waits_for_a_few_known_objects_only() -> None:
 
 
 async def test_a_key_at_rest_is_reconciled_while_every_other_reconcile_hangs() -> None:
-    shell = Shell(rank=lambda key: Rank(is_steady=key.name.startswith("rested")), hangs_at="new")
+    shell = Shell(
+        rank=lambda key: KeyPriority(is_steady=key.name.startswith("rested")), hangs_at="new"
+    )
     for number in range(3):
         shell.partition.take(a_state("Pod", a_pod(f"new{number}")), trace="")
     shell.partition.take(a_state("Pod", a_pod("rested")), trace="")

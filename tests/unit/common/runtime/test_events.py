@@ -13,14 +13,14 @@ from common import errors
 from common.api.meta import ObjectMeta
 from common.kube.resources import RAY_CLUSTER
 from common.runtime import events
-from common.runtime.actions import Event
+from common.runtime.actions import KubeEvent
 from common.runtime.events import EventRecorder
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 from support.memory import measured
 
 META = ObjectMeta(namespace="default", name="demo", uid="u1", resource_version="7")
-CREATED = Event(
+CREATED = KubeEvent(
     type="Normal",
     reason="CreatedHeadPod",
     action="Create",
@@ -95,7 +95,7 @@ async def test_an_event_that_is_gone_by_now_is_not_missed() -> None:
 
 async def test_a_long_note_is_cut_to_what_the_api_server_takes() -> None:
     kube = FakeKube()
-    long = Event(type="Warning", reason="X", action="Validate", note="ü" * 2000)
+    long = KubeEvent(type="Warning", reason="X", action="Validate", note="ü" * 2000)
     await a_recorder(kube, FakeClock()).record(META, long)
     assert len(kube.requests[0].body["note"].encode()) <= 1024
 
@@ -138,7 +138,7 @@ async def writing(kube: FakeKube, is_busy: Callable[[], bool]) -> AsyncGenerator
         writer.cancel()
 
 
-def other(number: int) -> Event:
+def other(number: int) -> KubeEvent:
     return msgspec.structs.replace(CREATED, note=f"Created head Pod default/demo-{number}")
 
 

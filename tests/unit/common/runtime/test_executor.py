@@ -119,7 +119,7 @@ async def test_after_a_failure_of_a_side_action_the_plan_continues() -> None:
 
 @pytest.mark.parametrize(
     "problem",
-    [STALE, errors.NotFound("gone"), errors.NotOurs("another's"), errors.Invariant("bug")],
+    [STALE, errors.NotFound("gone"), errors.OwnershipLost("another's"), errors.Invariant("bug")],
 )
 async def test_what_shows_that_the_plan_is_stale_ends_all_of_it(
     problem: errors.RaybusError,
@@ -132,7 +132,7 @@ async def test_what_shows_that_the_plan_is_stale_ends_all_of_it(
 @pytest.mark.parametrize(
     ("problem", "notes"),
     [
-        pytest.param(errors.NotOurs("our Lease is not sure"), [], id="fenced"),
+        pytest.param(errors.OwnershipLost("our Lease is not sure"), [], id="fenced"),
         pytest.param(errors.NamespaceTerminating("is being terminated"), [], id="terminating"),
         pytest.param(REFUSED, ["not written: denied"], id="refused"),
     ],

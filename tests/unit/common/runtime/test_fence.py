@@ -31,11 +31,11 @@ def test_it_is_open_only_until_the_moment_that_a_renewal_named() -> None:
     clock.now = 4.9
     fence.check()
     clock.now = 5.0
-    with pytest.raises(errors.NotOurs):
+    with pytest.raises(errors.OwnershipLost):
         fence.check()
     fence.open_until = 9.0
     fence.close()
-    with pytest.raises(errors.NotOurs):
+    with pytest.raises(errors.OwnershipLost):
         fence.check()
 
 
@@ -55,7 +55,7 @@ async def test_no_write_to_the_api_server_is_sent() -> None:
                 HEAD, APPLICATIONS, most=1, config={}
             ),
         ):
-            with pytest.raises(errors.NotOurs):
+            with pytest.raises(errors.OwnershipLost):
                 await write
         with pytest.raises(errors.Unavailable):  # reads are sent
             await kube.get(POD, "ns", "a")
@@ -66,5 +66,5 @@ async def test_no_write_to_the_api_server_is_sent() -> None:
 async def test_nothing_is_published() -> None:
     bus = Bus(Settings(service="test"))
     bus.guard(Fence().check)
-    with pytest.raises(errors.NotOurs):
+    with pytest.raises(errors.OwnershipLost):
         await bus.publish("ray.events.ns.svc.started", b"", {}, expected=None, message_id="1")

@@ -7,9 +7,9 @@ from prometheus_client import REGISTRY
 
 from common.api.core import Pod
 from common.api.ray_cluster import RayCluster
-from common.bus.feed import NOT_READ, Listener
-from common.bus.messages import Gone, Quarantined, State
-from common.bus.subjects import Place, Tree
+from common.bus.feed import NOT_READ, PartitionListener
+from common.bus.messages import ObjectState, Quarantined, Tombstone
+from common.bus.subjects import TreeKind, TreeLocation
 from common.observability import tracing
 from common.observability.metrics import ReconcileMeter
 from common.runtime.cache import Cache, Object
@@ -42,8 +42,8 @@ def a_pod(cluster: str = "a", version: int = 1, **fields: object) -> bytes:
     return msgspec.json.encode({"metadata": meta, **fields})
 
 
-def a_move(kind: str, body: bytes, to: int) -> Gone:
-    return a_tombstone(kind, body, moved_to=Place(to, Tree.SERVICE))
+def a_move(kind: str, body: bytes, to: int) -> Tombstone:
+    return a_tombstone(kind, body, moved_to=TreeLocation(to, TreeKind.SERVICE))
 
 
 def keys_of(obj: Object) -> list[Key]:
@@ -88,7 +88,7 @@ class Followed:
         added, self._queue.added = self._queue.added, []
         return added
 
-    def take(self, listener: Listener, kind: str, body: bytes) -> list[str]:
+    def take(self, listener: PartitionListener, kind: str, body: bytes) -> list[str]:
         """Deliver the state of an object; return what it enqueues."""
         listener.take(a_state(kind, body), trace="")
         return self.added()
@@ -159,7 +159,7 @@ async def test_an_object_in_quarantine_stays_in_the_cache_after_a_reload() -> No
     [a_quarantine("RayCluster", a_cluster(), "too large"), a_state("RayCluster", a_cluster())],
 )
 async def test_an_object_without_readable_metadata_has_the_name_of_its_message(
-    message: Quarantined | State,
+    message: Quarantined | ObjectState,
 ) -> None:
     at = Followed()
     at.take(at.first, "RayCluster", a_cluster())
@@ -182,7 +182,7 @@ async def test_an_object_that_breaks_its_keys_is_in_quarantine_and_counted() -> 
     labels = {"controller": "informer", "kind": "RayCluster"}
     before = REGISTRY.get_sample_value("raybus_undecodable_messages_total", labels) or 0.0
     assert at.take(at.first, "RayCluster", a_cluster(BROKEN)) == [BROKEN]
-    assert at.informer.quarantine.of(Key(NS, BROKEN)) is not None
+    assert at.informer.quarantine.find(Key(NS, BROKEN)) is not None
     assert (at.version(RayCluster, BROKEN), at.informer.partition_of) == (
         None,
         {Key(NS, BROKEN): 1},
@@ -260,5 +260,5 @@ async def test_a_partition_that_was_stopped_takes_no_call() -> None:
     at.first.loading("on its way when we let go")
     at.first.rewound()
     at.first.synced(10)
-    assert at.informer.quarantine.of(A) is not None
+    assert at.informer.quarantine.find(A) is not None
     assert (at.informer.was_synced, at.version(RayCluster, "a")) == (True, 1)

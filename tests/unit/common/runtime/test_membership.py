@@ -18,7 +18,7 @@ from common.runtime import ownership
 from common.runtime.fence import Fence
 from common.runtime.membership import Hints, Membership, PartitionFeeds
 from common.runtime.ownership import ALL
-from common.runtime.replica_leases import ReplicaLeases, name
+from common.runtime.replica_leases import ReplicaLeases, format_lease_name
 from support.fakes.kube import FakeKube
 
 pytestmark = pytest.mark.looptime
@@ -224,7 +224,7 @@ class Replica:
     async def end(self) -> None:
         """End as at SIGTERM."""
         self.freeze()
-        await self.membership.leave()
+        await self.membership.hand_over_all()
         self._town.replicas.remove(self)
 
     def die(self) -> None:
@@ -340,7 +340,7 @@ async def test_a_member_that_ends_hands_over_within_a_second() -> None:
             body["metadata"]["name"]
             for (kind, *_), body in fleet.kube.objects.items()
             if kind == "Lease"
-        ] == [name("test", "a")]
+        ] == [format_lease_name("test", "a")]
 
 
 @pytest.mark.parametrize("busy", [0, 3])
@@ -352,7 +352,7 @@ async def test_a_member_that_ends_while_its_lease_is_renewed_hands_over_within_a
         ending = fleet.add("b")
         await fleet.rest(within=10)
         ending.workers.busy = set(list(ending.workers.worked)[:busy])
-        renewed = fleet.kube.replaced[name("test", "b")]
+        renewed = fleet.kube.replaced[format_lease_name("test", "b")]
         renewed.clear()
         await renewed.wait()
         began = time()
@@ -373,7 +373,7 @@ async def test_what_has_no_running_reconcile_is_handed_over_without_waiting_for_
         await fleet.rest(within=10)
         busy = set(list(ending.workers.worked)[:3])
         ending.workers.busy, ending.workers.seconds_to_end = set(busy), 5.0
-        renewed = fleet.kube.replaced[name("test", "b")]
+        renewed = fleet.kube.replaced[format_lease_name("test", "b")]
         renewed.clear()
         await renewed.wait()
         if not is_renewing:
@@ -446,7 +446,7 @@ async def test_a_member_that_loses_its_lease_while_it_ends_writes_nothing_more(
                 {labels.PARTITIONS: "", labels.TAKES_PART: "true", labels.SESSION: "other"},
             )
         else:
-            del fleet.kube.objects["Lease", NAMESPACE, name("test", "a")]
+            del fleet.kube.objects["Lease", NAMESPACE, format_lease_name("test", "a")]
         await asyncio.sleep(0.5)
         assert not draining.done()
         assert not ending.fence.is_open
@@ -485,7 +485,7 @@ async def test_a_frozen_member_writes_nothing_and_returns_with_no_partition() ->
         frozen.freeze()
         await asyncio.sleep(12)
         assert len(frozen.workers.worked) == 32  # it still owns them in its own view
-        with pytest.raises(errors.NotOurs):
+        with pytest.raises(errors.OwnershipLost):
             frozen.fence.check()
         frozen.start()
         await fleet.rest(within=10)
@@ -582,7 +582,7 @@ async def test_a_lease_without_its_label_is_created_anew() -> None:
         fleet.add("a")
         fleet.add("b")
         await fleet.rest(within=10)
-        lease = fleet.kube.objects["Lease", NAMESPACE, name("test", "a")]
+        lease = fleet.kube.objects["Lease", NAMESPACE, format_lease_name("test", "a")]
         fleet.kube.put(LEASE, lease | {"metadata": {**lease["metadata"], "labels": {}}})
         await asyncio.sleep(3)
         await fleet.rest(within=10)
@@ -590,7 +590,7 @@ async def test_a_lease_without_its_label_is_created_anew() -> None:
 
 
 def edit(fleet: Fleet, identity: str, annotations: dict[str, str]) -> None:
-    lease = fleet.kube.objects["Lease", NAMESPACE, name("test", identity)]
+    lease = fleet.kube.objects["Lease", NAMESPACE, format_lease_name("test", identity)]
     fleet.kube.put(LEASE, lease | {"metadata": {**lease["metadata"], "annotations": annotations}})
 
 
@@ -620,8 +620,10 @@ async def test_whatever_is_lost_on_the_way_all_comes_to_rest(seed: int) -> None:
 
 
 def test_a_lease_has_a_name_that_kubernetes_takes() -> None:
-    assert name("traffic-manager", "pod-1") == "raybus-traffic-manager-pod-1"
-    odd = name("traffic-manager", "My_Host.example-77")
+    assert format_lease_name("traffic-manager", "pod-1") == "raybus-traffic-manager-pod-1"
+    odd = format_lease_name("traffic-manager", "My_Host.example-77")
     assert odd.startswith("raybus-traffic-manager-my-host-example-77-")
-    assert len(name("traffic-manager", "x" * 300)) < 253
-    assert name("traffic-manager", "x" * 300) != name("traffic-manager", "x" * 301)
+    assert len(format_lease_name("traffic-manager", "x" * 300)) < 253
+    assert format_lease_name("traffic-manager", "x" * 300) != format_lease_name(
+        "traffic-manager", "x" * 301
+    )

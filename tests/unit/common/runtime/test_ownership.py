@@ -13,10 +13,10 @@ from common.runtime.ownership import (
     Rebalance,
     ReplicaLease,
     decide,
+    divide,
+    format_partitions,
     observe,
-    parse,
-    share,
-    spell,
+    parse_partitions,
 )
 
 FIRST, REST = frozenset(range(32)), frozenset(range(32, 64))
@@ -99,21 +99,24 @@ def test_time_in_which_nobody_could_renew_counts_for_little() -> None:
     ],
 )
 def test_what_a_lease_names(text: str, partitions: frozenset[int] | None) -> None:
-    assert parse(text) == partitions
-    assert partitions is None or parse(spell(partitions)) == partitions
+    assert parse_partitions(text) == partitions
+    assert partitions is None or parse_partitions(format_partitions(partitions)) == partitions
 
 
 def test_what_a_successor_loads_in_a_moment_moves_together() -> None:
-    (whole,) = ownership.parts(dict.fromkeys(ALL, 10))
+    (whole,) = ownership.split_into_parts(dict.fromkeys(ALL, 10))
     assert (whole.partitions, whole.seconds) == (ALL, 640 / ownership.LOADED_PER_SECOND)
-    assert ownership.parts({}) == []
-    assert [each.partitions for each in ownership.parts({3: 999, 5: 2, 9: 1})] == [{3, 5}, {9}]
+    assert ownership.split_into_parts({}) == []
+    assert [each.partitions for each in ownership.split_into_parts({3: 999, 5: 2, 9: 1})] == [
+        {3, 5},
+        {9},
+    ]
 
 
 @given(st.dictionaries(st.integers(0, PARTITIONS - 1), st.integers(0, 3000)))
 @settings(max_examples=100, deadline=None)
 def test_parts_are_whole_disjoint_small_and_few(sizes: dict[int, int]) -> None:
-    parts = ownership.parts(sizes)
+    parts = ownership.split_into_parts(sizes)
     assert sorted(each for part in parts for each in part.partitions) == sorted(sizes)
     assert len(parts) <= ownership.MAX_PARTS + 1
     moment = ownership.PART_SECONDS + max(sizes.values(), default=0) / ownership.LOADED_PER_SECOND
@@ -143,7 +146,7 @@ HOLDINGS = st.dictionaries(
 @given(HOLDINGS)
 @settings(max_examples=50, deadline=None)
 def test_a_share_is_whole_disjoint_and_even(holdings: dict[str, frozenset[int]]) -> None:
-    shares = share(holdings)
+    shares = divide(holdings)
     assert shares.keys() == holdings.keys()
     assert sorted(each for part in shares.values() for each in part) == sorted(ALL)
     assert max(map(len, shares.values())) - min(map(len, shares.values())) <= 1
@@ -152,10 +155,10 @@ def test_a_share_is_whole_disjoint_and_even(holdings: dict[str, frozenset[int]])
 @given(st.integers(1, 12))
 @settings(max_examples=12, deadline=None)
 def test_only_what_must_moves(count: int) -> None:
-    before = share({f"r{number}": frozenset[int]() for number in range(count)})
-    joined = share({**before, "new": frozenset()})
+    before = divide({f"r{number}": frozenset[int]() for number in range(count)})
+    joined = divide({**before, "new": frozenset()})
     assert moved(before, joined) == len(joined["new"])
-    left = share(
+    left = divide(
         {name: part for name, part in before.items() if name != "r0"} or {"last": frozenset()}
     )
     assert moved(before, left) == len(before["r0"])

@@ -13,7 +13,7 @@ from common.api.core import Pod
 from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.bus.feed import NOT_READ
-from common.bus.subjects import Place, Tree
+from common.bus.subjects import TreeKind, TreeLocation
 from common.clock import SystemClock
 from common.runtime.cache import Cache, Object, Objects
 from common.runtime.controller import Controller
@@ -103,7 +103,7 @@ class Shell:
             working.cancel()
 
     def names(self, kind: type[Object]) -> set[str]:
-        return {each.metadata.name for each in self.cache.all(kind)}
+        return {each.metadata.name for each in self.cache.list_all(kind)}
 
 
 async def test_one_partition_is_worked_on_while_another_one_loads() -> None:
@@ -324,7 +324,7 @@ async def test_an_object_that_moves_between_our_partitions_is_never_missing() ->
     first.take(a_state("Pod", a_pod("a")), trace="")
     first.synced(10)
     second.synced(10)
-    first.take(a_tombstone("Pod", a_pod("a"), moved_to=Place(2, Tree.SERVICE)), trace="")
+    first.take(a_tombstone("Pod", a_pod("a"), moved_to=TreeLocation(2, TreeKind.SERVICE)), trace="")
     assert shell.names(Pod) == {"a-pod"}
     first.loading("its consumer broke")
     first.synced(20)
@@ -339,7 +339,9 @@ async def test_an_object_that_moves_away_is_dropped_and_may_return_unchanged() -
     listener = shell.controller.informer.hold(1)
     listener.take(a_state("Pod", a_pod("a")), trace="")
     listener.synced(10)
-    listener.take(a_tombstone("Pod", a_pod("a"), moved_to=Place(9, Tree.SERVICE)), trace="")
+    listener.take(
+        a_tombstone("Pod", a_pod("a"), moved_to=TreeLocation(9, TreeKind.SERVICE)), trace=""
+    )
     assert shell.names(Pod) == set()
     listener.take(a_state("Pod", a_pod("a")), trace="")
     assert shell.names(Pod) == {"a-pod"}
@@ -353,7 +355,7 @@ async def test_a_deletion_delivered_before_the_move_counts() -> None:
     second.take(a_state("Pod", a_pod("a")), trace="")
     second.take(a_tombstone("Pod", a_pod("a", version=5)), trace="")
     first.take(a_state("Pod", a_pod("a")), trace="")  # the consumer of its old partition is late
-    first.take(a_tombstone("Pod", a_pod("a"), moved_to=Place(2, Tree.SERVICE)), trace="")
+    first.take(a_tombstone("Pod", a_pod("a"), moved_to=TreeLocation(2, TreeKind.SERVICE)), trace="")
     assert shell.names(Pod) == set()
 
 
@@ -414,7 +416,7 @@ async def test_a_refused_write_is_retried_later_and_not_logged_as_an_error(
     async def fenced(key: Key, now: datetime) -> datetime | None:
         tries.append(asyncio.get_running_loop().time())
         if len(tries) < 3:
-            raise errors.NotOurs("not sure", after=1.0)
+            raise errors.OwnershipLost("not sure", after=1.0)
         return None
 
     async with asyncio.TaskGroup() as group:
@@ -515,7 +517,8 @@ async def test_quarantine_ends_with_the_object(end: str) -> None:
             listener.take(a_tombstone("Pod", a_pod("a", version=12)), trace="")
         elif end == "moved":
             listener.take(
-                a_tombstone("Pod", a_pod("a"), moved_to=Place(NOT_READ, Tree.SERVICE)), trace=""
+                a_tombstone("Pod", a_pod("a"), moved_to=TreeLocation(NOT_READ, TreeKind.SERVICE)),
+                trace="",
             )
         else:
             listener.loading("again")
@@ -565,7 +568,8 @@ async def test_after_a_restore_lower_versions_of_the_same_objects_count() -> Non
 
     await shell.run(script)
     assert {
-        each.metadata.name: each.metadata.resource_version for each in shell.cache.all(RayCluster)
+        each.metadata.name: each.metadata.resource_version
+        for each in shell.cache.list_all(RayCluster)
     } == {
         "a": "90",
         "b": "91",
@@ -595,7 +599,7 @@ async def test_fields_that_a_watcher_of_another_build_adds_count_in_the_same_ver
         listener.synced(10)
 
     await shell.run(script)
-    assert [each.spec.node_name for each in shell.cache.all(Pod)] == ["n"]
+    assert [each.spec.node_name for each in shell.cache.list_all(Pod)] == ["n"]
 
 
 async def test_while_the_bus_is_silent_a_guard_reconciles_what_is_due() -> None:

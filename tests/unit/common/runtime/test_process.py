@@ -5,7 +5,7 @@ import sys
 
 
 def test_exit_writes_what_is_buffered() -> None:
-    code = "import sys; from common.runtime import process; sys.stdout.write('out'); sys.stderr.write('err'); process.leave(3)"
+    code = "import sys; from common.runtime import process; sys.stdout.write('out'); sys.stderr.write('err'); process.exit_process(3)"
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
@@ -16,7 +16,7 @@ def test_sigusr1_logs_what_each_task_awaits() -> None:
     code = (
         "import asyncio, os, signal, sys; from common.runtime import process\n"
         "async def main(settings):\n    os.kill(os.getpid(), signal.SIGUSR1)\n    await asyncio.sleep(0.2)\n"
-        "process.leave(process.run('test', main))"
+        "process.exit_process(process.run('test', main))"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

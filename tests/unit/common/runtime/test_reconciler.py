@@ -6,7 +6,7 @@ import pytest
 
 from common import errors
 from common.runtime.actions import Action, Plan
-from common.runtime.executor import Executed, Failure
+from common.runtime.executor import Executed, FailedAction
 from common.runtime.key import Key
 from common.runtime.reconciler import Reconciler
 
@@ -95,7 +95,7 @@ async def test_the_rest_of_a_plan_that_was_cut_is_due_at_once() -> None:
 async def test_the_first_failure_of_a_plan_is_raised() -> None:
     service, problem = Service(planned=5), errors.Forbidden("denied")
     service.result = Executed(
-        failures=(Failure(Action(), problem), Failure(Action(), errors.Conflict("old")))
+        failures=(FailedAction(Action(), problem), FailedAction(Action(), errors.Conflict("old")))
     )
     with pytest.raises(errors.Forbidden, match="denied"):
         await Reconciler(service.observe, service.make_plan, service.execute)(KEY, now=NOW)

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from common.observability.metrics import ReconcileMeter
-from common.runtime.key import Rank
+from common.runtime.key import KeyPriority
 from common.runtime.work_queue import COALESCED, KNOWN_IN_A_ROW, WorkQueue
 
 pytestmark = pytest.mark.looptime
@@ -28,7 +28,7 @@ def a_queue(
 ) -> WorkQueue[str]:
     meter = meter or ReconcileMeter("test")
     return WorkQueue(
-        group_of=group_of, rank=lambda key: Rank(size_of(key), is_steady(key)), meter=meter
+        group_of=group_of, rank=lambda key: KeyPriority(size_of(key), is_steady(key)), meter=meter
     )
 
 
@@ -85,7 +85,7 @@ async def test_failures_wait_longer_each_time_and_a_success_forgets_them() -> No
         waits.append(queue.retry(key))
     assert waits == [0.005, 0.01, 0.02, 0.04]
     queue.done(await queue.take())
-    assert queue.failures("a") == 0
+    assert queue.count_failures("a") == 0
 
 
 async def test_a_failed_key_that_was_enqueued_meanwhile_is_reconciled_at_once() -> None:
@@ -247,17 +247,17 @@ def reported() -> list[float]:
 
 async def test_a_queue_reports_how_long_keys_wait_and_work() -> None:
     queue = a_queue(meter=ReconcileMeter("metered"))
-    assert (queue.longest_wait(), queue.under_way()) == (0, [])
+    assert (queue.get_longest_wait(), queue.get_running_times()) == (0, [])
     queue.add("a")
     queue.add("a")
     await asyncio.sleep(2)
-    assert (queue.longest_wait(), reported()) == (2, [1, 0, 0, 0, 0])
+    assert (queue.get_longest_wait(), reported()) == (2, [1, 0, 0, 0, 0])
     key = await queue.take()
     assert reported() == [1, 1, 2, 0, 0]
     await asyncio.sleep(3)
     queue.add(key)  # waits from now on, though it can only be taken after its reconcile
     await asyncio.sleep(1)
-    assert (queue.longest_wait(), queue.under_way()) == (0, [4])
+    assert (queue.get_longest_wait(), queue.get_running_times()) == (0, [4])
     assert reported() == [2, 1, 2, 0, 0]
     queue.done(key)
     assert reported() == [2, 1, 2, 1, 4]

@@ -17,7 +17,7 @@ from common import errors
 from common.api.ray_service import RayService
 from common.bus import subjects
 from common.bus.consumer import from_sequence
-from common.bus.nats import Stored
+from common.bus.nats import StoredMessage
 from common.upgrade import events as upgrade_events
 from common.upgrade.receipt import Outcome
 from raybus_cli import session
@@ -57,7 +57,7 @@ class EventLog:
         is last.
         """
 
-    def take(self, event: Stored) -> bool:
+    def take(self, event: StoredMessage) -> bool:
         """Keep an event; ignore a message that is not an upgrade event.
 
         Always returns True, to read on.
@@ -215,7 +215,7 @@ class Listener:
         self._subject = (
             subjects.ALL_EVENTS
             if namespace is None
-            else subjects.upgrade_event(namespace, EVERY, EVERY)
+            else subjects.build_event_subject(namespace, EVERY, EVERY)
         )
         self._audience = audience
         self._events = events

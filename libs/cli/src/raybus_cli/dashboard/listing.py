@@ -16,7 +16,7 @@ import structlog
 from common.api import ray_service
 from common.api.meta import Items
 from common.api.ray_cluster import RayCluster
-from common.runtime.cache import Remembered
+from common.runtime.cache import BoundedDict
 from raybus_cli import session
 from raybus_cli.dashboard import history, model
 from raybus_cli.dashboard.history import Progress
@@ -84,8 +84,8 @@ class Listing:
     def __init__(self) -> None:
         self.details: Final = FairThreads(DETAIL_THREADS)
         self._threads = FairThreads(LIST_THREADS)
-        self._known: Remembered[_Known, Entry] = Remembered(
-            most=MAX_ENTRIES, size=lambda _, entry: len(entry.row.message)
+        self._known: BoundedDict[_Known, Entry] = BoundedDict(
+            max_entries=MAX_ENTRIES, size=lambda _, entry: len(entry.row.message)
         )
 
     def close(self) -> None:

@@ -156,7 +156,12 @@ def _partitions(facts: Facts, *, now: datetime) -> Iterator[Check]:
             renewed = lease.spec.renew_time
             is_alive = renewed is not None and now - renewed <= STALE
             if lease.metadata.labels.get(labels.REPLICA_OF) == service and is_alive:
-                held += ownership.parse(lease.metadata.annotations.get(labels.PARTITIONS, "")) or ()
+                held += (
+                    ownership.parse_partitions(
+                        lease.metadata.annotations.get(labels.PARTITIONS, "")
+                    )
+                    or ()
+                )
                 replicas += 1
         name = f"partitions of {service}"
         twice, missing = len(held) - len(set(held)), PARTITIONS - len(set(held))

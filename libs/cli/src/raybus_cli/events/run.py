@@ -13,8 +13,15 @@ import msgspec
 
 from common import errors
 from common.bus.access import Keys
-from common.bus.consumer import Begin, Reading, Source, consume, from_sequence, from_time
-from common.bus.nats import Bus, Stored, connect
+from common.bus.consumer import (
+    RunningConsumer,
+    StartPolicy,
+    StreamSource,
+    consume,
+    from_sequence,
+    from_time,
+)
+from common.bus.nats import Bus, StoredMessage, connect
 from common.bus.subjects import EVENTS_STREAM
 from common.settings import Settings
 from raybus_cli.events import connection
@@ -33,7 +40,7 @@ class Taker(Protocol):
     Each method returns whether the reader should continue.
     """
 
-    def take(self, event: Stored) -> bool:
+    def take(self, event: StoredMessage) -> bool:
         """Process the next event."""
         ...
 
@@ -42,14 +49,14 @@ class Taker(Protocol):
         ...
 
 
-_Items = asyncio.Queue[Stored | str | None]
+_Items = asyncio.Queue[StoredMessage | str | None]
 """An event, None when all stored events were read, or the reason why a read broke."""
 
 
 class Reader:
     """Reads the events that a subject filter selects."""
 
-    def __init__(self, bus: Bus, subject: str, begin: Begin) -> None:
+    def __init__(self, bus: Bus, subject: str, begin: StartPolicy) -> None:
         self._bus = bus
         self._subject = subject
         self._first = begin
@@ -86,14 +93,16 @@ class Reader:
         self._created = info.created
         self._count += 1
         name = f"{self._bus.current.inbox.rpartition('.')[2]}-{self._count}"
-        source = Source(stream=EVENTS_STREAM, filter=self._subject, name=name, begin=self._begin)
+        source = StreamSource(
+            stream=EVENTS_STREAM, filter=self._subject, name=name, begin=self._begin
+        )
         items: _Items = asyncio.Queue()
         async with consume(
             self._bus, source, take=items.put_nowait, read=lambda: items.put_nowait(None)
         ) as reading:
             return await self._consume(reading, items, taker)
 
-    async def _consume(self, reading: Reading, items: _Items, taker: Taker) -> str | None:
+    async def _consume(self, reading: RunningConsumer, items: _Items, taker: Taker) -> str | None:
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(_put_when_broken(reading, items))
             why = await self._hand_on(items, taker)
@@ -103,7 +112,7 @@ class Reader:
     async def _hand_on(self, items: _Items, taker: Taker) -> str | None:
         while True:
             match await items.get():
-                case Stored() as event:
+                case StoredMessage() as event:
                     wants_more = taker.take(event)
                     self._begin = from_sequence(event.sequence + 1)
                 case str() as why:
@@ -114,7 +123,7 @@ class Reader:
                 return None
 
 
-async def _put_when_broken(reading: Reading, items: _Items) -> None:
+async def _put_when_broken(reading: RunningConsumer, items: _Items) -> None:
     items.put_nowait(await reading.until_broken())
 
 
@@ -186,7 +195,7 @@ class Reach:
         self._settings = settings
 
     async def read(
-        self, subject: str, begin: Begin, taker: Taker, *, is_patient: bool, report: Report
+        self, subject: str, begin: StartPolicy, taker: Taker, *, is_patient: bool, report: Report
     ) -> None:
         """Pass events to `taker` until it wants no more; raise `NotFound` if there is no stream."""
         try:
@@ -225,5 +234,5 @@ async def _connected(bus: Bus, way: Way) -> None:
         raise errors.Unavailable(problem) from None
 
 
-def _begin(options: Options) -> Begin:
+def _begin(options: Options) -> StartPolicy:
     return from_sequence(1) if options.since is None else from_time(options.since)

@@ -10,7 +10,7 @@ import re2
 
 from common import durations, errors, untrusted
 from common.bus import subjects
-from common.bus.nats import Stored
+from common.bus.nats import StoredMessage
 from raybus_cli.events import rendering
 
 NAME: Final = re2.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -43,8 +43,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def subject(self) -> str:
         """NATS subject filter for the selected events."""
         if self.service is None:
-            return subjects.events_of(self.namespace) if self.namespace else subjects.ALL_EVENTS
-        return subjects.upgrade_event(self.service.namespace, self.service.name, "*")
+            return (
+                subjects.build_events_filter(self.namespace)
+                if self.namespace
+                else subjects.ALL_EVENTS
+            )
+        return subjects.build_event_subject(self.service.namespace, self.service.name, "*")
 
     @property
     def has_start(self) -> bool:
@@ -152,7 +156,7 @@ class Show:
         """Whether the event of `--replay` was not found."""
         return self._waits_for is not None
 
-    def take(self, event: Stored) -> bool:
+    def take(self, event: StoredMessage) -> bool:
         """Print an event if it is selected; return whether to continue."""
         identity = _identity(event)
         if identity in self._known:
@@ -190,7 +194,7 @@ class Show:
             self._known.pop(next(iter(self._known)))
 
 
-def _identity(event: Stored) -> Identity:
+def _identity(event: StoredMessage) -> Identity:
     try:
         found = msgspec.json.decode(event.payload, type=Identity)
     except msgspec.DecodeError:

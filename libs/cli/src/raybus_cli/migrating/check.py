@@ -210,7 +210,7 @@ async def check(
         *operators(installed, now=clock.now()),
         *found,
         *webhooks(around),
-        *gateways(state.all(RayService), around),
+        *gateways(state.list_all(RayService), around),
         *(findings.unread(each) for each in dict.fromkeys(survey.unread)),
     ]
     through = dashboard or ProxiedDashboard(kube, seconds=DASHBOARD_SECONDS)
@@ -279,7 +279,7 @@ async def _services(
 ) -> list[Subject]:
     observers = services.observers(kube, dashboard, state, configuration.services, clock)
     return await _each(
-        state.all(RayService), lambda each: services.judge(each, observers, now=clock.now())
+        state.list_all(RayService), lambda each: services.judge(each, observers, now=clock.now())
     )
 
 
@@ -288,7 +288,7 @@ async def _clusters(
 ) -> list[Subject]:
     reads = Observer(kube, state, configuration.clusters)
     return await _each(
-        state.all(RayCluster), lambda each: clusters.judge(each, reads, now=clock.now())
+        state.list_all(RayCluster), lambda each: clusters.judge(each, reads, now=clock.now())
     )
 
 

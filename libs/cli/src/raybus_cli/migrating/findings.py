@@ -25,7 +25,7 @@ from common.runtime.actions import (
     Action,
     Annotate,
     EmitEvent,
-    Event,
+    KubeEvent,
     Patch,
     Refuse,
     SetFinalizers,
@@ -196,7 +196,7 @@ def _felt(text: str, *, is_step: bool, remedy: str) -> Finding:
     return change(f"raybus would {text}", remedy)
 
 
-def _warning_note(event: Event) -> Iterator[Finding]:
+def _warning_note(event: KubeEvent) -> Iterator[Finding]:
     if event.type == _WARNING:
         yield note(f"raybus would write the Event {event.reason}: {event.note}")
 

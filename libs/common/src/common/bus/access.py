@@ -43,7 +43,7 @@ WRONG_NAME: Final = frozenset({62, 64})
 """OpenSSL's codes for a certificate of another host name, or of another IP address."""
 
 
-class Access(msgspec.Struct, frozen=True, kw_only=True):
+class ServerAccess(msgspec.Struct, frozen=True, kw_only=True):
     """A server's URL, the key to authenticate with, and the authorities to trust."""
 
     url: str
@@ -76,13 +76,13 @@ class FileKeys:
     def check(self) -> None:
         self._read(self._settings.nats_url.partition(",")[0])
 
-    async def next(self) -> Access:
+    async def next(self) -> ServerAccess:
         return self._read(next(self._urls))
 
     async def close(self) -> None:
         pass
 
-    def _read(self, url: str) -> Access:
+    def _read(self, url: str) -> ServerAccess:
         """Return the access to a server.
 
         The key is None without a seed file (a server without users). TLS is used with a CA file, or
@@ -92,7 +92,7 @@ class FileKeys:
         if (file := self._settings.nats_seed_file) is not None:
             try:
                 seed = file.read_text().strip()
-                nkeys.public_key(seed)
+                nkeys.derive_public_key(seed)
             except OSError as problem:
                 raise errors.InvalidSpec(
                     f"RAYBUS_NATS_SEED_FILE={file}: cannot be read: {problem.strerror}"
@@ -103,13 +103,15 @@ class FileKeys:
                     "nats_admin.provision credentials` makes one"
                 ) from problem
         if (file := self._settings.nats_ca_file) is None:
-            return Access(
+            return ServerAccess(
                 url=url,
                 seed=seed,
                 tls=create_client_context() if url.startswith("tls:") else None,
             )
         try:
-            return Access(url=url, seed=seed, tls=create_client_context(cadata=file.read_text()))
+            return ServerAccess(
+                url=url, seed=seed, tls=create_client_context(cadata=file.read_text())
+            )
         except (ssl.SSLError, ValueError) as problem:
             raise errors.InvalidSpec(
                 f"RAYBUS_NATS_CA_FILE={file}: no certificate in it ({problem})"
@@ -120,12 +122,12 @@ class FileKeys:
             ) from problem
 
 
-class MadeKey:
+class GeneratedKey:
     """A key that this process generates at its start and keeps in memory."""
 
     def __init__(self, settings: Settings) -> None:
         self._seed = nkeys.new_seed()
-        self.public = nkeys.public_key(self._seed)
+        self.public = nkeys.derive_public_key(self._seed)
         self.refused = (
             f"the server does not know {self.public} for user {settings.service} yet; `keeper` "
             "beside the server writes"
@@ -136,9 +138,9 @@ class MadeKey:
     def check(self) -> None:
         pass
 
-    async def next(self) -> Access:
+    async def next(self) -> ServerAccess:
         authorities = await self.announce()
-        return Access(
+        return ServerAccess(
             url=next(self._urls),
             seed=self._seed,
             tls=create_client_context(cadata=authorities),
@@ -155,10 +157,10 @@ class MadeKey:
         pass
 
 
-Keys = FileKeys | MadeKey
+Keys = FileKeys | GeneratedKey
 
 
-class Registration(MadeKey):
+class Registration(GeneratedKey):
     """A generated key that is registered in a ConfigMap.
 
     Named subscribers share one ConfigMap, with an entry under each name. Any other user has its own
@@ -213,7 +215,7 @@ class Registration(MadeKey):
                     f"the key for NATS cannot be registered: {problem or 'no answer in time'}"
                 ) from problem
             return self._trusted
-        self._trusted, _ = nkeys.trusted(servers)
+        self._trusted, _ = nkeys.parse_authorities(servers)
         if not self._trusted:
             raise errors.Unavailable(
                 "no NATS server has registered its certificate in ConfigMap "
@@ -259,17 +261,17 @@ class Registration(MadeKey):
         return self._kube
 
 
-def is_refusal(problem: BaseException) -> bool:
+def is_unknown_key(problem: BaseException) -> bool:
     """Return whether the server refused a key that it does not know."""
     return "authorization violation" in str(problem).lower()
 
 
-def explain(problem: BaseException, settings: Settings, keys: Keys) -> str:
+def explain_error(problem: BaseException, settings: Settings, keys: Keys) -> str:
     """Return on one line why a server cannot be used, with the remedy if there is one."""
     text = errors.text_of(problem)
     if isinstance(problem, ssl.SSLCertVerificationError):
-        return _distrust(problem, settings)
-    if is_refusal(problem):
+        return _explain_distrust(problem, settings)
+    if is_unknown_key(problem):
         return f"Authorization Violation: {keys.refused}"
     if isinstance(problem, BrokenPipeError | ConnectionResetError):
         # The server sends the reason and closes; sometimes the close arrives first. The next
@@ -283,12 +285,12 @@ def explain(problem: BaseException, settings: Settings, keys: Keys) -> str:
     return text
 
 
-def _distrust(problem: ssl.SSLCertVerificationError, settings: Settings) -> str:
-    again = "`python -m nats_admin.provision credentials`"
+def _explain_distrust(problem: ssl.SSLCertVerificationError, settings: Settings) -> str:
+    provision_command = "`python -m nats_admin.provision credentials`"
     if problem.verify_code == EXPIRED:
         return (
             "the certificate of the server, or its authority's, has expired; make it anew: "
-            f"delete its file and run {again}"
+            f"delete its file and run {provision_command}"
         )
     if problem.verify_code == NOT_YET_VALID:
         return "the certificate of the server is not valid yet: the clocks differ"
@@ -297,7 +299,7 @@ def _distrust(problem: ssl.SSLCertVerificationError, settings: Settings) -> str:
         names = " ".join(f"--name {host}" for host in hosts)
         return (
             f"{problem.verify_message.rstrip('.')}; name the server as it is called by "
-            f"{again} {names}"
+            f"{provision_command} {names}"
         )
     signed = settings.nats_ca_file or "any authority of this machine; RAYBUS_NATS_CA_FILE names one"
     if settings.nats_register_key:
@@ -305,18 +307,23 @@ def _distrust(problem: ssl.SSLCertVerificationError, settings: Settings) -> str:
     return f"the certificate of the server is not signed by {signed} ({problem.verify_message})"
 
 
-def expiries(peer: ssl.SSLObject | None, context: ssl.SSLContext | None) -> dict[str, datetime]:
+def read_expiries(
+    peer: ssl.SSLObject | None, context: ssl.SSLContext | None
+) -> dict[str, datetime]:
     """Return the end of validity of the server's certificate, and of the authority behind it."""
-    found: dict[str, datetime] = {}
+    expiry_by_name: dict[str, datetime] = {}
     if peer is not None and (certificate := peer.getpeercert()):
-        found["server"] = _end(certificate)
+        expiry_by_name["server"] = _parse_end_of_validity(certificate)
     if context is not None:
         # Each of several servers has its own authority. One that ends sooner belongs to another
         # server, or to a server that is being replaced.
-        ends = [_end(cast("Mapping[str, object]", each)) for each in context.get_ca_certs()]
-        found |= {"authority": max(ends)} if ends else {}
-    return found
+        ends = [
+            _parse_end_of_validity(cast("Mapping[str, object]", certificate))
+            for certificate in context.get_ca_certs()
+        ]
+        expiry_by_name |= {"authority": max(ends)} if ends else {}
+    return expiry_by_name
 
 
-def _end(certificate: Mapping[str, object]) -> datetime:
+def _parse_end_of_validity(certificate: Mapping[str, object]) -> datetime:
     return datetime.fromtimestamp(ssl.cert_time_to_seconds(str(certificate["notAfter"])), tz=UTC)

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 import msgspec
 
-from common.bus.nats import Bus, Stored
+from common.bus.nats import Bus, StoredMessage
 from common.bus.session import Incoming, Session
 from common.clock import Silence
 
@@ -33,38 +33,38 @@ So no NATS user needs the right to delete consumers.
 """
 NANOSECONDS: Final = 1_000_000_000
 
-Take = Callable[[Stored], None]
+TakeMessage = Callable[[StoredMessage], None]
 """Called with each message.
 
-An exception ends the reading; `Broken` is the exception for an expected reason.
+An exception ends the reading; `ReadingInterrupted` is the exception for an expected reason.
 """
-Begin = Mapping[str, object]
+StartPolicy = Mapping[str, object]
 """Start position of a consumer, as fields of the JetStream API."""
-LAST_OF_EACH: Final[Begin] = {"deliver_policy": "last_per_subject"}
+LAST_OF_EACH: Final[StartPolicy] = {"deliver_policy": "last_per_subject"}
 
 
-def from_sequence(first: int) -> Begin:
+def from_sequence(first: int) -> StartPolicy:
     """Start at a stream sequence, or at the next message after it."""
     return {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, first)}
 
 
-def from_time(moment: datetime) -> Begin:
+def from_time(moment: datetime) -> StartPolicy:
     """Start at the first message that was stored at `moment` or later."""
     return {"deliver_policy": "by_start_time", "opt_start_time": moment.isoformat()}
 
 
-class Broken(Exception):
+class ReadingInterrupted(Exception):
     """The messages read so far no longer count; the text has the reason."""
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class StreamSource(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a stream that a consumer reads. Each consumer needs a new `name`."""
 
     stream: str
     filter: str
     name: str
     headers_only: bool = False
-    begin: Begin = msgspec.field(default_factory=lambda: LAST_OF_EACH)
+    begin: StartPolicy = msgspec.field(default_factory=lambda: LAST_OF_EACH)
 
 
 class _Delivered(msgspec.Struct, frozen=True):
@@ -76,10 +76,10 @@ class _Created(msgspec.Struct, frozen=True):
     delivered: _Delivered = _Delivered()
 
 
-class Reading:
+class RunningConsumer:
     """A running consumer, until it is broken."""
 
-    def __init__(self, session: Session, take: Take, read: Callable[[], None]) -> None:
+    def __init__(self, session: Session, take: TakeMessage, read: Callable[[], None]) -> None:
         self._session = session
         self._take = take
         self._read = read
@@ -99,10 +99,10 @@ class Reading:
             await asyncio.wait((self._broken,), timeout=min(remaining, LISTENING_SECONDS))
         return self._broken.result()
 
-    def abort(self, why: str) -> None:
+    def abort(self, reason: str) -> None:
         """Break the reading for the reason given."""
         if not self._broken.done():
-            self._broken.set_result(why)
+            self._broken.set_result(reason)
 
     def finish(self) -> None:
         """Report once that all messages stored before the start have been taken."""
@@ -124,15 +124,15 @@ class Reading:
             elif int(headers.get("Nats-Last-Consumer", self._last)) != self._last:
                 self.abort(f"deliveries up to {headers['Nats-Last-Consumer']} are missing")
             return
-        _, stream_seq, consumer_seq, _, pending = position_of(message.reply)
+        _, stream_seq, consumer_seq, _, pending = parse_position(message.reply)
         if int(consumer_seq) != self._last + 1:
             self.abort(f"delivery {self._last + 1} is missing")
             return
         self._last += 1
         try:
-            self._take(Stored(message.subject, int(stream_seq), headers, message.data))
+            self._take(StoredMessage(message.subject, int(stream_seq), headers, message.data))
         except Exception as problem:  # noqa: BLE001  (the reader's state is unknown now)
-            is_meant = isinstance(problem, Broken)
+            is_meant = isinstance(problem, ReadingInterrupted)
             self.abort(
                 str(problem) if is_meant else f"{message.subject} could not be taken: {problem!r}"
             )
@@ -142,14 +142,14 @@ class Reading:
 
 @contextlib.asynccontextmanager
 async def consume(
-    bus: Bus, source: Source, *, take: Take, read: Callable[[], None]
-) -> AsyncGenerator[Reading]:
+    bus: Bus, source: StreamSource, *, take: TakeMessage, read: Callable[[], None]
+) -> AsyncGenerator[RunningConsumer]:
     """Read a part of a stream until the block ends.
 
     `read` is called once, when all messages that the stream held at the start have been taken.
     """
     session = await bus.session()
-    reading = Reading(session, take, read)
+    reading = RunningConsumer(session, take, read)
     inbox = f"{session.inbox}.deliver.{source.name}"
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(reading.abort, "closed")
@@ -180,7 +180,7 @@ async def consume(
         yield reading
 
 
-def position_of(reply: str) -> list[str]:
+def parse_position(reply: str) -> list[str]:
     """Return the position of a delivery, from the tokens of its reply subject.
 
     The list is: delivery count, stream sequence, consumer sequence, time and number of pending

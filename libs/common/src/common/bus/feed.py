@@ -26,7 +26,7 @@ def new_epoch(installation: str, random: str) -> str:
     return f"{installation}/{random}" if installation else random
 
 
-def foreign(epoch: str, ours: str) -> str | None:
+def explain_foreign_epoch(epoch: str, ours: str) -> str | None:
     """Return why an epoch belongs to another installation, with the remedy.
 
     None if the epoch belongs to installation `ours`, or if one of the two installations is unknown.
@@ -41,13 +41,13 @@ def foreign(epoch: str, ours: str) -> str | None:
     )
 
 
-class Listener(Protocol):
+class PartitionListener(Protocol):
     """Receives the state of one partition.
 
     Methods are called from one event loop and must not block.
     """
 
-    def loading(self, why: str) -> None:
+    def loading(self, reason: str) -> None:
         """Stop deciding: a reload begins, for the reason given."""
 
     def rewound(self) -> None:
@@ -68,7 +68,7 @@ class Listener(Protocol):
 class Feed(Protocol):
     """The state stream as one replica reads it."""
 
-    async def follow(self, partition: int, listener: Listener) -> None:
+    async def follow(self, partition: int, listener: PartitionListener) -> None:
         """Deliver a partition to the listener until cancelled.
 
         Errors that a retry can correct are not raised.

@@ -14,7 +14,7 @@ import msgspec
 UNREADABLE: Final = "the watcher publishes a form that this build does not read"
 
 
-class Form(msgspec.Struct, frozen=True):
+class MessageForm(msgspec.Struct, frozen=True):
     """Version of the fields in a kind of message, such as 1.2."""
 
     major: int
@@ -24,7 +24,7 @@ class Form(msgspec.Struct, frozen=True):
         return f"{self.major}.{self.minor}"
 
 
-FIRST: Final = Form(1, 0)
+FIRST: Final = MessageForm(1, 0)
 FIRST_KINDS: Final[tuple[str, ...]] = (
     "ControllerRevision",
     "EndpointSlice",
@@ -38,7 +38,7 @@ FIRST_KINDS: Final[tuple[str, ...]] = (
     "Service",
 )
 """Kinds published by a watcher whose sync marker lists no forms."""
-FORMS: Final[dict[str, Form]] = dict.fromkeys(
+FORMS: Final[dict[str, MessageForm]] = dict.fromkeys(
     (*FIRST_KINDS, "Gone", "Quarantined", "Synced"), FIRST
 )
 """Forms that this build writes, by kind of object or message.
@@ -50,23 +50,23 @@ MIN_MINOR: Final[dict[str, int]] = {}
 
 The fields added since are optional, and an absent field means "unknown".
 """
-EARLIER: Final[dict[str, Form]] = dict.fromkeys(
+EARLIER: Final[dict[str, MessageForm]] = dict.fromkeys(
     ("", "1", "1-f73851c4", "1-8b62c23b", "1-6a7bb5ba", "Quarantined"), FIRST
 )
 """Form texts of builds without numbered forms (checksums of fields); they count as form 1.0."""
 
 
-def written(kind: str) -> str:
+def get_form(kind: str) -> str:
     """Return the form in which this build publishes a kind."""
     return str(FORMS[kind])
 
 
-def published() -> dict[str, str]:
+def list_forms() -> dict[str, str]:
     """Return the form of each kind, as a sync marker lists them."""
     return {kind: str(form) for kind, form in FORMS.items()}
 
 
-def refusal(kind: str, text: str) -> str | None:
+def explain_unreadable(kind: str, text: str) -> str | None:
     """Return why this build cannot read a message of a kind in form `text`.
 
     None if it can, and for a kind that it does not know.
@@ -74,32 +74,36 @@ def refusal(kind: str, text: str) -> str | None:
     ours = FORMS.get(kind)
     if ours is None:
         return None
-    least = MIN_MINOR.get(kind, ours.minor)
+    min_minor = MIN_MINOR.get(kind, ours.minor)
     theirs = _parse(text)
-    if theirs is not None and theirs.major == ours.major and theirs.minor >= least:
+    if theirs is not None and theirs.major == ours.major and theirs.minor >= min_minor:
         return None
     return (
-        f"{UNREADABLE}: {kind} {text or 'without a form'}, expected {ours.major}.{least} or a "
+        f"{UNREADABLE}: {kind} {text or 'without a form'}, expected {ours.major}.{min_minor} or a "
         f"later {ours.major}.x; "
         "run the watcher and this service in one version"
     )
 
 
-def refusal_of_marker(listed: Mapping[str, str], kinds: Iterable[str]) -> str | None:
+def explain_unreadable_marker(listed: Mapping[str, str], kinds: Iterable[str]) -> str | None:
     """Return why this build cannot read what a watcher publishes of some kinds; None if it can.
 
     `listed` are the forms that the watcher's sync marker lists.
     """
     forms = listed or dict.fromkeys(FIRST_KINDS, str(FIRST))
     return next(
-        (why for kind in sorted(kinds) if (why := refusal(kind, forms.get(kind, "not published")))),
+        (
+            reason
+            for kind in sorted(kinds)
+            if (reason := explain_unreadable(kind, forms.get(kind, "not published")))
+        ),
         None,
     )
 
 
 @lru_cache(maxsize=256)
-def _parse(text: str) -> Form | None:
+def _parse(text: str) -> MessageForm | None:
     major, _, minor = text.partition(".")
     if major.isdecimal() and minor.isdecimal():
-        return Form(int(major), int(minor))
+        return MessageForm(int(major), int(minor))
     return EARLIER.get(text)

@@ -29,7 +29,7 @@ from typing import ClassVar, Final, TypeVar
 import msgspec
 
 from common.bus import subjects
-from common.bus.subjects import Place, Tree
+from common.bus.subjects import TreeKind, TreeLocation
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ SYNCED: Final = "Synced"
 QUARANTINED: Final = "Quarantined"
 COMPRESS_ABOVE: Final = 64 * 1024
 """Bytes. Smaller payloads are not compressed, since that costs more than it saves."""
-LARGEST: Final = 16 * 1024 * 1024
+MAX_PAYLOAD_SIZE: Final = 16 * 1024 * 1024
 """Maximum bytes after decompression: ten times etcd's limit.
 
 It keeps a hostile payload from filling memory.
@@ -60,7 +60,7 @@ lists.
 """
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class ObjectVersion(msgspec.Struct, frozen=True, kw_only=True):
     """The object that a message is about, and the object's resourceVersion."""
 
     kind: str
@@ -69,7 +69,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     version: str
 
 
-class State(About, frozen=True, kw_only=True):
+class ObjectState(ObjectVersion, frozen=True, kw_only=True):
     """The last state of an object, as trimmed JSON."""
 
     uid: str
@@ -77,16 +77,16 @@ class State(About, frozen=True, kw_only=True):
     body: bytes
 
 
-class Gone(About, frozen=True, kw_only=True):
+class Tombstone(ObjectVersion, frozen=True, kw_only=True):
     """A tombstone: the object is no longer under this subject.
 
     `moved_to` is its new place if it still exists.
     """
 
-    moved_to: Place | None = None
+    moved_to: TreeLocation | None = None
 
 
-class Quarantined(About, frozen=True, kw_only=True):
+class Quarantined(ObjectVersion, frozen=True, kw_only=True):
     """An object exists, but its state cannot be published, for the reason `why`.
 
     `body` holds the metadata by which the object is found.
@@ -130,40 +130,40 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-ObjectMessage = State | Gone | Quarantined
+ObjectMessage = ObjectState | Tombstone | Quarantined
 Message = ObjectMessage | Synced
 
 
-class Withheld(msgspec.Struct, frozen=True):
+class QuarantineNotice(msgspec.Struct, frozen=True):
     """The payload of a quarantine notice."""
 
     why: str
     object: msgspec.Raw
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True):
+class WireMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message with headers and payload, as NATS carries it."""
 
     headers: dict[str, str]
     payload: bytes
 
 
-class Undecodable(ValueError):
+class UndecodableMessage(ValueError):
     """A message cannot be read; the text has the reason."""
 
 
-def encode(message: Message) -> Wire:
+def encode(message: Message) -> WireMessage:
     """Write a message in its wire form."""
     if isinstance(message, Synced):
-        return Wire(headers={KIND: SYNCED}, payload=msgspec.json.encode(message))
-    payload, trace = b"", traceparent_of(message)
+        return WireMessage(headers={KIND: SYNCED}, payload=msgspec.json.encode(message))
+    payload, trace = b"", get_traceparent(message)
     match message:
-        case State(kind=kind, version=version, uid=uid, form=form, body=payload):
+        case ObjectState(kind=kind, version=version, uid=uid, form=form, body=payload):
             headers = {KIND: kind, VERSION: version, UID: uid, FORM: form, TRACE: trace}
             if len(payload) > COMPRESS_ABOVE:
                 headers[ENCODING] = "zlib"
                 payload = zlib.compress(payload, 1)
-        case Gone(kind=kind, version=version, moved_to=to):
+        case Tombstone(kind=kind, version=version, moved_to=to):
             moved = "deleted" if to is None else f"moved {to.partition} {to.tree}"
             headers = {KIND: kind, VERSION: version, GONE: moved, TTL: TOMBSTONE_TTL, TRACE: trace}
         case Quarantined(kind=kind, version=version, uid=uid, body=body, why=why):
@@ -175,31 +175,35 @@ def encode(message: Message) -> Wire:
                 FORM: message.form,
             }
             headers[TRACE] = trace
-            payload = msgspec.json.encode(Withheld(why, msgspec.Raw(body)))
-    return Wire(headers=headers, payload=payload)
+            payload = msgspec.json.encode(QuarantineNotice(why, msgspec.Raw(body)))
+    return WireMessage(headers=headers, payload=payload)
 
 
 def decode(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
-    """Read a message; raise `Undecodable` if it is not a message of raybus."""
-    kind = _needed(headers, KIND)
+    """Read a message; raise `UndecodableMessage` if it is not a message of raybus."""
+    kind = _require_header(headers, KIND)
     if kind == SYNCED:
-        return _decoded(payload, Synced, f"the marker {subject}")
+        return _decode_payload(payload, Synced, f"the marker {subject}")
     where = subjects.parse_state(subject)
     if where is None:
-        raise Undecodable(f"{subject} is no subject of an object")
+        raise UndecodableMessage(f"{subject} is no subject of an object")
     namespace, name, uid, version = (
         where.namespace,
         where.name,
         headers.get(UID, ""),
-        _needed(headers, VERSION),
+        _require_header(headers, VERSION),
     )
     if (gone := headers.get(GONE)) is not None:
-        return Gone(
-            kind=kind, namespace=namespace, name=name, version=version, moved_to=_destination(gone)
+        return Tombstone(
+            kind=kind,
+            namespace=namespace,
+            name=name,
+            version=version,
+            moved_to=_parse_destination(gone),
         )
     if kind != QUARANTINED:
-        form, body = headers.get(FORM, ""), _body(headers, payload)
-        return State(
+        form, body = headers.get(FORM, ""), _decompress(headers, payload)
+        return ObjectState(
             kind=kind,
             namespace=namespace,
             name=name,
@@ -208,27 +212,31 @@ def decode(subject: str, headers: Mapping[str, str], payload: bytes) -> Message:
             form=form,
             body=body,
         )
-    withheld = _decoded(payload, Withheld, "the reason of a quarantine")
-    kind, body, why = _needed(headers, QUARANTINED_KIND), bytes(withheld.object), withheld.why
+    withheld = _decode_payload(payload, QuarantineNotice, "the reason of a quarantine")
+    kind, body, reason = (
+        _require_header(headers, QUARANTINED_KIND),
+        bytes(withheld.object),
+        withheld.why,
+    )
     return Quarantined(
-        kind=kind, namespace=namespace, name=name, version=version, uid=uid, body=body, why=why
+        kind=kind, namespace=namespace, name=name, version=version, uid=uid, body=body, why=reason
     )
 
 
-def kind_of(headers: Mapping[str, str]) -> str:
+def get_kind(headers: Mapping[str, str]) -> str:
     """Return the kind of the object that a message is about; for a sync marker `Synced`."""
     kind = headers.get(KIND, "")
     return headers.get(QUARANTINED_KIND, "") if kind == QUARANTINED else kind
 
 
-def traceparent_of(message: ObjectMessage) -> str:
+def get_traceparent(message: ObjectMessage) -> str:
     """Return the trace context of the change that a message publishes."""
-    if isinstance(message, Gone):
-        return trace_of(f"{message.kind}/{message.namespace}/{message.name}", message.version)
-    return trace_of(message.uid, message.version)
+    if isinstance(message, Tombstone):
+        return derive_trace(f"{message.kind}/{message.namespace}/{message.name}", message.version)
+    return derive_trace(message.uid, message.version)
 
 
-def trace_of(about: str, version: str) -> str:
+def derive_trace(about: str, version: str) -> str:
     """Return the trace context of one change.
 
     It is the same each time that the change is published.
@@ -238,43 +246,45 @@ def trace_of(about: str, version: str) -> str:
     return f"00-{trace}-{span}-01"
 
 
-def _needed(headers: Mapping[str, str], header: str) -> str:
+def _require_header(headers: Mapping[str, str], header: str) -> str:
     value = headers.get(header)
     if not value:
-        raise Undecodable(f"the header {header} is missing")
+        raise UndecodableMessage(f"the header {header} is missing")
     return value
 
 
-def _decoded(payload: bytes, content: type[T], what: str) -> T:
+def _decode_payload(payload: bytes, content: type[T], content_name: str) -> T:
     try:
         return msgspec.json.decode(payload, type=content)
     except msgspec.DecodeError as problem:
-        raise Undecodable(f"{what} does not decode: {problem}") from problem
+        raise UndecodableMessage(f"{content_name} does not decode: {problem}") from problem
 
 
-def _destination(gone: str) -> Place | None:
+def _parse_destination(gone: str) -> TreeLocation | None:
     match gone.split(" "):
         case ["deleted"]:
             return None
-        case ["moved", partition, (Tree.SERVICE | Tree.CLUSTER) as tree] if partition.isdecimal():
-            return Place(int(partition), Tree(tree))
+        case ["moved", partition, (TreeKind.SERVICE | TreeKind.CLUSTER) as tree] if (
+            partition.isdecimal()
+        ):
+            return TreeLocation(int(partition), TreeKind(tree))
         case _:
-            raise Undecodable(
+            raise UndecodableMessage(
                 f"{GONE}: {gone!r} is neither `deleted` nor `moved <partition> <tree>`"
             )
 
 
-def _body(headers: Mapping[str, str], payload: bytes) -> bytes:
+def _decompress(headers: Mapping[str, str], payload: bytes) -> bytes:
     encoding = headers.get(ENCODING, "")
     if not encoding:
         return payload
     if encoding != "zlib":
-        raise Undecodable(f"{ENCODING}: {encoding!r} is unknown")
+        raise UndecodableMessage(f"{ENCODING}: {encoding!r} is unknown")
     reader = zlib.decompressobj()
     try:
-        body = reader.decompress(payload, LARGEST)
+        body = reader.decompress(payload, MAX_PAYLOAD_SIZE)
     except zlib.error as problem:
-        raise Undecodable(f"the payload does not decompress: {problem}") from problem
+        raise UndecodableMessage(f"the payload does not decompress: {problem}") from problem
     if not reader.eof:
-        raise Undecodable(f"the payload is cut off, or larger than {LARGEST} bytes")
+        raise UndecodableMessage(f"the payload is cut off, or larger than {MAX_PAYLOAD_SIZE} bytes")
     return body

@@ -21,8 +21,8 @@ from nats.aio.client import Client
 
 from common import errors
 from common.bus import access, refusals
-from common.bus.access import Access, FileKeys, Keys, Registration
-from common.bus.session import LOST, Incoming, Session, status_of
+from common.bus.access import FileKeys, Keys, Registration, ServerAccess
+from common.bus.session import LOST, Incoming, Session, parse_status
 from common.bus.streams import StreamInfo
 from common.clock import SystemClock
 from common.observability import metrics
@@ -45,7 +45,7 @@ class _PubAck(msgspec.Struct, frozen=True):
     seq: int
 
 
-class Stored(msgspec.Struct, frozen=True):
+class StoredMessage(msgspec.Struct, frozen=True):
     """A message in a stream."""
 
     subject: str
@@ -105,7 +105,7 @@ class Bus:
             TimeoutError,
             ssl.SSLError,
         ) as problem:
-            self._note(self._last_error or problem)
+            self._record_failure(self._last_error or problem)
             _stop_if_cancelled()
             return False
         try:
@@ -116,7 +116,7 @@ class Bus:
             metrics.BUS_CONNECTED.set(1)
             log.info("connected to NATS", url=self._settings.nats_url)
             await session.until_lost()
-            self._note(self._last_error or ConnectionError("the connection was lost"))
+            self._record_failure(self._last_error or ConnectionError("the connection was lost"))
         finally:
             self._session = None
             metrics.BUS_CONNECTED.set(0)
@@ -158,29 +158,32 @@ class Bus:
         first: a retry of a stored message with the former sequence raises `Conflict`.
         """
         self._may_publish()
-        sent = {**headers, "Nats-Msg-Id": message_id}
+        all_headers = {**headers, "Nats-Msg-Id": message_id}
         if expected is not None:
-            sent["Nats-Expected-Last-Subject-Sequence"] = str(expected)
+            all_headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
         return self.current.request(
-            subject, payload, sent, read=lambda answer: _decoded(subject, answer, _PubAck).seq
+            subject,
+            payload,
+            all_headers,
+            read=lambda answer: _decode_answer(subject, answer, _PubAck).seq,
         )
 
     def stream(self, name: str) -> Awaitable[StreamInfo]:
         """Return the state and configuration of a stream; raise `NotFound` if it does not exist."""
         return self.api(f"STREAM.INFO.{name}", None, StreamInfo)
 
-    def last(self, stream: str, subject: str) -> Awaitable[Stored | None]:
+    def last(self, stream: str, subject: str) -> Awaitable[StoredMessage | None]:
         """Return the last message under a subject; None if there is none."""
 
-        def read(answer: Incoming) -> Stored | None:
+        def read(answer: Incoming) -> StoredMessage | None:
             headers = answer.headers or {}
-            if status_of(answer) == "404":
+            if parse_status(answer) == "404":
                 return None
             if "Nats-Sequence" not in headers:
                 raise errors.Unavailable(
                     f"{subject} cannot be read: {headers.get('Description', 'no sequence')}"
                 )
-            return Stored(subject, int(headers["Nats-Sequence"]), headers, answer.data)
+            return StoredMessage(subject, int(headers["Nats-Sequence"]), headers, answer.data)
 
         return self.current.request(f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", read=read)
 
@@ -190,11 +193,11 @@ class Bus:
         return self.current.request(
             f"$JS.API.{subject}",
             payload,
-            read=lambda answer: _decoded(subject, answer, answer_type),
+            read=lambda answer: _decode_answer(subject, answer, answer_type),
         )
 
     async def _connect(self) -> Session:
-        found = await self.keys.next()
+        server = await self.keys.next()
         client = Client()
         # nats-py's own source of unique names
         unique = client._nuid.next().decode()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
@@ -204,12 +207,12 @@ class Bus:
             session.end(LOST)
 
         async def on_lame_duck() -> None:
-            log.info("the NATS server is about to stop, connecting to another one", url=found.url)
+            log.info("the NATS server is about to stop, connecting to another one", url=server.url)
             session.end("the NATS server is about to stop")
 
         try:
             await client.connect(
-                servers=[found.url],
+                servers=[server.url],
                 name=self._settings.service,
                 allow_reconnect=False,
                 max_reconnect_attempts=1,
@@ -222,17 +225,17 @@ class Bus:
                 closed_cb=on_closed,
                 lame_duck_mode_cb=on_lame_duck,
                 inbox_prefix=f"_INBOX_{self._settings.service}",
-                nkeys_seed_str=found.seed,
-                tls=found.tls,
+                nkeys_seed_str=server.seed,
+                tls=server.tls,
             )
-            self._examine(client, found)
+            self._check_tls(client, server)
             await session.open()
         except BaseException:
             await session.close(LOST)
             raise
         return session
 
-    def _examine(self, client: Client, found: Access) -> None:
+    def _check_tls(self, client: Client, server: ServerAccess) -> None:
         """Refuse a server without TLS if TLS is required; record when the certificates expire."""
         # nats-py does not expose the TLS side of a connection.
         writer = getattr(
@@ -245,13 +248,13 @@ class Bus:
             if writer is None
             else cast("asyncio.StreamWriter", writer).get_extra_info("ssl_object")
         )
-        if found.tls is not None and peer is None:
+        if server.tls is not None and peer is None:
             raise nats_errors.Error(
                 "the server does not offer TLS, which RAYBUS_NATS_URL or RAYBUS_NATS_CA_FILE "
                 "asks for"
             )
         now = SystemClock().now()
-        for certificate, end in access.expiries(peer, found.tls).items():
+        for certificate, end in access.read_expiries(peer, server.tls).items():
             metrics.BUS_CERTIFICATE_END.labels(certificate).set(end.timestamp())
             if end - now < EXPIRY_WARNING:
                 log.warning(
@@ -276,7 +279,7 @@ class Bus:
                 subject, f"the NATS user {self._settings.service} may not publish to {subject}"
             )
 
-    def _note(self, problem: BaseException) -> None:
+    def _record_failure(self, problem: BaseException) -> None:
         url = self._settings.nats_url
         if isinstance(problem, BrokenPipeError | ConnectionResetError) and "Violation" in (
             self.problem or ""
@@ -285,11 +288,11 @@ class Bus:
         if isinstance(problem, errors.RaybusError):
             reason = text = str(problem)
         else:
-            reason = access.explain(problem, self._settings, self.keys)
+            reason = access.explain_error(problem, self._settings, self.keys)
             text = f"NATS at {url} is not reachable: {reason}"
         if text != self.problem:
             # A server learns a newly registered key within a second.
-            is_expected = self._settings.nats_register_key and access.is_refusal(problem)
+            is_expected = self._settings.nats_register_key and access.is_unknown_key(problem)
             (log.info if is_expected else log.warning)(
                 "NATS is not reachable", url=url, reason=reason
             )
@@ -309,8 +312,8 @@ async def connect(settings: Settings, keys: Keys | None = None) -> AsyncGenerato
         running = group.create_task(bus.run())
         try:
             yield bus
-        except Exception as found:  # noqa: BLE001  (raised again below, outside of the group)
-            problem = found
+        except Exception as raised:  # noqa: BLE001  (raised again below, outside of the group)
+            problem = raised
         finally:
             running.cancel()
     if problem is not None:
@@ -327,13 +330,13 @@ def _stop_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-def _decoded(subject: str, answer: Incoming, answer_type: type[T]) -> T:
+def _decode_answer(subject: str, answer: Incoming, answer_type: type[T]) -> T:
     try:
-        refusal = msgspec.json.decode(answer.data, type=refusals.Answer)
+        refusal = msgspec.json.decode(answer.data, type=refusals.ApiAnswer)
         if refusal.error is None:
             return msgspec.json.decode(answer.data, type=answer_type)
     except msgspec.DecodeError as problem:
         raise errors.Unavailable(
             f"NATS answered {subject} with something unreadable: {problem}"
         ) from problem
-    raise refusals.meaning(subject, refusal.error)
+    raise refusals.make_error(subject, refusal.error)

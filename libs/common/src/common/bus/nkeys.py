@@ -25,54 +25,54 @@ NAMED: Final = "named-subscribers"
 NAME.ANYTHING.
 """
 SERVERS: Final = "nats-servers"
-MOST: Final = 64
+MAX_AUTHORITIES: Final = 64
 """Maximum number of keys of one user, and of server certificates. Further ones are ignored."""
-LONGEST: Final = 8_192
+MAX_TEXT_LENGTH: Final = 8_192
 """Maximum characters of one certificate entry."""
 
 
 def new_seed() -> str:
     """Return a new NKEY seed, the secret of a user."""
-    return _text(
+    return _encode(
         bytes([SEED_PREFIX | USER_PREFIX >> 5, (USER_PREFIX & 31) << 3])
         + bytes(SigningKey.generate())
     )
 
 
-def public_key(seed: str) -> str:
+def derive_public_key(seed: str) -> str:
     """Return the public key of a seed; raise `ValueError` if the text is not a seed."""
     padded = seed.strip() + "=" * (-len(seed.strip()) % 8)
     raw = base64.b32decode(padded)
     if len(raw) != 36 or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
         raise ValueError("this is no NKEY seed")
-    return _text(bytes([USER_PREFIX]) + bytes(SigningKey(raw[2:34]).verify_key))
+    return _encode(bytes([USER_PREFIX]) + bytes(SigningKey(raw[2:34]).verify_key))
 
 
-def _text(payload: bytes) -> str:
+def _encode(payload: bytes) -> str:
     checked = payload + binascii.crc_hqx(payload, 0).to_bytes(2, "little")
     return base64.b32encode(checked).decode().rstrip("=")
 
 
-def trusted(servers: Mapping[str, str]) -> tuple[str, list[str]]:
+def parse_authorities(servers: Mapping[str, str]) -> tuple[str, list[str]]:
     """Return the certificates of the ConfigMap `nats-servers`, and warnings.
 
     The certificates are one PEM text. There is a warning for each entry that is ignored.
     """
-    found: list[str] = []
+    authorities: list[str] = []
     ignored: list[str] = []
     for name, text in sorted(servers.items()):
-        if len(text) > LONGEST or len(found) >= MOST:
+        if len(text) > MAX_TEXT_LENGTH or len(authorities) >= MAX_AUTHORITIES:
             ignored.append(
-                f"ConfigMap {SERVERS}, entry {name}, is too long, or beyond {MOST} certificates"
+                f"ConfigMap {SERVERS}, entry {name}, is too long, or beyond {MAX_AUTHORITIES} certificates"
             )
             continue
         try:
             blocks = [
-                ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(each))
-                for each in _CERTIFICATE.findall(text)
+                ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(block))
+                for block in _CERTIFICATE.findall(text)
             ]
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="".join(blocks))
-            found += blocks
+            authorities += blocks
         except (ssl.SSLError, ValueError) as problem:
             ignored.append(f"ConfigMap {SERVERS}, entry {name}, is no certificate: {problem}")
-    return "".join(dict.fromkeys(found)), ignored
+    return "".join(dict.fromkeys(authorities)), ignored

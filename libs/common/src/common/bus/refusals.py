@@ -42,7 +42,7 @@ REMEDIES: Final = {
 }
 
 
-class Failure(msgspec.Struct, frozen=True):
+class ApiFailure(msgspec.Struct, frozen=True):
     """The error in an answer of the JetStream API."""
 
     code: int = 0
@@ -50,13 +50,13 @@ class Failure(msgspec.Struct, frozen=True):
     description: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ApiAnswer(msgspec.Struct, frozen=True):
     """The part of every answer that tells an error from a result."""
 
-    error: Failure | None = None
+    error: ApiFailure | None = None
 
 
-def meaning(subject: str, failure: Failure) -> errors.RaybusError:
+def make_error(subject: str, failure: ApiFailure) -> errors.RaybusError:
     """Return the error for a refused request to `subject`."""
     number = failure.err_code or failure.code
     remedy = REMEDIES.get(number)

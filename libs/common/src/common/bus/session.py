@@ -49,7 +49,7 @@ class Session:
             if answer is not None and not answer.done():
                 answer.set_result(message)
 
-        await self._subscribe(f"{self.inbox}.answer.*", take)
+        await self._start_subscription(f"{self.inbox}.answer.*", take)
 
     async def request(
         self,
@@ -95,7 +95,7 @@ class Session:
             if answer.done() and not answer.cancelled():
                 # retrieved, so that asyncio does not log it after a cancellation
                 answer.exception()
-        if status_of(message) == "503":
+        if parse_status(message) == "503":
             raise errors.Unavailable(
                 f"no responders for {subject}: the stream is missing or JetStream is off"
             )
@@ -116,7 +116,7 @@ class Session:
         """Subscribe; return the function that ends the subscription."""
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                subscription = await self._subscribe(subject, handler)
+                subscription = await self._start_subscription(subject, handler)
         except (nats_errors.Error, TimeoutError) as problem:
             raise errors.Unavailable(
                 f"NATS cannot be listened to: {errors.text_of(problem)}"
@@ -154,17 +154,17 @@ class Session:
         self.end(LOST)
         return self.lost or LOST
 
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         """Mark the connection as lost: fail all pending requests and call the callbacks."""
         if self.lost is not None:
             return
-        self.lost = why
+        self.lost = reason
         self._ended.set()
         for _, answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(errors.Unavailable(why))
+                answer.set_exception(errors.Unavailable(reason))
         for callback in list(self._on_loss):
-            callback(why)
+            callback(reason)
 
     async def is_answered(self) -> bool:
         """Return whether the server answers a ping within `REQUEST_SECONDS`.
@@ -180,24 +180,24 @@ class Session:
         await asyncio.wait((answer,), timeout=REQUEST_SECONDS)
         return answer.done()
 
-    async def close(self, why: str) -> None:
+    async def close(self, reason: str) -> None:
         """Close the connection; `Bus` then opens a new one, to another server if there are several.
 
         This method calls `end` itself, because a connection with a failed handshake never reports
         that it is closed.
         """
-        self.end(why)
+        self.end(reason)
         with contextlib.suppress(nats_errors.Error, OSError, TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.client.close()
 
-    def forbidden(self, subject: str, why: str) -> None:
+    def forbidden(self, subject: str, reason: str) -> None:
         """Fail the pending requests to a subject that this NATS user may not publish to."""
-        for asked, answer in self._waiting.values():
-            if asked == subject.lower() and not answer.done():
-                answer.set_exception(errors.Unavailable(why))
+        for waiting_subject, answer in self._waiting.values():
+            if waiting_subject == subject.lower() and not answer.done():
+                answer.set_exception(errors.Unavailable(reason))
 
-    async def _subscribe(self, subject: str, handler: Handler) -> Subscription:
+    async def _start_subscription(self, subject: str, handler: Handler) -> Subscription:
         # The signature of `subscribe` has an untyped Future.
         subscribe = cast(
             "Callable[..., Awaitable[Subscription]]",
@@ -206,6 +206,6 @@ class Session:
         return await subscribe(subject, cb=handler)
 
 
-def status_of(message: Msg) -> str:
+def parse_status(message: Msg) -> str:
     """Return the status code of an answer, such as 404; None if the answer is a message."""
     return cast("Mapping[str, str]", message.headers or {}).get("Status", "")

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from common import errors
 from common.bus import feed, forms, messages, subjects
-from common.bus.consumer import Broken, Source, consume
-from common.bus.feed import NOT_READ, Listener
-from common.bus.messages import Gone, Message, Synced
-from common.bus.nats import Bus, Stored
-from common.bus.subjects import PARTITIONS, Place, Tree
+from common.bus.consumer import ReadingInterrupted, StreamSource, consume
+from common.bus.feed import NOT_READ, PartitionListener
+from common.bus.messages import Message, Synced, Tombstone
+from common.bus.nats import Bus, StoredMessage
+from common.bus.subjects import PARTITIONS, TreeKind, TreeLocation
 from common.observability import metrics, tasks, tracing
 
 log = structlog.get_logger()
@@ -48,7 +48,7 @@ class StateFeed:
         bus: Bus,
         *,
         reader: str,
-        tree: Tree | None = None,
+        tree: TreeKind | None = None,
         installation: str = "",
         kinds: Set[str] = frozenset(forms.FIRST_KINDS),
     ) -> None:
@@ -81,8 +81,10 @@ class StateFeed:
         A replica waits for the result before it acquires a partition.
         """
         while True:
-            source = Source(
-                stream=subjects.STATE_STREAM, filter=subjects.synced(0), name=next(self._names)
+            source = StreamSource(
+                stream=subjects.STATE_STREAM,
+                filter=subjects.build_marker_subject(0),
+                name=next(self._names),
             )
             with contextlib.suppress(errors.Retryable):
                 async with consume(
@@ -91,41 +93,43 @@ class StateFeed:
                     await reading.until_broken()
             await asyncio.sleep(CHECK_SECONDS)
 
-    def _check_form(self, stored: Stored) -> None:
-        why: str | None = None
+    def _check_form(self, stored: StoredMessage) -> None:
+        reason: str | None = None
         try:
             _decode(stored, self.kinds)
-        except messages.Undecodable as problem:
-            why = str(problem)
-        if why is None and self.unreadable is not None:
+        except messages.UndecodableMessage as problem:
+            reason = str(problem)
+        if reason is None and self.unreadable is not None:
             log.info("what the watcher publishes is readable again")
-        elif why != self.unreadable:
-            log.warning("nothing is decided", why=why)
-        self.unreadable = why
-        metrics.STATE_UNREADABLE.set(why is not None)
+        elif reason != self.unreadable:
+            log.warning("nothing is decided", why=reason)
+        self.unreadable = reason
+        metrics.STATE_UNREADABLE.set(reason is not None)
 
-    async def follow(self, partition: int, listener: Listener) -> None:
-        why, retry = "started", FIRST_RETRY
+    async def follow(self, partition: int, listener: PartitionListener) -> None:
+        reason, retry = "started", FIRST_RETRY
         load: _Load | None = None
         while True:
             async with tasks.outlived(f"feed of partition {partition}"):
-                listener.loading(why)
+                listener.loading(reason)
                 load = _Load(self, partition, listener, None if load is None else load.history)
-                subject = subjects.partition_filter(partition, self.tree)
-                source = Source(
+                subject = subjects.build_partition_filter(partition, self.tree)
+                source = StreamSource(
                     stream=subjects.STATE_STREAM, filter=subject, name=next(self._names)
                 )
                 try:
-                    why = await load.run(self._bus, source)
+                    reason = await load.run(self._bus, source)
                 except errors.Retryable as problem:
-                    why = str(problem)
-                self._problem = why if why.startswith((feed.FOREIGN, OTHER_PARTITIONS)) else None
+                    reason = str(problem)
+                self._problem = (
+                    reason if reason.startswith((feed.FOREIGN, OTHER_PARTITIONS)) else None
+                )
                 metrics.STATE_RELOADS.labels("broken" if load.is_synced else "not loaded").inc()
-                self.complain("the state must be loaded again", why)
+                self.complain("the state must be loaded again", reason)
                 retry = FIRST_RETRY if load.is_synced else min(MAX_RETRY_DELAY, retry * 2)
                 await asyncio.sleep(retry)
 
-    def complain(self, problem: str, why: str, **where: str) -> None:
+    def complain(self, problem: str, reason: str, **where: str) -> None:
         """Log a problem of a partition.
 
         Further problems within `SILENCE_SECONDS` are not logged: partitions that fail at the same
@@ -134,14 +138,14 @@ class StateFeed:
         now = asyncio.get_running_loop().time()
         if now >= self._silent_until:
             self._silent_until = now + SILENCE_SECONDS
-            log.warning(problem, why=why, **where)
+            log.warning(problem, why=reason, **where)
 
 
 class _Load:
     """One load of a partition, which ends when a message may have been missed."""
 
     def __init__(
-        self, state: StateFeed, partition: int, listener: Listener, history: str | None
+        self, state: StateFeed, partition: int, listener: PartitionListener, history: str | None
     ) -> None:
         self._state = state
         self._partition = partition
@@ -162,7 +166,7 @@ class _Load:
         self.history = history
         """The `history` of the versions that the listener knows; None before the first load."""
 
-    async def run(self, bus: Bus, source: Source) -> str:
+    async def run(self, bus: Bus, source: StreamSource) -> str:
         """Load and follow the partition until a message may have been missed; return the reason.
 
         If the watcher does not confirm the state in time, the listener is told to stop deciding.
@@ -178,38 +182,43 @@ class _Load:
                     missing = NO_MARKER if self._is_read else "the stream is still being read"
                     missing = next(iter(self._unreadable.values()), missing)
                     self._state.complain("the state is not complete", missing)
-            why = (
+            reason = (
                 "the watcher has not confirmed the state in time: the stream may be full, or "
                 "no watcher leads"
             )
             metrics.STATE_RELOADS.labels("stale").inc()
-            self._state.complain("the state is stale", why)
+            self._state.complain("the state is stale", reason)
             self._is_suspended = True
-            self._listener.loading(why)
+            self._listener.loading(reason)
             return await reading.until_broken()
 
     def read(self) -> None:
         self._is_read = True
         self._advance()
 
-    def take(self, stored: Stored) -> None:
+    def take(self, stored: StoredMessage) -> None:
         received_at = tracing.now()
-        kind = messages.kind_of(stored.headers)
+        kind = messages.get_kind(stored.headers)
         if kind and kind not in self._state.kinds and kind != messages.SYNCED:
             return  # ignored in any form
         try:
             message = _decode(stored, self._state.kinds)
-        except messages.Undecodable as problem:
-            self._not_read(stored.subject, kind, str(problem))
+        except messages.UndecodableMessage as problem:
+            self._report_unreadable(stored.subject, kind, str(problem))
             return
         self._unreadable.pop(stored.subject, None)
         trace = stored.headers.get(messages.TRACE, "")
         match message:
             case Synced():
-                self._marked(stored.subject, message)
-            case Gone(moved_to=Place(tree=tree)) if self._state.tree not in {None, tree}:
-                self._listener.take(replace(message, moved_to=Place(NOT_READ, tree)), trace=trace)
-            case Gone(moved_to=Place(partition=self._partition)):
+                self._take_marker(stored.subject, message)
+            case Tombstone(moved_to=TreeLocation(tree=tree)) if self._state.tree not in {
+                None,
+                tree,
+            }:
+                self._listener.take(
+                    replace(message, moved_to=TreeLocation(NOT_READ, tree)), trace=trace
+                )
+            case Tombstone(moved_to=TreeLocation(partition=self._partition)):
                 pass  # the object's new subject delivers its state
             case _:
                 self._listener.take(message, trace=trace)
@@ -218,47 +227,51 @@ class _Load:
         else:
             self._advance()
 
-    def _not_read(self, subject: str, kind: str, why: str) -> None:
+    def _report_unreadable(self, subject: str, kind: str, reason: str) -> None:
         """Stop deciding on a partition that has an unreadable state.
 
         Unreadable messages under other subjects are skipped.
         """
         metrics.UNDECODABLE.labels("feed", kind).inc()
-        if subjects.parse_state(subject) is None and subject != subjects.synced(self._partition):
-            log.warning("a message is skipped", subject=subject, why=why)
+        if subjects.parse_state(subject) is None and subject != subjects.build_marker_subject(
+            self._partition
+        ):
+            log.warning("a message is skipped", subject=subject, why=reason)
             return
         if not self._unreadable:
-            self._state.complain("a message is not readable", why, subject=subject)
-        self._unreadable[subject] = why
+            self._state.complain("a message is not readable", reason, subject=subject)
+        self._unreadable[subject] = reason
         if self.is_synced:
-            self._listener.loading(why)
-            raise Broken(why)
+            self._listener.loading(reason)
+            raise ReadingInterrupted(reason)
 
-    def _marked(self, subject: str, marker: Synced) -> None:
+    def _take_marker(self, subject: str, marker: Synced) -> None:
         if self._is_suspended:
-            raise Broken("the watcher confirms the state again")
+            raise ReadingInterrupted("the watcher confirms the state again")
         self._stale_at = (
             asyncio.get_running_loop().time() + MISSED * marker.renewed if marker.renewed else None
         )
         if self.history not in {None, marker.history}:
             self.history = marker.history
-            why = (
+            reason = (
                 "versions began again at a lower one: the API server's store was restored from "
                 "a backup"
             )
-            self._listener.loading(why)
+            self._listener.loading(reason)
             self._listener.rewound()
-            raise Broken(why)
-        if (why := feed.foreign(marker.epoch, self._state.installation)) is not None:
-            raise Broken(why)
+            raise ReadingInterrupted(reason)
+        if (
+            reason := feed.explain_foreign_epoch(marker.epoch, self._state.installation)
+        ) is not None:
+            raise ReadingInterrupted(reason)
         if marker.partitions != PARTITIONS:
-            raise Broken(
+            raise ReadingInterrupted(
                 f"{OTHER_PARTITIONS} {marker.partitions} partitions, this release into "
                 f"{PARTITIONS}: run all services in one version"
             )
-        if subject == subjects.synced(self._partition):
+        if subject == subjects.build_marker_subject(self._partition):
             if self.is_synced and self._marker is not None and self._marker.epoch != marker.epoch:
-                raise Broken(f"the watcher began epoch {marker.epoch}")
+                raise ReadingInterrupted(f"the watcher began epoch {marker.epoch}")
             self._marker = marker
 
     def _advance(self) -> None:
@@ -274,19 +287,21 @@ class _Load:
             self._listener.synced(self._marker.version)
 
 
-def _decode(stored: Stored, kinds: Set[str]) -> Message:
+def _decode(stored: StoredMessage, kinds: Set[str]) -> Message:
     """Read a message.
 
-    Raises `Undecodable` for a message that is not of raybus, or in a form that this build cannot
+    Raises `UndecodableMessage` for a message that is not of raybus, or in a form that this build cannot
     read.
     """
     kind = "Gone" if messages.GONE in stored.headers else stored.headers.get(messages.KIND, "")
-    if (why := forms.refusal(kind, stored.headers.get(messages.FORM, ""))) is not None:
-        raise messages.Undecodable(why)
+    if (
+        reason := forms.explain_unreadable(kind, stored.headers.get(messages.FORM, ""))
+    ) is not None:
+        raise messages.UndecodableMessage(reason)
     message = messages.decode(stored.subject, stored.headers, stored.payload)
     if (
         isinstance(message, Synced)
-        and (why := forms.refusal_of_marker(message.forms, kinds)) is not None
+        and (reason := forms.explain_unreadable_marker(message.forms, kinds)) is not None
     ):
-        raise messages.Undecodable(why)
+        raise messages.UndecodableMessage(reason)
     return message

@@ -47,7 +47,7 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     config: Config = {}
 
 
-def state(*, replicas: int = 1) -> Config:
+def build_state_config(*, replicas: int = 1) -> Config:
     """Return the configuration of the state stream."""
     last_values: Config = {
         "max_msgs_per_subject": 1,
@@ -55,14 +55,14 @@ def state(*, replicas: int = 1) -> Config:
         "duplicate_window": DUPLICATE_WINDOW,
     }
     return (
-        on_disk(subjects.STATE_STREAM, replicas)
+        build_disk_config(subjects.STATE_STREAM, replicas)
         | {"subjects": [subjects.ALL_STATE]}
         | last_values
         | UNLIMITED
     )
 
 
-def on_disk(name: str, replicas: int) -> Config:
+def build_disk_config(name: str, replicas: int) -> Config:
     """Return the part of the configuration that all streams share."""
     return {
         "name": name,
@@ -76,19 +76,19 @@ def on_disk(name: str, replicas: int) -> Config:
     }
 
 
-def unusable(found: Mapping[str, object]) -> list[str]:
+def find_unusable_fields(actual: Mapping[str, object]) -> list[str]:
     """Return, one text for each field, why the state stream cannot work."""
-    wanted = state()
-    return differences({field: wanted[field] for field in ESSENTIAL}, found)
+    expected = build_state_config()
+    return find_differences({field: expected[field] for field in ESSENTIAL}, actual)
 
 
-def differences(wanted: Mapping[str, object], found: Mapping[str, object]) -> list[str]:
+def find_differences(expected: Mapping[str, object], actual: Mapping[str, object]) -> list[str]:
     """Return, one text for each field, how a stream differs from the wanted configuration.
 
     Fields without a wanted value are not compared.
     """
     return [
-        f"{field} is {found.get(field)!r}, must be {value!r}"
-        for field, value in wanted.items()
-        if field != "mirror" and found.get(field) != value
+        f"{field} is {actual.get(field)!r}, must be {value!r}"
+        for field, value in expected.items()
+        if field != "mirror" and actual.get(field) != value
     ]

@@ -34,7 +34,7 @@ RECOVERY: Final = "ray.recovery"
 """An administrator's message to all keepers: create no stream for a number of seconds."""
 
 
-class Ref(msgspec.Struct, frozen=True):
+class ObjectRef(msgspec.Struct, frozen=True):
     """An object by kind and name.
 
     The root of a tree is a RayService, or a RayCluster that no RayService created.
@@ -45,7 +45,7 @@ class Ref(msgspec.Struct, frozen=True):
     name: str
 
 
-class Tree(StrEnum):
+class TreeKind(StrEnum):
     """The kind of a tree: `SERVICE` if its root is a RayService, else `CLUSTER`.
 
     Objects whose RayCluster is not known yet are in a tree of kind `CLUSTER`.
@@ -55,45 +55,47 @@ class Tree(StrEnum):
     CLUSTER = "cluster"
 
 
-class Place(msgspec.Struct, frozen=True):
+class TreeLocation(msgspec.Struct, frozen=True):
     """A place in the stream: a partition, and the kind of a tree."""
 
     partition: int
-    tree: Tree
+    tree: TreeKind
 
 
-def partition_of(root: Ref) -> int:
+def compute_partition(root: ObjectRef) -> int:
     """Return the partition of a root, 0 to 63. It is the same in every process and release."""
     return crc32(f"{root.kind}/{root.namespace}/{root.name}".encode()) % PARTITIONS
 
 
-def place_of(root: Ref) -> Place:
+def locate_tree(root: ObjectRef) -> TreeLocation:
     """Return the place of a root and of everything below it."""
-    return Place(partition_of(root), Tree.SERVICE if root.kind == "RayService" else Tree.CLUSTER)
+    return TreeLocation(
+        compute_partition(root), TreeKind.SERVICE if root.kind == "RayService" else TreeKind.CLUSTER
+    )
 
 
 class StateSubject(msgspec.Struct, frozen=True):
     """The parts of a state subject; `kind` is in lower case."""
 
-    place: Place
+    place: TreeLocation
     kind: str
     namespace: str
     name: str
 
 
-def _token(name: str) -> str:
+def _encode_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _name(token: str) -> str:
+def _decode_name(token: str) -> str:
     return token.replace("_", ".")
 
 
-def state(place: Place, kind: str, namespace: str, name: str) -> str:
+def build_state_subject(place: TreeLocation, kind: str, namespace: str, name: str) -> str:
     """Return the subject of an object's state."""
     return (
         f"ray.state.{place.partition}.{place.tree}.{kind.lower()}."
-        f"{_token(namespace)}.{_token(name)}"
+        f"{_encode_name(namespace)}.{_encode_name(name)}"
     )
 
 
@@ -104,38 +106,41 @@ def parse_state(subject: str) -> StateSubject | None:
             "ray",
             "state",
             partition,
-            (Tree.SERVICE | Tree.CLUSTER) as tree,
+            (TreeKind.SERVICE | TreeKind.CLUSTER) as tree,
             kind,
             namespace,
             name,
         ] if partition.isdecimal():
             return StateSubject(
-                Place(int(partition), Tree(tree)), kind, _name(namespace), _name(name)
+                TreeLocation(int(partition), TreeKind(tree)),
+                kind,
+                _decode_name(namespace),
+                _decode_name(name),
             )
         case _:
             return None
 
 
-def synced(partition: int) -> str:
+def build_marker_subject(partition: int) -> str:
     """Return the subject of the sync marker of a partition."""
-    return f"ray.state.{partition}.{Tree.SERVICE}.synced"
+    return f"ray.state.{partition}.{TreeKind.SERVICE}.synced"
 
 
-def partition_filter(partition: int | str, tree: Tree | None = None) -> str:
+def build_partition_filter(partition: int | str, tree: TreeKind | None = None) -> str:
     """Return the filter for a partition (`*`: every partition), optionally for one kind of tree."""
     return f"ray.state.{partition}.>" if tree is None else f"ray.state.{partition}.{tree}.>"
 
 
-def members(service: str) -> str:
+def build_hint_subject(service: str) -> str:
     """Return the subject for hints that a replica of a service changed its Lease."""
     return f"ray.members.{service}"
 
 
-def events_of(namespace: str) -> str:
+def build_events_filter(namespace: str) -> str:
     """Return the filter for the upgrade events of a namespace."""
-    return f"ray.events.{_token(namespace)}.>"
+    return f"ray.events.{_encode_name(namespace)}.>"
 
 
-def upgrade_event(namespace: str, rayservice: str, event_type: str) -> str:
+def build_event_subject(namespace: str, rayservice: str, event_type: str) -> str:
     """Return the subject of an upgrade event; `*` stands for every event type."""
-    return f"ray.events.{_token(namespace)}.{_token(rayservice)}.{event_type}"
+    return f"ray.events.{_encode_name(namespace)}.{_encode_name(rayservice)}.{event_type}"

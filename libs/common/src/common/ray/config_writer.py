@@ -36,7 +36,7 @@ class ConfigWriter:
         cluster, config = action.cluster, action.given.serve_config
         try:
             record = await self._serve.revisions.intend(cluster, action.given, after=action.after)
-        except (errors.Conflict, errors.NotOurs):
+        except (errors.Conflict, errors.OwnershipLost):
             raise  # the next reconcile decides again
         except errors.AlreadyExists as problem:
             self._serve.refuse(cluster, config, problem)

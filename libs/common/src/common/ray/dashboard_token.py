@@ -24,7 +24,7 @@ from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import SECRET, illegal_name
 from common.ray import cluster_traits as traits
-from common.runtime.cache import Remembered
+from common.runtime.cache import BoundedDict
 
 ACCOUNT: Final = "raybus-dashboard"
 """The ServiceAccount in a cluster's namespace whose tokens the dashboard gets.
@@ -69,7 +69,7 @@ class Tokens:
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube = kube
         self._clock = clock
-        self._kept = Remembered[str, _Kept]()
+        self._kept = BoundedDict[str, _Kept]()
         """Keyed by the UID of a cluster, or by the namespace of a ServiceAccount."""
 
     async def of(self, cluster: RayCluster) -> str | None:

@@ -11,7 +11,7 @@ from common.kube.client import Kube, Patch
 from common.kube.resources import CONTROLLER_REVISION, label_selector
 from common.ray import revision
 from common.ray.revision import Given, Outcome, Revision
-from common.runtime.cache import Cache, Remembered
+from common.runtime.cache import BoundedDict, Cache
 
 
 class Revisions:
@@ -24,7 +24,7 @@ class Revisions:
     def __init__(self, kube: Kube, cache: Cache) -> None:
         self._kube = kube
         self._cache = cache
-        self._met = Remembered[str, None]()
+        self._met = BoundedDict[str, None]()
         """UIDs of the clusters whose records were listed at the API server."""
 
     async def of(self, cluster: RayCluster) -> list[Revision]:

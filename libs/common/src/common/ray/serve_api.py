@@ -53,7 +53,7 @@ from common.ray.view import (
     head_is_ready,
     verify_identity,
 )
-from common.runtime.cache import Cache, Objects, Remembered
+from common.runtime.cache import BoundedDict, Cache, Objects
 
 AT_ONCE: Final = 128
 """Maximum concurrent calls, over all clusters."""
@@ -169,9 +169,9 @@ class ServeApi:
         self._clock = clock
         self._tokens = Tokens(kube, clock)
         self.revisions = Revisions(kube, cache)
-        self._clusters = Remembered[str, Memory]()
-        self._pods = Remembered[str, Checks]()
-        self._slow_metrics = Remembered[str, bool]()
+        self._clusters = BoundedDict[str, Memory]()
+        self._pods = BoundedDict[str, Checks]()
+        self._slow_metrics = BoundedDict[str, bool]()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._pages = NamespaceSemaphore(MAX_PAGES, of_namespace=NAMESPACE_PAGES)
         self._calls = NamespaceSemaphore(CALLS_AT_ONCE, of_namespace=NAMESPACE_CALLS)
@@ -367,7 +367,7 @@ class ServeApi:
             if target_capacity is not None:
                 body = {**body, "target_capacity": target_capacity}
             await self._ask(cluster, dashboard.APPLICATIONS, slow=memory.takes_slowly, config=body)
-        except errors.NotOurs:
+        except errors.OwnershipLost:
             raise  # nothing was sent
         except errors.RaybusError as problem:
             is_answer = isinstance(problem, errors.Terminal)

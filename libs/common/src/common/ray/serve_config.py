@@ -17,7 +17,7 @@ from common.api.ray_service import MAX_SERVE_CONFIG
 from common.ray import go_yaml
 from common.ray.go_yaml import NotYamlError
 from common.ray.serve_status import DEFAULT_APP
-from common.runtime.cache import Remembered
+from common.runtime.cache import BoundedDict
 
 _OVERHEAD: Final = 1_000
 _FIELD: Final = "spec.serveConfigV2"
@@ -37,7 +37,7 @@ class Read(msgspec.Struct, frozen=True):
     """The `target_capacity` of the config, in percent."""
 
 
-_known: Final = Remembered[str, Read](
+_known: Final = BoundedDict[str, Read](
     size=lambda text, read: len(text) + len(read.json) + _OVERHEAD * (1 + len(read.applications))
 )
 _lock: Final = threading.Lock()

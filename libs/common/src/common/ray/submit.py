@@ -13,7 +13,7 @@ from common.api.ray_service import RayService
 from common.ray import deployed_config, serve_config, serve_status, serve_writer
 from common.ray.revision import Given
 from common.ray.view import ServeView, head_is_ready
-from common.runtime.actions import Action, ActionEvents, Report, warning
+from common.runtime.actions import Action, ActionEvents, EventTemplate, warning
 
 SETTLING: Final = timedelta(seconds=5)
 """After a PUT Serve may report no application for this long; the config is not sent again yet."""
@@ -125,9 +125,9 @@ def events_of(cluster: RayCluster, drift: str | None) -> ActionEvents:
     reason.
     """
     where = cluster.metadata.namespaced_name
-    sent = Report("Update", "ServeApplications", "serve applications to the RayCluster {}").of(
-        where
-    )
+    sent = EventTemplate(
+        "Update", "ServeApplications", "serve applications to the RayCluster {}"
+    ).format(where)
     if drift is None:
         return sent
     note = f"RayCluster {where} runs another Serve config than the recorded one ({drift})"

@@ -15,7 +15,7 @@ from common.api.opaque import Body, Json
 from common.kube.resources import Resource
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class KubeEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A Kubernetes Event about the reconciled object; `common.runtime.events` writes it."""
 
     type: Literal["Normal", "Warning"]
@@ -24,27 +24,27 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     note: str
 
 
-def normal(reason: str, action: str, note: str) -> Event:
+def normal(reason: str, action: str, note: str) -> KubeEvent:
     """Return an Event of type Normal."""
-    return Event(type="Normal", reason=reason, action=action, note=note)
+    return KubeEvent(type="Normal", reason=reason, action=action, note=note)
 
 
-def warning(reason: str, action: str, note: str) -> Event:
+def warning(reason: str, action: str, note: str) -> KubeEvent:
     """Return an Event of type Warning."""
-    return Event(type="Warning", reason=reason, action=action, note=note)
+    return KubeEvent(type="Warning", reason=reason, action=action, note=note)
 
 
 class ActionEvents(msgspec.Struct, frozen=True, kw_only=True):
     """The Events that report the success and the failure of an action."""
 
-    success: Event | None = None
-    failure: Event | None = None
+    success: KubeEvent | None = None
+    failure: KubeEvent | None = None
     """The text of the error is appended to its note."""
     condition_reason: str = ""
     """The reason of a condition that reports the failure; empty if no condition does."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class EventTemplate(msgspec.Struct, frozen=True):
     """Template for the Events of a write.
 
     The notes are "Created <what>" for a success, and "Failed to create <what>: <error>" for a
@@ -54,7 +54,7 @@ class Report(msgspec.Struct, frozen=True):
     verb: str
     kind: str
     """The kind in the reasons `Created<kind>` and `FailedToCreate<kind>`."""
-    what: str
+    object_text: str
     end: str = ": "
     failed: str = ""
     """Start of the failure's note, if it differs from `Failed to create <what><end>`."""
@@ -65,15 +65,17 @@ class Report(msgspec.Struct, frozen=True):
         """The reasons of the success and of the failure."""
         return f"{self.verb}d{self.kind}", f"FailedTo{self.verb}{self.failed_kind or self.kind}"
 
-    def of(self, *names: str, **more: str) -> ActionEvents:
+    def format(self, *names: str, **more: str) -> ActionEvents:
         """Return the Events with these values in `what`, such as `<namespace>/<name>`."""
-        (done, failed), note = (
+        (success_reason, failure_reason), note = (
             self.reasons,
-            self.failed or f"Failed to {self.verb.lower()} {self.what}{self.end}",
+            self.failed or f"Failed to {self.verb.lower()} {self.object_text}{self.end}",
         )
-        success = normal(done, self.verb, f"{self.verb}d {self.what.format(*names, **more)}")
+        success = normal(
+            success_reason, self.verb, f"{self.verb}d {self.object_text.format(*names, **more)}"
+        )
         return ActionEvents(
-            success=success, failure=warning(failed, self.verb, note.format(*names, **more))
+            success=success, failure=warning(failure_reason, self.verb, note.format(*names, **more))
         )
 
 
@@ -216,7 +218,7 @@ class Finalizer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     limit: Callable[[ObjectMeta], timedelta]
     """Returns how long the finalizer may hold a deleted object with this metadata."""
-    event: Callable[[ObjectMeta, timedelta], Event]
+    event: Callable[[ObjectMeta, timedelta], KubeEvent]
     """Returns the Event that names what a user has to clean up by hand."""
 
 
@@ -241,7 +243,7 @@ class Annotate(Action, frozen=True, kw_only=True):
 class EmitEvent(Action, frozen=True, kw_only=True):
     """Emit an Event that does not report a write. It is skipped once its chain has ended."""
 
-    event: Event
+    event: KubeEvent
 
     def __str__(self) -> str:
         return f"event {self.event.reason}"
@@ -282,7 +284,7 @@ Step = TypeVar("Step", bound=Action | Parallel)
 
 def earliest(*moments: datetime | None) -> datetime | None:
     """Return the earliest of the given times; None if there is none."""
-    return min((each for each in moments if each is not None), default=None)
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 class Plan(msgspec.Struct, Generic[Step], frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ MAX_INTERNED: Final = 2048
 """Maximum number of shared parts. When it is reached, all are dropped, which costs only memory."""
 MAX_INTERNED_SIZE: Final = 16 * 2**10
 """Bytes of an encoded part. A larger part is not shared."""
-NONE_IN_PARTICULAR: Final = -1
+UNKNOWN_PARTITION: Final = -1
 """Partition number of a tombstone whose partition is unknown, because a reload noticed the
 deletion.
 
@@ -50,15 +50,15 @@ class Object(Protocol):
 T = TypeVar("T")
 Viewed = TypeVar("Viewed", bound=Object)
 Objects = list[Object]
-Key = tuple[type, str, str]
-Name = TypeVar("Name", bound=Hashable)
+ObjectKey = tuple[type, str, str]
+EntryKey = TypeVar("EntryKey", bound=Hashable)
 Value = TypeVar("Value")
 REMEMBERED: Final = 8192
 ROOM: Final = 64 * 2**20
-"""Maximum total size of the values in a `Remembered`, in bytes or characters."""
+"""Maximum total size of the values in a `BoundedDict`, in bytes or characters."""
 
 
-class Remembered(MutableMapping[Name, Value]):
+class BoundedDict(MutableMapping[EntryKey, Value]):
     """A dictionary with a limit on the number of entries and on their total size.
 
     It evicts the entry that was set longest ago. `dropped` is called with each value that is
@@ -68,20 +68,20 @@ class Remembered(MutableMapping[Name, Value]):
     def __init__(
         self,
         *,
-        most: int | None = None,
-        size: Callable[[Name, Value], int] = lambda _name, _value: 0,
+        max_entries: int | None = None,
+        size: Callable[[EntryKey, Value], int] = lambda _name, _value: 0,
         dropped: Callable[[Value], object] = lambda _value: None,
     ) -> None:
-        self._held: OrderedDict[Name, tuple[Value, int]] = OrderedDict()
-        self._most = REMEMBERED if most is None else most
+        self._held: OrderedDict[EntryKey, tuple[Value, int]] = OrderedDict()
+        self._most = REMEMBERED if max_entries is None else max_entries
         self._size_of = size
         self._dropped = dropped
         self._size = 0
 
-    def __getitem__(self, key: Name) -> Value:
+    def __getitem__(self, key: EntryKey) -> Value:
         return self._held[key][0]
 
-    def __setitem__(self, key: Name, value: Value) -> None:
+    def __setitem__(self, key: EntryKey, value: Value) -> None:
         size, before = self._size_of(key, value), self._held.get(key)
         self._size += size if before is None else size - before[1]
         self._held[key] = value, size
@@ -89,24 +89,24 @@ class Remembered(MutableMapping[Name, Value]):
         while len(self._held) > self._most or self._size > ROOM:
             del self[next(iter(self._held))]
 
-    def __delitem__(self, key: Name) -> None:
+    def __delitem__(self, key: EntryKey) -> None:
         value, size = self._held.pop(key)
         self._size -= size
         self._dropped(value)
 
-    def __iter__(self) -> Iterator[Name]:
+    def __iter__(self) -> Iterator[EntryKey]:
         return iter(self._held)
 
     def __len__(self) -> int:
         return len(self._held)
 
 
-def key_of(obj: Object) -> Key:
+def make_key(obj: Object) -> ObjectKey:
     """Return the key of an object in the cache."""
     return type(obj), obj.metadata.namespace, obj.metadata.name
 
 
-class Shared:
+class PodInterner:
     """Keeps one copy of equal parts of pods, to save memory.
 
     The pods of a worker group differ in little but their names.
@@ -144,13 +144,13 @@ class Cache:
     """Objects by type, namespace and name, with an index over the labels in `INDEXED`."""
 
     def __init__(self) -> None:
-        self._objects: dict[Key, Object] = {}
-        self._shared = Shared()
-        self._partitions: dict[Key, int | None] = {}
+        self._objects: dict[ObjectKey, Object] = {}
+        self._shared = PodInterner()
+        self._partitions: dict[ObjectKey, int | None] = {}
         """The partition that last delivered an object; None if no message has shown it yet."""
-        self._index: defaultdict[Hashable, dict[Key, None]] = defaultdict(dict)
+        self._index: defaultdict[Hashable, dict[ObjectKey, None]] = defaultdict(dict)
         """Keys by type, by partition and by label, each in the order of arrival."""
-        self._gone: dict[Key, tuple[int, int | None]] = {}
+        self._gone: dict[ObjectKey, tuple[int, int | None]] = {}
         """Tombstones: version of the deletion, and the partition that reported it (None: an
         answer).
 
@@ -163,8 +163,8 @@ class Cache:
         return len(self._objects)
 
     def get(self, kind: type[Viewed], namespace: str, name: str) -> Viewed | None:
-        found = self._objects.get((kind, namespace, name))
-        return found if isinstance(found, kind) else None
+        obj = self._objects.get((kind, namespace, name))
+        return obj if isinstance(obj, kind) else None
 
     def list(self, kind: type[Viewed], namespace: str, selector: Mapping[str, str]) -> list[Viewed]:
         """Return the objects whose labels match, sorted by name.
@@ -173,19 +173,17 @@ class Cache:
         """
         indexed = next(label for label in INDEXED if label in selector)
         keys = self._index.get((kind, namespace, indexed, selector[indexed]), ())
-        found = [self._objects[key] for key in sorted(keys)]
-        wanted = selector.items()
+        candidates = [self._objects[key] for key in sorted(keys)]
+        required = selector.items()
         return [
-            each
-            for each in found
-            if isinstance(each, kind) and wanted <= each.metadata.labels.items()
+            obj
+            for obj in candidates
+            if isinstance(obj, kind) and required <= obj.metadata.labels.items()
         ]
 
-    def all(self, kind: type[Viewed]) -> Iterable[Viewed]:
+    def list_all(self, kind: type[Viewed]) -> Iterable[Viewed]:
         return [
-            each
-            for key in self._index.get(kind, ())
-            if isinstance(each := self._objects[key], kind)
+            obj for key in self._index.get(kind, ()) if isinstance(obj := self._objects[key], kind)
         ]
 
     def count(self, kind: type[Object]) -> int:
@@ -200,22 +198,22 @@ class Cache:
         watcher of another build may publish other fields. A message replaces an answer of the same
         version, which may be incomplete, but that is not a change.
         """
-        key, version = key_of(obj), obj.metadata.version
+        key, version = make_key(obj), obj.metadata.version
         gone_at, reported_by = self._gone.get(key, (-1, None))
         if gone_at >= version and (partition is None or reported_by in (None, partition)):
             return False
-        known = self._objects.get(key)
-        known_at = -1 if known is None else known.metadata.version
+        cached = self._objects.get(key)
+        known_at = -1 if cached is None else cached.metadata.version
         is_newer = (
-            known is None
+            cached is None
             or known_at < version
-            or (known_at == version and is_reload and known != obj)
+            or (known_at == version and is_reload and cached != obj)
         )
         is_fuller = known_at == version and partition is not None and self._partitions[key] is None
-        if partition is None and known is not None:
+        if partition is None and cached is not None:
             partition = self._partitions[key]
         if not is_newer and not is_fuller:
-            obj = cast("Object", known)
+            obj = cast("Object", cached)
         elif isinstance(obj, Pod):
             obj = self._shared.pod(obj)
         self._set(key, obj, partition)
@@ -237,17 +235,17 @@ class Cache:
         Returns the object; None if it is unknown, or newer than `version`.
         """
         key = (kind, namespace, name)
-        known = self._objects.get(key)
-        if known is not None and known.metadata.version > version:
+        cached = self._objects.get(key)
+        if cached is not None and cached.metadata.version > version:
             return None
         before = self._gone.pop(key, (-1, None))
         self._gone[key] = (version, partition) if version >= before[0] else before
         if len(self._gone) > REMEMBERED_DELETIONS:
             del self._gone[next(iter(self._gone))]
         self._set(key, None)
-        if known is not None:
-            self._removed.append(known)
-        return known
+        if cached is not None:
+            self._removed.append(cached)
+        return cached
 
     def take_removed(self) -> Objects:
         """Return the objects that were removed since the last call."""
@@ -264,13 +262,13 @@ class Cache:
         is returned.
         """
         key = (kind, namespace, name)
-        known = self._objects.get(key)
-        if known is None or self._partitions.get(key) != origin:
+        cached = self._objects.get(key)
+        if cached is None or self._partitions.get(key) != origin:
             return None
         gone_at, reported_by = self._gone.get(key, (-1, None))
-        is_dropped = to is None or (reported_by == to and gone_at >= known.metadata.version)
-        self._set(key, None if is_dropped else known, to)
-        return known if is_dropped else None
+        is_dropped = to is None or (reported_by == to and gone_at >= cached.metadata.version)
+        self._set(key, None if is_dropped else cached, to)
+        return cached if is_dropped else None
 
     def partition_of(self, kind: type[Object], namespace: str, name: str) -> int | None:
         """Return the partition of an object.
@@ -291,8 +289,8 @@ class Cache:
 
         Leaves no tombstones.
         """
-        for each in objects:
-            self._set(key_of(each), None)
+        for obj in objects:
+            self._set(make_key(obj), None)
 
     def rewind(self, objects: Iterable[Object]) -> None:
         """Drop objects and all tombstones.
@@ -302,7 +300,9 @@ class Cache:
         self.forget(objects)
         self._gone.clear()
 
-    def deleted(self, kind: type[Object], namespace: str, *, prefix: str) -> frozenset[str]:
+    def list_deleted_names(
+        self, kind: type[Object], namespace: str, *, prefix: str
+    ) -> frozenset[str]:
         """Return the names with a prefix that belonged to deleted objects.
 
         Only the newest `REMEMBERED_DELETIONS` deletions are known.
@@ -313,7 +313,9 @@ class Cache:
             if view is kind and where == namespace and name.startswith(prefix)
         )
 
-    def keep_only(self, seen: Set[Key], among: Iterable[Object], *, listed_at: int) -> Objects:
+    def remove_undelivered(
+        self, delivered: Set[ObjectKey], among: Iterable[Object], *, listed_at: int
+    ) -> Objects:
         """Remove and return the objects that were deleted before a reload.
 
         These are the objects in `among` that the reload did not deliver (`seen`), although the list
@@ -322,23 +324,23 @@ class Cache:
         again.
         """
         stale = [
-            each
-            for each in among
-            if key_of(each) not in seen and each.metadata.version <= listed_at
+            obj
+            for obj in among
+            if make_key(obj) not in delivered and obj.metadata.version <= listed_at
         ]
-        for each in stale:
-            self.remove(*key_of(each), version=listed_at, partition=NONE_IN_PARTICULAR)
+        for obj in stale:
+            self.remove(*make_key(obj), version=listed_at, partition=UNKNOWN_PARTITION)
         return stale
 
-    def _set(self, key: Key, obj: Object | None, partition: int | None = None) -> None:
+    def _set(self, key: ObjectKey, obj: Object | None, partition: int | None = None) -> None:
         """Store an object (None: drop it) and update the index."""
-        before = self._places(key)
+        before = self._index_entries(key)
         if obj is None:
             self._objects.pop(key, None)
             self._partitions.pop(key, None)
         else:
             self._objects[key], self._partitions[key] = obj, partition
-        if (after := self._places(key)) == before:
+        if (after := self._index_entries(key)) == before:
             return
         for index in set(before).difference(after):
             del self._index[index][key]
@@ -347,11 +349,13 @@ class Cache:
         for index in after:
             self._index[index][key] = None
 
-    def _places(self, key: Key) -> tuple[Hashable, ...]:
+    def _index_entries(self, key: ObjectKey) -> tuple[Hashable, ...]:
         """Return the index entries for a key; none if there is no object."""
         if (obj := self._objects.get(key)) is None:
             return ()
         kind, namespace, _ = key
-        held = obj.metadata.labels
-        by_label = ((kind, namespace, label, held[label]) for label in INDEXED if label in held)
+        obj_labels = obj.metadata.labels
+        by_label = (
+            (kind, namespace, label, obj_labels[label]) for label in INDEXED if label in obj_labels
+        )
         return (kind, self._partitions[key], *by_label)

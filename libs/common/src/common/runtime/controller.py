@@ -20,7 +20,7 @@ from common.observability import tasks
 from common.observability.metrics import ReconcileMeter
 from common.runtime.cache import Cache, Objects
 from common.runtime.informer import Informer
-from common.runtime.key import Held, Key, Rank, Watched
+from common.runtime.key import Key, KeyPriority, QuarantinedObject, Watched
 from common.runtime.work_queue import WorkQueue, backoff
 
 log = structlog.get_logger()
@@ -66,7 +66,7 @@ class Controller:
         *,
         cache: Cache,
         clock: Clock,
-        rank: Callable[[Key], Rank] | None = None,
+        rank: Callable[[Key], KeyPriority] | None = None,
         forget: Sequence[Forget] = (),
         report_quarantine: ReportQuarantine | None = None,
         release: Reconcile | None = None,
@@ -81,7 +81,9 @@ class Controller:
         self.queue: WorkQueue[Key] = WorkQueue(
             group_of=lambda key: key.namespace, rank=rank, meter=self._meter
         )
-        self._meter.follow(self.queue.__len__, self.queue.longest_wait, self.queue.under_way)
+        self._meter.follow(
+            self.queue.__len__, self.queue.get_longest_wait, self.queue.get_running_times
+        )
         self.informer = Informer(name, watched, cache=cache, queue=self.queue)
         self._running: dict[Key, asyncio.Timeout] = {}
         """The running reconciles with their time limits."""
@@ -93,7 +95,9 @@ class Controller:
         """Start no more reconciles in some partitions; return those with a running reconcile."""
         self.informer.stop(partitions)
         return frozenset(
-            each for each in partitions if self.informer.keys_in({each}, self._running)
+            partition
+            for partition in partitions
+            if self.informer.keys_in({partition}, self._running)
         )
 
     async def release(self, partitions: Set[int], *, grace_seconds: float = 0.0) -> None:
@@ -136,7 +140,7 @@ class Controller:
             await asyncio.sleep(TIDY_SECONDS)
             self.informer.tidy()
             self._drop(self.informer.cache.take_removed())
-            if overdue := self.queue.overdue(OVERDUE_SECONDS):
+            if overdue := self.queue.find_overdue(OVERDUE_SECONDS):
                 # One line, because thousands of keys wait while thousands of clusters start.
                 key, state = overdue[0]
                 log.warning(
@@ -149,7 +153,7 @@ class Controller:
         while True:
             async with tasks.outlived(f"worker of {self.name}"):
                 key = await take()
-                chosen = await self._chosen(key, reconcile, guard)
+                chosen = await self._choose_reconcile(key, reconcile, guard)
                 if chosen is None:
                     continue
                 now, started = self._clock.now(), self._clock.monotonic()
@@ -160,36 +164,36 @@ class Controller:
                 ):
                     try:
                         async with asyncio.timeout(TIME_LIMIT) as self._running[key]:
-                            again = await chosen(key, now)
+                            retry_at = await chosen(key, now)
                     except Exception as problem:  # noqa: BLE001  (decides about all errors)
-                        self._failed(key, problem)
+                        self._schedule_retry(key, problem)
                     except asyncio.CancelledError as problem:
                         if not tasks.is_stray():
                             raise
-                        self._failed(key, problem)
+                        self._schedule_retry(key, problem)
                     else:
-                        result = "success" if again is None else "requeue_after"
-                        if again is not None:
-                            wait = max(timedelta(0), again - self._clock.now()).total_seconds()
+                        result = "success" if retry_at is None else "requeue_after"
+                        if retry_at is not None:
+                            wait = max(timedelta(0), retry_at - self._clock.now()).total_seconds()
                             requeue_at = asyncio.get_running_loop().time() + wait
                         self.queue.done(key, requeue_at=requeue_at)
                     finally:
                         del self._running[key]
                         self._ended.set()
-                    if not self.queue.waits(key):
+                    if not self.queue.is_waiting(key):
                         self.informer.idle(key)
                     self._meter.results[result].inc()
                     self._meter.seconds.observe(self._clock.monotonic() - started)
 
-    async def _chosen(
+    async def _choose_reconcile(
         self, key: Key, reconcile: Reconcile, guard: Reconcile | None
     ) -> Reconcile | None:
         """Return the function that reconciles a key now; None if the key must wait."""
         if self.informer.may_reconcile(key):
             return reconcile
         self.informer.defer(key)
-        if (held := self.informer.quarantine.of(key)) is not None:
-            return await self._waiting(key, held)
+        if (quarantined := self.informer.quarantine.find(key)) is not None:
+            return await self._handle_quarantine(key, quarantined)
         if guard is None or (silent_since := self.informer.silent_since(key)) is None:
             self.queue.done(key)
             return None
@@ -198,11 +202,13 @@ class Controller:
             return None
         return guard
 
-    async def _waiting(self, key: Key, held: Held) -> Reconcile | None:
+    async def _handle_quarantine(
+        self, key: Key, quarantined: QuarantinedObject
+    ) -> Reconcile | None:
         """Report the object in quarantine; return the function that may release the root object."""
         chosen = None
         try:
-            await self._report(key, held)
+            await self._report_on_root(key, quarantined)
             if self.informer.is_followed(key):
                 chosen = self._release
         finally:  # also after a stray cancellation, which begins the worker again
@@ -210,44 +216,48 @@ class Controller:
                 self.queue.done(key)
         return chosen
 
-    async def _report(self, key: Key, held: Held) -> None:
+    async def _report_on_root(self, key: Key, quarantined: QuarantinedObject) -> None:
         """Report an object in quarantine on the root object that waits for it."""
         if self._report_quarantine is None:
             return
         root = self.informer.root(key)
         try:
             await self._report_quarantine(
-                held.metadata if root is None else root.metadata, held.why
+                quarantined.metadata if root is None else root.metadata, quarantined.why
             )
         except Exception as problem:  # noqa: BLE001  (reporting an Event must not stop the worker)
             log.warning("the quarantine was not reported", object=str(key), error=repr(problem))
 
-    def _failed(self, key: Key, problem: BaseException) -> None:
+    def _schedule_retry(self, key: Key, problem: BaseException) -> None:
         """Decide when to reconcile a key again after an error.
 
         Concurrent reads raise a group of errors; if all of them are raybus errors, the first one
         decides.
         """
         causes = list(errors.leaves(problem))
-        if all(isinstance(each, errors.RaybusError) for each in causes):
+        if all(isinstance(cause, errors.RaybusError) for cause in causes):
             problem = causes[0]
-        before = self.queue.failures(key)
-        least, level, traceback = 0.0, logging.WARNING, None
+        before = self.queue.count_failures(key)
+        min_wait, level, traceback = 0.0, logging.WARNING, None
         match problem:
             case errors.Conflict() | errors.AlreadyExists() | errors.NotFound():
                 text, level = (
                     "the cache was stale",
                     logging.WARNING if before + 1 >= STALE_TRIES else logging.DEBUG,
                 )
-            case errors.NotOurs(after=after):
-                text, least, level = "the partition is not surely ours", after or 0.0, logging.DEBUG
+            case errors.OwnershipLost(after=after):
+                text, min_wait, level = (
+                    "the partition is not surely ours",
+                    after or 0.0,
+                    logging.DEBUG,
+                )
             case errors.Retryable(after=after):
-                text, least = "retrying", after or 0.0
+                text, min_wait = "retrying", after or 0.0
             case errors.NamespaceTerminating():
-                text, least = "the namespace is being deleted", SLOW_RETRY
+                text, min_wait = "the namespace is being deleted", SLOW_RETRY
                 level = logging.DEBUG if before else logging.INFO
             case errors.Terminal():
-                text, least = (
+                text, min_wait = (
                     "the user must correct this",
                     backoff(before, first=0.25, longest=SLOW_RETRY),
                 )
@@ -257,16 +267,16 @@ class Controller:
                     logging.INFO,
                 )
             case TimeoutError():
-                text, least, level = "a reconcile took too long", 1.0, logging.ERROR
+                text, min_wait, level = "a reconcile took too long", 1.0, logging.ERROR
             case _:
                 text, level, traceback = (
                     "a reconcile failed by our own fault",
                     logging.ERROR,
                     problem,
                 )
-                least = backoff(before, first=1.0)
+                min_wait = backoff(before, first=1.0)
                 self._meter.invariants.inc()
-        wait = self.queue.retry(key, after=least)
+        wait = self.queue.retry(key, after=min_wait)
         log.log(level, text, error=str(problem), retry_after=wait, exc_info=traceback)
         self._meter.errors.inc()
         self._meter.retries.inc()

@@ -26,8 +26,8 @@ from common.clock import Clock
 from common.kube.client import Kube, Patch
 from common.kube.resources import EVENT, Resource
 from common.observability import tasks
-from common.runtime.actions import Event, warning
-from common.runtime.cache import Remembered
+from common.runtime.actions import KubeEvent, warning
+from common.runtime.cache import BoundedDict
 
 log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ MAX_QUEUED_EVENTS: Final = 16_384
 """Maximum number of waiting Events. Beyond it, a reconcile writes its Event itself."""
 
 
-class Series(msgspec.Struct, kw_only=True):
+class EventSeries(msgspec.Struct, kw_only=True):
     """A written Event that may repeat; times are monotonic seconds of the clock."""
 
     name: str
@@ -61,15 +61,15 @@ class Series(msgspec.Struct, kw_only=True):
     """
 
 
-Request = Callable[[], Awaitable[object]]
+EventWrite = Callable[[], Awaitable[object]]
 """One write of an Event to the API server."""
 
 
-async def _send(request: Request, event: Event) -> None:
+async def _send(request: EventWrite, event: KubeEvent) -> None:
     """Send a write; only log an error of the API server."""
     try:
         await request()
-    except (errors.NotOurs, errors.NamespaceTerminating) as problem:
+    except (errors.OwnershipLost, errors.NamespaceTerminating) as problem:
         log.debug("an event is not written", reason=event.reason, error=str(problem))
     except errors.RaybusError as problem:
         log.warning("an event is lost", reason=event.reason, note=event.note, error=str(problem))
@@ -86,8 +86,8 @@ class EventRecorder:
         self._controller = controller
         self._instance = instance
         self._clock = clock
-        self._recorded = Remembered[tuple[str, Event], Series](most=REMEMBERED)
-        self._waiting: deque[tuple[Request, Event, float]] = deque()
+        self._recorded = BoundedDict[tuple[str, KubeEvent], EventSeries](max_entries=REMEMBERED)
+        self._waiting: deque[tuple[EventWrite, KubeEvent, float]] = deque()
         """Waiting writes, each with the time when it was added, in seconds of the event loop."""
         self._arrived: asyncio.Event | None = None
         """Set when a write is added; None while `run` is not running."""
@@ -115,7 +115,7 @@ class EventRecorder:
         finally:
             self._arrived = None
 
-    async def record(self, about: ObjectMeta, event: Event, *, count: int = 1) -> None:
+    async def record(self, about: ObjectMeta, event: KubeEvent, *, count: int = 1) -> None:
         """Queue an Event about an object, which has just happened `count` times.
 
         The Event is written at once if `run` is not running, or if too many wait. The queue holds
@@ -124,7 +124,7 @@ class EventRecorder:
         note = event.note.encode()[:NOTE_LIMIT].decode(errors="ignore")
         # Neither the queue nor the memory holds more than is written.
         event = msgspec.structs.replace(event, note=note)
-        if (request := self._request(about, event, count)) is None:
+        if (request := self._build_write(about, event, count)) is None:
             return
         if self._arrived is None or len(self._waiting) >= MAX_QUEUED_EVENTS:
             await _send(request, event)
@@ -132,14 +132,14 @@ class EventRecorder:
         self._waiting.append((request, event, asyncio.get_running_loop().time()))
         self._arrived.set()
 
-    def _request(self, about: ObjectMeta, event: Event, count: int) -> Request | None:
+    def _build_write(self, about: ObjectMeta, event: KubeEvent, count: int) -> EventWrite | None:
         """Return the write for an Event; None for a repeat that is only counted."""
         key, seen = (about.uid, event), self._clock.monotonic()
         series = self._recorded.get(key)
         if series is None or seen - series.seen > QUIET_SECONDS:
-            body = self._body(about, event, count)
+            body = self._build_body(about, event, count)
             until = seen + QUIET_SECONDS if count > 1 else seen
-            self._recorded[key] = Series(
+            self._recorded[key] = EventSeries(
                 name=body["metadata"]["name"], count=count, seen=seen, written_until=until
             )
             return partial(self._kube.create, EVENT, about.namespace, body)
@@ -147,22 +147,22 @@ class EventRecorder:
         if seen < series.written_until:
             return None
         series.written_until = seen + QUIET_SECONDS
-        repeated = Patch(body={"series": self._series(series.count)})
+        repeated = Patch(body={"series": self._build_series(series.count)})
         return partial(self._kube.patch, EVENT, about.namespace, series.name, repeated)
 
-    async def report_quarantine(self, about: ObjectMeta, why: str) -> None:
+    async def report_quarantine(self, about: ObjectMeta, reason: str) -> None:
         """Report, on a root object, that it waits for an object in quarantine."""
         kind = self.regarding.kind
         note = (
-            f"{why}. {kind} {about.namespace}/{about.name} is not reconciled until that "
+            f"{reason}. {kind} {about.namespace}/{about.name} is not reconciled until that "
             "object is changed or deleted"
         )
         await self.record(about, warning(QUARANTINED, "Reconcile", note))
 
-    def _series(self, count: int) -> Body:
+    def _build_series(self, count: int) -> Body:
         return {"count": count, "lastObservedTime": micro_time(self._clock.now())}
 
-    def _body(self, about: ObjectMeta, event: Event, count: int) -> Body:
+    def _build_body(self, about: ObjectMeta, event: KubeEvent, count: int) -> Body:
         now = self._clock.now()
         suffix = f".{int(now.timestamp() * 1e9) ^ (hash((about.uid, event)) & 0xFFFF):x}"
         # Cut the object's name so that the Event's name is valid.
@@ -187,4 +187,4 @@ class EventRecorder:
                 "resourceVersion": about.resource_version,
             },
         }
-        return body | {"series": self._series(count)} if count > 1 else body
+        return body | {"series": self._build_series(count)} if count > 1 else body

@@ -29,13 +29,13 @@ import structlog
 from common import errors
 from common.api.meta import ObjectMeta
 from common.clock import Clock
-from common.runtime.actions import Action, EmitEvent, Event, Parallel, Plan, Refuse
+from common.runtime.actions import Action, EmitEvent, KubeEvent, Parallel, Plan, Refuse
 from common.runtime.events import EventRecorder
 from common.runtime.writer import Writer
 
 log = structlog.get_logger()
 
-AT_ONCE: Final = 8
+MAX_CONCURRENT_ACTIONS: Final = 8
 """Maximum concurrent requests of one plan, so that an object with many pods leaves capacity for
 others.
 """
@@ -48,12 +48,12 @@ REFUSALS: Final = (errors.Terminal, errors.Throttled, errors.Unavailable)
 
 Any other error shows that the observation was stale.
 """
-UNREPORTED: Final = (errors.NotOurs, errors.NamespaceTerminating)
+UNREPORTED: Final = (errors.OwnershipLost, errors.NamespaceTerminating)
 """Errors without an Event: the same fence or namespace would reject the Event too."""
 UNANSWERED: Final = (errors.Throttled, errors.Unavailable)
 """Errors after which a `Parallel` sends no more of its many requests."""
 
-Result = bool | errors.RaybusError
+ActionResult = bool | errors.RaybusError
 """Whether the action changed anything, or the error with which it failed."""
 
 
@@ -65,7 +65,7 @@ They take precedence over `Writer`.
 """
 
 
-class Failure(msgspec.Struct, frozen=True):
+class FailedAction(msgspec.Struct, frozen=True):
     """A failed action with its error."""
 
     action: Action
@@ -75,7 +75,7 @@ class Failure(msgspec.Struct, frozen=True):
 class Executed(msgspec.Struct, frozen=True, kw_only=True):
     """The result of executing a plan."""
 
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FailedAction, ...] = ()
     """All failures in order. The first one is raised."""
     is_cut: bool = False
     """Whether the plan exceeded `SLICE`, so that the next reconcile executes the rest."""
@@ -111,7 +111,7 @@ class Executor(Generic[Observed]):
         begin = partial(self._begin, observed=observed, writer=writer)
         meta, steps = writer.root.metadata, cast("Sequence[Action | Parallel]", plan.actions)
         execution = _Execution(begin, self._clock, self._clock.monotonic() + SLICE)
-        failures: list[Failure] = []
+        failures: list[FailedAction] = []
         ended: set[str] = set()
         for step in steps:
             if step.chain in ended:
@@ -119,27 +119,29 @@ class Executor(Generic[Observed]):
             if isinstance(step, Parallel):
                 failed = await execution.run(step)
                 ends_plan = execution.is_cut or any(
-                    isinstance(each.error, UNANSWERED) for each in failed
+                    isinstance(failure.error, UNANSWERED) for failure in failed
                 )
                 failures += failed
             else:
                 try:
-                    result: Result = await begin(step)
+                    result: ActionResult = await begin(step)
                 except errors.RaybusError as problem:
                     result = problem
                 if result is True and not isinstance(step, EmitEvent):
                     log.info("done", action=str(step))
                 await report(self._events, meta, step, result=result)
                 failed = (
-                    [] if isinstance(result, bool) or step.is_optional else [Failure(step, result)]
+                    []
+                    if isinstance(result, bool) or step.is_optional
+                    else [FailedAction(step, result)]
                 )
-                ends_plan = any(_shows_stale_plan(each) for each in failed)
+                ends_plan = any(_ends_plan(failure) for failure in failed)
                 failures = [*failed, *failures] if ends_plan else [*failures, *failed]
             if ends_plan:
                 break
             if failed and not step.is_side:
                 ended.add(step.chain)
-        alike: dict[tuple[str, str, str], list[Event]] = {}
+        alike: dict[tuple[str, str, str], list[KubeEvent]] = {}
         for event in execution.events:
             alike.setdefault((event.type, event.reason, event.action), []).append(event)
         async with asyncio.TaskGroup() as group:
@@ -163,34 +165,34 @@ class _Execution(msgspec.Struct):
     clock: Clock
     ends_at: float
     has_changes: bool = False
-    events: list[Event] = []
+    events: list[KubeEvent] = []
     """Events to write after all writes."""
     is_cut: bool = False
 
-    async def run(self, step: Parallel) -> list[Failure]:
+    async def run(self, step: Parallel) -> list[FailedAction]:
         """Execute actions in batches until one fails or the time is over; return the failures.
 
         After the time slice only actions that complete an earlier one (`continues`) are still
         executed.
         """
-        failed: list[Failure] = []
+        failed: list[FailedAction] = []
         actions: tuple[Action, ...] = step.actions
-        size = 1 if step.starts_slowly else AT_ONCE
+        size = 1 if step.starts_slowly else MAX_CONCURRENT_ACTIONS
         self.is_cut = self._is_time_over()
         while actions and not failed and not self.is_cut:
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    (action, group.create_task(_result_of(self.begin, action)))
+                    (action, group.create_task(_execute_action(self.begin, action)))
                     for action in actions[:size]
                 ]
             for action, task in tasks:
                 result = task.result()
                 if isinstance(result, errors.RaybusError) and not action.is_optional:
-                    failed.append(Failure(action, result))
-                if (event := _event_of(action, result)) is not None:
+                    failed.append(FailedAction(action, result))
+                if (event := _choose_event(action, result)) is not None:
                     self.events.append(event)
                 self.has_changes |= result is True and not isinstance(action, EmitEvent)
-            actions, size = actions[size:], min(2 * size, AT_ONCE)
+            actions, size = actions[size:], min(2 * size, MAX_CONCURRENT_ACTIONS)
             if self._is_time_over():
                 size = min(size, sum(1 for _ in takewhile(attrgetter("continues"), actions)))
                 self.is_cut = bool(actions) and not failed and not size
@@ -204,7 +206,9 @@ class _Execution(msgspec.Struct):
         return self.has_changes and self.clock.monotonic() >= self.ends_at
 
 
-async def _result_of(begin: Callable[[Action], Awaitable[bool]], action: Action) -> Result:
+async def _execute_action(
+    begin: Callable[[Action], Awaitable[bool]], action: Action
+) -> ActionResult:
     """Execute an action; return its error, since raising it would cancel the concurrent actions."""
     try:
         return await begin(action)
@@ -220,22 +224,22 @@ async def _emit(action: EmitEvent) -> bool:
 
 
 async def report(
-    events: EventRecorder, meta: ObjectMeta, action: Action, *, result: Result
+    events: EventRecorder, meta: ObjectMeta, action: Action, *, result: ActionResult
 ) -> None:
     """Write the Event of an action, except for a conflict: the next reconcile decides again."""
-    event = None if isinstance(result, errors.Conflict) else _event_of(action, result)
+    event = None if isinstance(result, errors.Conflict) else _choose_event(action, result)
     if event is not None:
         await events.record(meta, event)
 
 
-def _shows_stale_plan(failed: Failure) -> bool:
+def _ends_plan(failed: FailedAction) -> bool:
     """Return whether a failure shows that the observation was stale. Then the whole plan ends."""
-    if isinstance(failed.error, errors.Conflict | errors.NotOurs):
+    if isinstance(failed.error, errors.Conflict | errors.OwnershipLost):
         return True
     return not failed.action.is_side and not isinstance(failed.error, REFUSALS)
 
 
-def _event_of(action: Action, result: Result) -> Event | None:
+def _choose_event(action: Action, result: ActionResult) -> KubeEvent | None:
     """Return the Event that reports an action; None if no Event does."""
     if isinstance(action, EmitEvent):
         return action.event

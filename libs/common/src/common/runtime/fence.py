@@ -30,8 +30,8 @@ class Fence:
         self.open_until = float("-inf")
 
     def check(self) -> None:
-        """Raise `NotOurs` unless writes are allowed."""
+        """Raise `OwnershipLost` unless writes are allowed."""
         if not self.is_open:
             metrics.FENCED.inc()
-            why = "not written: our Lease is not sure, so another replica may own this"
-            raise errors.NotOurs(why, after=RETRY_SECONDS)
+            text = "not written: our Lease is not sure, so another replica may own this"
+            raise errors.OwnershipLost(text, after=RETRY_SECONDS)

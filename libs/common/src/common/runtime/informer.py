@@ -16,13 +16,13 @@ import structlog
 
 from common.api import go_json
 from common.api.meta import Envelope, ObjectMeta, version_number
-from common.bus.feed import Listener
-from common.bus.messages import Gone, ObjectMessage, Quarantined, State
+from common.bus.feed import PartitionListener
+from common.bus.messages import ObjectMessage, ObjectState, Quarantined, Tombstone
 from common.observability import metrics
 from common.observability.tracing import ReconcileTraces
 from common.runtime import cache as caches
 from common.runtime.cache import Cache, Object, Objects
-from common.runtime.key import Held, Key, Quarantine, Watched
+from common.runtime.key import Key, Quarantine, QuarantinedObject, Watched
 from common.runtime.work_queue import WorkQueue
 
 log = structlog.get_logger()
@@ -45,7 +45,7 @@ class Informer:
         self.partition_of: dict[Key, int] = {}
         """The partition of each key that was ever enqueued."""
         self.was_synced = False
-        self._foreign: dict[caches.Key, int] = {}
+        self._foreign: dict[caches.ObjectKey, int] = {}
         metrics.PARTITIONS_HELD.labels(name).set_function(lambda: len(self.followed))
         metrics.PARTITIONS_LOADING.labels(name).set_function(lambda: self.loading)
 
@@ -54,9 +54,9 @@ class Informer:
     @property
     def loading(self) -> int:
         """Number of followed partitions without a complete state."""
-        return sum(not each.is_synced for each in self.followed.values())
+        return sum(not partition.is_synced for partition in self.followed.values())
 
-    def hold(self, partition: int) -> Listener:
+    def hold(self, partition: int) -> PartitionListener:
         """Start to follow a partition; return the listener for its feed.
 
         Its keys are reconciled once its state is complete.
@@ -66,8 +66,8 @@ class Informer:
 
     def stop(self, partitions: Set[int]) -> None:
         """Ignore some partitions from now on; none of their keys may be reconciled."""
-        for each in self.followed.keys() & partitions:
-            self.followed.pop(each).is_held = False
+        for number in self.followed.keys() & partitions:
+            self.followed.pop(number).is_held = False
 
     def forget(self, partitions: Set[int]) -> Objects:
         """Drop the objects and keys of some stopped partitions; return the objects."""
@@ -89,12 +89,12 @@ class Informer:
 
         These include objects without a partition that concern a key of the partitions.
         """
-        known = [
-            each for partition in sorted(partitions) for each in self.cache.objects_of(partition)
+        cached = [
+            obj for partition in sorted(partitions) for obj in self.cache.objects_of(partition)
         ]
         answers = self.cache.objects_of(None)
-        return known + [
-            each for each in answers if self.keys_in(partitions, self.watched.keys_of(each))
+        return cached + [
+            obj for obj in answers if self.keys_in(partitions, self.watched.keys_of(obj))
         ]
 
     # --- keys ---------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Informer:
         quarantine.
         """
         partition = self._followed(key)
-        return partition is not None and partition.is_synced and self.quarantine.of(key) is None
+        return partition is not None and partition.is_synced and self.quarantine.find(key) is None
 
     def is_followed(self, key: Key) -> bool:
         """Return whether the partition of a key is followed."""
@@ -126,7 +126,7 @@ class Informer:
         partition = self._followed(key)
         return (
             None
-            if partition is None or self.quarantine.of(key) is not None
+            if partition is None or self.quarantine.find(key) is not None
             else partition.silent_since
         )
 
@@ -140,7 +140,7 @@ class Informer:
 
     def idle(self, key: Key) -> None:
         """Forget a key without a pending request if its object is gone and nothing waits for it."""
-        if self.root(key) is None and self.quarantine.of(key) is None:
+        if self.root(key) is None and self.quarantine.find(key) is None:
             self.partition_of.pop(key, None)
             self.traces.forget(key)
 
@@ -150,10 +150,10 @@ class Informer:
         No message updates them.
         """
         foreign = {
-            caches.key_of(each): each
-            for each in self.cache.objects_of(None)
+            caches.make_key(obj): obj
+            for obj in self.cache.objects_of(None)
             if not any(
-                self.partition_of.get(key) in self.followed for key in self.watched.keys_of(each)
+                self.partition_of.get(key) in self.followed for key in self.watched.keys_of(obj)
             )
         }
         self._foreign = {key: self._foreign.get(key, 0) + 1 for key in foreign}
@@ -161,7 +161,7 @@ class Informer:
 
 
 class _Partition:
-    """One followed partition; implements `common.bus.feed.Listener`.
+    """One followed partition; implements `common.bus.feed.PartitionListener`.
 
     Once the partition is released, it ignores all messages.
     """
@@ -177,7 +177,7 @@ class _Partition:
         None while the state is complete, and before the first one: until then the cache does not
         show the cluster.
         """
-        self._loaded: set[caches.Key] | None = set()
+        self._loaded: set[caches.ObjectKey] | None = set()
         """Keys in the cache of the objects that the running load delivered; None when no load
         runs.
         """
@@ -188,7 +188,7 @@ class _Partition:
         None: every key, as after the first load.
         """
 
-    def loading(self, why: str) -> None:
+    def loading(self, reason: str) -> None:
         if not self.is_held:
             return
         if self.is_synced:
@@ -200,7 +200,7 @@ class _Partition:
         for key in informer.quarantine.release({self._number}):
             self.defer(key)
         if informer.was_synced or len(informer.followed) == 1:
-            log.info("state is loading", why=why, partitions=informer.loading)
+            log.info("state is loading", why=reason, partitions=informer.loading)
         informer.was_synced = False
 
     def rewound(self) -> None:
@@ -217,11 +217,11 @@ class _Partition:
         if view is None or not self.is_held:
             return
         match message:
-            case State():
+            case ObjectState():
                 keys, new = self._put(view, message, trace)
             case Quarantined():
                 keys = self._quarantine(view, message, message.why)
-            case Gone():
+            case Tombstone():
                 keys = self._remove(view, message, trace)
         for key in keys:
             if self.is_synced:
@@ -237,23 +237,23 @@ class _Partition:
         if not self.is_held:
             return
         loaded, self._loaded, self.is_synced, self.silent_since = (
-            self._loaded or set[caches.Key](),
+            self._loaded or set[caches.ObjectKey](),
             None,
             True,
             None,
         )
         informer = self._informer
-        gone = informer.cache.keep_only(
+        gone = informer.cache.remove_undelivered(
             loaded, informer.objects_of({self._number}), listed_at=version
         )
         waiting = informer.quarantine.keys_of(self._number) if self._due is None else self._due
         for key in waiting:
             informer.queue.add(key)
-        for each in (
+        for obj in (
             *gone,
             *(informer.cache.objects_of(self._number) if self._due is None else ()),
         ):
-            for key in self._keys_of(each, ""):
+            for key in self._find_keys(obj, ""):
                 informer.queue.add(key)
         if not informer.loading and not informer.was_synced:
             informer.was_synced = True
@@ -266,7 +266,7 @@ class _Partition:
             self._due[key] = None
 
     def _put(
-        self, view: type[Object], state: State, trace: str
+        self, view: type[Object], state: ObjectState, trace: str
     ) -> tuple[Iterable[Key], Key | None]:
         """Store an object; return the keys it concerns, and its own key if it is new."""
         informer, cache = self._informer, self._informer.cache
@@ -274,28 +274,28 @@ class _Partition:
             obj = msgspec.json.decode(state.body, type=view)
             list(informer.watched.keys_of(obj))
             misfit = go_json.misfit(obj)
-            why = (
+            reason = (
                 f"{misfit}; the CRDs of this version admit no such value"
                 if misfit is not None
                 else ""
             )
         except Exception as problem:  # noqa: BLE001  (other objects must go on)
-            obj, why = None, f"it does not decode: {problem!r}"
-        if obj is None or why:
+            obj, reason = None, f"it does not decode: {problem!r}"
+        if obj is None or reason:
             metrics.UNDECODABLE.labels(informer.name, state.kind).inc()
-            return self._quarantine(view, state, why), None
-        place, own = caches.key_of(obj), Key(obj.metadata.namespace, obj.metadata.name)
+            return self._quarantine(view, state, reason), None
+        place, own = caches.make_key(obj), Key(obj.metadata.namespace, obj.metadata.name)
         keys, is_new = informer.quarantine.pop(place), cache.get(*place) is None
         if self._loaded is not None:
             self._loaded.add(place)
         if cache.put(obj, partition=self._number, is_reload=not self.is_synced):
-            return [*self._keys_of(obj, trace), *keys], own if is_new else None
+            return [*self._find_keys(obj, trace), *keys], own if is_new else None
         if view is informer.watched.root and cache.partition_of(*place) == self._number:
             informer.partition_of[own] = self._number
         return keys, None
 
     def _quarantine(
-        self, view: type[Object], message: State | Quarantined, why: str
+        self, view: type[Object], message: ObjectState | Quarantined, reason: str
     ) -> frozenset[Key]:
         """Put an object with an unreadable state in quarantine; return the keys that wait for it.
 
@@ -311,13 +311,13 @@ class _Partition:
             (view, meta.namespace, meta.name),
             f"{message.kind} {meta.namespace}/{meta.name}",
         )
-        log.warning("an object is in quarantine", object=text, why=why)
+        log.warning("an object is in quarantine", object=text, why=reason)
         if view is informer.watched.root:
             keys = frozenset({Key(meta.namespace, meta.name)})
         else:
             keys = frozenset(informer.watched.keys_of(informer.cache.get(*place) or about))
         informer.quarantine.put(
-            place, Held(self._number, keys, meta, f"{text} is in quarantine: {why}")
+            place, QuarantinedObject(self._number, keys, meta, f"{text} is in quarantine: {reason}")
         )
         for key in keys:
             informer.partition_of.setdefault(key, self._number)
@@ -325,7 +325,7 @@ class _Partition:
             self._loaded.add(place)
         return keys
 
-    def _remove(self, view: type[Object], gone: Gone, trace: str) -> Iterator[Key]:
+    def _remove(self, view: type[Object], gone: Tombstone, trace: str) -> Iterator[Key]:
         """Remove an object from the cache, and yield the keys that it concerned.
 
         After a move to another followed partition the old state stays until that partition delivers
@@ -341,7 +341,7 @@ class _Partition:
             followed, trace = to.partition if to.partition in informer.followed else None, ""
             obj = cache.move(*place, origin=self._number, to=followed)
         if obj is not None:
-            yield from self._keys_of(obj, trace)
+            yield from self._find_keys(obj, trace)
         elif (
             to is not None
             and view is informer.watched.root
@@ -349,7 +349,7 @@ class _Partition:
         ):
             informer.partition_of[Key(gone.namespace, gone.name)] = to.partition
 
-    def _keys_of(self, obj: Object, trace: str) -> list[Key]:
+    def _find_keys(self, obj: Object, trace: str) -> list[Key]:
         """Return the keys that an object concerns.
 
         Records that they belong to this partition.

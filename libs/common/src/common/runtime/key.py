@@ -35,7 +35,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the keys to enqueue when an object changes; no I/O."""
 
 
-class Rank(msgspec.Struct, frozen=True):
+class KeyPriority(msgspec.Struct, frozen=True):
     """Priority of a key in the work queue, determined when the key is enqueued."""
 
     size: int = 1
@@ -47,7 +47,7 @@ class Rank(msgspec.Struct, frozen=True):
     """
 
 
-class Held(msgspec.Struct, frozen=True):
+class QuarantinedObject(msgspec.Struct, frozen=True):
     """An object in quarantine, with the keys that wait for it."""
 
     partition: int
@@ -60,40 +60,46 @@ class Quarantine:
     """The objects in quarantine in one replica. Keys that depend on them are not reconciled."""
 
     def __init__(self) -> None:
-        self._held: dict[cache.Key, Held] = {}
-        self._waits_for: defaultdict[Key, dict[cache.Key, None]] = defaultdict(dict)
+        self._held: dict[cache.ObjectKey, QuarantinedObject] = {}
+        self._waits_for: defaultdict[Key, dict[cache.ObjectKey, None]] = defaultdict(dict)
 
-    def put(self, place: cache.Key, held: Held) -> None:
+    def put(self, place: cache.ObjectKey, quarantined: QuarantinedObject) -> None:
         self.pop(place)
-        self._held[place] = held
-        for key in held.keys:
+        self._held[place] = quarantined
+        for key in quarantined.keys:
             self._waits_for[key][place] = None
 
-    def pop(self, place: cache.Key, *, partition: int | None = None) -> frozenset[Key]:
+    def pop(self, place: cache.ObjectKey, *, partition: int | None = None) -> frozenset[Key]:
         """Remove an object; return the keys that waited for it.
 
         With `partition`, an object that another partition put in stays.
         """
-        held = self._held.get(place)
-        if held is None or partition not in {None, held.partition}:
+        quarantined = self._held.get(place)
+        if quarantined is None or partition not in {None, quarantined.partition}:
             return frozenset()
         del self._held[place]
-        for key in held.keys:
+        for key in quarantined.keys:
             del self._waits_for[key][place]
             if not self._waits_for[key]:
                 del self._waits_for[key]
-        return held.keys
+        return quarantined.keys
 
     def release(self, partitions: Set[int]) -> list[Key]:
         """Remove all objects of some partitions; return the keys that waited for them."""
-        released = [place for place, held in self._held.items() if held.partition in partitions]
+        released = [
+            place
+            for place, quarantined in self._held.items()
+            if quarantined.partition in partitions
+        ]
         return [key for place in released for key in self.pop(place)]
 
     def keys_of(self, partition: int) -> list[Key]:
         """Return the keys that wait for an object of a partition."""
-        held = [each for each in self._held.values() if each.partition == partition]
-        return [key for each in held for key in each.keys]
+        waiting = [
+            quarantined for quarantined in self._held.values() if quarantined.partition == partition
+        ]
+        return [key for quarantined in waiting for key in quarantined.keys]
 
-    def of(self, key: Key) -> Held | None:
+    def find(self, key: Key) -> QuarantinedObject | None:
         """Return an object in quarantine for which a key waits; None if there is none."""
         return next((self._held[place] for place in self._waits_for.get(key, ())), None)

@@ -15,7 +15,7 @@ from common import errors
 from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import Resource
-from common.runtime.cache import Cache, Object, Remembered
+from common.runtime.cache import BoundedDict, Cache, Object
 
 T = TypeVar("T", bound=Object)
 UNSEEN: Final = 1.0
@@ -29,7 +29,7 @@ class Lookup:
         self._kube = kube
         self._cache = cache
         self._clock = clock
-        self._read = Remembered[tuple[str, str, str], tuple[float, bytes | None]](
+        self._read = BoundedDict[tuple[str, str, str], tuple[float, bytes | None]](
             size=lambda _, read: len(read[1] or b"")
         )
         """Time and answer of the last read of each object; None: the object was missing or not
@@ -46,16 +46,14 @@ class Lookup:
         cached = self._cache.get(view, *place)
         if cached is not None and self._cache.partition_of(view, *place) is not None:
             return cached
-        found = await self._find(resource, view, place, max_age=max_age)
-        if cached is None or (
-            found is not None and found.metadata.version >= cached.metadata.version
-        ):
-            return found
+        obj = await self._find(resource, view, place, max_age=max_age)
+        if cached is None or (obj is not None and obj.metadata.version >= cached.metadata.version):
+            return obj
         # A write of this process is newer than the last read.
-        found = await self._find(resource, view, place, max_age=0.0)
-        if found is None:
+        obj = await self._find(resource, view, place, max_age=0.0)
+        if obj is None:
             self._cache.forget([cached])
-        return found
+        return obj
 
     async def known(self, resource: Resource, view: type[T], place: tuple[str, str]) -> T | None:
         """Return an object from the cache, or from the API server if the cache does not have it.
@@ -64,17 +62,17 @@ class Lookup:
         exist.
         """
         if self._cache.get(view, *place) is None and (
-            found := await self._find(resource, view, place, max_age=UNSEEN)
+            obj := await self._find(resource, view, place, max_age=UNSEEN)
         ):
-            self._cache.put(found)
+            self._cache.put(obj)
         return self._cache.get(view, *place)
 
     async def read(self, resource: Resource, view: type[T], place: tuple[str, str]) -> T | None:
         """Read an object from the API server into the cache; return None if it does not exist."""
         with suppress(errors.NotFound):
-            found = msgspec.json.decode(await self._kube.get(resource, *place), type=view)
-            self._cache.put(found)
-            return found
+            obj = msgspec.json.decode(await self._kube.get(resource, *place), type=view)
+            self._cache.put(obj)
+            return obj
         return None
 
     async def _find(

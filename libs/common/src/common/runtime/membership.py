@@ -52,12 +52,17 @@ class PartitionFeeds:
         self._following: dict[int, asyncio.Task[None]] = {}
 
     def acquire(self, partitions: Set[int]) -> None:
-        for each in sorted(partitions):
-            listener = self._controller.informer.hold(each)
-            self._following[each] = self._group.create_task(self._feed.follow(each, listener))
+        for partition in sorted(partitions):
+            listener = self._controller.informer.hold(partition)
+            self._following[partition] = self._group.create_task(
+                self._feed.follow(partition, listener)
+            )
 
     def sizes(self, partitions: Set[int]) -> Mapping[int, int]:
-        return {each: len(self._controller.informer.cache.objects_of(each)) for each in partitions}
+        return {
+            partition: len(self._controller.informer.cache.objects_of(partition))
+            for partition in partitions
+        }
 
     def stop(self, partitions: Set[int]) -> frozenset[int]:
         """Start no more reconciles in some partitions; return those with a running reconcile."""
@@ -65,8 +70,8 @@ class PartitionFeeds:
 
     async def release(self, partitions: Set[int], *, grace_seconds: float) -> None:
         """Stop and drop some partitions; running reconciles may continue for `grace_seconds`."""
-        for each in partitions & self._following.keys():
-            self._following.pop(each).cancel()
+        for partition in partitions & self._following.keys():
+            self._following.pop(partition).cancel()
         await self._controller.release(partitions, grace_seconds=grace_seconds)
 
 
@@ -78,7 +83,7 @@ class Hints:
 
     def __init__(self, bus: Bus, *, service: str) -> None:
         self._bus = bus
-        self._subject = subjects.members(service)
+        self._subject = subjects.build_hint_subject(service)
         self._hinted = asyncio.Event()
 
     async def run(self) -> None:
@@ -167,10 +172,10 @@ class Membership:
         while True:
             problem, pause = None, RETRY_SECONDS
             try:
-                await self._turn()
+                await self._renew_and_rebalance()
                 # The Leases need not be listed earlier, except after a hint.
                 until_renewal = ownership.RENEW_SECONDS - self._age()
-                remaining = [each.remaining for each in self._others.values()]
+                remaining = [other.remaining for other in self._others.values()]
                 pause = min(LIST_SECONDS, until_renewal, *remaining) if remaining else until_renewal
                 pause = (
                     pause
@@ -184,7 +189,7 @@ class Membership:
             self._problem = problem
             await self._hints.wait(pause)
 
-    async def leave(self) -> None:
+    async def hand_over_all(self) -> None:
         """Hand over all partitions in parts, so that other replicas can continue at once.
 
         Partitions of later parts are reconciled here meanwhile. After a failure the other replicas
@@ -192,9 +197,9 @@ class Membership:
         """
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                has_heir = bool(ownership.able(self._others))
+                has_heir = bool(ownership.find_heirs(self._others))
                 parts = (
-                    ownership.parts(self._feeds.sizes(self._held))
+                    ownership.split_into_parts(self._feeds.sizes(self._held))
                     if has_heir
                     else [Part(self._held, 0.0)]
                 )
@@ -212,26 +217,26 @@ class Membership:
 
     # --- one turn -----------------------------------------------------------------------------
 
-    async def _turn(self) -> None:
+    async def _renew_and_rebalance(self) -> None:
         """List all Leases once, and act on them."""
         mine = await self._observe()
         if not self._is_ours(mine):
-            await self._begin(mine)
+            await self._create_lease(mine)
             mine = await self._observe()
         self._mine = mine or self._mine
-        for each in [each.lease for each in self._others.values() if each.remaining <= 0]:
+        for lease in [other.lease for other in self._others.values() if other.remaining <= 0]:
             with contextlib.suppress(errors.Conflict):  # renewed meanwhile
                 with contextlib.suppress(errors.NotFound):
-                    await self._leases.delete(each.name, uid=each.uid, version=each.version)
-                many = len(each.partitions)
+                    await self._leases.delete(lease.name, uid=lease.uid, version=lease.version)
+                count = len(lease.partitions)
                 log.warning(
-                    "a replica was silent for too long", identity=each.identity, partitions=many
+                    "a replica was silent for too long", identity=lease.identity, partitions=count
                 )
-                del self._others[each.name]
-        contested = ownership.contested(self._held, self._others)
+                del self._others[lease.name]
+        contested = ownership.find_contested(self._held, self._others)
         lasting, self._contested = contested & self._contested, contested
         if lasting:
-            spelt = ownership.spell(lasting)
+            spelt = ownership.format_partitions(lasting)
             log.warning(
                 "two Leases name the same partitions, so they are released", partitions=spelt
             )
@@ -243,7 +248,7 @@ class Membership:
         if not change.release:
             self._next_part_at = None
         elif self._next_part_at is None or self._now() >= self._next_part_at:
-            part = ownership.parts(self._feeds.sizes(change.release))[0]
+            part = ownership.split_into_parts(self._feeds.sizes(change.release))[0]
             await self._hand_over(part.partitions)
             self._next_part_at = self._now() + part.seconds
         if change.acquire:
@@ -257,22 +262,22 @@ class Membership:
 
     async def _observe(self) -> ReplicaLease | None:
         """List all Leases; return ours."""
-        listed = {each.name: each for each in await self._leases.list()}
+        listed = {lease.name: lease for lease in await self._leases.list()}
         mine = listed.pop(self._leases.name, None)
         self._ours = ownership.observe(self._ours, [] if mine is None else [mine], now=self._now())
         self._others = ownership.observe(self._others, listed.values(), now=self._now())
         return mine
 
-    def _is_ours(self, found: ReplicaLease | None) -> bool:
+    def _is_ours(self, lease: ReplicaLease | None) -> bool:
         """Return whether the Lease is still ours.
 
         False if it was deleted, or if another process has written it.
         """
-        if found is None or self._mine is None or found.uid != self._mine.uid:
+        if lease is None or self._mine is None or lease.uid != self._mine.uid:
             return False
-        return found.session in {self._leases.session, ""}
+        return lease.session in {self._leases.session, ""}
 
-    async def _begin(self, found: ReplicaLease | None) -> None:
+    async def _create_lease(self, lease: ReplicaLease | None) -> None:
         """Create a Lease without partitions: at the start, or after ours was deleted."""
         if self._mine is not None:
             self._fence.close()
@@ -284,35 +289,37 @@ class Membership:
                 lease=self._leases.name,
             )
             metrics.HANDOVERS.labels(self._feeds.name, "lost").inc(len(lost))
-            self._is_ousted = found is not None
+            self._is_ousted = lease is not None
             await self._feeds.release(lost, grace_seconds=0.0)
-        if self._is_ousted and found is not None and self._ours[found.name].remaining > 0:
+        if self._is_ousted and lease is not None and self._ours[lease.name].remaining > 0:
             raise errors.Conflict(
-                f"another process renews {found.name}: give every replica an identity of its own "
+                f"another process renews {lease.name}: give every replica an identity of its own "
                 "(RAYBUS_IDENTITY)"
             )
         self._is_ousted = False
         # A Lease that exists was written by the previous process of this pod.
         try:
-            await self._write(found, frozenset())
+            await self._write(lease, frozenset())
         # It was created by a request without an answer, or its label was removed.
         except errors.AlreadyExists:
             await self._leases.delete(self._leases.name)
             await self._write(None, frozenset())
         await self._hints.send()
 
-    async def _acquire(self, wanted: frozenset[int]) -> None:
+    async def _acquire(self, partitions: frozenset[int]) -> None:
         """Claim partitions in our Lease, and start those that no other Lease names."""
-        await self._write(self._mine, self._held | wanted)
+        await self._write(self._mine, self._held | partitions)
         mine = await self._observe()
         if mine is None or self._mine is None or mine.version != self._mine.version:
             return  # the next turn finds the reason
-        won = ownership.unclaimed(wanted, self._others)
+        won = ownership.find_unclaimed(partitions, self._others)
         self._held |= won
         self._feeds.acquire(won)
         metrics.HANDOVERS.labels(self._feeds.name, "taken").inc(len(won))
-        log.info("partitions taken", partitions=ownership.spell(won), held=len(self._held))
-        if won != wanted:
+        log.info(
+            "partitions taken", partitions=ownership.format_partitions(won), held=len(self._held)
+        )
+        if won != partitions:
             await self._write(self._mine, self._held)
 
     async def _hand_over(self, partitions: frozenset[int], *, takes_part: bool = True) -> None:
@@ -325,7 +332,9 @@ class Membership:
                 self._held -= part
                 metrics.HANDOVERS.labels(self._feeds.name, "given").inc(len(part))
                 log.info(
-                    "partitions released", partitions=ownership.spell(part), held=len(self._held)
+                    "partitions released",
+                    partitions=ownership.format_partitions(part),
+                    held=len(self._held),
                 )
                 if takes_part:
                     await self._write(self._mine, self._held)

@@ -111,18 +111,18 @@ def observe(
     before: LeaseObservations, listed: Iterable[ReplicaLease], *, now: float
 ) -> dict[str, LeaseObservation]:
     """Return the observations after a new list of all Leases at time `now` (monotonic seconds)."""
-    found: dict[str, LeaseObservation] = {}
-    for each in listed:
-        last = before.get(each.name)
+    observations: dict[str, LeaseObservation] = {}
+    for lease in listed:
+        last = before.get(lease.name)
         is_same = last is not None and (last.lease.uid, last.lease.version) == (
-            each.uid,
-            each.version,
+            lease.uid,
+            lease.version,
         )
         age = (
             last.age + min(now - last.at, MAX_RENEWAL_GAP) if last is not None and is_same else 0.0
         )
-        found[each.name] = LeaseObservation(each, age, now)
-    return found
+        observations[lease.name] = LeaseObservation(lease, age, now)
+    return observations
 
 
 def decide(
@@ -133,84 +133,95 @@ def decide(
     `held` are its partitions. A replica that does not take part releases all, if another one can
     take them.
     """
-    heirs = able(others)
+    heirs = find_heirs(others)
     if not takes_part:
         return Rebalance(release=held) if heirs else Rebalance()
-    wanted = share({**heirs, me: held})[me]
-    return Rebalance(release=held - wanted, acquire=unclaimed(wanted - held, others))
+    fair_share = divide({**heirs, me: held})[me]
+    return Rebalance(release=held - fair_share, acquire=find_unclaimed(fair_share - held, others))
 
 
-def able(others: LeaseObservations) -> dict[str, frozenset[int]]:
+def find_heirs(others: LeaseObservations) -> dict[str, frozenset[int]]:
     """Return the living replicas that can hold partitions, with their partitions, by identity."""
     return {
-        each.lease.identity: each.lease.partitions
-        for each in others.values()
-        if each.remaining > 0 and each.lease.takes_part
+        other.lease.identity: other.lease.partitions
+        for other in others.values()
+        if other.remaining > 0 and other.lease.takes_part
     }
 
 
-def share(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
+def divide(holdings: Mapping[str, frozenset[int]]) -> dict[str, frozenset[int]]:
     """Divide all partitions evenly among replicas, with as few moves as possible."""
-    least, more = divmod(PARTITIONS, len(holdings))
+    base_quota, remainder = divmod(PARTITIONS, len(holdings))
     shares: dict[str, set[int]] = {}
     quotas: dict[str, int] = {}
     free = set(ALL)
-    for rank, member in enumerate(sorted(holdings, key=lambda each: (-len(holdings[each]), each))):
-        quotas[member] = least + (rank < more)
-        best = sorted(holdings[member] & free, key=lambda each: _score(member, each), reverse=True)
-        shares[member] = set(best[: quotas[member]])
+    for rank, member in enumerate(
+        sorted(holdings, key=lambda identity: (-len(holdings[identity]), identity))
+    ):
+        quotas[member] = base_quota + (rank < remainder)
+        preferred = sorted(
+            holdings[member] & free, key=lambda partition: _score(member, partition), reverse=True
+        )
+        shares[member] = set(preferred[: quotas[member]])
         free -= shares[member]
     needy = [member for member in shares if len(shares[member]) < quotas[member]]
-    bids = ((_score(member, each), member, each) for member in needy for each in free)
+    bids = (
+        (_score(member, partition), member, partition) for member in needy for partition in free
+    )
     for _, member, partition in sorted(bids, reverse=True):
         if partition in free and len(shares[member]) < quotas[member]:
             free.discard(partition)
             shares[member].add(partition)
-    return {member: frozenset(found) for member, found in shares.items()}
+    return {member: frozenset(partitions) for member, partitions in shares.items()}
 
 
-def parts(sizes: Mapping[int, int]) -> list[Part]:
+def split_into_parts(sizes: Mapping[int, int]) -> list[Part]:
     """Divide partitions into parts that are handed over one after the other.
 
     `sizes` are the numbers of objects of each partition. Nobody reconciles a partition while its
     next owner loads it. So a part is no larger than a replica loads in `PART_SECONDS`, unless there
     would be more than `MAX_PARTS` parts.
     """
-    enough = max(PART_SECONDS * LOADED_PER_SECOND, sum(sizes.values()) / MAX_PARTS)
+    max_size = max(PART_SECONDS * LOADED_PER_SECOND, sum(sizes.values()) / MAX_PARTS)
     before = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
     together = (
-        frozenset(some)
-        for _, some in itertools.groupby(sizes, key=lambda each: before[each] // enough)
+        frozenset(group)
+        for _, group in itertools.groupby(
+            sizes, key=lambda partition: before[partition] // max_size
+        )
     )
-    return [Part(some, sum(sizes[each] for each in some) / LOADED_PER_SECOND) for some in together]
+    return [
+        Part(group, sum(sizes[partition] for partition in group) / LOADED_PER_SECOND)
+        for group in together
+    ]
 
 
-def unclaimed(partitions: frozenset[int], others: LeaseObservations) -> frozenset[int]:
+def find_unclaimed(partitions: frozenset[int], others: LeaseObservations) -> frozenset[int]:
     """Return those of the partitions that no other Lease names."""
-    return partitions.difference(*(each.lease.partitions for each in others.values()))
+    return partitions.difference(*(other.lease.partitions for other in others.values()))
 
 
 def is_everything_held(held: frozenset[int], others: LeaseObservations) -> bool:
     """Return whether each partition has a living owner."""
     return (
-        held.union(*(each.lease.partitions for each in others.values() if each.remaining > 0))
+        held.union(*(other.lease.partitions for other in others.values() if other.remaining > 0))
         == ALL
     )
 
 
-def contested(held: frozenset[int], others: LeaseObservations) -> frozenset[int]:
+def find_contested(held: frozenset[int], others: LeaseObservations) -> frozenset[int]:
     """Return the held partitions that another readable Lease names too."""
-    readable = [each.lease.partitions for each in others.values() if each.lease.is_readable]
+    readable = [other.lease.partitions for other in others.values() if other.lease.is_readable]
     return held & frozenset[int]().union(*readable)
 
 
-def spell(partitions: Iterable[int]) -> str:
+def format_partitions(partitions: Iterable[int]) -> str:
     """Format partitions for a Lease: `0,1,2,7`."""
     return ",".join(map(str, sorted(partitions)))
 
 
-def parse(text: str) -> frozenset[int] | None:
-    """Parse the result of `spell`; return None for any other text."""
+def parse_partitions(text: str) -> frozenset[int] | None:
+    """Parse the result of `format_partitions`; return None for any other text."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isdecimal() and int(part) < PARTITIONS for part in parts):
         return None

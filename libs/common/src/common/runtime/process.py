@@ -47,8 +47,8 @@ def run(service: str, main: Main, *, cleanup_seconds: float = CLEANUP_SECONDS) -
     # The last handler: an error that arrives here ends the process.
     except (Exception, BaseExceptionGroup) as problem:
         causes = list(errors.leaves(problem))
-        for each in causes:
-            match each:
+        for cause in causes:
+            match cause:
                 case errors.InvalidSpec():
                     remedy = ""
                 # The text of the error names the port.
@@ -56,14 +56,14 @@ def run(service: str, main: Main, *, cleanup_seconds: float = CLEANUP_SECONDS) -
                     remedy = "; set RAYBUS_HTTP_PORT to a free port"
                 case _:
                     continue
-            sys.stderr.write(f"{service}: {each}{remedy}\n")
+            sys.stderr.write(f"{service}: {cause}{remedy}\n")
             return MISCONFIGURED
         log.critical("the service failed", error=str(causes[0]), exc_info=problem)
         return FAILED
     return STOPPED
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """Exit at once, after flushing the output.
 
     Python's own teardown of modules takes 0.25 s of processor time, which replicas that take over
@@ -107,10 +107,10 @@ def _log_tasks() -> None:
     A line shows the coroutines of one task, from the outermost to the innermost.
     """
     for task in asyncio.all_tasks():
-        log.info("task", awaits=" > ".join(_awaited(task.get_coro())))
+        log.info("task", awaits=" > ".join(_await(task.get_coro())))
 
 
-def _awaited(coroutine: object) -> Iterator[str]:
+def _await(coroutine: object) -> Iterator[str]:
     while (
         code := getattr(coroutine, "cr_code", None) or getattr(coroutine, "ag_code", None)
     ) is not None:

@@ -43,8 +43,10 @@ class QuarantineRelease(msgspec.Struct, frozen=True):
         limit = finalizer.limit(meta)
         if now < (ends_at := meta.deletion_timestamp + limit):
             return ends_at
-        left = tuple(each for each in meta.finalizers if each != finalizer.name)
+        remaining = tuple(
+            finalizer_name for finalizer_name in meta.finalizers if finalizer_name != finalizer.name
+        )
         await self.events.record(meta, finalizer.event(meta, limit))
-        change = SetFinalizers(finalizers=left).patch(meta.resource_version)
+        change = SetFinalizers(finalizers=remaining).patch(meta.resource_version)
         await self.kube.patch(resource, key.namespace, key.name, Patch(body=change))
         return None

@@ -16,7 +16,7 @@ import msgspec
 
 from common.bus.nats import Bus
 from common.bus.state_feed import StateFeed
-from common.bus.subjects import Tree
+from common.bus.subjects import TreeKind
 from common.clock import Clock, ServerClock, Silence, SystemClock
 from common.kube import rest_config
 from common.kube.client import KubeClient
@@ -38,7 +38,7 @@ NATS.
 """
 
 
-class App(msgspec.Struct, frozen=True, kw_only=True):
+class ReconcilerParts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a reconciler that a service provides."""
 
     controller: Controller
@@ -49,7 +49,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     events: EventRecorder
     background: Background | None = None
     """Reads that no reconcile waits for, if the service has any."""
-    tree: Tree | None = None
+    tree: TreeKind | None = None
     """The kind of trees that it reads; None: all."""
     least_workers: int = 1
     """Minimum number of workers, for reconciles that may wait seconds for an unresponsive host."""
@@ -65,7 +65,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-Assemble = Callable[[KubeClient, Clock], AbstractAsyncContextManager[App]]
+Assemble = Callable[[KubeClient, Clock], AbstractAsyncContextManager[ReconcilerParts]]
 """Creates a reconciler for the duration of a block. It may wait for the API server first."""
 
 
@@ -93,7 +93,7 @@ async def run(
             group.create_task(health.serve(settings.http_port, ready=replica.problem))
             group.create_task(bus.run())
             async with assemble(kube, clock) as app:
-                await replica.take_part(app)
+                await replica.join(app)
     finally:
         await own.close()
         await kube.close()
@@ -105,12 +105,12 @@ class _Replica:
         self._bus = bus
         self._kube = kube
         self._fence = fence
-        self._app: App | None = None
+        self._app: ReconcilerParts | None = None
         self._feed: StateFeed | None = None
         self._membership: Membership | None = None
         self._bus_silence = Silence(longest_gap=ownership.RENEW_SECONDS)
 
-    async def take_part(self, app: App) -> None:
+    async def join(self, app: ReconcilerParts) -> None:
         self._app, service, namespace = app, self._settings.service, self._settings.namespace
         hints = Hints(self._bus, service=service)
         feed = self._feed = StateFeed(
@@ -132,7 +132,7 @@ class _Replica:
         await self._bus.session()  # a replica that does not reach NATS acquires no partition
         async with asyncio.TaskGroup() as group:
             runs = (hints.run(), app.run(workers=self._settings.workers), feed.check_forms())
-            tasks = [group.create_task(each) for each in runs]
+            tasks = [group.create_task(run) for run in runs]
             feeds = PartitionFeeds(app.controller, feed, group)
             self._membership = membership = Membership(
                 leases, feeds, hints, fence=self._fence, is_able=self._is_able
@@ -144,7 +144,7 @@ class _Replica:
             try:
                 await membership.run()
             finally:
-                await membership.leave()
+                await membership.hand_over_all()
                 for task in tasks:
                     task.cancel()
 
@@ -160,9 +160,9 @@ class _Replica:
 
     def problem(self) -> str | None:
         """Return why this replica is not ready; None if it is."""
-        for each in (self._bus, self._feed, self._membership):
-            if each is not None and each.problem is not None:
-                return each.problem
+        for part in (self._bus, self._feed, self._membership):
+            if part is not None and part.problem is not None:
+                return part.problem
         if self._app is None:
             return "the API server does not answer yet"
         if self._membership is None:

@@ -43,7 +43,7 @@ class ReplicaLeases:
         self._namespace = namespace
         self.identity = identity
         self.session = session
-        self.name = name(service, identity)
+        self.name = format_lease_name(service, identity)
         self._labels = {labels.REPLICA_OF: service, labels.APP_PART_OF: "raybus"}
 
     async def list(self) -> list[ReplicaLease]:
@@ -51,7 +51,7 @@ class ReplicaLeases:
         selector = f"{labels.REPLICA_OF}={self._labels[labels.REPLICA_OF]}"
         answer = await _in_time(self._kube.list(LEASE, self._namespace, label_selector=selector))
         return [
-            _replica_lease(each) for each in msgspec.json.decode(answer, type=Items[_Lease]).items
+            _replica_lease(lease) for lease in msgspec.json.decode(answer, type=Items[_Lease]).items
         ]
 
     async def write(
@@ -65,7 +65,7 @@ class ReplicaLeases:
         """
         replaced = {} if mine is None else {"uid": mine.uid, "resourceVersion": mine.version}
         annotations = {
-            labels.PARTITIONS: ownership.spell(partitions),
+            labels.PARTITIONS: ownership.format_partitions(partitions),
             labels.TAKES_PART: str(takes_part).lower(),
             labels.SESSION: self.session,
         }
@@ -96,23 +96,23 @@ class ReplicaLeases:
         await _in_time(self._kube.delete(LEASE, self._namespace, name, uid=uid, version=version))
 
 
-def name(service: str, identity: str) -> str:
+def format_lease_name(service: str, identity: str) -> str:
     """Return the name of a replica's Lease.
 
     A name that is illegal or too long is shortened and gets a hash.
     """
-    wanted = f"raybus-{service}-{identity}"
-    clean = re2.sub(r"[^a-z0-9-]+", "-", wanted.lower()).strip("-")[:MAX_NAME_LENGTH].strip("-")
+    lease_name = f"raybus-{service}-{identity}"
+    clean = re2.sub(r"[^a-z0-9-]+", "-", lease_name.lower()).strip("-")[:MAX_NAME_LENGTH].strip("-")
     return (
-        wanted
-        if clean == wanted
-        else f"{clean}-{blake2b(wanted.encode(), digest_size=4).hexdigest()}"
+        lease_name
+        if clean == lease_name
+        else f"{clean}-{blake2b(lease_name.encode(), digest_size=4).hexdigest()}"
     )
 
 
 def _replica_lease(lease: _Lease) -> ReplicaLease:
     meta = lease.metadata
-    named = ownership.parse(meta.annotations.get(labels.PARTITIONS, "none are named"))
+    named = ownership.parse_partitions(meta.annotations.get(labels.PARTITIONS, "none are named"))
     return ReplicaLease(
         name=meta.name,
         uid=meta.uid,

@@ -25,7 +25,7 @@ from itertools import count
 from typing import Final, Generic, TypeVar
 
 from common.observability.metrics import ReconcileMeter
-from common.runtime.key import Rank
+from common.runtime.key import KeyPriority
 
 K = TypeVar("K", bound=Hashable)
 
@@ -65,7 +65,7 @@ class WorkQueue(Generic[K]):
         self,
         *,
         group_of: Callable[[K], Hashable],
-        rank: Callable[[K], Rank] | None,
+        rank: Callable[[K], KeyPriority] | None,
         meter: ReconcileMeter,
     ) -> None:
         self._group_of = group_of
@@ -113,15 +113,15 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def longest_wait(self) -> float:
+    def get_longest_wait(self) -> float:
         """Return the seconds for which the longest waiting key has waited."""
         return self._loop.time() - min(self._waiting.values()) if self._waiting else 0.0
 
-    def under_way(self) -> list[float]:
+    def get_running_times(self) -> list[float]:
         """Return the seconds for which each key in work has been in work."""
         return [self._loop.time() - since for since in self._busy.values()]
 
-    def overdue(self, seconds: float) -> list[tuple[K, str]]:
+    def find_overdue(self, seconds: float) -> list[tuple[K, str]]:
         """Return the keys that were in work, or have waited, for more than `seconds`.
 
         Each key comes with its state; the keys in work are first.
@@ -132,11 +132,11 @@ class WorkQueue(Generic[K]):
             (key, state) for state, keys in states for key, since in keys.items() if since < before
         ]
 
-    def waits(self, key: K) -> bool:
+    def is_waiting(self, key: K) -> bool:
         """Return whether a key waits to be reconciled as soon as possible."""
         return key in self._waiting or key in self._dirty
 
-    def failures(self, key: K) -> int:
+    def count_failures(self, key: K) -> int:
         """Return the number of consecutive failures of a key."""
         return self._failures.get(key, 0)
 
@@ -153,7 +153,7 @@ class WorkQueue(Generic[K]):
         """
         if is_due:
             del self._timers[key]
-        if self.waits(key):
+        if self.is_waiting(key):
             return
         if since is None:
             since = self._loop.time()
@@ -162,9 +162,9 @@ class WorkQueue(Generic[K]):
             self._dirty[key] = since
             return
         try:
-            rank = Rank() if self._rank_of is None else self._rank_of(key)
+            rank = KeyPriority() if self._rank_of is None else self._rank_of(key)
         except Exception:  # noqa: BLE001  (its reconcile reports the problem)
-            rank = Rank()
+            rank = KeyPriority()
         self._waiting[key], group = since, self._group_of(key)
         lane = (
             self._new if is_new else self._steady if rank.is_steady and not is_due else self._known
@@ -208,21 +208,21 @@ class WorkQueue(Generic[K]):
         )
         takes_known = self._known and ((is_knowns_turn and has_waited) or not self._new)
         self._known_in_a_row = self._known_in_a_row + 1 if takes_known else 0
-        return self._taken(self._known if takes_known else self._new)
+        return self._mark_taken(self._known if takes_known else self._new)
 
     async def take_of_idle_group(self) -> K:
         """Wait for a key whose group has no key in work, and mark it busy as `take` does."""
         while True:
             for lane in (self._new, self._known, self._steady):
                 if any(group not in self._busy_groups for group in lane):
-                    return self._taken(lane, self._busy_groups)
+                    return self._mark_taken(lane, self._busy_groups)
             await self._idle_of_idle_groups.acquire()
 
     async def take_steady(self) -> K:
         """Wait for a steady key, and mark it busy as `take` does."""
         while not self._steady:
             await self._idle_of_steady.acquire()
-        return self._taken(self._steady)
+        return self._mark_taken(self._steady)
 
     def done(self, key: K, *, requeue_at: float | None = None) -> None:
         """Report a successful reconcile, which resets the key's failures.
@@ -247,13 +247,13 @@ class WorkQueue(Generic[K]):
 
     def retry(self, key: K, *, after: float = 0.0) -> float:
         """Report a failed reconcile; return the seconds until the next one, at least `after`."""
-        before = self.failures(key)
+        before = self.count_failures(key)
         wait = max(after, backoff(before))
         self.done(key, requeue_at=self._loop.time() + wait)
         self._failures[key] = before + 1
         return wait
 
-    def _taken(self, lane: "_FairLane[K]", busy: Collection[Hashable] = ()) -> K:
+    def _mark_taken(self, lane: "_FairLane[K]", busy: Collection[Hashable] = ()) -> K:
         key, now = lane.take(busy), self._loop.time()
         self._meter.wait.observe(now - self._waiting.pop(key))
         self._busy[key], self._lanes[key] = now, lane

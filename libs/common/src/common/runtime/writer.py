@@ -67,9 +67,9 @@ class Writer:
             case actions.DeleteCollection():
                 return self._delete_collection(action)
             case actions.Replace(resource=resource, body=body):
-                sent = kube.replace(resource, namespace, body)
+                request = kube.replace(resource, namespace, body)
             case actions.Patch(resource=resource, name=name, patch=patch):
-                sent = kube.patch(resource, namespace, name, client.Patch(body=patch))
+                request = kube.patch(resource, namespace, name, client.Patch(body=patch))
             case actions.UpdateStatus(status=status):
                 body: Body = {"apiVersion": resource.api_version, "kind": resource.kind}
                 body["metadata"] = {
@@ -78,13 +78,13 @@ class Writer:
                     "resourceVersion": root.resource_version,
                 }
                 body["status"] = msgspec.to_builtins(status)
-                sent = kube.replace(resource, namespace, body, subresource="status")
+                request = kube.replace(resource, namespace, body, subresource="status")
             case actions.SetFinalizers() | actions.Annotate():
                 body = action.patch(root.resource_version)
-                sent = kube.patch(resource, namespace, root.name, client.Patch(body=body))
+                request = kube.patch(resource, namespace, root.name, client.Patch(body=body))
             case _:
                 raise errors.Invariant(f"no write is known for: {action}")
-        return self._change(resource, sent)
+        return self._change(resource, request)
 
     async def _create(self, action: actions.Create) -> bool:
         resource, name = action.resource, action.body["metadata"]["name"]
@@ -94,11 +94,13 @@ class Writer:
             if action.if_exists is IfExists.ACCEPT:
                 return False
             answer = await self._kube.get(resource, self.namespace, name)
-            if action.if_exists is IfExists.NEED_OWN and (flaw := self._flaw(action, answer)):
+            if action.if_exists is IfExists.NEED_OWN and (
+                flaw := self._find_conflict(action, answer)
+            ):
                 raise errors.AlreadyExists(
                     f'{resource.plural} "{name}" already exists {flaw}'
                 ) from problem
-            self._keep(resource, answer)
+            self._store(resource, answer)
             if action.if_exists is IfExists.REQUEUE:
                 raise errors.Conflict(
                     f"{resource.kind} {name} exists already; reconciling again"
@@ -106,30 +108,34 @@ class Writer:
             return False
         if resource is POD:
             self._cache.put(
-                _created_pod(action.body, msgspec.json.decode(answer, type=_Answer).metadata)
+                _build_pod_view(action.body, msgspec.json.decode(answer, type=_Answer).metadata)
             )
         else:
-            self._keep(resource, answer)
+            self._store(resource, answer)
         return True
 
-    def _flaw(self, action: actions.Create, answer: bytes) -> str | None:
+    def _find_conflict(self, action: actions.Create, answer: bytes) -> str | None:
         """Return why an existing object cannot replace the one to create; None if it can.
 
         Labels by which raybus finds its objects may be missing, since users can change them.
         """
-        wanted, have = (
+        expected_labels, existing = (
             action.body["metadata"].get("labels", {}),
             msgspec.json.decode(answer, type=_Answer).metadata,
         )
-        if all(owner.uid != self.root.metadata.uid for owner in have.owner_references):
+        if all(owner.uid != self.root.metadata.uid for owner in existing.owner_references):
             return f"and does not belong to this {self._resource.kind}; delete or rename it"
-        found_by = {each: wanted[each] for each in labels.FINDING if each in wanted}
+        found_by = {
+            label: expected_labels[label] for label in labels.FINDING if label in expected_labels
+        }
         lost = [
-            f"{each}={value}" for each, value in found_by.items() if have.labels.get(each) != value
+            f"{label}={value}"
+            for label, value in found_by.items()
+            if existing.labels.get(label) != value
         ]
         return f"without its labels; set {', '.join(lost)}, or delete it" if lost else None
 
-    async def _change(self, resource: Resource, sent: Awaitable[bytes]) -> bool:
+    async def _change(self, resource: Resource, request: Awaitable[bytes]) -> bool:
         """Store the answer of a write.
 
         A write of the root continues from the version that was observed, or that our last write
@@ -137,7 +143,7 @@ class Writer:
         """
         root, is_root = self._known, resource == self._resource
         try:
-            answer = await sent
+            answer = await request
         except errors.NotFound as problem:
             # Without this, children would be created for a deleted root until a watch reports the
             # deletion.
@@ -149,7 +155,7 @@ class Writer:
             self._cache.put(new)
             self._known = new.metadata
         else:
-            self._keep(resource, answer)
+            self._store(resource, answer)
         return True
 
     async def _delete_collection(self, action: actions.DeleteCollection) -> bool:
@@ -159,8 +165,8 @@ class Writer:
 
     async def _delete(self, action: actions.Delete) -> bool:
         view = self._views.get(action.resource.kind)
-        known = None if view is None else self._cache.get(view, self.namespace, action.name)
-        version = known.metadata.version if known is not None else 0
+        cached = None if view is None else self._cache.get(view, self.namespace, action.name)
+        version = cached.metadata.version if cached is not None else 0
         try:
             if action.released is not None:
                 await self._kube.replace(action.resource, self.namespace, action.released)
@@ -171,19 +177,19 @@ class Writer:
             answer = b""
         # Also from an admission controller; counting the pod as gone would create one too many.
         except errors.Conflict:
-            if action.resource is not POD or await self._is_there(action):
+            if action.resource is not POD or await self._exists(action):
                 raise
             answer = b""
-        left = msgspec.json.decode(answer, type=_Answer).metadata if answer else _Meta()
-        if left.deletion_timestamp is not None and (
-            left.deletion_grace_period_seconds != 0 or left.finalizers
+        remaining = msgspec.json.decode(answer, type=_Answer).metadata if answer else _Meta()
+        if remaining.deletion_timestamp is not None and (
+            remaining.deletion_grace_period_seconds != 0 or remaining.finalizers
         ):
-            self._keep(action.resource, answer)
+            self._store(action.resource, answer)
         elif view is not None:
             self._cache.remove(view, self.namespace, action.name, version=version)
         return bool(answer)
 
-    async def _is_there(self, action: actions.Delete) -> bool:
+    async def _exists(self, action: actions.Delete) -> bool:
         """Return whether the object to delete still exists, with the same uid."""
         try:
             answer = await self._kube.get(action.resource, self.namespace, action.name)
@@ -191,13 +197,13 @@ class Writer:
             return False
         return msgspec.json.decode(answer, type=_Answer).metadata.uid == action.uid
 
-    def _keep(self, resource: Resource, answer: bytes) -> None:
+    def _store(self, resource: Resource, answer: bytes) -> None:
         view = self._views.get(resource.kind)
         if view is not None:
             self._cache.put(msgspec.json.decode(answer, type=view))
 
 
-def _created_pod(body: Body, metadata: ObjectMeta) -> Pod:
+def _build_pod_view(body: Body, metadata: ObjectMeta) -> Pod:
     """Return the view of a pod that was just created, from its manifest and the answered metadata.
 
     Changes by admission arrive with the pod's message.

@@ -314,7 +314,7 @@ def encode(event: Event, *, trace: str | None = None) -> Wire:
         traceparent=UNSET if trace is None else trace,
         data=event.data,
     )
-    subject = subjects.upgrade_event(event.namespace, event.name, event.data.kind)
+    subject = subjects.build_event_subject(event.namespace, event.name, event.data.kind)
     headers = {"Content-Type": CONTENT_TYPE} | ({} if trace is None else {"traceparent": trace})
     return Wire(subject=subject, headers=headers, payload=msgspec.json.encode(written))
 

@@ -21,7 +21,7 @@ from common.clock import Clock
 from common.kube.client import Kube
 from common.kube.resources import SECRET
 from common.runtime.background import Background
-from common.runtime.cache import Remembered
+from common.runtime.cache import BoundedDict
 from common.upgrade import prometheus, webhook
 from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import AnyGate, AskingGate, PrometheusGate, WebhookGate
@@ -117,8 +117,8 @@ class _Upgrade(msgspec.Struct):
     """The requests for one upgrade at its present step."""
 
     moment: tuple[Candidate, int, datetime | None]
-    inquiries: Remembered[AskingGate, _WebhookInquiry | _PrometheusInquiry] = msgspec.field(
-        default_factory=lambda: Remembered(dropped=lambda each: each.task and each.task.cancel())
+    inquiries: BoundedDict[AskingGate, _WebhookInquiry | _PrometheusInquiry] = msgspec.field(
+        default_factory=lambda: BoundedDict(dropped=lambda each: each.task and each.task.cancel())
     )
 
 
@@ -132,8 +132,8 @@ class Inquiries:
         self._outbound = outbound
         self._background = background
         self._clock = clock
-        self._upgrades = Remembered[str, _Upgrade](
-            most=REMEMBERED, dropped=lambda each: each.inquiries.clear()
+        self._upgrades = BoundedDict[str, _Upgrade](
+            max_entries=REMEMBERED, dropped=lambda each: each.inquiries.clear()
         )
         """Keyed by the UID of the pending cluster."""
         self._under_way: Counter[str] = Counter()

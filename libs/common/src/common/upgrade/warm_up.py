@@ -16,7 +16,7 @@ from common import errors
 from common.ray.dashboard import Target
 from common.ray.serve_api import ServeApi
 from common.runtime.background import Background
-from common.runtime.cache import Remembered
+from common.runtime.cache import BoundedDict
 from common.upgrade.candidate import Candidate
 from common.upgrade.policy import WarmUp, WarmUpProgress
 
@@ -43,8 +43,8 @@ class WarmUps:
     def __init__(self, serve: ServeApi, background: Background) -> None:
         self._serve = serve
         self._background = background
-        self._runs = Remembered[str, _Run](
-            most=REMEMBERED, dropped=lambda each: each.task and each.task.cancel()
+        self._runs = BoundedDict[str, _Run](
+            max_entries=REMEMBERED, dropped=lambda each: each.task and each.task.cancel()
         )
         """Keyed by the UID of the cluster."""
 

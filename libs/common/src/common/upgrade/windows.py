@@ -27,7 +27,7 @@ from common.ray import request_metrics
 from common.ray.dashboard import Target
 from common.ray.serve_api import ServeApi
 from common.runtime.background import Background
-from common.runtime.cache import Remembered
+from common.runtime.cache import BoundedDict
 from common.upgrade import increases
 from common.upgrade.candidate import Candidate
 from common.upgrade.gates import Window
@@ -157,8 +157,8 @@ class Windows:
         self._serve = serve
         self._background = background
         self._clock = clock
-        self._upgrades = Remembered[str, _Upgrade](
-            most=REMEMBERED, dropped=lambda each: each.task and each.task.cancel()
+        self._upgrades = BoundedDict[str, _Upgrade](
+            max_entries=REMEMBERED, dropped=lambda each: each.task and each.task.cancel()
         )
         """Keyed by the UID of the pending cluster."""
 

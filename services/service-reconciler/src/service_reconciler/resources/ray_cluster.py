@@ -18,7 +18,7 @@ from common.api.opaque import Body, Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import owner, spec_hash
-from common.runtime.cache import Remembered
+from common.runtime.cache import BoundedDict
 from common.version import OPERATOR_VERSION
 
 NOT_INHERITED: Final = {
@@ -32,7 +32,7 @@ NOT_INHERITED: Final = {
 They belong to an upgrade, or only raybus writes them."""
 _KUBERAY: Final = re2.compile(r"nightly|v1\.\d+\.\d+(-.*)?")
 """Format of KubeRay's version in annotations."""
-_hashes: Final = Remembered[tuple[type, bytes, int | None], str](size=lambda of, _: len(of[1]))
+_hashes: Final = BoundedDict[tuple[type, bytes, int | None], str](size=lambda of, _: len(of[1]))
 
 
 class Match(StrEnum):

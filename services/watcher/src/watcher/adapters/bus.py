@@ -7,9 +7,9 @@ from secrets import token_hex
 
 from common import errors
 from common.bus import feed, messages, streams, subjects
-from common.bus.consumer import LAST_OF_EACH, Begin, Source, consume, from_sequence
+from common.bus.consumer import LAST_OF_EACH, StartPolicy, StreamSource, consume, from_sequence
 from common.bus.messages import Message, Synced
-from common.bus.nats import Bus, Stored
+from common.bus.nats import Bus, StoredMessage
 from common.bus.streams import StreamInfo
 from common.kube.installation import Installation
 from watcher.ports import Entry
@@ -47,7 +47,7 @@ class NatsStream:
 
     async def identity(self) -> StreamInfo:
         info = await self._bus.stream(subjects.STATE_STREAM)
-        if wrong := streams.unusable(info.config):
+        if wrong := streams.find_unusable_fields(info.config):
             raise errors.InvalidSpec(
                 f"stream {subjects.STATE_STREAM}: {'; '.join(wrong)}; `python -m "
                 "nats_admin.provision streams` changes it, or "
@@ -62,7 +62,7 @@ class NatsStream:
         """
         ours = await self._installation.learn()
         marker = await self.marker()
-        if marker is not None and (why := feed.foreign(marker.epoch, ours)):
+        if marker is not None and (why := feed.explain_foreign_epoch(marker.epoch, ours)):
             raise errors.Unavailable(why)
         return {
             subject: entry
@@ -73,16 +73,16 @@ class NatsStream:
     async def since(self, sequence: int) -> dict[str, Entry]:
         return await self._headers(from_sequence(sequence))
 
-    async def _headers(self, begin: Begin) -> dict[str, Entry]:
+    async def _headers(self, begin: StartPolicy) -> dict[str, Entry]:
         """Read the stream to its end; return the last entry of each subject."""
         held: dict[str, Entry] = {}
         read = asyncio.Event()
 
-        def take(stored: Stored) -> None:
+        def take(stored: StoredMessage) -> None:
             held[stored.subject] = _entry(stored)
 
         name = f"watcher-{token_hex(6)}"
-        source = Source(
+        source = StreamSource(
             stream=subjects.STATE_STREAM,
             filter=subjects.ALL_STATE,
             name=name,
@@ -108,7 +108,7 @@ class NatsStream:
             return _entry(stored)
         try:
             marker = messages.decode(subject, stored.headers, stored.payload)
-        except messages.Undecodable:
+        except messages.UndecodableMessage:
             return Entry(sequence=stored.sequence)  # another writer's
         return Entry(
             sequence=stored.sequence, uid=marker.epoch if isinstance(marker, Synced) else ""
@@ -122,8 +122,8 @@ class NatsStream:
 
     async def marker(self) -> Synced | None:
         try:
-            message = await self.read(subjects.synced(0))
-        except messages.Undecodable:
+            message = await self.read(subjects.build_marker_subject(0))
+        except messages.UndecodableMessage:
             return None  # no watcher's marker; it is replaced together with the others
         return message if isinstance(message, Synced) else None
 
@@ -137,8 +137,8 @@ class NatsStream:
             raise errors.Unavailable("another watcher may lead by now")
 
 
-def _entry(stored: Stored) -> Entry:
-    kind = messages.kind_of(stored.headers)
+def _entry(stored: StoredMessage) -> Entry:
+    kind = messages.get_kind(stored.headers)
     return Entry(
         sequence=stored.sequence,
         kind="" if kind == messages.SYNCED else kind,

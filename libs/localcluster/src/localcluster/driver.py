@@ -132,7 +132,8 @@ async def need_docker(name: DriverName) -> None:
     """Raise `ClusterError` unless a Docker engine answers."""
     if not await _docker_answers():
         raise ClusterError(
-            f"the driver '{name}' needs a Docker engine that answers; start Docker, or use --driver built"
+            f"the driver '{name}' needs a Docker engine that answers; start Docker, or use "
+            "--driver built"
         )
 
 

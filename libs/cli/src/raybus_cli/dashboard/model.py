@@ -167,7 +167,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     key: str
     row: Row | None = None
-    """None if the RayService does not exist."""
+    """The row of the list; None if the RayService does not exist."""
     problem: str = ""
     """Why the last read failed; empty if it succeeded."""
     clusters: list[Cluster] = []

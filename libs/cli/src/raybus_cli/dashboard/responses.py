@@ -117,7 +117,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The log that a page requests: by default of the head pod of the active cluster."""
 
     service: str = ""
-    """NAMESPACE/NAME."""
+    """The RayService as NAMESPACE/NAME; empty for none."""
     cluster: str | None = None
     pod: str | None = None
 
@@ -164,7 +164,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     service: str
-    """NAMESPACE/NAME."""
+    """The RayService as NAMESPACE/NAME."""
     verb: str
     generation: int
 

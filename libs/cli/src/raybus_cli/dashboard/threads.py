@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 ALL: Final = ""
-"""Stands for computations about objects of all namespaces."""
+"""Key for computations about objects of all namespaces."""
 
 
 class FairThreads:

@@ -91,7 +91,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     began: datetime
     ended: datetime | None = None
     outcome: str = ""
-    """Empty while the upgrade is in progress."""
+    """Outcome of the upgrade; empty while it is in progress."""
     points: list[Point] = []
     lines: list[Line] = []
     verdicts: list[Verdict] = []

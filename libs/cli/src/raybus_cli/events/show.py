@@ -28,7 +28,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The validated options."""
 
     service: Service | None = None
-    """None selects every RayService."""
+    """The selected RayService; None selects all."""
     namespace: str = ""
     """Namespace of the events if no RayService is given; empty selects all namespaces."""
     since: datetime | None = None

@@ -32,7 +32,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
     node_id: str | None = None
     node_instance_id: str | None = None
-    """On Kubernetes, the name of the pod."""
+    """Id of the replica's node; on Kubernetes, the name of the pod."""
     log_file_path: str | None = None
 
 

@@ -124,7 +124,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     service: RayService | None = None
     """The RayService that the cluster belongs to, if there is one and the user may read it."""
     pods: tuple[Pod, ...] = ()
-    """By name."""
+    """The pods of the cluster, by name."""
     events: tuple[Event, ...] = ()
     """Events about the RayCluster and its pods, oldest first."""
     unseen: tuple[str, ...] = ()

@@ -92,7 +92,7 @@ class EventSignal:
 
     def __init__(self, changed: asyncio.Event) -> None:
         self.objects: frozenset[tuple[str, str]] = frozenset()
-        """Pairs of kind and name."""
+        """Objects whose Events count, as pairs of kind and name."""
         self._changed = changed
 
     def present(self, raw: bytes, why: str = "") -> None:

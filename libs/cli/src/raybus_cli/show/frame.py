@@ -220,7 +220,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     """Table heading, printed above the first line of its kind."""
     document: Any
     state: Any
-    """Equal in two reads if the object did not change, whatever time has passed."""
+    """A value that is equal in two reads if the object did not change, whatever time has passed."""
 
     @property
     def full_name(self) -> str:
@@ -232,7 +232,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """The output of one read."""
 
     picture: RenderableType | None
-    """None if there is nothing to show."""
+    """The picture for a terminal; None if there is nothing to show."""
     document: Any
     items: list[Item]
 

@@ -41,7 +41,8 @@ class Kind(Driver):
                 )
         if request.gateway:
             progress.report(
-                "kind runs without Envoy Gateway: install a Gateway API controller if you need routes."
+                "kind runs without Envoy Gateway: install a Gateway API controller if you need "
+                "routes."
             )
         return await _recorded(request)
 

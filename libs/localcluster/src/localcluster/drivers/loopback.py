@@ -27,7 +27,8 @@ class Existing(Driver):
         """Check that the API server answers, and record the kubeconfig."""
         if request.kubeconfig is None:
             raise MisuseError(
-                "the driver 'kubeconfig' needs --kubeconfig FILE: an existing cluster is never chosen silently"
+                "the driver 'kubeconfig' needs --kubeconfig FILE: an existing cluster is never "
+                "chosen silently"
             )
         path = request.kubeconfig.resolve()
         server = kubeconfig.check_readable(path)
@@ -55,7 +56,8 @@ class Existing(Driver):
     async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
         """Raise `MisuseError`, because the nodes of an existing cluster cannot be reached."""
         raise MisuseError(
-            "images cannot be loaded into an existing cluster; push them to a registry that it can reach"
+            "images cannot be loaded into an existing cluster; push them to a registry that it "
+            "can reach"
         )
 
     @override
@@ -82,7 +84,8 @@ async def _ask(kubectl: Path, path: Path, server: str) -> None:
     if finished.code != 0:
         cause = processes.last_line(finished.errors)
         raise ClusterError(
-            f"{server} from {path} does not answer ({cause}); check the cluster, or name another file"
+            f"{server} from {path} does not answer ({cause}); check the cluster, or name another "
+            "file"
         )
 
 
@@ -139,7 +142,8 @@ class Loopback(Driver):
     async def load(self, record: Record, layout: Layout, archives: Sequence[Path]) -> list[str]:
         """Raise `MisuseError`, because there is no node."""
         raise MisuseError(
-            "a control plane alone runs no pods, so it takes no images; use 'up' without --control-plane-only"
+            "a control plane alone runs no pods, so it takes no images; use 'up' without "
+            "--control-plane-only"
         )
 
     @override

@@ -292,17 +292,20 @@ class _Builder:
     def _check_machine(self) -> None:
         if not settings.is_root():
             raise ClusterError(
-                "building images without Docker needs root (chroot, mounts); run as root, or start Docker"
+                "building images without Docker needs root (chroot, mounts); run as root, or "
+                "start Docker"
             )
         free = shutil.disk_usage(self._store.work).free
         if free < _FREE_BYTES:
             raise ClusterError(
-                f"{self._store.folder} has {free / 1e9:.1f} GB free, building images needs {_FREE_BYTES / 1e9:.0f} GB; "
+                f"{self._store.folder} has {free / 1e9:.1f} GB free, building images needs "
+                f"{_FREE_BYTES / 1e9:.0f} GB; "
                 "free some, or set XDG_CACHE_HOME to another disk"
             )
         if not sandbox.has_overlay(self._store.work / "probe"):
             raise ClusterError(
-                f"overlayfs does not work on {self._store.folder}; set XDG_CACHE_HOME to a local disk (ext4, xfs, tmpfs)"
+                f"overlayfs does not work on {self._store.folder}; set XDG_CACHE_HOME to a local "
+                "disk (ext4, xfs, tmpfs)"
             )
         debian.install(debian.TOOLS, self._progress)
 

@@ -64,7 +64,8 @@ def build(
     for image in found.values():
         state = "built" if image.built else "cached"
         print(
-            f"{image.target:20} {state:6} {image.path.stat().st_size / 1e6:7.1f} MB  {image.ref}  {image.path}"
+            f"{image.target:20} {state:6} {image.path.stat().st_size / 1e6:7.1f} MB  {image.ref}  "
+            f"{image.path}"
         )
 
 

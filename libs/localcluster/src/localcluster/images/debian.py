@@ -54,7 +54,8 @@ def install(packages: Packages, progress: Progress) -> None:
         if not wanted:
             return
         progress.report(
-            f"Installing Debian packages: {' '.join(wanted)} (apt-get install --no-install-recommends)"
+            f"Installing Debian packages: {' '.join(wanted)} (apt-get install "
+            "--no-install-recommends)"
         )
         with progress.step("installing Debian packages", estimate=30) as step:
             done = _with_lists(["install", "-y", "--no-install-recommends", *wanted], step)

@@ -127,7 +127,8 @@ def _patterns(text: str) -> tuple[tuple[str, bool], ...]:
         bare = line.removeprefix("**/")
         if line.startswith("!") or "/" in bare or ("*" in line and bare == line):
             raise ClusterError(
-                f"Dockerfile.dockerignore line {number}: {line!r} is not supported; use name or **/pattern"
+                f"Dockerfile.dockerignore line {number}: {line!r} is not supported; use name or "
+                "**/pattern"
             )
         found.append((bare, bare != line))
     return tuple(found)

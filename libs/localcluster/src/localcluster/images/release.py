@@ -181,7 +181,7 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     ref: str
-    """REGISTRY/IMAGE@sha256:…"""
+    """Reference of the image: `REGISTRY/IMAGE@sha256:…`."""
     archive: Path
 
 
@@ -226,7 +226,8 @@ def check_registry(registry: str) -> None:
     """Raise `MisuseError` unless the text is a valid prefix of an image name."""
     if not _REGISTRY.fullmatch(registry):
         raise MisuseError(
-            f"--registry {registry}: write HOST[:PORT]/PATH without a scheme, a tag or a slash at the end"
+            f"--registry {registry}: write HOST[:PORT]/PATH without a scheme, a tag or a slash at "
+            "the end"
         )
 
 

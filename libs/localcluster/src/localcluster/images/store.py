@@ -76,7 +76,8 @@ class Store:
             lock.touch()
         except OSError as error:
             raise ClusterError(
-                f"image cache {self.folder}: {error.strerror}; set XDG_CACHE_HOME to a writable folder"
+                f"image cache {self.folder}: {error.strerror}; set XDG_CACHE_HOME to a writable "
+                "folder"
             ) from None
         with progress.locked(lock, "waiting for another build of images"):
             shutil.rmtree(self.work, ignore_errors=True)

@@ -132,7 +132,8 @@ def read_image_file(path: Path) -> ImageFile:
             configs = [_member(archive, str(entry["Config"])) for entry in entries]
     except (OSError, tarfile.TarError, KeyError, ValueError) as error:
         raise MisuseError(
-            f"{path} is not an image archive ({error}); make one with 'docker save' or 'raybus images build'"
+            f"{path} is not an image archive ({error}); make one with 'docker save' or 'raybus "
+            "images build'"
         ) from error
     tags = tuple(tag for entry in entries for tag in entry.get("RepoTags") or [])
     return ImageFile(path=path, tags=tags, digest=hashlib.sha256(b"".join(configs)).hexdigest())

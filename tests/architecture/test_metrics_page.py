@@ -2,9 +2,9 @@
 
 import pytest
 
+from generators.monitoring import catalogue
 from support.golden import Golden
 from support.manifests import ROOT
-from support.monitoring import catalogue
 
 
 def test_the_page_lists_every_metric(request: pytest.FixtureRequest) -> None:

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from cluster_reconciler.settings import OperatorFile
-from raybus_cli.show.phase import PAGE, Code
-from support.docs import (
+from generators.docs import (
     annotations,
     conditions,
     configuration,
@@ -18,6 +17,7 @@ from support.docs import (
     sizing,
     upgrade_policy,
 )
+from raybus_cli.show.phase import PAGE, Code
 from support.golden import Golden
 from support.manifests import ROOT
 

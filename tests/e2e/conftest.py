@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 
 from common.kube.client import KubeClient
+from localcluster.demo.cluster_state import Kubectl
+from localcluster.demo.scenario import DemoOptions, Scenario
+from localcluster.demo.view import View
 from localcluster.driver import Record
-from raybus_cli.demo.cluster_state import Kubectl
-from raybus_cli.demo.scenario import DemoOptions, Scenario
-from raybus_cli.demo.view import View
 from support import node
 from support.leaks import in_cluster
 

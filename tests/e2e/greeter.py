@@ -19,8 +19,8 @@ from common.api.gateway import HttpRoute
 from common.api.opaque import Json
 from common.kube.resources import HTTP_ROUTE, RAY_SERVICE, Resource
 from common.upgrade.receipt import Receipt
-from raybus_cli.demo import demo_cluster, tally
-from raybus_cli.demo.cluster_state import (
+from localcluster.demo import demo_cluster, tally
+from localcluster.demo.cluster_state import (
     LOAD_POD,
     NAMESPACE,
     SERVICE,
@@ -28,8 +28,8 @@ from raybus_cli.demo.cluster_state import (
     Service,
     observe,
 )
-from raybus_cli.demo.demo_cluster import Load
-from raybus_cli.demo.tally import Answer, Figures, Window
+from localcluster.demo.demo_cluster import Load
+from localcluster.demo.tally import Answer, Figures, Window
 from support.waiting import eventually, eventually_true
 
 from .conftest import DEPLOY, Rig

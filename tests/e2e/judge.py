@@ -10,7 +10,7 @@ import yaml
 
 from common.api.opaque import Json
 from common.upgrade import webhook
-from raybus_cli.demo.cluster_state import NAMESPACE
+from localcluster.demo.cluster_state import NAMESPACE
 
 from .conftest import DEPLOY, Rig
 

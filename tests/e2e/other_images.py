@@ -22,8 +22,9 @@ PARTS: Final = (
     "libs/common",
     "libs/nats-admin",
     "services",
+    "pyproject.toml",
     "requirements-build.lock",
-    "requirements-services.lock",
+    "uv.lock",
 )
 """What the images of the services are made of; an earlier build may lack one."""
 PROGRAM: Final = Path("tests/support/servers/other_build.py")

@@ -9,7 +9,7 @@ import msgspec
 from common.api.core import Pod
 from common.api.opaque import Json
 from common.kube.resources import POD
-from raybus_cli.demo.cluster_state import PodList
+from localcluster.demo.cluster_state import PodList
 from support.waiting import eventually_true
 
 from .conftest import Rig

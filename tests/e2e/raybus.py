@@ -4,7 +4,7 @@ import msgspec
 
 from common.api.core import Pod
 from common.kube.resources import POD
-from raybus_cli.demo.cluster_state import PodList
+from localcluster.demo.cluster_state import PodList
 
 from .conftest import Rig
 

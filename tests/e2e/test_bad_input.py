@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from common.api.opaque import Json
-from raybus_cli.demo.cluster_state import NAMESPACE, SERVICE, observe
+from localcluster.demo.cluster_state import NAMESPACE, SERVICE, observe
 from support.waiting import eventually_true
 
 from .conftest import DEPLOY, Rig

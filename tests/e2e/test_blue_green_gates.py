@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from raybus_cli.demo.cluster_state import NAMESPACE, ClusterState
+from localcluster.demo.cluster_state import NAMESPACE, ClusterState
 from support.builders.upgrade_policy import a_policy
 
 from .conftest import Rig

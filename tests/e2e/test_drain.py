@@ -16,8 +16,8 @@ import pytest_asyncio
 from common import errors
 from common.api.core import Pod
 from common.api.opaque import Json
-from raybus_cli.demo.cluster_state import NAMESPACE, SERVICE, ClusterState
-from raybus_cli.demo.tally import Answer
+from localcluster.demo.cluster_state import NAMESPACE, SERVICE, ClusterState
+from localcluster.demo.tally import Answer
 from support.waiting import eventually_true
 
 from .conftest import Rig

@@ -11,7 +11,7 @@ import pytest
 
 from common.api.opaque import Json
 from common.kube.resources import JOB
-from raybus_cli.demo.cluster_state import ClusterList
+from localcluster.demo.cluster_state import ClusterList
 from support.waiting import eventually_true
 
 from .conftest import Rig

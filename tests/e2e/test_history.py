@@ -16,10 +16,10 @@ import pytest_asyncio
 
 from common.api.opaque import Json
 from localcluster import binaries
+from localcluster.demo import demo_cluster
 from localcluster.driver import Record
 from localcluster.images import builder
 from localcluster.progress import Progress
-from raybus_cli.demo import demo_cluster
 from support.servers.programs import prepared
 from support.waiting import eventually_true
 

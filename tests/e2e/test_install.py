@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from localcluster.demo.cluster_state import NAMESPACE
+from localcluster.demo.demo_cluster import RAYBUS_IMAGES
 from localcluster.driver import Record
 from localcluster.node import container_runtime, namespaces
-from raybus_cli.demo.cluster_state import NAMESPACE
-from raybus_cli.demo.demo_cluster import RAYBUS_IMAGES
 from support import leftovers
 from support.manifests import SERVICES
 from support.waiting import eventually_true

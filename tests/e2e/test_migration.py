@@ -14,7 +14,7 @@ import pytest
 from common.api.opaque import Body
 from common.kube.resources import POD
 from integration.migration import peer
-from raybus_cli.demo.cluster_state import NAMESPACE, ClusterState
+from localcluster.demo.cluster_state import NAMESPACE, ClusterState
 
 from . import raybus
 from .conftest import Rig

@@ -16,7 +16,7 @@ import pytest_asyncio
 from common import errors
 from common.api.opaque import Json
 from localcluster import binaries
-from raybus_cli.demo.cluster_state import NAMESPACE, ClusterState
+from localcluster.demo.cluster_state import NAMESPACE, ClusterState
 from support.servers.process import process
 from support.servers.programs import prepared
 from support.waiting import eventually_true

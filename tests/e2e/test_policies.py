@@ -21,8 +21,8 @@ import pytest_asyncio
 
 from common import labels
 from common.api.opaque import Json
-from raybus_cli.demo.cluster_state import NAMESPACE, ClusterState
-from raybus_cli.demo.tally import Answer
+from localcluster.demo.cluster_state import NAMESPACE, ClusterState
+from localcluster.demo.tally import Answer
 from support.builders.upgrade_policy import a_policy
 from support.waiting import eventually
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from raybus_cli.demo.cluster_state import observe
-from raybus_cli.demo.scenario import DemoOptions
+from localcluster.demo.cluster_state import observe
+from localcluster.demo.scenario import DemoOptions
 from support.servers import raybus_up
 from support.waiting import eventually_true
 

@@ -25,11 +25,11 @@ from common import errors, labels
 from common.api.core import Pod
 from common.kube.client import Patch
 from common.kube.resources import RAY_CLUSTER
+from localcluster.demo import demo_cluster, tally
+from localcluster.demo.cluster_state import NAMESPACE as SERVICE_NAMESPACE
+from localcluster.demo.cluster_state import RAYBUS_NAMESPACE
+from localcluster.demo.tally import Answer, Window
 from localcluster.driver import Record
-from raybus_cli.demo import demo_cluster, tally
-from raybus_cli.demo.cluster_state import NAMESPACE as SERVICE_NAMESPACE
-from raybus_cli.demo.cluster_state import RAYBUS_NAMESPACE
-from raybus_cli.demo.tally import Answer, Window
 from support.waiting import eventually, eventually_true
 
 from . import other_images, raybus, upgrade_status

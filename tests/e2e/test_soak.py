@@ -16,9 +16,9 @@ import pytest
 import pytest_asyncio
 
 from common import errors
-from raybus_cli.demo import tally
-from raybus_cli.demo.cluster_state import NAMESPACE, ClusterState
-from raybus_cli.demo.tally import Answer, Window
+from localcluster.demo import tally
+from localcluster.demo.cluster_state import NAMESPACE, ClusterState
+from localcluster.demo.tally import Answer, Window
 from support import victims
 from support.waiting import eventually_true
 

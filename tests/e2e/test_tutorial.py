@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 import pytest
 
+from localcluster.demo.cluster_state import SERVICE, observe
 from localcluster.driver import Record
-from raybus_cli.demo.cluster_state import SERVICE, observe
 from support.docs import proven
 from support.docs.commands import Command
 from support.manifests import ROOT

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from raybus_cli.demo.demo_cluster import Load
-from raybus_cli.demo.scenario import DemoOptions, Strategy
+from localcluster.demo.demo_cluster import Load
+from localcluster.demo.scenario import DemoOptions, Strategy
 
 from . import raybus
 from .conftest import DEPLOY, Rig

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from common.api.opaque import Json
-from raybus_cli.demo.cluster_state import NAMESPACE, ClusterState
+from localcluster.demo.cluster_state import NAMESPACE, ClusterState
 from support.builders.upgrade_policy import a_policy
 
 from . import upgrade_status

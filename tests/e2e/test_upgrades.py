@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from common import labels
-from raybus_cli.demo.tally import Answer
+from localcluster.demo.tally import Answer
 from support import victims
 
 from .conftest import Rig

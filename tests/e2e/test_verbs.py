@@ -19,8 +19,8 @@ import yaml
 from common.api.gateway import HttpRoute
 from common.api.opaque import Body, Json
 from common.kube.resources import CONTROLLER_REVISION, HTTP_ROUTE, RAY_SERVICE
+from localcluster.demo.cluster_state import NAMESPACE, SERVICE, ClusterState
 from localcluster.driver import Record
-from raybus_cli.demo.cluster_state import NAMESPACE, SERVICE, ClusterState
 from support.waiting import eventually_true
 
 from .conftest import Rig

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from common import names
-from raybus_cli.demo import tally
-from raybus_cli.demo.tally import Answer
+from localcluster.demo import tally
+from localcluster.demo.tally import Answer
 
 from .upgrade_status import Move
 

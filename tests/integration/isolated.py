@@ -11,7 +11,7 @@ import msgspec
 
 from bench import pod_network
 from bench.report import keep_stdout_clean
-from localcluster.processes import bound
+from raybus_cli.child_processes import bind_to_parent
 
 TESTS = Path(__file__).parents[1]
 _BEGAN: Final = time.monotonic()
@@ -29,7 +29,12 @@ def result_of(
     """
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(
-        bound(command), cwd=TESTS, stdout=subprocess.PIPE, text=True, check=False, timeout=within
+        bind_to_parent(command),
+        cwd=TESTS,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=within,
     )
     assert done.returncode in codes, f"{module} ended with {done.returncode}"
     assert done.stdout, f"{module} printed nothing"

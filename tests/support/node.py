@@ -8,9 +8,9 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from localcluster import driver
+from localcluster.demo import demo_cluster
 from localcluster.driver import Record
 from localcluster.settings import Settings
-from raybus_cli.demo import demo_cluster
 
 
 @contextmanager

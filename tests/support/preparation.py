@@ -14,11 +14,11 @@ from collections.abc import Callable, Coroutine
 from typing import Final
 
 from localcluster import binaries
+from localcluster.demo import demo_cluster
 from localcluster.errors import ClusterError
 from localcluster.images import builder, debian
 from localcluster.progress import Progress, duration
 from localcluster.settings import Settings
-from raybus_cli.demo import demo_cluster
 from support.servers import browser, prometheus
 
 PROGRAMS: Final = (

@@ -15,8 +15,8 @@ from common.bus.nats import Bus, connect
 from common.bus.session import parse_status
 from common.bus.streams import StreamInfo
 from common.settings import Settings
-from localcluster import processes
 from nats_admin.monitor import Monitor
+from raybus_cli import child_processes
 from support.servers.nats import NatsServer, nats_server
 from support.servers.nats_cluster import nats_cluster
 from support.waiting import eventually, eventually_true
@@ -33,7 +33,9 @@ async def observed(url: str, port: int = 0) -> AsyncGenerator[CollectorRegistry]
     """Observe a server for the length of a block."""
     registry = CollectorRegistry()
     async with asyncio.TaskGroup() as group:
-        observing = group.create_task(Monitor(url).run(port or processes.free(1)[0], registry))
+        observing = group.create_task(
+            Monitor(url).run(port or child_processes.free_ports(1)[0], registry)
+        )
         await eventually(
             lambda: registry.get_sample_value("raybus_nats_up") is not None, what="the collector"
         )
@@ -50,7 +52,7 @@ def value(
 @asynccontextmanager
 async def single(folder: Path) -> AsyncGenerator[tuple[NatsServer, str, Bus]]:
     """Run one server without users, with an empty state stream in the account that has no name."""
-    (monitor,) = processes.free(1)
+    (monitor,) = child_processes.free_ports(1)
     store = f'store_dir: "{folder / "jetstream"}", max_file_store: {LIMIT}'
     text = f'server_name: "nats"\nmax_payload: 2MB\nhttp: "127.0.0.1:{monitor}"\njetstream {{ {store} }}\n'
     with nats_server(folder, configuration=text) as server:
@@ -93,7 +95,7 @@ async def test_a_server_that_is_gone_is_down_and_leaves_no_figures_until_it_is_b
 
 
 async def test_metrics_are_served_and_readiness_names_why_there_are_none() -> None:
-    nobody, port = processes.free(2)
+    nobody, port = child_processes.free_ports(2)
     async with (
         observed(f"http://127.0.0.1:{nobody}", port),
         httpx.AsyncClient(trust_env=False) as client,

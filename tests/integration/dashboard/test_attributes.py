@@ -8,8 +8,8 @@ from typing import Final
 from common import errors
 from common.kube.client import KubeClient
 from localcluster.control_plane import ControlPlane
-from raybus_cli.dashboard.incluster import attributes
-from raybus_cli.dashboard.incluster.attributes import Attributes, Unparsable
+from raybus_dashboard.incluster import attributes
+from raybus_dashboard.incluster.attributes import Attributes, Unparsable
 from support import audit_log
 from support.audit_log import Line
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from raybus_cli.dashboard.incluster.connections import Connections
+from raybus_dashboard.incluster.connections import Connections
 
 pytestmark = [pytest.mark.integration]
 

@@ -11,11 +11,11 @@ import yaml
 
 from common.bus import nkeys
 from common.settings import Settings as ServiceSettings
+from generators.helm import chart
 from localcluster import binaries
 from localcluster.images import release
 from nats_admin import key_registry
 from support import manifests, openshift
-from support.helm import chart
 from support.manifests import DEPLOY, SERVICES, Document
 from support.servers.programs import prepared
 

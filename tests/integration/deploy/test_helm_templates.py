@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from generators.helm import chart
 from support import manifests
 from support.golden import Golden
-from support.helm import chart
 from support.manifests import DEPLOY, Document
 
 pytestmark = [pytest.mark.integration]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from generators.monitoring import files
 from support import manifests
 from support.manifests import DEPLOY, NAMESPACE
-from support.monitoring import files
 
 pytestmark = [pytest.mark.integration]
 

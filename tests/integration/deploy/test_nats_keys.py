@@ -21,9 +21,9 @@ from common.bus.nats import Bus, connect
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP, SECRET
 from common.settings import Settings
-from localcluster import processes
 from localcluster.control_plane import ControlPlane
 from nats_admin import key_registry, stream_keeper
+from raybus_cli import child_processes
 from support.leaks.sought import PATTERNS, Secret
 from support.manifests import NAMESPACE
 from support.servers.kept import KeptServer, Map, client_of, kept_servers, until_configured
@@ -300,7 +300,7 @@ async def test_three_servers_trust_each_other_by_what_they_registered(
 async def test_the_containers_of_an_installation_do_all_of_it(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    client, monitor, http = processes.free(3)
+    client, monitor, http = child_processes.free_ports(3)
     folder = tmp_path / "etc"
     folder.mkdir()
     environment = {

@@ -16,12 +16,13 @@ from common.api.opaque import Json
 from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE, Resource
-from localcluster import components, control_plane, processes
+from localcluster import components, control_plane
 from localcluster.control_plane import ControlPlane, Options
 from localcluster.progress import Progress
 from localcluster.settings import Settings
 from nats_admin import credential_folder
 from nats_admin.server_conf import Server
+from raybus_cli import child_processes
 from raybus_cli.up import programs
 from raybus_cli.up.programs import BusAccess, Child, Replica
 from support.builders import manifests
@@ -51,7 +52,7 @@ async def a_control_plane(folder: Path) -> AsyncGenerator[ControlPlane]:
 @asynccontextmanager
 async def a_nats_server(folder: Path) -> AsyncGenerator[BusAccess]:
     """Run a server with the address that it has in a pod, and reach it by IPv6."""
-    (port,) = processes.free(1)
+    (port,) = child_processes.free_ports(1)
     server = Server(
         folder=str(folder), store=str(folder / "jetstream"), port=port, monitoring_port=None
     )
@@ -70,7 +71,7 @@ async def services(kubeconfig: Path, server: str, bus: BusAccess) -> AsyncGenera
     """Run two of our services; yield the ports of their probes."""
     options = programs.Options(kubeconfig=kubeconfig, server=server, namespace=NAMESPACE)
     environment = {**os.environ, "ENABLE_RAY_HEAD_CLUSTER_IP_SERVICE": "true"}
-    ports = processes.free(len(SERVICES))
+    ports = child_processes.free_ports(len(SERVICES))
     children = [
         Child(
             programs.service(

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from localcluster import processes
 from localcluster.api import Api
 from localcluster.control_plane import ControlPlane
 from localcluster.kubeconfig import Access
+from raybus_cli import child_processes
 
 pytestmark = [pytest.mark.integration]
 
@@ -96,7 +96,7 @@ async def test_the_api_server_comes_back_with_all_objects(tmp_path: Path) -> Non
 async def test_a_port_that_another_program_took_meanwhile_is_replaced(
     program: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw = processes.free
+    draw = child_processes.free_ports
     draws: list[list[int]] = []
 
     def drawn(count: int) -> list[int]:
@@ -105,7 +105,7 @@ async def test_a_port_that_another_program_took_meanwhile_is_replaced(
             draws[0][program] = taken.getsockname()[1]
         return draws[-1]
 
-    monkeypatch.setattr(processes, "free", drawn)
+    monkeypatch.setattr(child_processes, "free_ports", drawn)
     with processes.listen() as taken:
         async with ControlPlane.started(tmp_path, kwok_nodes=1) as running, running.api() as api:
             assert await api.is_ready()

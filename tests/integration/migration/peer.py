@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from localcluster.processes import bound
+from raybus_cli.child_processes import bind_to_parent
 from support.waiting import eventually
 
 
@@ -26,7 +26,7 @@ async def running(command: str, kubeconfig: Path, log: Path) -> AsyncGenerator[N
 
 
 def _start(command: str, environment: dict[str, str], log: Path) -> "subprocess.Popen[bytes]":
-    argv = bound(["/bin/sh", "-c", f"exec {command}"])
+    argv = bind_to_parent(["/bin/sh", "-c", f"exec {command}"])
     with log.open("ab") as output:
         return subprocess.Popen(
             argv, stdout=output, stderr=output, env=environment, start_new_session=True

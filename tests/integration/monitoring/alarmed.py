@@ -3,7 +3,7 @@
     python -m integration.monitoring.alarmed [ALERT…]
 
 Runs in a network of its own and prints what was seen as JSON; with names, only the causes of these alerts. A real Prometheus scrapes
-and judges every second, by the rules of deploy/monitoring in a thirtieth of their time (`support.monitoring.shortened`).
+and judges every second, by the rules of deploy/monitoring in a thirtieth of their time (`support.shortened_rules`).
 The two causes that take three minutes by their nature go on while the others are provoked one after the other.
 """
 
@@ -20,6 +20,7 @@ import yaml
 
 from bench.rig import BACKGROUND
 from common.kube.resources import RAY_SERVICE
+from generators.monitoring import files
 from integration.isolated import isolate, log_progress, print_result
 from integration.monitoring import ground, objects
 from integration.monitoring.cause import AlarmSetup, Cause
@@ -29,7 +30,7 @@ from integration.monitoring.causes_of_processes import PROCESSES
 from integration.monitoring.causes_of_users import SILENCE, USERS
 from integration.monitoring.ground import Ground
 from integration.monitoring.objects import Demo
-from support.monitoring import files, shortened
+from support import shortened_rules as shortened
 from support.servers.prometheus import Prometheus
 from support.waiting import eventually_true
 

@@ -28,11 +28,11 @@ from bench.rig import BACKGROUND
 from common import errors
 from common.clock import SystemClock
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
+from generators.monitoring import files
 from integration.isolated import isolate, log_progress, print_result
 from integration.monitoring import ground, objects
 from integration.monitoring.ground import Ground
 from localcluster.errors import ClusterError
-from support.monitoring import files
 from support.servers.prometheus import Intervals
 
 OUTPUT: Final = Path(__file__).parents[3] / "build" / "quiet"

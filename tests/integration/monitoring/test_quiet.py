@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from generators.monitoring import files
 from integration.isolated import result_of
 from integration.monitoring.quiet import Report
-from support.monitoring import files
 
 pytestmark = [pytest.mark.integration, pytest.mark.long_running]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.monitoring import files
+from generators.monitoring import files
 
 pytestmark = [pytest.mark.integration]
 

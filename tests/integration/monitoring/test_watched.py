@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from generators.monitoring import kuberay
 from integration.isolated import result_of
 from integration.monitoring.watched import Report
-from support.monitoring import kuberay
 
 pytestmark = [pytest.mark.integration, pytest.mark.long_running]
 

@@ -20,13 +20,13 @@ import msgspec
 from bench.rig import BACKGROUND
 from common.api.opaque import Body
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
+from generators.monitoring import files, kuberay
+from generators.monitoring.dashboards import DASHBOARDS
 from integration.isolated import isolate, log_progress, print_result
 from integration.monitoring import ground, objects
 from integration.monitoring.causes_of_users import BEYOND, CUT, MISSING
 from integration.monitoring.ground import Ground
 from integration.monitoring.objects import Demo
-from support.monitoring import files, kuberay
-from support.monitoring.dashboards import DASHBOARDS
 from support.servers.prometheus import Prometheus, Series
 
 LOGS: Final = Path(__file__).parents[3] / "build" / "watched"

@@ -18,10 +18,10 @@ from common.bus.nats import Bus, connect
 from common.bus.subjects import TreeKind, TreeLocation
 from common.kube.installation import Installation
 from common.settings import Settings
-from localcluster import processes
 from nats_admin import event_streams, stream_keeper
 from nats_admin.reload import Beside
 from nats_admin.server_keeper import DiskWatch
+from raybus_cli import child_processes
 from support.fakes.kube import FakeKube
 from support.servers.nats import nats_server
 from support.waiting import eventually, eventually_true
@@ -181,7 +181,7 @@ def tiny_disk(tmp_path: Path) -> Generator[Path]:
 async def test_a_full_disk_is_named_and_the_server_stores_again_when_there_is_room(
     tiny_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monitor = processes.free(1)[0]
+    monitor = child_processes.free_ports(1)[0]
     configuration = (
         f'max_payload: 2MB\nhttp: "127.0.0.1:{monitor}"\npid_file: "{tmp_path}/nats.pid"\n'
         f'jetstream {{store_dir: "{tiny_disk}/jetstream", max_file_store: 100MB}}\n'

@@ -18,9 +18,10 @@ from common import errors
 from common.api.opaque import Body, Json
 from common.kube.client import KubeClient
 from common.kube.resources import NAMESPACE, SECRET, SERVICE, Resource
-from localcluster import binaries, processes
+from localcluster import binaries
 from localcluster.api import read_manifests
 from localcluster.control_plane import ControlPlane
+from raybus_cli import child_processes
 from support import server_side_apply
 from support.servers.process import process
 from support.servers.programs import prepared
@@ -55,7 +56,7 @@ async def running(
     plane: ControlPlane, folder: Path, frameworks: Sequence[str]
 ) -> AsyncGenerator[None]:
     """Run Kueue for the length of a block; `frameworks` are the kinds of jobs that it manages."""
-    port, health = processes.free(2)
+    port, health = child_processes.free_ports(2)
     kube = await KubeClient.connect(kubeconfig=plane.kubeconfig, user_agent="raybus-test")
     try:
         await _install(plane, kube, port)

@@ -23,7 +23,7 @@ PROVEN: Final = {
     ): "tests/integration/deploy/test_install.py: production",
     (
         "kubectl apply -f my-rayservice.yaml"
-    ): "libs/cli/src/raybus_cli/demo/scenario.py: str(self._version(1))",
+    ): "tools/localcluster/src/localcluster/demo/scenario.py: str(self._version(1))",
 }
 """The file that runs each command, and a text in that file."""
 

@@ -215,7 +215,7 @@ def _kept(body: Body) -> Body:
             kept.pop("status", None)
             if body["spec"].get(
                 "isCA"
-            ):  # its key is kept, as tests/parity/differences.yaml declares
+            ):  # its key is kept, as tools/raybus-dev/parity/differences.yaml declares
                 key = {
                     field: value
                     for field, value in body["spec"]["privateKey"].items()

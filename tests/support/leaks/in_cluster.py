@@ -7,7 +7,7 @@ from typing import Final
 
 from common.kube.client import Kube
 from common.settings import Settings
-from raybus_cli.demo.cluster_state import Kubectl
+from localcluster.demo.cluster_state import Kubectl
 from raybus_cli.events.connection import Forwarding
 from raybus_cli.kubeconfig import Where
 from support.leaks import check

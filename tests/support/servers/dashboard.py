@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from localcluster.processes import bound
+from raybus_cli.child_processes import bind_to_parent
 from support.waiting import eventually
 
 TIMEOUT: Final = 180.0
@@ -83,5 +83,5 @@ def _start(folder: Path, arguments: Sequence[str]) -> Dashboard:
     }
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         return Dashboard(
-            subprocess.Popen(bound(command), stdout=out, stderr=err, env=reported), folder
+            subprocess.Popen(bind_to_parent(command), stdout=out, stderr=err, env=reported), folder
         )

@@ -11,8 +11,9 @@ from typing import Final
 
 import msgspec
 
-from localcluster import kubeconfig, processes
+from localcluster import kubeconfig
 from localcluster.kubeconfig import Access
+from raybus_cli import child_processes
 from raybus_cli.up import programs
 from raybus_cli.up.programs import BusAccess, Child, Options
 from support.servers import fault_proxy
@@ -53,7 +54,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def on_free_ports(cls, name: str) -> "Observed":
-        monitor, port = processes.free(2)
+        monitor, port = child_processes.free_ports(2)
         return cls(name=name, monitor=monitor, port=port)
 
 
@@ -67,7 +68,7 @@ class Replica:
         self.name = f"{service}-{number}"
         """Also its identity, which outlives its process as that of a pod does."""
         self.fault_proxy = FaultProxy(self.name, ground.access)
-        self.port = processes.free(1)[0]
+        self.port = child_processes.free_ports(1)[0]
         self._ground = ground
         self._emit = emit
         self._child: Child | None = None

@@ -13,12 +13,12 @@ from common.bus import nkeys
 from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.settings import Settings
-from localcluster import processes
 from localcluster.control_plane import ControlPlane
 from nats_admin import server_conf
 from nats_admin.keeper import Keeper, Place
 from nats_admin.reload import Beside
 from nats_admin.server_conf import Cluster
+from raybus_cli import child_processes
 from support.manifests import NAMESPACE
 from support.servers.nats import binary
 from support.servers.process import Process
@@ -102,7 +102,7 @@ async def kept_servers(
     """Run servers with their keepers; several form a cluster."""
     kubeconfig = await control_plane.kubeconfig_for_service_account(NAMESPACE, "nats")
     kube = await KubeClient.connect(kubeconfig=kubeconfig, user_agent="raybus-keeper")
-    clients, monitors, routes = (processes.free(len(names)) for _ in range(3))
+    clients, monitors, routes = (child_processes.free_ports(len(names)) for _ in range(3))
     servers: list[KeptServer] = []
     for name, client, monitor, route in zip(names, clients, monitors, routes, strict=True):
         others = tuple(f"127.0.0.1:{port}" for port in routes)

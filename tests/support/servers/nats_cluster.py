@@ -13,9 +13,9 @@ from common.bus import nkeys, streams
 from common.bus.nats import Bus, connect
 from common.clock import SystemClock
 from common.settings import Settings
-from localcluster import processes
 from nats_admin import credential_folder, event_streams, permissions, server_conf, stream_keeper
 from nats_admin.server_conf import Cluster, Server
+from raybus_cli import child_processes
 from support.servers.nats import NatsServer
 from support.waiting import eventually_true
 
@@ -77,7 +77,7 @@ class NatsCluster:
 async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
     """Run three servers and make the streams, thrice each, for as long as the block lasts."""
     now = SystemClock().now()
-    numbers, monitors = processes.free(SERVERS), processes.free(SERVERS)
+    numbers, monitors = child_processes.free_ports(SERVERS), child_processes.free_ports(SERVERS)
     routes = tuple(f"127.0.0.1:{port}" for port in numbers)
     common = Server(folder=str(folder), store=str(folder), monitoring_port=None)
     credential_folder.complete(folder, common, names=["127.0.0.1"], now=now)

@@ -14,11 +14,11 @@ import httpx
 import msgspec
 import yaml
 
-from localcluster import processes
 from localcluster.images import debian
-from localcluster.processes import bound
 from localcluster.progress import Progress
 from localcluster.settings import Settings
+from raybus_cli import child_processes
+from raybus_cli.child_processes import bind_to_parent
 from support.servers.programs import REMEDY
 from support.waiting import eventually_true
 
@@ -176,7 +176,7 @@ async def started(
     work: Path, *, jobs: list[dict[str, Any]], rules: Path, intervals: Intervals | None = None
 ) -> AsyncGenerator[Prometheus]:
     """Run a server for the length of a block; by default it scrapes and judges every second."""
-    (port,) = processes.free(1)
+    (port,) = child_processes.free_ports(1)
     command = [
         str(program("prometheus")),
         f"--config.file={_configured(work, jobs=jobs, rules=rules, intervals=intervals or Intervals())}",
@@ -184,7 +184,9 @@ async def started(
         f"--web.listen-address=127.0.0.1:{port}",
     ]
     with (work / "log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(*bound(command), stdout=log, stderr=log)
+        process = await asyncio.create_subprocess_exec(
+            *bind_to_parent(command), stdout=log, stderr=log
+        )
     try:
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from localcluster.processes import bound
+from raybus_cli.child_processes import bind_to_parent
 from support.waiting import eventually
 
 
@@ -101,7 +101,9 @@ def started(
     ]
     surroundings = os.environ | {"TMPDIR": str(folder)} | dict(environment or {})
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-        process = subprocess.Popen(bound(command), stdout=out, stderr=err, env=surroundings)
+        process = subprocess.Popen(
+            bind_to_parent(command), stdout=out, stderr=err, env=surroundings
+        )
     try:
         yield Running(process, folder)
     finally:

@@ -15,8 +15,8 @@ from common import labels
 from common.kube.client import KubeClient
 from common.kube.resources import LEASE
 from common.runtime import ownership
-from localcluster import processes
-from localcluster.processes import bound
+from raybus_cli import child_processes
+from raybus_cli.child_processes import bind_to_parent
 from support.servers.builds import THIS, Build
 from support.servers.relayed import Secured
 
@@ -86,7 +86,7 @@ class Replicas:
     def start(self, folder: Path, name: str = "", *, build: Build = THIS) -> Replica:
         """Start one more."""
         name = name or f"{self._service}-{len(self.started) + 1}"
-        (port,) = processes.free(1)
+        (port,) = child_processes.free_ports(1)
         access = self._secured.settings(self._service)
         environment = {
             **os.environ,
@@ -103,7 +103,7 @@ class Replicas:
         log = folder / f"{name}.log"
         with log.open("ab") as file:
             process = subprocess.Popen(
-                bound([*build.start, self._module]), env=environment, stderr=file
+                bind_to_parent([*build.start, self._module]), env=environment, stderr=file
             )
         replica = Replica(name, port, process, log)
         self.running.append(replica)

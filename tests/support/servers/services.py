@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from localcluster import processes
 from localcluster.control_plane import ControlPlane
+from raybus_cli import child_processes
 from raybus_cli.up import programs
 from raybus_cli.up.programs import MODULES, BusAccess, Child, Options, Replica
 from support.manifests import NAMESPACE
@@ -36,7 +36,7 @@ async def running(
 ) -> AsyncGenerator[list[Service]]:
     """Run them for the length of a block, in the namespaces that are watched (none stands for all); a log file for each in `logs`, which exists."""
     found: list[Service] = []
-    for service, port in zip(MODULES, processes.free(len(MODULES)), strict=True):
+    for service, port in zip(MODULES, child_processes.free_ports(len(MODULES)), strict=True):
         options = Options(
             kubeconfig=await control_plane.kubeconfig_for_service_account(NAMESPACE, service),
             server=control_plane.server,

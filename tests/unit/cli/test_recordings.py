@@ -22,6 +22,7 @@ from common.api import ray_service
 from common.api.opaque import Body
 from common.feature_gates import BETA
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, UPGRADE_POLICY
+from generators.docs import outputs
 from raybus_cli import kubeconfig, main, printing, session
 from raybus_cli.changing import execute
 from raybus_cli.changing.execute import Order
@@ -58,7 +59,6 @@ from support.builders.snapshots import (
     in_steps,
 )
 from support.builders.upgrade_policy import CAREFUL, a_policy
-from support.docs import outputs
 from support.fakes.kube import FakeKube
 from support.fakes.prometheus import vector
 from support.fakes.webhook import FakeServers, reaches

@@ -19,14 +19,15 @@ from common.api.meta import ObjectMeta
 from common.bus.nats import StoredMessage
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
 from common.upgrade import events as upgrade_events
+from generators.docs import outputs
 from localcluster import driver, processes
+from localcluster.demo import cli as demo
+from localcluster.demo import view
+from localcluster.demo.cluster_state import ClusterState, ServeStatus, Service, Status
+from localcluster.demo.tally import Figures, PhaseFigures, Receipt, StepDuration, render
 from localcluster.driver import Record
 from localcluster.processes import ProcessId
 from raybus_cli import kubeconfig, main, session
-from raybus_cli.demo import cli as demo
-from raybus_cli.demo import view
-from raybus_cli.demo.cluster_state import ClusterState, ServeStatus, Service, Status
-from raybus_cli.demo.tally import Figures, PhaseFigures, Receipt, StepDuration, render
 from raybus_cli.events import run
 from raybus_cli.events.show import Options, Show
 from raybus_cli.kubeconfig import Where
@@ -35,7 +36,6 @@ from raybus_cli.up.cli import Up
 from support.builders import snapshots
 from support.builders.example_upgrade import an_example_upgrade
 from support.builders.snapshots import BLUE, NOW, a_cluster, a_config, a_pod
-from support.docs import outputs
 from support.fakes.kube import FakeKube
 from support.golden import Golden
 from support.terminal import text_of

@@ -9,7 +9,7 @@ import yaml
 from typer.main import get_command
 
 from raybus_cli import main
-from raybus_cli.dashboard.incluster import cli
+from raybus_dashboard.incluster import cli
 from support import manifests
 from support.manifests import DEPLOY, NAMESPACE
 
@@ -83,7 +83,7 @@ def test_no_right_exceeds_what_the_readers_of_the_page_use() -> None:
         for name in (
             "common.kube.resources",
             "raybus_cli.reading.reader",
-            "raybus_cli.dashboard.incluster.reviews",
+            "raybus_dashboard.incluster.reviews",
         )
     )
     rules = manifests.named(ALL, "ClusterRole", "raybus-dashboard")["rules"]

@@ -15,8 +15,8 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from support.monitoring.dashboards import DASHBOARDS
-from support.monitoring.grafana import render
+from generators.monitoring.dashboards import DASHBOARDS
+from generators.monitoring.grafana import render
 
 
 def read(name: str) -> dict[str, Any]:

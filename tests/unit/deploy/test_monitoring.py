@@ -5,12 +5,12 @@ import re
 import pytest
 import yaml
 
+from generators.monitoring import catalogue, files
+from generators.monitoring.dashboards import DASHBOARDS
+from generators.monitoring.grafana import render
 from support import manifests
 from support.golden import Golden
 from support.manifests import ROOT
-from support.monitoring import catalogue, files
-from support.monitoring.dashboards import DASHBOARDS
-from support.monitoring.grafana import render
 
 METRIC = re.compile(
     r"\b(?:raybus|kuberay|controller_runtime|workqueue|rest_client|leader_election)_[a-z_]+\b"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from support.monitoring import files, shortened
+from generators.monitoring import files
+from support import shortened_rules as shortened
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from localcluster import processes
+from raybus_cli import child_processes
 
 TRIES = 60
 """With `Process.kill` a fifth of them met the watcher."""
@@ -21,7 +22,7 @@ async def test_a_child_that_ends_while_it_is_ended_is_reaped_by_its_watcher(
         child = await asyncio.create_subprocess_exec("/bin/true", stdout=asyncio.subprocess.PIPE)
         assert child.stdout is not None
         assert await child.stdout.read() == b""
-        await processes.end_child(child)
+        await child_processes.end_child(child)
         assert child.returncode in {0, -signal.SIGKILL}
     assert caplog.messages == []
 
@@ -29,13 +30,13 @@ async def test_a_child_that_ends_while_it_is_ended_is_reaped_by_its_watcher(
 async def test_a_child_that_ended_is_not_signalled() -> None:
     child = await asyncio.create_subprocess_exec("/bin/true")
     assert await child.wait() == 0
-    processes.signal_child(child, signal.SIGKILL)
+    child_processes.signal_child(child, signal.SIGKILL)
     assert child.returncode == 0
 
 
 async def test_a_child_that_goes_on_is_killed() -> None:
     child = await asyncio.create_subprocess_exec("/bin/sleep", "60")
-    await processes.end_child(child)
+    await child_processes.end_child(child)
     assert child.returncode == -signal.SIGKILL
 
 

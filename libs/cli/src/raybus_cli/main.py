@@ -1,7 +1,8 @@
 """`raybus`: imports the module of the requested subcommand and runs it.
 
 Other modules are not imported, so that a broken one disables no other subcommand and each starts
-quickly. Exit codes of all subcommands: 0 success, 1 failure, 2 invalid command, 3 timeout of a
+quickly. A subcommand of another package (`raybus-dashboard`, `localcluster`) is there while that
+package is installed. Exit codes of all subcommands: 0 success, 1 failure, 2 invalid command, 3 timeout of a
 wait. Standard output carries results only.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final
 
 import msgspec
@@ -65,7 +67,7 @@ PARTS: Final = {
     ),
     "dashboard": Part(
         Panel.OBSERVE,
-        "raybus_cli.dashboard.cli",
+        "raybus_dashboard.cli",
         "app",
         "Show RayServices and upgrades on a live page.",
     ),
@@ -136,7 +138,7 @@ PARTS: Final = {
     ),
     "demo": Part(
         Panel.LOCAL,
-        "raybus_cli.demo.cli",
+        "localcluster.demo.cli",
         "demo",
         "Upgrade a model under load and count failed requests.",
     ),
@@ -177,6 +179,8 @@ def build(asked: str | None) -> typer.Typer:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     for name, part in PARTS.items():
+        if find_spec(part.module.partition(".")[0]) is None:
+            continue
         _mount(app, name, part, _load(name, part) if name == asked else _elsewhere)
     return app
 

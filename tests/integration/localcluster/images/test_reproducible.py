@@ -22,6 +22,7 @@ pytestmark = [
 TARGET = os.environ.get("IMAGE", "nats")
 """The smallest of those that an installation runs."""
 COPIED = ("deploy/images", "libs/common", "libs/nats-admin", "services")
+LOCKED = ("pyproject.toml", "requirements-build.lock", "uv.lock")
 
 
 def built(folder: Path, *, files_from: int, monkeypatch: pytest.MonkeyPatch) -> ImageArchive:
@@ -31,8 +32,8 @@ def built(folder: Path, *, files_from: int, monkeypatch: pytest.MonkeyPatch) -> 
         shutil.copytree(
             ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
         )
-    for path in ROOT.glob("requirements*.lock"):
-        shutil.copyfile(path, checkout / path.name)
+    for name in LOCKED:
+        shutil.copyfile(ROOT / name, checkout / name)
     for path in checkout.rglob("*"):
         os.utime(path, (files_from, files_from))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))

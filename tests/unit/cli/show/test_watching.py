@@ -15,6 +15,7 @@ from rich.console import Console
 from common import errors
 from common.api.opaque import Body
 from common.kube.resources import EVENT, POD, RAY_CLUSTER, RAY_SERVICE, Resource
+from generators.docs import outputs
 from raybus_cli import printing, session
 from raybus_cli.printing import Output
 from raybus_cli.reading import kinds
@@ -23,7 +24,6 @@ from raybus_cli.show import watching
 from raybus_cli.show.sources import Source, Tables, Trees
 from support.builders import snapshots
 from support.builders.snapshots import BLUE, GREEN, NOW, a_cluster, a_config, a_pod, an_event
-from support.docs import outputs
 from support.fakes.kube import Request
 from support.fakes.watchable_kube import WatchableKube
 from support.waiting import eventually

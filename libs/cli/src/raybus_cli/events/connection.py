@@ -29,8 +29,8 @@ from common.bus.access import Keys, Registration
 from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.settings import Settings
-from localcluster import processes
-from localcluster.processes import end_child
+from raybus_cli import child_processes
+from raybus_cli.child_processes import end_child
 from raybus_cli.kubeconfig import Where
 from raybus_cli.session import USER_AGENT
 
@@ -132,7 +132,7 @@ class Forwarding:
             raise errors.InvalidSpec(
                 "kubectl is needed to reach the cluster's NATS: install it, or name --nats and --nats-credentials"
             )
-        (self.port,) = processes.free(1)
+        (self.port,) = child_processes.free_ports(1)
         self.problem = ""
         """The last error output of kubectl."""
         options, environment = place.for_kubectl()

@@ -24,10 +24,9 @@ from common import errors
 from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
-from localcluster import processes
 from nats_admin import credential_folder
 from nats_admin.server_conf import Server
-from raybus_cli import waiting
+from raybus_cli import child_processes, waiting
 from raybus_cli.up import programs
 from raybus_cli.up.programs import MODULES, NATS, PROVISIONER, BusAccess, Child, Options
 
@@ -215,7 +214,7 @@ class Up:
     async def _live(self, group: asyncio.TaskGroup, stack: ExitStack) -> None:
         await reach_api_server(self._options.kubeconfig, report)
         count = sum(self._options.replicas.get(name, 1) for name in MODULES)
-        nats_port, *numbers = processes.free(1 + count)
+        nats_port, *numbers = child_processes.free_ports(1 + count)
         bus = await self._start_bus(group, stack, nats_port)
         replicas = programs.replicas(self._options, numbers, run=f"up-{os.getpid()}")
         for each in replicas:

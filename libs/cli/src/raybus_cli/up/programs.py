@@ -13,17 +13,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
+import yaml
 
 from common import errors, feature_gates
 from common.bus.subjects import PARTITIONS
 from common.settings import LEVELS
-from localcluster import kubeconfig as kubeconfigs
-from localcluster.errors import MisuseError
-from localcluster.processes import bound, signal_child
+from raybus_cli.child_processes import bind_to_parent, signal_child
 
 MODULES: Final = {
     "watcher": "watcher",
@@ -60,13 +59,30 @@ def check_kubeconfig(path: Path) -> str:
     Raise `InvalidSpec` if the file is unusable.
     """
     try:
-        return kubeconfigs.check_readable(path)
-    except MisuseError as problem:
-        raise errors.InvalidSpec(f"--kubeconfig: {problem}") from problem
-    except UnicodeDecodeError as problem:
+        document: Any = yaml.safe_load(path.read_text())
+    except OSError as error:
         raise errors.InvalidSpec(
-            f"--kubeconfig: {path} is not YAML; name another file"
-        ) from problem
+            f"--kubeconfig: cannot read kubeconfig {path}: {error.strerror}; "
+            "name a readable file with --kubeconfig"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise errors.InvalidSpec(f"--kubeconfig: {path} is not YAML; name another file") from error
+    try:
+        current = document["current-context"]
+        context = next(
+            entry["context"] for entry in document["contexts"] if entry["name"] == current
+        )
+        cluster = next(
+            entry["cluster"]
+            for entry in document["clusters"]
+            if entry["name"] == context["cluster"]
+        )
+        return str(cluster["server"])
+    except (KeyError, TypeError, StopIteration) as error:
+        raise errors.InvalidSpec(
+            f"--kubeconfig: kubeconfig {path} has no usable current-context; "
+            "choose one with 'kubectl config use-context'"
+        ) from error
 
 
 def check_nats(url: str | None) -> str | None:
@@ -214,7 +230,7 @@ class Child:
             )
             try:
                 self._process = await asyncio.create_subprocess_exec(
-                    *bound(self.program.argv),
+                    *bind_to_parent(self.program.argv),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

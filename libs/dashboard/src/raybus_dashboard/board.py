@@ -1,0 +1,216 @@
+"""The state that all pages show, and the Server-Sent Events that one page receives.
+
+The poller and the event listener write the board. A page receives the whole state first, then
+changes:
+
+sources   the age of the shown state, and the errors of its sources
+rows      the changed rows and the names of removed ones; `all` is true in the first event
+detail    the selected RayService
+beat      a heartbeat while nothing changes
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Generator, Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from raybus_dashboard.model import Detail, Row
+
+
+class EventFeed(StrEnum):
+    """State of the connection to the upgrade events."""
+
+    CONNECTING = "connecting"
+    LIVE = "live"
+    AWAY = "away"
+    OFF = "off"
+    """The dashboard has no connection to NATS."""
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The sources of the page: their state, the time of the last read, and their errors."""
+
+    context: str = ""
+    namespace: str | None = None
+    """The shown namespace; None shows all."""
+    problem: str = ""
+    """Why the last read of the API server failed; empty if it succeeded."""
+    seen_at: datetime | None = None
+    """Time of the last successful read."""
+    event_feed: EventFeed = EventFeed.CONNECTING
+    feed_problem: str = ""
+    """Why no events arrive."""
+    has_controls: bool = False
+    """Whether the page may pause, promote, undo etc."""
+    has_logs: bool = False
+    """Whether the page may show logs."""
+    user: str = ""
+    """The authenticated user, whose rights apply; empty on a server for a single user."""
+
+
+class Board:
+    """The state that pages share."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self.rows: Mapping[str, Row] = {}
+        self.is_listed = False
+        """Whether the list was read at least once."""
+        self.details: dict[str, Detail] = {}
+        self._wanted: Counter[str] = Counter()
+        self._pages = 0
+        self._version = 0
+        self._changed = asyncio.Event()
+        self._requested = {"list": asyncio.Event(), "details": asyncio.Event()}
+
+    @property
+    def pages(self) -> int:
+        """Number of open pages."""
+        return self._pages
+
+    @property
+    def wanted(self) -> list[str]:
+        """The RayServices that pages have selected, as NAMESPACE/NAME."""
+        return list(self._wanted)
+
+    @property
+    def has_all_events(self) -> bool:
+        """Whether all events have been received."""
+        return self.sources.event_feed is EventFeed.LIVE
+
+    @contextlib.contextmanager
+    def page(self, chosen: str | None) -> Generator[None]:
+        """Count an open page and its selected RayService for the duration of a block."""
+        self._pages += 1
+        if chosen is not None:
+            self._wanted[chosen] += 1
+        self.request_read()
+        try:
+            yield
+        finally:
+            self._pages -= 1
+            if chosen is not None:
+                self._wanted[chosen] -= 1
+                self._wanted += Counter()
+            for each in [each for each in self.details if each not in self._wanted]:
+                del self.details[each]
+
+    def list(self, rows: Mapping[str, Row]) -> None:
+        """Replace the list of RayServices, and notify pages if it changed."""
+        is_first, self.is_listed = not self.is_listed, True
+        if is_first or rows != self.rows:
+            self.rows = rows
+            self._notify()
+
+    def show(self, detail: Detail) -> None:
+        """Replace the detail of a RayService, if a page has it selected."""
+        if detail.key in self._wanted and self.details.get(detail.key) != detail:
+            self.details[detail.key] = detail
+            self._notify()
+
+    def set_sources(self, sources: Sources) -> None:
+        if sources != self.sources:
+            self.sources = sources
+            self._notify()
+
+    def set_feed(self, event_feed: EventFeed, problem: str = "") -> None:
+        """Set whether events arrive, and request a read, because events may have been missed."""
+        self.set_sources(
+            msgspec.structs.replace(self.sources, event_feed=event_feed, feed_problem=problem)
+        )
+        self.request_read()
+
+    async def changed_since(self, since: int) -> int:
+        """Wait until the state is newer than version `since`; return its version."""
+        while self._version <= since:
+            await self._changed.wait()
+        return self._version
+
+    def request_read(self, key: str | None = None) -> None:
+        """Request an immediate read of the list, and of the details.
+
+        Details are read only if `key` is None or selected on a page.
+        """
+        self._requested["list"].set()
+        if key is None or key in self._wanted:
+            self._requested["details"].set()
+
+    async def wait(self, what: str, seconds: float) -> None:
+        """Wait some seconds before the next read, or until a read is requested.
+
+        `what` is `list` or `details`.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._requested[what].wait()
+        self._requested[what].clear()
+
+    def _notify(self) -> None:
+        self._version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+BEAT: Final = b"event: beat\ndata: {}\n\n"
+"""The heartbeat event, which keeps the connection open."""
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """Changes of the list: changed rows, and the keys of removed rows."""
+
+    all: bool
+    rows: list[Row]
+    gone: list[str]
+
+
+class Feed:
+    """What one page has received, and the events that it receives next."""
+
+    def __init__(self, board: Board, chosen: str | None) -> None:
+        self._board = board
+        self._chosen = chosen
+        self._sources: Sources | None = None
+        self._rows: dict[str, Row] | None = None
+        self._detail: Detail | None = None
+
+    def changes(self, *, has_detail: bool = True) -> bytes:
+        """Return the changes that the page has not received, as Server-Sent Events.
+
+        The result is empty without changes.
+        """
+        return self._of_sources() + self._of_rows() + (self._of_detail() if has_detail else b"")
+
+    def _of_sources(self) -> bytes:
+        if self._board.sources == self._sources:
+            return b""
+        self._sources = self._board.sources
+        return event("sources", self._sources)
+
+    def _of_rows(self) -> bytes:
+        if not self._board.is_listed or self._board.rows == self._rows:
+            return b""
+        before, self._rows = self._rows, dict(self._board.rows)
+        known = before or {}
+        changed = [row for key, row in self._rows.items() if known.get(key) != row]
+        gone = [key for key in known if key not in self._rows]
+        return event("rows", Rows(all=before is None, rows=changed, gone=gone))
+
+    def _of_detail(self) -> bytes:
+        found = self._board.details.get(self._chosen or "")
+        if found is None or found == self._detail:
+            return b""
+        self._detail = found
+        return event("detail", found)
+
+
+def event(name: str, data: msgspec.Struct) -> bytes:
+    """Encode a Server-Sent Event.
+
+    The data fits one line, because JSON escapes line breaks in strings.
+    """
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))

@@ -1,0 +1,94 @@
+"""Authenticates requests by bearer tokens, or by the headers of a proxy.
+
+The proxy must send the shared secret. There is no anonymous access.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from common import errors
+from common.clock import steady
+from raybus_dashboard.incluster import identity
+from raybus_dashboard.incluster.identity import Headers, Identity, ProxyHeaders, Unauthenticated
+
+MIN_SECRET_LENGTH: Final = 32
+"""Minimum bytes of the secret; `openssl rand -hex 32` prints 64."""
+REREAD_SECONDS: Final = 10.0
+"""Interval after which the secret's file is read again, so that a new secret is used without a
+restart.
+"""
+
+
+class Tokens(Protocol):
+    """Checks bearer tokens."""
+
+    async def authenticate(self, token: str) -> Identity:
+        """Return the user of a token; raise `Unauthenticated` for an invalid token."""
+        ...
+
+
+class SecretFile:
+    """The secret shared with the proxy, in a mounted file."""
+
+    def __init__(self, path: Path, now: Callable[[], float] = steady) -> None:
+        self._path = path
+        self._now = now
+        self._read_at = now()
+        self._secret = self._read()
+
+    def secret(self) -> bytes:
+        """Return the secret; raise `InvalidSpec` if the file is missing or too short."""
+        if self._now() - self._read_at >= REREAD_SECONDS:
+            self._secret, self._read_at = self._read(), self._now()
+        return self._secret
+
+    def _read(self) -> bytes:
+        try:
+            found = self._path.read_bytes().strip()
+        except OSError as problem:
+            raise errors.InvalidSpec(
+                f"--proxy-secret-file {self._path}: cannot be read: {problem.strerror}"
+            ) from problem
+        if len(found) < MIN_SECRET_LENGTH:
+            raise errors.InvalidSpec(
+                f"--proxy-secret-file {self._path}: {len(found)} bytes are too few, at least {MIN_SECRET_LENGTH} are needed:"
+                " openssl rand -hex 32"
+            )
+        return found
+
+
+class Proxy(msgspec.Struct, frozen=True):
+    """An authenticating proxy in front of the dashboard."""
+
+    headers: ProxyHeaders
+    secret: SecretFile
+
+
+class Authentication(msgspec.Struct, frozen=True, kw_only=True):
+    """The accepted kinds of credentials; None for a kind that is not accepted."""
+
+    tokens: Tokens | None = None
+    proxy: Proxy | None = None
+
+    async def authenticate(self, headers: Headers) -> Identity:
+        """Return the user of a request.
+
+        Raises `Unauthenticated` without valid credentials, `Refused` for a user that is not
+        accepted, and `Unavailable` if the proxy's secret cannot be read.
+        """
+        if self.proxy is not None:
+            try:
+                secret = self.proxy.secret.secret()
+            except errors.InvalidSpec as problem:
+                raise errors.Unavailable("the secret of the proxy cannot be read") from problem
+            found = self.proxy.headers.identity(headers, secret)
+            if found is not None:
+                return found
+        if self.tokens is not None and (token := identity.bearer(headers)) is not None:
+            return await self.tokens.authenticate(token)
+        raise Unauthenticated(
+            "sign in with a token" if self.tokens else "open this page through its proxy"
+        )

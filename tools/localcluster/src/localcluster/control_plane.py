@@ -1,0 +1,374 @@
+"""A real control plane on loopback for tests, ready in 2 to 3 seconds.
+
+It has etcd, kube-apiserver and kube-controller-manager. etcd and the API server start first, then
+the CRDs are applied, then the controllers start: the garbage collector knows kinds that exist when
+the controller-manager starts, and learns later kinds only after up to 40 s.
+
+    async with ControlPlane.started(tmp_path, crds=Path("deploy/crds")) as cp:
+        ...  # cp.kubeconfig is cluster-admin
+
+No processes are left behind: the kernel kills the programs if the test process dies for any reason.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from localcluster import binaries, components, kubeconfig, processes
+from localcluster.api import Api, Document, condition, read_manifests
+from localcluster.binaries import Binaries
+from localcluster.components import Place, Ports
+from localcluster.errors import ClusterError
+from localcluster.kubeconfig import Access
+from localcluster.processes import Spawned, last_error
+from localcluster.progress import Progress
+from localcluster.settings import Settings
+from raybus_cli import child_processes
+
+Starter = Callable[[str, Sequence[str]], Spawned]
+"""Starts a named program in the namespaces of the cluster, and returns the process."""
+
+READY_SECONDS = 60
+"""Timeout of the start on a busy machine; 2 s is usual."""
+
+_COMPONENTS = (
+    "admin",
+    "controller-manager",
+    "scheduler",
+    "kwok",
+    "proxy",
+    "coredns",
+    "envoy-gateway",
+    "node",
+)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The programs that run beside etcd, the API server and the controller-manager."""
+
+    crds: Path | None = None
+    scheduler: bool = False
+    simulated_nodes: int = 0
+
+
+def prepare(place: Place) -> None:
+    """Write the kubeconfigs and the audit policy that the programs read."""
+    (place.work / "logs").mkdir(parents=True, exist_ok=True)
+    ca = place.pki.ca.read_bytes()
+    server = place.server
+    for component in _COMPONENTS:
+        access = Access(server=server, ca=ca, token=place.pki.tokens[component])
+        kubeconfig.write(place.kubeconfig(component), "local", access)
+    if place.audit:
+        (place.work / "audit.yaml").write_text(components.AUDIT_POLICY)
+
+
+async def start_api(place: Place, api: Api, start: Starter) -> list[Spawned]:
+    """Start etcd and the API server, and wait until the API server is ready."""
+    processes = [
+        start("etcd", components.etcd(place)),
+        start("kube-apiserver", components.api_server(place)),
+    ]
+    await wait_ready(api, processes)
+    return processes
+
+
+async def start_controllers(
+    place: Place, api: Api, start: Starter, options: Options
+) -> list[Spawned]:
+    """Apply the CRDs, start the controllers, and wait until pods can be created."""
+    if options.crds is not None:
+        await api.apply_definitions(read_manifests(options.crds, kind="CustomResourceDefinition"))
+    simulated = options.simulated_nodes > 0
+    processes = [
+        start(
+            "kube-controller-manager",
+            components.controller_manager(place, simulated_nodes=simulated),
+        ),
+    ]
+    if options.scheduler:
+        processes.append(start("kube-scheduler", components.scheduler(place)))
+    if simulated:
+        stages = sorted(place.binaries.path("kwok-stages").glob("*.yaml"))
+        processes.append(start("kwok", components.kwok(place, stages)))
+    path = "/api/v1/namespaces/default/serviceaccounts/default"
+    watched = partial(check_running, processes)
+    what = "creating the default ServiceAccount"
+    await api.wait_for(what, path, _always, timeout=READY_SECONDS, meanwhile=watched)
+    if simulated:
+        await _add_nodes(api, options.simulated_nodes, watched)
+    return processes
+
+
+async def wait_ready(
+    api: Api, processes: Sequence[Spawned], *, timeout: float = READY_SECONDS
+) -> None:
+    """Wait until the API server is ready.
+
+    Raises `ClusterError` after `timeout` seconds, or if a program ended; the error then has the
+    program's last error line.
+    """
+    deadline = time.monotonic() + timeout
+    while not await api.is_ready():
+        check_running(processes)
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"the API server was not ready within {timeout:.0f} s; see {processes[-1].log}"
+            )
+        await asyncio.sleep(0.05)
+
+
+def check_running(processes: Sequence[Spawned]) -> None:
+    """Raise `ClusterError` if one of the programs has ended."""
+    for process in processes:
+        code = process.popen.poll()
+        if code is not None:
+            cause = last_error(process.log.read_text(errors="replace"))
+            raise ClusterError(
+                f"{process.identity.name} ended with code {code}: {cause} (log: {process.log})"
+            )
+
+
+async def _add_nodes(api: Api, count: int, watched: Callable[[], None]) -> None:
+    nodes = [simulated_node(index) for index in range(count)]
+    async with asyncio.TaskGroup() as group:
+        for node in nodes:
+            group.create_task(api.apply(node))
+    for node in nodes:  # outside a task group, so that the caller gets the error itself
+        name = node["metadata"]["name"]
+        what, path = f"node {name} becoming ready", f"/api/v1/nodes/{name}"
+        await api.wait_for(what, path, is_usable, timeout=READY_SECONDS, meanwhile=watched)
+
+
+def simulated_node(index: int) -> Document:
+    """Return a large Node object that kwok simulates."""
+    size = {"cpu": "100000", "memory": "100Ti", "pods": "100000"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": f"kwok-{index}",
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {"kubernetes.io/hostname": f"kwok-{index}", "type": "kwok"},
+        },
+        "status": {"allocatable": size, "capacity": size},
+    }
+
+
+def is_usable(node: Document) -> bool:
+    """Return whether pods can be scheduled on a node: it is ready and has no taints."""
+    return condition("Ready")(node) and not node["spec"].get("taints")
+
+
+def _always(_document: Document) -> bool:
+    return True
+
+
+_ATTEMPTS = 3
+"""Attempts to start. Another program may take a free port before it is bound; the next attempt
+chooses other ports.
+"""
+
+_LOOPBACK = "127.0.0.1"
+
+_GO: Final = {"GOGC": "300"}
+"""Garbage collection setting of the programs.
+
+With Go's default of 100, it takes a quarter of the API server's processor time. The programs live
+for minutes, and memory suffices.
+"""
+
+
+class ControlPlane:
+    """A running control plane."""
+
+    def __init__(self, place: Place, options: Options, *, dies_with_us: bool = True) -> None:
+        self._place = place
+        self._options = options
+        self._dies_with_us = dies_with_us
+        self._processes: dict[str, Spawned] = {}
+        self._access = Access(
+            server=place.server,
+            ca=place.pki.ca.read_bytes(),
+            token=place.pki.tokens["admin"],
+        )
+
+    @classmethod
+    @asynccontextmanager
+    async def started(
+        cls,
+        workdir: Path,
+        *,
+        crds: Path | None = None,
+        binaries: Binaries | None = None,
+        scheduler: bool = False,
+        kwok_nodes: int = 0,
+        audit: bool = False,
+    ) -> "AsyncGenerator[ControlPlane]":
+        """Run a control plane for the duration of a `with` block, with its files in `workdir`."""
+        options = Options(crds=crds, scheduler=scheduler, simulated_nodes=kwok_nodes)
+        programs = binaries or await obtain(
+            options, Settings.from_environment(), Progress.to_stderr()
+        )
+        control_plane = await launch(workdir, programs, options, audit=audit)
+        try:
+            yield control_plane
+        finally:
+            await control_plane.stop()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Kubeconfig of the cluster administrator."""
+        return self._place.kubeconfig("admin")
+
+    @property
+    def server(self) -> str:
+        return self._access.server
+
+    @property
+    def access(self) -> Access:
+        """Server, CA and token of the administrator, for clients that take no kubeconfig."""
+        return self._access
+
+    @property
+    def audit_log(self) -> Path:
+        """The audit log, one JSON line per request; written only with `audit=True`."""
+        return self._place.work / "audit.log"
+
+    @property
+    def running(self) -> Sequence[Spawned]:
+        """The running programs of this control plane."""
+        return list(self._processes.values())
+
+    def api(self) -> Api:
+        """Return a client with the administrator's rights, to be used in `async with`."""
+        return Api(self._access)
+
+    async def start(self) -> None:
+        """Start all programs and wait until objects and pods can be created."""
+        prepare(self._place)
+        async with self.api() as api:
+            await start_api(self._place, api, self._start)
+            await start_controllers(self._place, api, self._start, self._options)
+        check_running(self.running)
+
+    async def restart_api_server(self) -> None:
+        """Restart the API server on the same port: all watches break, and no objects are lost."""
+        await self.stop_api_server()
+        await self.start_api_server()
+
+    async def stop_api_server(self) -> None:
+        """Kill the API server; `start_api_server` starts it again."""
+        await processes.end([self._processes.pop("kube-apiserver")])
+
+    async def start_api_server(self) -> None:
+        """Start the API server after `stop_api_server`, and wait until it is ready."""
+        process = self._start("kube-apiserver", components.api_server(self._place))
+        async with self.api() as api:
+            await wait_ready(api, [process])
+
+    async def kubeconfig_for_service_account(self, namespace: str, name: str) -> Path:
+        """Write a kubeconfig that authenticates as an existing ServiceAccount.
+
+        Its token is valid for 24 hours.
+        """
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        async with self.api() as api:
+            answer = await api.create(path, _TOKEN_REQUEST)
+        access = Access(
+            server=self._access.server, ca=self._access.ca, token=answer["status"]["token"]
+        )
+        target = self._place.work / f"{namespace}.{name}.kubeconfig"
+        return kubeconfig.write(target, "local", access, namespace=namespace)
+
+    async def stop(self) -> None:
+        """Kill all programs; cancellation does not interrupt this."""
+        ending = list(reversed(self._processes.values()))
+        self._processes.clear()
+        await asyncio.shield(processes.end(ending))
+
+    def _start(self, name: str, argv: Sequence[str]) -> Spawned:
+        log = self._place.log(name)
+        process = processes.spawn(name, argv, log, dies_with_us=self._dies_with_us, defaults=_GO)
+        self._processes[name] = process
+        return process
+
+
+_TOKEN_REQUEST: Document = {
+    "apiVersion": "authentication.k8s.io/v1",
+    "kind": "TokenRequest",
+    "spec": {"expirationSeconds": 3600 * 24},
+}
+
+
+async def obtain(options: Options, settings: Settings, progress: Progress) -> Binaries:
+    """Return the programs that a control plane with these options needs.
+
+    Missing programs are built.
+    """
+    names: list[str] = list(binaries.CONTROL_PLANE)
+    if options.scheduler:
+        names.append("kube-scheduler")
+    if options.simulated_nodes:
+        names += binaries.SIMULATED_NODES
+    return await binaries.obtain(names, settings, progress)
+
+
+async def launch(
+    workdir: Path,
+    programs: Binaries,
+    options: Options,
+    *,
+    audit: bool = False,
+    dies_with_us: bool = True,
+    host: str = _LOOPBACK,
+) -> ControlPlane:
+    """Start a control plane with its files in `workdir`; the caller must stop it.
+
+    With `host="::1"`, the control plane and its Services have IPv6 addresses only. Raises
+    `ClusterError` if the start fails.
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        control_plane = ControlPlane(
+            _place(workdir, programs, audit=audit, host=host), options, dies_with_us=dies_with_us
+        )
+        try:
+            await control_plane.start()
+        except ClusterError as error:
+            await control_plane.stop()
+            if attempt == _ATTEMPTS or "address already in use" not in str(error):
+                raise
+        except BaseException:
+            await control_plane.stop()
+            raise
+        else:
+            return control_plane
+    raise ClusterError("the control plane did not start")
+
+
+def _place(workdir: Path, programs: Binaries, *, audit: bool, host: str) -> Place:
+    numbers = child_processes.free_ports(6)
+    certificates = kubeconfig.create(
+        workdir / "pki", addresses=[host, components.API_SERVICE_ADDRESS], node="kwok-0"
+    )
+    return Place(
+        binaries=programs,
+        work=workdir,
+        pki=certificates,
+        host=host,
+        ports=Ports(
+            api=numbers[0],
+            etcd=numbers[1],
+            etcd_peer=numbers[2],
+            controller_manager=numbers[3],
+            scheduler=numbers[4],
+            kwok=numbers[5],
+        ),
+        audit=audit,
+    )

@@ -1,0 +1,251 @@
+"""The state of the cluster during the demo: the RayService, its clusters, and all pods."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from common import errors
+from common.api.core import Pod
+from common.api.meta import ObjectMeta
+from common.kube.client import KubeClient
+from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE
+from localcluster import processes
+from localcluster.demo import tally
+from localcluster.demo.tally import Answer
+from raybus_cli import child_processes
+
+
+class Kubectl(msgspec.Struct, frozen=True, kw_only=True):
+    """kubectl with the kubeconfig of one cluster."""
+
+    binary: Path
+    kubeconfig: Path
+
+    async def run(self, *args: str, stdin: str | None = None) -> str:
+        """Run a command and return its output; raise `Rejected` with its error output."""
+        done = await processes.run(
+            self._argv(*args), stdin=None if stdin is None else stdin.encode()
+        )
+        if done.code != 0:
+            raise errors.Rejected(f"kubectl {' '.join(args[:4])}: {done.errors.strip()}")
+        return done.output
+
+    @asynccontextmanager
+    async def follow(self, *args: str) -> AsyncGenerator[AsyncIterator[str]]:
+        """Run a command that does not end by itself, such as `logs -f`, and yield its lines.
+
+        Kill it at the end of the block.
+        """
+        pipe = asyncio.subprocess.PIPE
+        null = asyncio.subprocess.DEVNULL
+        process = await asyncio.create_subprocess_exec(
+            *self._argv(*args), stdin=null, stdout=pipe, stderr=null
+        )
+        stdout = process.stdout
+        if stdout is None:
+            raise errors.Invariant("kubectl was started without a pipe")
+        try:
+            yield (line.decode(errors="replace") async for line in stdout)
+        finally:
+            await child_processes.end_child(process)
+
+    def _argv(self, *args: str) -> list[str]:
+        return [str(self.binary), "--kubeconfig", str(self.kubeconfig), *args]
+
+
+class ServeStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """Status of the active or pending cluster.
+
+    Capacity and traffic share are in percent, None without weighted routes.
+    """
+
+    ray_cluster_name: str = ""
+    target_capacity: int | None = None
+    traffic_routed_percent: int | None = None
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A condition of a RayService."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of a RayService's status that the demo reads."""
+
+    service_status: str = ""
+    active_service_status: ServeStatus = ServeStatus()
+    pending_service_status: ServeStatus = ServeStatus()
+    conditions: list[Condition] = []
+
+
+class Service(msgspec.Struct, frozen=True):
+    """The fields of a RayService that the demo reads."""
+
+    metadata: ObjectMeta
+    status: Status = Status()
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((each for each in self.status.conditions if each.type == kind), None)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the condition Ready is true."""
+        ready = self.condition("Ready")
+        return ready is not None and ready.status == "True"
+
+    @property
+    def is_upgrading(self) -> bool:
+        """Whether there is a pending cluster."""
+        return bool(self.status.pending_service_status.ray_cluster_name)
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """The fields of a RayCluster that the demo reads."""
+
+    metadata: ObjectMeta
+
+
+class ClusterList(msgspec.Struct, frozen=True):
+    """A list response with RayClusters."""
+
+    items: list[Cluster]
+
+
+class PodList(msgspec.Struct, frozen=True):
+    """A list response with pods."""
+
+    items: list[Pod]
+
+
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the cluster at one moment."""
+
+    service: Service | None = None
+    clusters: tuple[str, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    raybus: tuple[Pod, ...] = ()
+    load: Pod | None = None
+
+    @property
+    def active(self) -> str:
+        """Name of the active cluster; empty without one."""
+        return self.service.status.active_service_status.ray_cluster_name if self.service else ""
+
+    @property
+    def pending(self) -> str:
+        """Name of the pending cluster; empty without one."""
+        return self.service.status.pending_service_status.ray_cluster_name if self.service else ""
+
+    def role(self, cluster: str) -> str:
+        """Return `active`, `pending` or `old`."""
+        if cluster == self.active:
+            return "active"
+        return "pending" if cluster == self.pending else "old"
+
+
+def pod_state(pod: Pod) -> str:
+    """Return the state of a pod as `kubectl get pods` shows it; `Ready` for a ready pod."""
+    if pod.metadata.deletion_timestamp is not None:
+        return "Terminating"
+    for status in pod.status.container_statuses:
+        if status.state.waiting is not None and status.state.waiting.reason:
+            return status.state.waiting.reason
+    return "Ready" if pod.is_running_and_ready else pod.status.phase or "Pending"
+
+
+NAMESPACE = "raybus-demo"
+SERVICE = "greeter"
+RAYBUS_NAMESPACE = "raybus"
+LOAD_POD = "load"
+POLL_SECONDS = 0.5
+"""Interval of observations."""
+
+
+async def observe(kube: KubeClient) -> ClusterState:
+    """Read the state of the cluster; objects of kinds that are not served yet are missing."""
+    try:
+        service = msgspec.json.decode(await kube.get(RAY_SERVICE, NAMESPACE, SERVICE), type=Service)
+    except errors.NotFound:
+        service = None
+    try:
+        clusters = msgspec.json.decode(
+            await kube.list(RAY_CLUSTER, NAMESPACE), type=ClusterList
+        ).items
+    except errors.NotFound:
+        clusters = []
+    pods = msgspec.json.decode(await kube.list(POD, NAMESPACE), type=PodList).items
+    raybus = msgspec.json.decode(await kube.list(POD, RAYBUS_NAMESPACE), type=PodList).items
+    return ClusterState(
+        service=service,
+        clusters=tuple(cluster.metadata.name for cluster in clusters),
+        pods=tuple(pod for pod in pods if "ray.io/cluster" in pod.metadata.labels),
+        raybus=tuple(raybus),
+        load=next((pod for pod in pods if pod.metadata.name == LOAD_POD), None),
+    )
+
+
+class Watcher:
+    """Keeps the last observed state and all answers of the load so far."""
+
+    def __init__(self, kube: KubeClient, *, on_update: Callable[["Watcher"], None]) -> None:
+        self._kube = kube
+        self._on_update = on_update
+        self.state = ClusterState()
+        self.answers: list[Answer] = []
+
+    async def wait(
+        self, what: str, holds: Callable[[ClusterState], bool], *, timeout: float
+    ) -> None:
+        """Observe until a condition holds.
+
+        Raise `Unavailable` that names `what` after `timeout` seconds.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    await self.update()
+                    if holds(self.state):
+                        return
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise errors.Unavailable(
+                f"{what} did not happen within {timeout:.0f} s{self._why()}"
+            ) from None
+
+    async def update(self) -> None:
+        """Observe once; if the API server does not answer, keep the last state."""
+        with contextlib.suppress(errors.Retryable):
+            self.state = await observe(self._kube)
+        self._on_update(self)
+
+    async def rest(self, seconds: float) -> None:
+        """Keep observing for some seconds."""
+        until = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < until:
+            await self.update()
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def read_load(self, kubectl: Kubectl) -> None:
+        """Read the log of the load's pod until it ends, and collect the answers."""
+        command = ("logs", "-n", NAMESPACE, "-f", f"pod/{LOAD_POD}")
+        async with kubectl.follow(*command) as lines:
+            async for line in lines:
+                self.answers += tally.read([line])
+
+    def _why(self) -> str:
+        service = self.state.service
+        if service is None:
+            return ""
+        conditions = [
+            f"{each.type} {each.status}: {each.message or each.reason}"
+            for each in service.status.conditions
+        ]
+        return "; " + "; ".join(conditions) if conditions else ""

@@ -1,0 +1,242 @@
+"""What the demo needs on the cluster: images, Envoy Gateway, and a pod that sends the load.
+
+Everything is set up by running commands that a user could type. The command that adds the gateway
+runs at the lowest priority, so that it only uses processor time that the demo leaves.
+"""
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, Any, Final
+
+import msgspec
+import yaml
+
+from common import errors
+from localcluster import binaries
+from localcluster.driver import DriverName, choose
+from localcluster.errors import ClusterError
+from localcluster.images import builder
+from localcluster.progress import Progress
+from localcluster.settings import Settings
+from raybus_cli import child_processes
+
+RAYBUS_IMAGES = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager", "nats")
+IMAGES = (*RAYBUS_IMAGES, "ray")
+
+
+class Cluster(msgspec.Struct, frozen=True, rename="camel"):
+    """The output of `raybus cluster up -o json`."""
+
+    name: str
+    driver: str
+    kubeconfig: Path
+
+
+class Gateway(StrEnum):
+    """When the demo's cluster gets a gateway; the value is the option of `raybus cluster up`."""
+
+    NONE = "--no-gateway"
+    NOW = "--gateway"
+    LATER = "--gateway-api"
+    """Install only the CRDs; the gateway is added to the running cluster later."""
+
+
+def gateway_for(*, in_steps: bool, is_kept: bool, wanted: bool) -> Gateway:
+    """Decide when the demo's cluster gets a gateway.
+
+    A cluster that is kept also gets one, for upgrades in steps that the user tries next. The first
+    answer never waits for the gateway. Raises `InvalidSpec` for an upgrade in steps without a
+    gateway.
+    """
+    if in_steps and not wanted:
+        raise errors.InvalidSpec(
+            "--no-gateway excludes --strategy incremental, which moves the traffic by a Gateway"
+        )
+    return Gateway.LATER if wanted and (in_steps or is_kept) else Gateway.NONE
+
+
+def start_cluster(
+    driver: str,
+    name: str | None,
+    kubeconfig: Path | None,
+    *,
+    gateway: Gateway = Gateway.NONE,
+    images: Sequence[Path] = (),
+) -> Cluster:
+    """Start the cluster, or use the running one; a new node loads the images while it starts."""
+    options = [gateway, *([Gateway.NONE] if gateway is Gateway.LATER else ())]
+    loads = [option for image in images for option in ("--load", str(image))]
+    command = ["cluster", "up", "--driver", driver, *options, *loads, *_named(name), "-o", "json"]
+    if kubeconfig is not None:
+        command += ["--kubeconfig", str(kubeconfig)]
+    return msgspec.json.decode(_raybus(command), type=Cluster, dec_hook=_path)
+
+
+async def prepare(
+    driver: str, *, gateway: bool = False, more_images: Sequence[str] = ()
+) -> list[Path]:
+    """Build the node's programs and the images that are not in the cache; return the images.
+
+    Both run concurrently: programs keep the processors busy, images mostly the network and the
+    disk. Raises `Rejected` if a build fails.
+    """
+    progress = Progress.to_stderr()
+    programs = [*binaries.NODE, *(binaries.GATEWAY if gateway else ())]
+    wanted = (*IMAGES, *more_images)
+    try:
+        async with asyncio.TaskGroup() as group:
+            if await _builds_programs(driver):
+                group.create_task(binaries.obtain(programs, Settings.from_environment(), progress))
+            images = group.create_task(
+                asyncio.to_thread(builder.ensure, (*wanted, "pause"), progress=progress)
+            )
+    except BaseExceptionGroup as met:
+        problems = met.subgroup(ClusterError)
+        if problems is None:
+            raise
+        raise errors.Rejected(str(problems.exceptions[0])) from met
+    return [archive.path for target, archive in images.result().items() if target in wanted]
+
+
+async def _builds_programs(driver: str) -> bool:
+    if driver == DriverName.AUTO:
+        return await choose() is DriverName.BUILT
+    return driver == DriverName.BUILT
+
+
+def load_images(archives: Sequence[Path], name: str | None) -> None:
+    """Load image archives into the cluster's node."""
+    _raybus(["cluster", "load", *_named(name), *map(str, archives)])
+
+
+def remove_cluster(name: str | None) -> None:
+    """Remove the cluster with its node."""
+    _raybus(["cluster", "down", *_named(name)])
+
+
+def _named(name: str | None) -> list[str]:
+    return [] if name is None else ["--name", name]
+
+
+def _raybus(command: Sequence[str]) -> bytes:
+    """Run a raybus command and return its standard output; its progress goes to standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "raybus_cli.main", *command], stdout=subprocess.PIPE, check=False
+    )
+    if done.returncode != 0:
+        raise errors.Rejected(
+            f"raybus {' '.join(command[:2])} failed with exit code {done.returncode}"
+        )
+    return done.stdout
+
+
+def _path(kind: type[Path], value: str) -> Path:
+    return kind(value)
+
+
+END_SECONDS: Final = 20.0
+"""Seconds that an interrupted build may take to exit."""
+_TAIL: Final = 2000
+"""Bytes read from the end of the output."""
+_MARKS: Final = " …✓✗"
+
+
+class LateGateway:
+    """A running command that adds a gateway, and its output."""
+
+    def __init__(self, process: asyncio.subprocess.Process, output: IO[bytes]) -> None:
+        self._process = process
+        self._output = output
+
+    @property
+    def activity(self) -> str:
+        """The last line of the command's progress."""
+        end = self._output.seek(0, 2)
+        self._output.seek(max(0, end - _TAIL))
+        lines = self._output.read().decode(errors="replace").split("\n")
+        return next(
+            (shown for line in reversed(lines) if (shown := line.strip(_MARKS))), "starting"
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the command has ended, with or without success."""
+        return self._process.returncode is not None
+
+    def expect_success(self) -> None:
+        """Raise `Rejected` with the last line of output if the command failed."""
+        if self._process.returncode:
+            raise errors.Rejected(f"adding Envoy Gateway to the cluster failed: {self.activity}")
+
+    async def end(self, *, within: float = END_SECONDS) -> None:
+        """Interrupt the command if it still runs, and kill it after `within` seconds.
+
+        Finished builds stay in the cache.
+        """
+        child_processes.signal_child(self._process, signal.SIGINT)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._process.wait()
+        await child_processes.end_child(self._process)
+
+
+@asynccontextmanager
+async def adding_gateway(command: Sequence[str]) -> AsyncGenerator[LateGateway]:
+    """Run a command at the lowest priority for the duration of a block."""
+    with tempfile.TemporaryFile() as output:
+        process = await asyncio.create_subprocess_exec(
+            *("nice", "-n", "19", *command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        late = LateGateway(process, output)
+        try:
+            yield late
+        finally:
+            await late.end()
+
+
+def gateway_command(driver: str, name: str) -> list[str]:
+    """Return the command that adds a gateway to a running cluster."""
+    raybus = [sys.executable, "-m", "raybus_cli.main"]
+    return [*raybus, "cluster", "up", "--gateway", "--driver", driver, "--name", name]
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """The load that the pod of `deploy/demo/load` sends."""
+
+    url: str = "http://greeter-serve-svc:8000/"
+    rate: float = 40.0
+    """Short requests per second."""
+    think: str = "8"
+    """Seconds that a slow request takes: `8`, or a range such as `5-20`."""
+    think_every: float = 2.0
+    """Seconds between slow requests."""
+    retry: str = "standard"
+    """`standard`, or `none` to send no request a second time."""
+    seconds: float = 600.0
+    """Maximum duration."""
+
+
+def manifest(text: str, load: Load) -> str:
+    """Set the pod's arguments in a manifest that `kubectl kustomize` printed."""
+    documents: list[dict[str, Any]] = [each for each in yaml.safe_load_all(text) if each]
+    for document in documents:
+        if document["kind"] == "Pod":
+            given = msgspec.structs.asdict(load)
+            arguments = [
+                argument
+                for name, value in given.items()
+                for argument in (f"--{name.replace('_', '-')}", str(value))
+            ]
+            document["spec"]["containers"][0]["args"] = arguments
+    return yaml.safe_dump_all(documents, sort_keys=False)

@@ -1,0 +1,212 @@
+"""Starts a node, from empty namespaces to a cluster that runs pods.
+
+The namespaces come first; then the container runtime with its images and the control plane,
+concurrently; then kubelet, kube-proxy and DNS; finally the gateway, if requested.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from localcluster import components, control_plane, driver, kubeconfig, processes
+from localcluster.api import Api, read_manifests
+from localcluster.binaries import Binaries
+from localcluster.components import Place, Ports
+from localcluster.control_plane import Options
+from localcluster.driver import DriverName, Record, Request
+from localcluster.errors import ClusterError, MisuseError
+from localcluster.kubeconfig import Access
+from localcluster.node import container_runtime, forward, kubelet, manifests, namespaces
+from localcluster.node.namespaces import ADDRESS, Namespaces
+from localcluster.processes import Spawned
+from localcluster.progress import Progress
+from raybus_cli import child_processes
+
+_PORTS = Ports(
+    api=6443, etcd=2379, etcd_peer=2380, controller_manager=10257, scheduler=10259, kwok=10247
+)
+"""The default ports of the programs, because the node has its own network namespace."""
+
+_VOLUMES = 8
+
+
+class Startup:
+    """The steps of one start and their shared state."""
+
+    def __init__(
+        self, request: Request, place: Place, node: Namespaces, progress: Progress
+    ) -> None:
+        self._request = request
+        self._layout = request.layout
+        self._place = place
+        self._node = node
+        self._progress = progress
+        self._started: list[Spawned] = []
+
+    async def run(self, listening: processes.Listening, images: Sequence[Path]) -> Record:
+        """Start everything in order; return the record of the cluster."""
+        access = self._forward_from(listening)
+        self._remember(access, gateway=False)
+        async with Api(access) as api:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._start_runtime(images))
+                group.create_task(self._start_control_plane(api))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._import_given())
+                with self._progress.step("starting the node", estimate=5):
+                    await self._start_node(api)
+            if self._request.gateway:
+                with self._progress.step("starting Envoy Gateway", estimate=12):
+                    await manifests.start(api, self._node, self._place.binaries, self._layout)
+        control_plane.check_running(self._started)
+        return self._remember(access, gateway=self._request.gateway)
+
+    def _start(self, name: str, argv: Sequence[str], *, keep: Sequence[int] = ()) -> Spawned:
+        """Start a program inside the node.
+
+        It ends when its wrapper, whose pid is recorded, is killed.
+        """
+        command = self._node.enter(child_processes.bind_to_parent(argv))
+        process = processes.spawn(
+            name, command, self._place.log(name), dies_with_us=False, keep=keep
+        )
+        self._started.append(process)
+        return process
+
+    def _forward_from(self, listening: processes.Listening) -> Access:
+        """Forward a port on this machine's loopback to the API server, and write the kubeconfig."""
+        descriptor = listening.fileno()
+        program = [
+            sys.executable,
+            "-I",
+            "-S",
+            forward.__file__,
+            str(descriptor),
+            ADDRESS,
+            str(_PORTS.api),
+        ]
+        self._start("forward", program, keep=[descriptor])
+        server = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        access = Access(
+            server=server, ca=self._place.pki.ca.read_bytes(), token=self._place.pki.tokens["admin"]
+        )
+        kubeconfig.write(self._layout.kubeconfig, self._layout.name, access)
+        return access
+
+    def _remember(self, access: Access, *, gateway: bool) -> Record:
+        known = Record(
+            name=self._layout.name,
+            driver=DriverName.BUILT,
+            server=access.server,
+            kubeconfig=self._layout.kubeconfig,
+            inner_kubeconfig=self._place.kubeconfig("admin"),
+            gateway=gateway,
+            processes=(self._node.first, *(process.identity for process in self._started)),
+            binaries=self._place.binaries.paths,
+        )
+        driver.write(self._layout, known)
+        return known
+
+    async def _start_runtime(self, images: Sequence[Path]) -> None:
+        with self._progress.step("starting containerd and importing images", estimate=5) as step:
+            argv = container_runtime.argv(self._layout.work)
+            process = self._start("containerd", argv)
+            await container_runtime.wait_ready(self._node)
+            old = await container_runtime.old_containers(self._node)
+            if old:
+                step.note("removing old containers")
+                await container_runtime.forget(self._node, old, self._layout.images)
+                self._started.remove(process)
+                await processes.end([process])
+                self._start("containerd", argv)
+                await container_runtime.wait_ready(self._node)
+            step.note("importing images")
+            await container_runtime.import_images(self._node, self._layout.images, images)
+
+    async def _import_given(self) -> None:
+        """Import the images of the request.
+
+        The node is ready without them, so this runs concurrently.
+        """
+        given = self._request.images
+        if given:
+            with self._progress.step(
+                f"importing {len(given)} image file(s)", estimate=4 * len(given)
+            ):
+                await container_runtime.import_images(self._node, self._layout.images, given)
+
+    async def _start_control_plane(self, api: Api) -> None:
+        with self._progress.step("starting the control plane", estimate=5):
+            await control_plane.start_api(self._place, api, self._start)
+            if self._request.gateway or self._request.gateway_api:
+                await api.apply_definitions(
+                    read_manifests(self._place.binaries.path("gateway-crds"))
+                )
+            options = Options(crds=self._request.crds, scheduler=True)
+            await control_plane.start_controllers(self._place, api, self._start, options)
+
+    async def _start_node(self, api: Api) -> None:
+        self._start("kubelet", kubelet.kubelet(self._place))
+        self._start("kube-proxy", kubelet.kube_proxy(self._place))
+        self._start(
+            "coredns",
+            [self._place.binaries.argv0("coredns"), "-conf", str(self._layout.work / "Corefile")],
+        )
+        folders = kubelet.volumes(self._layout.work, _VOLUMES)
+        for document in [*manifests.dns(ADDRESS), *manifests.storage(folders)]:
+            await api.apply(document)
+        path = f"/api/v1/nodes/{kubelet.NODE_NAME}"
+        await api.wait_for("the node becoming ready", path, control_plane.is_usable, timeout=90)
+        await self._wait_dns()
+
+    async def _wait_dns(self) -> None:
+        probe = self._node.enter(["timeout", "1", "bash", "-c", f"exec 3<>/dev/tcp/{ADDRESS}/53"])
+        for _ in range(100):
+            if (await processes.run(probe)).code == 0:
+                return
+            await asyncio.sleep(0.1)
+        raise ClusterError(f"CoreDNS does not answer; see {self._place.log('coredns')}")
+
+
+def prepare(request: Request, programs: Binaries) -> Place:
+    """Write all certificates and configuration files of a new node."""
+    layout = request.layout
+    (layout.work / "logs").mkdir(parents=True, exist_ok=True, mode=0o700)
+    addresses = ["127.0.0.1", ADDRESS, components.API_SERVICE_ADDRESS]
+    place = Place(
+        binaries=programs,
+        work=layout.work,
+        pki=kubeconfig.create(layout.work / "pki", addresses=addresses, node=kubelet.NODE_NAME),
+        host=ADDRESS,
+        ports=_PORTS,
+        audit=True,
+        node_authorizer=True,
+    )
+    control_plane.prepare(place)
+    kubelet.prepare(place, name=layout.name)
+    container_runtime.prepare(layout.name, layout.images, layout.work)
+    layout.resolv_conf.write_text(f"nameserver {components.DNS_ADDRESS}\n")
+    (layout.work / "Corefile").write_text(manifests.corefile(ADDRESS, place.kubeconfig("coredns")))
+    return place
+
+
+async def start(
+    request: Request, programs: Binaries, images: Sequence[Path], progress: Progress
+) -> Record:
+    """Start a node; none may be running."""
+    with _listen(request.port) as listening:
+        place = prepare(request, programs)
+        with progress.step("making namespaces", estimate=1):
+            namespaces.make_cgroups(request.layout.name)
+            node = await namespaces.create(request.layout.name, request.layout.work)
+        return await Startup(request, place, node, progress).run(listening, images)
+
+
+def _listen(port: int) -> processes.Listening:
+    try:
+        return processes.listen(port)
+    except OSError as error:
+        raise MisuseError(
+            f"port {port} is in use; choose another with --port, or leave it out"
+        ) from error

@@ -1,0 +1,73 @@
+"""Output of the benchmarks: progress on standard error, figures as table or JSON, and files."""
+
+import asyncio
+import sys
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import structlog
+from rich.console import Console
+from rich.table import Table
+
+from localcluster.errors import ClusterError
+
+OUTPUT: Final = Path(__file__).parents[3] / "build" / "bench"
+
+Found = TypeVar("Found")
+
+
+def emit(line: str) -> None:
+    """Print a line of progress."""
+    sys.stderr.write(f"bench: {line}\n")
+    sys.stderr.flush()
+
+
+def keep_stdout_clean() -> None:
+    """Send log lines of the benchmark's own watches to standard error."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+
+
+def measured(
+    measuring: Coroutine[Any, Any, Found], *, loop: Callable[[], AbstractEventLoop] | None = None
+) -> Found:
+    """Run a measurement on an event loop. A ClusterError ends the program with one line."""
+    try:
+        with asyncio.Runner(loop_factory=loop) as runner:
+            return runner.run(measuring)
+    except ClusterError as problem:
+        raise SystemExit(f"bench: {problem}") from None
+
+
+def show(found: msgspec.Struct, table: Callable[[], Table], *, form: str, width: int = 120) -> None:
+    """Print the figures as JSON, or as a table of the given width."""
+    if form == "json":
+        sys.stdout.buffer.write(_json(found))
+    else:
+        Console(width=width).print(table())
+
+
+def write(
+    found: msgspec.Struct, to: Path, *, picture: str = "", others: Mapping[str, str] = {}
+) -> None:
+    """Write the figures as JSON and the pictures as SVG, and print the paths.
+
+    `to` is the path without its extension. `others` are further pictures by a suffix of their
+    names.
+    """
+    to.parent.mkdir(parents=True, exist_ok=True)
+    written = [to.with_suffix(".json")]
+    written[0].write_bytes(_json(found))
+    pictures = {to.name: picture} if picture else {}
+    for name, drawn in (
+        pictures | {f"{to.name}-{other}": each for other, each in others.items()}
+    ).items():
+        written.append(to.with_name(f"{name}.svg"))
+        written[-1].write_text(drawn)
+    emit(f"written: {', '.join(map(str, written))}")
+
+
+def _json(found: msgspec.Struct) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(found)) + b"\n"

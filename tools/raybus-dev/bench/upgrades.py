@@ -1,0 +1,278 @@
+"""How long do upgrades of a RayService take on real Ray? Optionally compared with a peer.
+
+    make bench-upgrades [ROUNDS=3] [PEER='CMD'] [PEER_CRDS=DIR]
+
+A peer is another operator. The run uses a one-node cluster of its own with Envoy Gateway and no
+load. Each operator upgrades one service in steps of 25 %, 2 s apart, with a surge of 50 %, then
+blue/green, several times each. These options demand 6 s between the first share of traffic and the
+last (the rule); the remaining time is that of pods, Ray and the operator. Goals: at most 1.05 times
+the rule; the last upgrade as fast as the first; in total at most the peer's time, and 0.9 times the
+peer's for blue/green.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import msgspec
+from rich.table import Table
+
+from bench import chart, contenders, report
+from bench.chart import Bar
+from bench.contenders import Peer
+from bench.goals import Goal, judged
+from bench.report import OUTPUT, emit
+from e2e import upgrade_status
+from e2e.conftest import Rig, connected
+from e2e.greeter import BlueGreen, Greeter, Options
+from localcluster.demo.cluster_state import Kubectl
+from localcluster.demo.scenario import DemoOptions, Scenario
+from localcluster.demo.view import View
+from support import node
+from support.manifests import ROOT
+
+STEPS: Final = Options(step=25, interval=2, surge=50, replicas=1)
+"""One replica at each capacity, so that no replica starts between two steps."""
+RULE: Final = 6.0
+"""Seconds from the first share to the last: 25, 50, 75, 100 %, 2 s apart."""
+MAX_RATIO_TO_RULE: Final = 1.05
+MAX_RATIO_TO_FIRST: Final = 1.1
+"""Maximum duration of the last upgrade relative to the first. Pods and Ray vary by some percent."""
+MAX_RATIO_TO_PEER: Final = {"in steps": 1.0, "blue/green": 0.9}
+
+
+class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of one upgrade and its phases."""
+
+    total: float
+    """From before `kubectl apply` to promotion."""
+    accepted: float
+    """From `kubectl apply` until the status names the pending cluster."""
+    ready: float = 0.0
+    """From then until the cluster has its first capacity: pods and Ray start."""
+    carrying: float = 0.0
+    """From then until the cluster gets its first traffic: Serve starts replicas."""
+    moving: float = 0.0
+    """From the first share of traffic to promotion."""
+
+
+class Contender(msgspec.Struct, frozen=True, kw_only=True):
+    """All upgrades under one operator."""
+
+    name: str
+    in_steps: list[Upgrade]
+    blue_green: list[Upgrade]
+
+    @property
+    def kinds(self) -> dict[str, list[Upgrade]]:
+        """The upgrades by kind."""
+        return {"in steps": self.in_steps, "blue/green": self.blue_green}
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """All measurements of one call; raybus first."""
+
+    contenders: list[Contender]
+
+    @property
+    def goals(self) -> list[Goal]:
+        """The goals of this benchmark, with their results."""
+        own, *others = self.contenders
+        moving = median(each.moving for each in own.in_steps)
+        totals = [each.total for each in own.in_steps]
+        return [
+            Goal(
+                figure="an upgrade in steps, from the first share to promotion",
+                value=f"{moving:.2f} s",
+                goal=f"{MAX_RATIO_TO_RULE:g} × the rule of {RULE:g} s",
+                is_reached=moving <= MAX_RATIO_TO_RULE * RULE,
+            ),
+            Goal(
+                figure="the last upgrade in steps beside the first",
+                value=f"{totals[-1]:.1f} and {totals[0]:.1f} s",
+                goal=f"{MAX_RATIO_TO_FIRST:g} × the first",
+                is_reached=totals[-1] <= MAX_RATIO_TO_FIRST * totals[0],
+            ),
+            *(
+                _beside(kind, found, [other.kinds[kind] for other in others])
+                for kind, found in own.kinds.items()
+            ),
+        ]
+
+
+def _beside(kind: str, own: Sequence[Upgrade], others: Sequence[Sequence[Upgrade]]) -> Goal:
+    total, most = _total(own), MAX_RATIO_TO_PEER[kind]
+    beside = "".join(f", {_total(other):.1f} s of the peer" for other in others)
+    is_reached = total <= most * _total(others[0]) if others else None
+    figure = f"an upgrade {kind}, from apply to promotion"
+    return Goal(
+        figure=figure,
+        value=f"{total:.1f} s{beside}",
+        goal=f"{most:g} × peer",
+        is_reached=is_reached,
+    )
+
+
+def _total(upgrades: Sequence[Upgrade]) -> float:
+    return median(each.total for each in upgrades)
+
+
+async def measure(kubeconfig: Path, kubectl_path: Path, rounds: int, peer: Peer | None) -> Result:
+    """Measure raybus, then scale raybus to zero and measure the peer on the same cluster."""
+    kubectl = Kubectl(binary=kubectl_path, kubeconfig=kubeconfig)
+    async with connected(kubectl, user_agent="bench") as kube:
+        rig = Rig(kubectl=kubectl, kube=kube, has_gateway=True)
+        options = DemoOptions(manifests=ROOT / "deploy", least_requests=0)
+        await Scenario(options, kubectl, kube, View()).install()
+        found = [await _measured("raybus", rig, rounds)]
+        if peer is not None:
+            await kubectl.run("scale", "deployment", "--all", "-n", "raybus", "--replicas=0")
+            others = ("-l", "app.kubernetes.io/name!=nats")
+            await kubectl.run(
+                "wait", "pod", "-n", "raybus", *others, "--for=delete", "--timeout=120s"
+            )
+            if peer.crds is not None:
+                await kubectl.run(
+                    "apply", "--server-side", "--force-conflicts", "-f", str(peer.crds)
+                )
+            log = OUTPUT / "peer.log"
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with peer.running(kubeconfig, log):
+                found.append(await _measured(peer.name, rig, rounds))
+    return Result(contenders=found)
+
+
+async def _measured(name: str, rig: Rig, rounds: int) -> Contender:
+    return Contender(
+        name=name,
+        in_steps=await _upgraded(f"{name}, in steps", Greeter(rig, STEPS), rounds, _in_steps),
+        blue_green=await _upgraded(
+            f"{name}, blue/green", Greeter(rig, BlueGreen(drains=False)), rounds, _blue_green
+        ),
+    )
+
+
+async def _upgraded(
+    what: str, greeter: Greeter, rounds: int, upgrade: Callable[[Greeter], Awaitable[Upgrade]]
+) -> list[Upgrade]:
+    emit(f"{what}: the service starts")
+    await greeter.start()
+    found: list[Upgrade] = []
+    for number in range(rounds):
+        found.append(await upgrade(greeter))
+        emit(f"{what}, {number + 1} of {rounds}: {found[-1].total:.1f} s")
+    await greeter.stop()
+    return found
+
+
+async def _in_steps(greeter: Greeter) -> Upgrade:
+    found, new = await _upgrade(greeter)
+    times = upgrade_status.times(greeter.history, greeter.moves, new)
+    return msgspec.structs.replace(
+        found, ready=times.ready, carrying=times.carrying, moving=times.moving
+    )
+
+
+async def _blue_green(greeter: Greeter) -> Upgrade:
+    return (await _upgrade(greeter))[0]
+
+
+async def _upgrade(greeter: Greeter) -> tuple[Upgrade, str]:
+    """Upgrade once and wait until the old cluster is deleted.
+
+    Return the times and the new cluster.
+    """
+    async with greeter.followed() as history:
+        began = time.time()  # noqa: TID251  (compared with the history's own wall clock)
+        old = await greeter.upgrade()
+        new = await greeter.wait_for_promotion(old)
+    accepted = upgrade_status.first(history, lambda moment: moment.pending == new)
+    promoted = upgrade_status.first(history, lambda moment: moment.active == new)
+    return Upgrade(total=round(promoted - began, 2), accepted=round(accepted - began, 2)), new
+
+
+def table(found: Result) -> Table:
+    """Build the table of upgrades."""
+    shown = Table(
+        "seconds",
+        "total",
+        "accepted",
+        "pods and Ray",
+        "Serve's replicas",
+        "traffic moves",
+        title="upgrades of a RayService, from apply to promotion",
+        title_justify="left",
+    )
+    for contender in found.contenders:
+        for kind, upgrades in contender.kinds.items():
+            for number, each in enumerate(upgrades, start=1):
+                parts = [
+                    f"{part:.2f}" if part else ""
+                    for part in (each.accepted, each.ready, each.carrying, each.moving)
+                ]
+                shown.add_row(f"{contender.name}, {kind}, {number}", f"{each.total:.1f}", *parts)
+    return shown
+
+
+def picture(found: Result) -> str:
+    """Draw the phases of each upgrade."""
+    rows = [
+        Bar(
+            f"{contender.name}, {kind}, {number}",
+            {
+                "accepted": each.accepted,
+                "pods and Ray": each.ready,
+                "Serve's replicas": each.carrying,
+                "traffic moves": each.moving,
+                "not cut into parts": each.total
+                - each.accepted
+                - each.ready
+                - each.carrying
+                - each.moving,
+            },
+        )
+        for contender in found.contenders
+        for kind, upgrades in contender.kinds.items()
+        for number, each in enumerate(upgrades, start=1)
+    ]
+    return chart.bars(rows, title="upgrades of a RayService, from apply to promotion", unit="s")
+
+
+def asked(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds", metavar="N", type=int, default=3, help="upgrades of each kind (3)"
+    )
+    contenders.add_peer_options(parser)
+    parser.add_argument(
+        "-o", choices=["text", "json"], default="text", help="how to print the figures"
+    )
+    found = parser.parse_args(arguments)
+    if found.rounds < 1:
+        parser.error(f"--rounds {found.rounds}: upgrade at least once")
+    found.peer = contenders.peer_of(found, parser)
+    return found
+
+
+def main() -> int:
+    """Measure, print and write the figures. Return 1 if a goal is missed."""
+    options = asked()
+    report.keep_stdout_clean()
+    with node.running("bench") as known:
+        found = report.measured(
+            measure(known.kubeconfig, known.binaries["kubectl"], options.rounds, options.peer)
+        )
+    report.show(found, lambda: table(found), form=options.o)
+    report.write(found, OUTPUT / "upgrades", picture=picture(found))
+    return judged("upgrades", found.goals)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Every part fails in turn, and nothing may be lost.
+
+Faults and user requests are drawn from a seed.
+
+    make chaos [MINUTES=30] [SEED=1]
+
+A checker judges everything that was observed. The API server, etcd, controller-manager, scheduler
+and NATS (with users and TLS) are real. The four services run as processes; the reconcilers are
+scaled from one to four to two. Pods (kwok), Ray heads and the gateway are simulated. The exit code
+is 1 if a rule was broken; then the seed and the last events before the violation are printed.
+"""
+
+import argparse
+import asyncio
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import uvloop
+from rich.console import Console
+
+from bench import pod_network
+from bench.report import keep_stdout_clean
+from chaos import report
+from chaos.report import Report
+from chaos.run import Run, Wanted
+from common import errors
+from localcluster.errors import ClusterError
+
+OUTPUT: Final = Path(__file__).parents[3] / "build" / "chaos"
+
+
+def asked(arguments: list[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m chaos",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=30.0, help="duration of faults and changes (30)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of faults and changes (1)")
+    parser.add_argument(
+        "--replicas", type=int, default=4, help="maximum replicas of each reconciler (4)"
+    )
+    parser.add_argument(
+        "--again",
+        type=int,
+        default=0,
+        metavar="N",
+        help="repeat a run up to N times while it breaks only time limits (0)",
+    )
+    parser.add_argument(
+        "--untimed",
+        action="store_true",
+        help="report broken time limits without failing, for a machine with other work",
+    )
+    parser.add_argument(
+        "-o", choices=["text", "json"], default="text", help="how to print the report"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, default=OUTPUT, help="folder of the logs (build/chaos)"
+    )
+    found = parser.parse_args(arguments)
+    if found.minutes <= 0:
+        parser.error(f"--minutes {found.minutes:g}: must be greater than 0")
+    if not 1 <= found.replicas <= 16:
+        parser.error(f"--replicas {found.replicas}: must be from 1 to 16")
+    return found
+
+
+def emit(line: str) -> None:
+    """Print a line of progress."""
+    sys.stderr.write(f"chaos: {line}\n")
+    sys.stderr.flush()
+
+
+def _run(options: argparse.Namespace) -> Report:
+    folder: Path = options.out / f"seed-{options.seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    emit(f"logs: {folder}")
+    with tempfile.TemporaryDirectory(prefix="raybus-chaos-") as work:
+        wanted = Wanted(
+            seed=options.seed,
+            minutes=options.minutes,
+            replicas=options.replicas,
+            logs=folder,
+            work=Path(work),
+        )
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            found = runner.run(_until_reported(wanted))
+        if found.violations:
+            for log in (Path(work) / "cp").glob("audit*.log"):
+                shutil.copy(log, folder)
+    report.write(found, folder)
+    return found
+
+
+def _run_in_time(options: argparse.Namespace) -> Report:
+    """Run, and repeat the run up to `--again` times while only time limits are broken."""
+    found = _run(options)
+    for _ in range(options.again):
+        if not found.is_only_late:
+            break
+        report.show(found, Console(width=150, stderr=True))
+        emit("RERUN: only time limits were broken")
+        found = _run(options)
+    return found
+
+
+async def _until_reported(wanted: Wanted) -> Report:
+    """Run with SIGTERM handled like Ctrl-C, so that no process is left behind."""
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await Run(wanted, emit).report()
+
+
+def main() -> int:
+    """Run and report. Return 1 if a rule was broken."""
+    options = asked(sys.argv[1:])
+    pod_network.enter("chaos")
+    keep_stdout_clean()
+    try:
+        found = _run_in_time(options)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        emit("interrupted")
+        return 130
+    except (ClusterError, errors.RaybusError) as problem:
+        raise SystemExit(f"chaos: {problem}") from None
+    if options.o == "json":
+        sys.stdout.write(report.encode(found) + "\n")
+    else:
+        report.show(found, Console(width=150))
+    is_broken = bool(found.violations) and not (options.untimed and found.is_only_late)
+    return 1 if is_broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

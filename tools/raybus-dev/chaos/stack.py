@@ -1,0 +1,121 @@
+"""A real API server, etcd, controllers and NATS with users and TLS; simulated pods and heads.
+
+The gateway is simulated too.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench import heads
+from bench.heads import Heads
+from chaos import audit_trail
+from common.api.opaque import Body
+from common.kube import resources
+from common.kube.client import KubeClient
+from localcluster.api import read_manifests
+from localcluster.binaries import GATEWAY_CRDS
+from localcluster.control_plane import ControlPlane
+from raybus_cli.up.programs import BusAccess
+from support.servers.fleet import NAMESPACE, Fleet, Ground, Observed, streams_kept
+from support.servers.gateway_controller import GatewayController
+from support.servers.nats import NatsServer
+from support.servers.programs import prepared
+from support.servers.relayed import secured_nats
+
+CRDS: Final = Path(__file__).parents[3] / "deploy" / "crds"
+BACKGROUND: Final = "background"
+"""The namespace of the users."""
+PROBES: Final = "probes"
+USER_AGENT: Final = "chaos"
+ROUTES: Final = frozenset({"Gateway", "HTTPRoute", "GRPCRoute"})
+
+
+class Stack(msgspec.Struct, frozen=True, kw_only=True):
+    """The running parts."""
+
+    control_plane: ControlPlane
+    kube: KubeClient
+    nats: NatsServer
+    observed: Observed
+    """The NATS server as a scrape target."""
+    fleet: Fleet
+    heads: Heads
+
+
+@asynccontextmanager
+async def started(
+    work: Path, logs: Path, emit: Callable[[str], None], *, is_audited: bool = True
+) -> AsyncGenerator[Stack]:
+    """Run everything except the services during the `with` block.
+
+    `logs` gets a log file for each process.
+    """
+    observed = Observed.on_free_ports("nats-0")
+    async with (
+        heads.played() as played,
+        ControlPlane.started(
+            work / "cp", crds=CRDS, scheduler=True, kwok_nodes=1, audit=is_audited
+        ) as control_plane,
+        secured_nats(work / "nats", monitor=observed.monitor) as secured,
+    ):
+        if is_audited:
+            await _audited(control_plane)
+        await _add_routes(control_plane)
+        kube = await KubeClient.connect(kubeconfig=control_plane.kubeconfig, user_agent=USER_AGENT)
+        bus = BusAccess(url=secured.server.url, credentials=work / "nats")
+        ground = Ground(access=control_plane.access, bus=bus, work=work, log_dir=logs)
+        try:
+            for name in (NAMESPACE, BACKGROUND, PROBES):
+                await add_namespace(kube, name)
+            kept = streams_kept(bus, logs, emit, observed=observed)
+            async with kept, _gateways(kube), Fleet(ground, emit).manned() as fleet:
+                yield Stack(
+                    control_plane=control_plane,
+                    kube=kube,
+                    nats=secured.server,
+                    observed=observed,
+                    fleet=fleet,
+                    heads=played,
+                )
+        finally:
+            await kube.close()
+
+
+async def add_namespace(kube: KubeClient, name: str) -> None:
+    """Create a namespace."""
+    body: Body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    await kube.create(resources.NAMESPACE, None, body)
+
+
+async def _audited(control_plane: ControlPlane) -> None:
+    """Add request and response bodies to the audit log. The default policy omits them."""
+    (control_plane.audit_log.parent / "audit.yaml").write_text(audit_trail.POLICY)
+    await control_plane.restart_api_server()
+
+
+async def _add_routes(control_plane: ControlPlane) -> None:
+    """Install the CRDs of the Gateway API."""
+    async with control_plane.api() as api:
+        held = read_manifests(prepared(GATEWAY_CRDS))
+        await api.apply_definitions(
+            [each for each in held if each["spec"]["names"]["kind"] in ROUTES]
+        )
+
+
+@asynccontextmanager
+async def _gateways(kube: KubeClient) -> AsyncGenerator[None]:
+    """Simulate the gateway controller of both namespaces."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(GatewayController(kube, each).run()) for each in (BACKGROUND, PROBES)
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()

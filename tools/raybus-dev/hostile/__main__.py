@@ -1,0 +1,87 @@
+"""Hostile tenants attack while a victim's workload is measured.
+
+    make hostile [N=2000] [SEED=1]
+
+The API server with its audit log and NATS are real; the four services run with the rights of a
+deployment. A tenant may write Ray objects, Services and routes in their own namespace. The exit
+code is 1 if a rule is broken: a service restarts; its event loop is blocked for more than 250 ms;
+it exceeds its memory limit; the victim's reactions take more than twice as long as without attacks;
+a service reads or writes outside the namespace of its object; or an object has neither a condition
+nor an Event that explains its outcome.
+"""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from bench import pod_network, report
+from hostile import run, verdict
+from hostile.run import Wanted
+
+OUTPUT: Final = Path(__file__).parents[3] / "build" / "hostile"
+
+
+def asked(arguments: list[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hostile",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-n", type=int, default=2000, help="attacks (2000)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the attacks (1)")
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=verdict.ENOUGH,
+        help=f"reactions to each kind of change in the first two phases ({verdict.ENOUGH})",
+    )
+    parser.add_argument(
+        "--untimed",
+        action="store_true",
+        help="judge neither lag nor reactions, for a machine with other work",
+    )
+    parser.add_argument("--rate", type=float, default=1.0, help="attacks per second (1)")
+    parser.add_argument(
+        "-o", choices=["text", "json"], default="text", help="how to print the figures"
+    )
+    found = parser.parse_args(arguments)
+    if found.n < 1 or found.rate <= 0 or found.samples < 1:
+        parser.error("-n, --rate and --samples must be greater than 0")
+    return found
+
+
+def emit(line: str) -> None:
+    """Print a line of progress."""
+    sys.stderr.write(f"hostile: {line}\n")
+    sys.stderr.flush()
+
+
+def main() -> int:
+    """Run and report. Return 1 if a rule is broken."""
+    options = asked(sys.argv[1:])
+    pod_network.enter("hostile")
+    report.keep_stdout_clean()
+    folder = OUTPUT / f"seed-{options.seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    emit(f"logs: {folder}")
+    wanted = Wanted(
+        attacks=options.n,
+        seed=options.seed,
+        samples=options.samples,
+        is_timed=not options.untimed,
+        rate=options.rate,
+        logs=folder,
+    )
+    found = report.measured(run.measure(wanted, emit))
+    report.show(found, lambda: verdict.table(found), form=options.o, width=140)
+    for rule in found.broken:
+        emit(f"broken: {rule}")
+    return 1 if found.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Changes of the deciding code that a test must notice."""

@@ -31,7 +31,10 @@ LAYERED: Final = {
 }
 """Package to the contract of its layers."""
 SOURCES: Final = {
-    path.name: path for path in ROOT.glob("*/*/src/*") if (path / "__init__.py").exists()
+    path.name: path
+    for pattern in ("*/*/src/*", "tools/raybus-dev/*")
+    for path in ROOT.glob(pattern)
+    if (path / "__init__.py").exists()
 }
 """Every package of this repository."""
 
@@ -109,7 +112,12 @@ def test_the_page_of_the_architecture_has_the_layers_of_common() -> None:
 def test_every_package_is_linted_for_cycles_and_for_what_it_may_import() -> None:
     configuration = _configuration()
     roots = set(configuration["importlinter"]["root_packages"].split())
-    packages = configuration["importlinter:contract:packages"]["layers"].replace("|", " ").split()
+    packages = (
+        configuration["importlinter:contract:packages"]["layers"]
+        .replace("|", " ")
+        .replace(" : ", " ")
+        .split()
+    )
     assert roots == set(SOURCES)
     assert set(packages) == roots
     assert set(configuration["importlinter:contract:acyclic"]["ancestors"].split()) == roots

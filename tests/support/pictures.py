@@ -13,7 +13,7 @@ from support.manifests import ROOT
 IMAGES: Final = ROOT / "docs" / "images"
 RECORD: Final = IMAGES / "dashboard-texts.txt"
 """A line for each picture: its name, and the digest of the page's texts."""
-PAGE: Final = ROOT / "libs" / "cli" / "src" / "raybus_cli" / "dashboard" / "page"
+PAGE: Final = ROOT / "libs" / "dashboard" / "src" / "raybus_dashboard" / "page"
 REMEDY: Final = "take them anew: pytest tests/integration/dashboard --update-pictures"
 _HTML_TEXT: Final = re.compile(r">([^<>]*[A-Za-z][^<>]*)<")
 _JS_STRING: Final = re.compile(r'"([^"\n]*)"|`([^`]*)`')

@@ -1,10 +1,10 @@
 """Builds and installs all that test suites need, with progress, before pytest begins; what is there already takes no time.
 
-python -m support.preparation test         # what `make test` needs
-python -m support.preparation long-running # and what the long-running tests need
-python -m support.preparation third-party  # what `make test` needs, and the controllers that users run beside raybus
-python -m support.preparation e2e          # what `make test` and a node with real Ray need
-python -m support.preparation e2e-all      # and what runs beside Ray in the tests on demand
+raybus-dev prepare test         # what `make test` needs
+raybus-dev prepare long-running # and what the long-running tests need
+raybus-dev prepare third-party  # what `make test` needs, and the controllers that users run beside raybus
+raybus-dev prepare e2e          # what `make test` and a node with real Ray need
+raybus-dev prepare e2e-all      # and what runs beside Ray in the tests on demand
 """
 
 import asyncio

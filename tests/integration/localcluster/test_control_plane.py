@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from localcluster import processes
 from localcluster.api import Api
 from localcluster.control_plane import ControlPlane
 from localcluster.kubeconfig import Access

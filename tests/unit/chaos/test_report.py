@@ -40,7 +40,7 @@ def test_people_see_every_rule_the_gaps_and_how_to_do_it_again() -> None:
     assert "400 writes, against the Leases" in text
     assert "10 s, 1 over" in text
     assert "VIOLATION at 60.0 s: one head: ns/c: 2 heads at once" in text
-    assert "python -m chaos --seed 7 --minutes 5 --replicas 4" in text
+    assert "raybus-dev chaos --seed 7 --minutes 5 --replicas 4" in text
 
 
 def test_the_last_lines_name_what_was_broken_and_are_few() -> None:

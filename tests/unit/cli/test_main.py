@@ -14,7 +14,7 @@ from raybus_cli.main import PARTS, Panel, Part
 
 
 def test_help_names_every_part_without_importing_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PARTS, "demo", Part(Panel.LOCAL, "no_such_module", "app", "Broken."))
+    monkeypatch.setitem(PARTS, "demo", Part(Panel.LOCAL, "raybus_cli.missing", "app", "Broken."))
     done = CliRunner().invoke(main.build(None), ["--help"])
     assert done.exit_code == 0
     assert all(name in done.stdout for name in PARTS)
@@ -23,13 +23,22 @@ def test_help_names_every_part_without_importing_any(monkeypatch: pytest.MonkeyP
 def test_a_broken_part_ends_with_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(PARTS, "demo", Part(Panel.LOCAL, "no_such_module", "app", "Broken."))
+    monkeypatch.setitem(PARTS, "demo", Part(Panel.LOCAL, "raybus_cli.missing", "app", "Broken."))
     with pytest.raises(SystemExit) as end:
         main.build("demo")
     assert end.value.code == 1
     assert capsys.readouterr().err == (
-        "error: raybus demo cannot be loaded: No module named 'no_such_module'; run 'make setup' in the checkout\n"
+        "error: raybus demo cannot be loaded: No module named 'raybus_cli.missing'; run 'make setup' in the checkout\n"
     )
+
+
+def test_a_part_of_a_package_that_is_not_installed_is_not_offered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(PARTS, "demo", Part(Panel.LOCAL, "no_such_package.cli", "app", "Demo."))
+    help_text = CliRunner().invoke(main.build(None), ["--help"]).stdout
+    assert "demo" not in help_text
+    assert "doctor" in help_text
 
 
 def test_version_is_one_line() -> None:

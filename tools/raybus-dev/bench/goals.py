@@ -1,6 +1,6 @@
 """The goals of all benchmarks and their results. `make bench` ends with this table.
 
-    python -m bench.goals [-o json]
+    raybus-dev bench goals [-o json]
 
 Each benchmark writes its results to `build/bench/goals`. The exit code is 1 if a goal is missed.
 """

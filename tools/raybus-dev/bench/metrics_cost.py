@@ -1,6 +1,6 @@
 """What do metrics cost per reconcile, per API request and per scrape of N RayServices?
 
-cd tests && ../.venv/bin/python -m bench.metrics_cost [-n 1000]
+raybus-dev bench metrics-cost [-n 1000]
 """
 
 import argparse

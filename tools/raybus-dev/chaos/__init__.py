@@ -1,1 +1,1 @@
-"""`python -m chaos`: all of raybus on a real API server and NATS, while its parts fail."""
+"""`raybus-dev chaos`: all of raybus on a real API server and NATS, while its parts fail."""

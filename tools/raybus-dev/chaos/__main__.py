@@ -36,7 +36,7 @@ OUTPUT: Final = Path(__file__).parents[3] / "build" / "chaos"
 def asked(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m chaos",
+        prog="raybus-dev chaos",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

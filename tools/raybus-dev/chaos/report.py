@@ -101,7 +101,7 @@ def show(report: Report, console: Console) -> None:
         for violation in report.violations[:LISTED]:
             console.print(_rendered(violation), highlight=False, markup=False, soft_wrap=True)
         again = (
-            f"python -m chaos --seed {report.seed} --minutes {report.minutes:g} --replicas "
+            f"raybus-dev chaos --seed {report.seed} --minutes {report.minutes:g} --replicas "
             f"{report.replicas}"
         )
         console.print(

@@ -26,7 +26,7 @@ OUTPUT: Final = Path(__file__).parents[3] / "build" / "hostile"
 def asked(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m hostile",
+        prog="raybus-dev hostile",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,4 +1,4 @@
-"""`python -m mutants`: change the deciding code and check that a test fails.
+"""`raybus-dev mutants`: change the deciding code and check that a test fails.
 
     --table             only the mutants written by hand (`table`), each with its own test
     --only PART         only files whose path contains PART

@@ -41,7 +41,7 @@ SHRUNK: Final = 5
 def asked(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m parity",
+        prog="raybus-dev parity",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -66,7 +66,6 @@ async def floor(count: int) -> Figures:
 
     The result is the floor that each operator is compared with.
     """
-
     async with (
         fresh(clusters=count) as rig,
         background.watching(rig, background.PODS, background.is_running) as running,

@@ -14,6 +14,7 @@ from generators.docs import (
     field_texts,
     fields,
     outputs,
+    packages,
     sizing,
     upgrade_policy,
 )
@@ -72,6 +73,42 @@ def test_the_page_of_sizes_matches_what_the_code_computes(request: pytest.Fixtur
 def _with(page: str, begin: str, end: str, text: str) -> str:
     before, rest = page.split(begin)
     return before + text + rest.split(end)[1]
+
+
+def test_the_picture_of_packages_matches_the_imports(request: pytest.FixtureRequest) -> None:
+    pages = Golden(root=ROOT / "docs", update=bool(request.config.getoption("--update-golden")))
+    page = (pages.root / "architecture.md").read_text()
+    pages.check("architecture.md", _with(page, packages.BEGIN, packages.END, packages.picture()))
+
+
+@pytest.mark.parametrize(
+    ("imports", "rows"),
+    [
+        pytest.param({"a": "b", "b": ""}, [["a → b"], ["b"]], id="a chain"),
+        pytest.param(
+            {"a": "bc", "b": "c", "c": ""},
+            [["a → b"], ["b → c"], ["c"]],
+            id="b implies c",
+        ),
+        pytest.param({"a": "c", "b": "c", "c": ""}, [["a → c", "b → c"], ["c"]], id="two of a row"),
+        pytest.param(
+            {"a": "b", "b": "ac", "c": ""},
+            [["a → b", "b → a, c"], ["c"]],
+            id="a cycle is one row",
+        ),
+        pytest.param({"a": "b", "b": "", "c": ""}, [["a → b", "c"], ["b"]], id="c alone"),
+    ],
+)
+def test_a_package_is_above_what_it_imports(imports: dict[str, str], rows: list[list[str]]) -> None:
+    picture = packages.draw(
+        {name: set(targets) for name, targets in imports.items()},
+        dict.fromkeys(imports, "libs"),
+    )
+    drawn = picture.split("```")[1].removeprefix("text\n")
+    assert [
+        [" ".join(line.split()[1:]) for line in row.strip("\n").splitlines()]
+        for row in re.split("\n +─+\n", drawn)
+    ] == rows
 
 
 def test_every_field_has_a_meaning_and_every_meaning_a_field() -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from common import labels
 from common.api.opaque import Json
-from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SECRET, UPGRADE_POLICY
+from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, SECRET, SERVICE, UPGRADE_POLICY
 from common.upgrade.outbound import Request
 from common.upgrade.webhook import Answer
 from scenario.service_reconciler.harness import Harness, a_running_harness
-from support.builders.ray_service import NAMESPACE, a_cluster_config
+from support.builders.ray_service import NAME, NAMESPACE, a_cluster_config
 from support.builders.upgrade_policy import a_policy, a_signing_key
 from support.fakes.prometheus import vector
 from support.fakes.webhook import replies, silent
@@ -71,6 +71,27 @@ async def test_a_webhook_is_asked_once_before_all_traffic_moves() -> None:
         blue,
     )
     assert question["addresses"]["pending"] == f"{harness.active}-head-svc.{NAMESPACE}.svc:8000"
+
+
+@pytest.mark.parametrize("is_theirs", [True, False])
+async def test_a_webhook_gets_the_address_of_a_preview_service_of_ours_alone(
+    *, is_theirs: bool
+) -> None:
+    harness = await a_running_harness(config=BLUE)
+    blue, name = harness.active, f"{NAME}-preview-svc"
+    if is_theirs:
+        job = {"kind": "Job", "name": "other", "uid": "u", "controller": True}
+        spec: Json = {"selector": {"app": "elsewhere"}, "ports": [{"name": "serve", "port": 8000}]}
+        meta: Json = {"name": name, "ownerReferences": [job]}
+        harness.kube.put(SERVICE, {"metadata": meta, "spec": spec})
+    harness.kube.put(SECRET, a_signing_key(NAMESPACE))
+    harness.servers.answer = lambda _: replies("Pass")
+    harness.kube.put(UPGRADE_POLICY, a_policy(spec=ASKING, namespace=NAMESPACE))
+    harness.apply(config=GREEN, annotations=FOLLOWS)
+    await harness.until(lambda: harness.is_complete() and harness.active != blue)
+    ours = {} if is_theirs else {"preview": f"{name}.{NAMESPACE}.svc:8000"}
+    for question in harness.servers.questions:
+        assert {k: v for k, v in question["addresses"].items() if k == "preview"} == ours
 
 
 def waits(_request: Request) -> Answer:

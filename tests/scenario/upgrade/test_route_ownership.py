@@ -1,15 +1,16 @@
 """The owner of a route: a foreign one is neither written nor read, and is named with the remedy."""
 
 import copy
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from common import labels
+from common import errors, labels
 from common.api.opaque import Body, Json
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE, RAY_SERVICE, SERVICE
 from common.upgrade.traffic_record import ANNOTATION
-from scenario.upgrade.harness import GREEN, Pair, weights_of
+from scenario.upgrade.harness import BLUE, GREEN, Pair, a_running_pair, weights_of
 from scenario.upgrade.test_grpc import BLUE as GRPC_BLUE
 from scenario.upgrade.test_own_route import (
     FAST,
@@ -294,3 +295,49 @@ async def test_a_service_goes_on_with_its_clusters_while_its_route_is_refused() 
     await harness.run(20)
     assert harness.active == blue
     assert harness.puts(harness.pending), "the pending cluster has its Serve config"
+
+
+async def take_serve_service(harness: Pair, cluster: str) -> None:
+    """Let a Job have a Service with the name of a cluster's Serve Service."""
+    name = f"{cluster}-serve-svc"
+    if (SERVICE.kind, NAMESPACE, name) in harness.kube.objects:
+        await harness.kube.delete(SERVICE, NAMESPACE, name)
+    job = {"kind": "Job", "name": "other", "uid": "u", "controller": True}
+    spec: Json = {"selector": {"app": "elsewhere"}, "ports": [{"name": "serve", "port": 8000}]}
+    meta: Json = {"name": name, "ownerReferences": [job]}
+    harness.kube.put(SERVICE, {"metadata": meta, "spec": spec})
+
+
+@pytest.mark.parametrize("is_sharded", [True, False])
+async def test_no_traffic_moves_to_a_serve_service_of_another_owner(*, is_sharded: bool) -> None:
+    harness = await a_running_pair(upgradeStrategy=FAST)
+    harness.is_sharded = is_sharded
+    harness.apply(config=GREEN, upgradeStrategy=FAST)
+    await harness.until(lambda: bool(harness.pending))
+    green, name = harness.pending, f"{harness.pending}-serve-svc"
+    await take_serve_service(harness, green)
+    await harness.run(60)
+    assert harness.weights.get(green, 0) == 0
+    text = f"Service {NAMESPACE}/{name} exists and is not owned by RayCluster {green}: delete it"
+    assert harness.kube.events().count(("Warning", "ServiceNotOwned", text)) == 1
+    assert held_by(harness, SERVICE.kind, name)["spec"]["selector"] == {"app": "elsewhere"}
+    await harness.kube.delete(SERVICE, NAMESPACE, name)
+    await harness.until(lambda: harness.is_complete() and harness.active == green, seconds=150)
+
+
+@pytest.mark.parametrize("is_sharded", [True, False])
+async def test_a_single_cluster_gets_no_route_to_a_serve_service_of_another_owner(
+    *, is_sharded: bool
+) -> None:
+    harness = Pair()
+    harness.is_sharded = is_sharded
+    harness.apply(config=BLUE, upgradeStrategy=FAST)
+    await harness.until(lambda: bool(harness.pending or harness.active))
+    cluster = harness.pending or harness.active
+    await take_serve_service(harness, cluster)
+    with suppress(errors.NotFound):
+        await harness.kube.delete(HTTP_ROUTE, NAMESPACE, "demo-httproute")
+    await harness.run(60)
+    assert (HTTP_ROUTE.kind, NAMESPACE, "demo-httproute") not in harness.kube.objects
+    await harness.kube.delete(SERVICE, NAMESPACE, f"{cluster}-serve-svc")
+    await harness.until(harness.is_complete, seconds=100)

@@ -252,6 +252,7 @@ class Observer:
                 candidate=candidate,
                 strategy=Strategy.BLUE_GREEN,
                 weight=0,
+                preview=observed.preview_service,
             )
             found |= await self._sources.inquiries.of(step, asked)
         return found

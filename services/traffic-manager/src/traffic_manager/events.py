@@ -28,6 +28,7 @@ class EventReason(StrEnum):
     GATE_PASSED = "GatePassed"
     GATE_FAILED = "GateFailed"
     MIRROR_UNSUPPORTED = "MirrorUnsupported"
+    SERVICE_NOT_OWNED = "ServiceNotOwned"
     TRAFFIC_NOT_CARRIED = "TrafficNotCarried"
     UPGRADE_CANNOT_PROGRESS = "UpgradeCannotProgress"
 
@@ -140,3 +141,14 @@ def traffic_shifted(observed: Observed, split: Split) -> KubeEvent:
     old, new = observed.active_name, observed.pending_name
     note = f"{old} gets {split.active} and {new} {split.pending} percent: {split.note}"
     return normal(EventReason.TRAFFIC_SHIFTED, "Upgrade", note)
+
+
+def of_foreign_services(observed: Observed) -> Iterator[KubeEvent]:
+    """Yield an Event for each cluster whose Serve Service has another owner."""
+    for view in observed.views:
+        if view.serve_service is not None and view.has_foreign_service:
+            text = (
+                f"Service {view.serve_service.metadata.namespaced_name} exists and is not owned by "
+                f"RayCluster {view.name}: delete it"
+            )
+            yield warning(EventReason.SERVICE_NOT_OWNED, "Reconcile", text)

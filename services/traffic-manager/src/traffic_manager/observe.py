@@ -28,6 +28,7 @@ from common.kube.resources import (
     HTTP_ROUTE,
     RAY_CLUSTER,
     RAY_SERVICE,
+    SERVICE,
     Resource,
 )
 from common.names import SideRole
@@ -240,13 +241,19 @@ class Observer:
             )
             if cluster is not None and owner.may_control(meta, cluster.metadata):
                 backend = names.serve_service(name)
-                slices = self._cache.list(
-                    EndpointSlice, meta.namespace, {labels.SERVICE_NAME: backend}
+                serve = await self._serve_service(meta, cluster.metadata)
+                is_foreign = serve is not None and not _is_own(serve, meta, cluster.metadata)
+                slices = (
+                    []
+                    if is_foreign
+                    else self._cache.list(
+                        EndpointSlice, meta.namespace, {labels.SERVICE_NAME: backend}
+                    )
                 )
-                serve = self._cache.get(Service, meta.namespace, backend)
                 view = ClusterView(
                     cluster=cluster,
                     serve_service=serve,
+                    has_foreign_service=is_foreign,
                     endpoints=ports.pods(slices),
                     unready=ports.unready_addresses(slices),
                     has_slices=bool(slices),
@@ -260,6 +267,18 @@ class Observer:
         return service, *await self._sources.serve.poll_pair(
             *views, max_ages=(max_age, max_age), now=now
         )
+
+    async def _serve_service(self, service: ObjectMeta, cluster: ObjectMeta) -> Service | None:
+        """Return the Service with the name of a cluster's Serve Service, whoever owns it.
+
+        A create whose name was taken leaves the Service of another owner in the cache. The bus
+        delivers no changes of that Service, so it is read from the API server again.
+        """
+        place = (service.namespace, names.serve_service(cluster.name))
+        known = self._cache.get(Service, *place)
+        if known is None or _is_own(known, service, cluster):
+            return known
+        return await self._lookup.find(SERVICE, Service, place, max_age=gateways.FOREIGN_AT_REST)
 
     async def _with_policy(self, observed: Observed, *, now: datetime) -> Observed:
         """Add the UpgradePolicy with which the upgrade began, and the inputs of its gates."""
@@ -319,6 +338,9 @@ class Observer:
             strategy=Strategy.STEPS,
             weight=share.weight,
             since=share.same_since,
+            preview=self._cache.get(
+                Service, meta.namespace, names.preview_service(observed.service.metadata.name)
+            ),
         )
         return msgspec.structs.replace(
             observed, answers=await self._sources.inquiries.of(at, asked)
@@ -392,6 +414,11 @@ def _may_ask(observed: Observed, pending: ClusterView, policy: UpgradePolicy, sh
         return False
     is_warm = policy.warm_up is None or (observed.warm_up is not None and observed.warm_up.is_over)
     return share.weight > 0 or (is_warm and health.can_serve(pending, share.capacity))
+
+
+def _is_own(have: Service, service: ObjectMeta, cluster: ObjectMeta) -> bool:
+    """Return whether a cluster, or the RayService itself, owns a Service."""
+    return owner.owns(cluster, have.metadata) or owner.owns(service, have.metadata)
 
 
 def _nodes(view: ClusterView, port: int) -> dict[str, Target]:

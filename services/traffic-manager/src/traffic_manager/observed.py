@@ -55,6 +55,9 @@ class ClusterView(ServeView, frozen=True, kw_only=True):
     """A cluster of the RayService with the last answer of its Ray dashboard."""
 
     serve_service: Service | None = None
+    """The Service with the name of the cluster's Serve Service, whoever owns it."""
+    has_foreign_service: bool = False
+    """Whether another object owns that Service. Its endpoints are then not read."""
     endpoints: Mapping[str, ObjectReference] = {}
     """Ready pods behind the Serve Service, by IP address."""
     unready: frozenset[str] = frozenset()

@@ -38,6 +38,8 @@ STARTING: Final = timedelta(seconds=1)
 """Minimum poll interval while the only cluster starts."""
 WATCHED: Final = timedelta(seconds=1)
 """Maximum poll interval of two clusters that share the traffic."""
+FOREIGN_SERVICE: Final = timedelta(seconds=30)
+"""Poll interval while another object has the name of the only cluster's Serve Service."""
 NEW: Final = Share(capacity=0, weight=0)
 """Record entry of a cluster that has received nothing yet."""
 ALL: Final = Share(capacity=WHOLE, weight=WHOLE)
@@ -70,12 +72,16 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
     before += side_routes.removal(observed) if observed.pair is None else ()
     if observed.pair is not None:
         plan = _upgrading(observed, observed.pair, now=now)
+    elif observed.sole is not None and observed.sole.has_foreign_service:
+        note = "the name of the Serve Service belongs to another owner, so no route is written"
+        plan = Plan(requeue_at=now + FOREIGN_SERVICE, note=note)
     elif observed.sole is not None:
         plan = _single(observed, observed.sole, now=now)
     else:
         plan = Plan(note="there is no cluster yet")
+    reports = (EmitEvent(event=each) for each in events.of_foreign_services(observed))
     return Plan(
-        actions=(*before, *plan.actions),
+        actions=(*before, *plan.actions, *reports),
         requeue_at=now if before else plan.requeue_at,
         note=plan.note,
     )

@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 from common import errors
+from common.api.core import Service
+from common.api.meta import ObjectMeta, OwnerReference
 from common.api.ray_service import RayService
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import webhook
@@ -89,6 +91,7 @@ def test_a_step_has_the_services_of_both_clusters_and_of_the_preview(
     )
     old, new = (a_ray_cluster(name) for name in ("demo-a", "demo-b"))
     service = msgspec.json.decode(msgspec.json.encode(a_ray_service()), type=RayService)
+    owners = [OwnerReference(kind="RayService", name=NAME, uid=service.metadata.uid)]
     step = webhook.step_of(
         service,
         policy,
@@ -98,6 +101,7 @@ def test_a_step_has_the_services_of_both_clusters_and_of_the_preview(
         strategy=strategy,
         weight=0,
         since=SINCE,
+        preview=Service(metadata=ObjectMeta(name=f"{NAME}-preview-svc", owner_references=owners)),
     )
     assert step.addresses == {
         "active": f"demo-a-{backend}.{NAMESPACE}.svc:8000",

@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 
 from common import errors, names, untrusted
+from common.api.core import Service
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
-from common.ray import ports
+from common.ray import owner, ports
 from common.upgrade import gates
 from common.upgrade.candidate import Candidate
 from common.upgrade.gate_types import WebhookGate
@@ -116,15 +117,20 @@ def step_of(  # noqa: PLR0913  (the identity of a step)
     strategy: Strategy,
     weight: int,
     since: datetime | None = None,
+    preview: Service | None = None,
 ) -> Step:
-    """Describe the present step of an upgrade, for its gates."""
+    """Describe the present step of an upgrade, for its gates.
+
+    `preview` is the Service with the name of the preview Service. If the RayService does not own
+    it, a webhook does not get its address.
+    """
     meta = service.metadata
     backend = names.serve_service if strategy is Strategy.STEPS else names.head_service
     held = {
         "active": (active, backend(active.metadata.name)),
         "pending": (pending, backend(pending.metadata.name)),
     }
-    if policy.preview.service:
+    if policy.preview.service and preview is not None and owner.owns(meta, preview.metadata):
         held["preview"] = (pending, names.preview_service(meta.name))
     addresses = {
         role: f"{name}.{meta.namespace}.svc:"

@@ -22,11 +22,11 @@ class CountingClient(KubeClient):
         query: Mapping[str, str] | None = None,
         body: Body | Operations | None = None,
         headers: Mapping[str, str] | None = None,
-        most: int | None = None,
+        max_size: int | None = None,
     ) -> bytes:
         self.requests.append(f"{method} {path}")
         return await super().request(
-            method, path, query=query, body=body, headers=headers, most=most
+            method, path, query=query, body=body, headers=headers, max_size=max_size
         )
 
     def writes(self) -> list[str]:

@@ -321,15 +321,19 @@ async def test_external_consumers_replay_events_and_see_nothing_else(secured: Se
         await own.session()
         await far.session()
         assert (
-            await stream_keeper.ensure(own, [streams.build_state_config(), event_streams.events()])
+            await stream_keeper.ensure_streams(
+                own, [streams.build_state_config(), event_streams.build_stream_config()]
+            )
             == []
         )
-        assert await stream_keeper.ensure(far, [event_streams.mirror()]) == []
+        assert await stream_keeper.ensure_streams(far, [event_streams.build_mirror_config()]) == []
         assert (
-            await stream_keeper.ensure(own, [streams.build_state_config(), event_streams.events()])
+            await stream_keeper.ensure_streams(
+                own, [streams.build_state_config(), event_streams.build_stream_config()]
+            )
             == []
         )
-        assert await stream_keeper.ensure(far, [event_streams.mirror()]) == []
+        assert await stream_keeper.ensure_streams(far, [event_streams.build_mirror_config()]) == []
     async with connect(secured.settings("service-reconciler")) as service:
         await service.session()
         await service.publish(
@@ -353,11 +357,11 @@ async def test_external_consumers_replay_events_and_see_nothing_else(secured: Se
 async def test_a_stream_with_a_wrong_setting_is_named_field_by_field(secured: Secured) -> None:
     async with connect(secured.settings("provisioner")) as own:
         await own.session()
-        await stream_keeper.ensure(
+        await stream_keeper.ensure_streams(
             own, [{**streams.build_state_config(), "max_msgs_per_subject": 5}]
         )
 
-        assert await stream_keeper.ensure(own, [streams.build_state_config()]) == [
+        assert await stream_keeper.ensure_streams(own, [streams.build_state_config()]) == [
             "stream RAY_STATE: max_msgs_per_subject is 5, must be 1"
         ]
 
@@ -366,7 +370,9 @@ async def test_a_missing_stream_is_made_again_within_two_seconds(secured: Secure
     async with connect(secured.settings("provisioner")) as own, asyncio.TaskGroup() as group:
         await own.session()
         keeping = group.create_task(
-            stream_keeper.keep(own, [streams.build_state_config(), event_streams.events()])
+            stream_keeper.keep_streams(
+                own, [streams.build_state_config(), event_streams.build_stream_config()]
+            )
         )
         await _until_there(secured, within=2.0)
         secured.server.kill()

@@ -16,17 +16,17 @@ from common.bus.nats import Bus, connect
 from common.bus.session import Incoming
 from nats_admin import event_streams, stream_keeper
 from nats_admin.server_conf import MAX_OUTSIDE_CONSUMERS
-from nats_admin.subscribers import Subscriber
+from nats_admin.subscribers import NamedSubscriber
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually, eventually_true
 
 pytestmark = [pytest.mark.integration]
 
-ONE: Final = Subscriber("one", ("red", "blue"))
-TWO: Final = Subscriber("two", ("green",))
-ALL: Final = Subscriber("auditor")
+ONE: Final = NamedSubscriber("one", ("red", "blue"))
+TWO: Final = NamedSubscriber("two", ("green",))
+ALL: Final = NamedSubscriber("auditor")
 NAMED: Final = (ONE, TWO, ALL)
-CONSUMERS: Final = [each.consumer() for each in NAMED]
+CONSUMERS: Final = [each.build_consumer_config() for each in NAMED]
 SMALL: Final = 2 * 1024 * 1024
 """Bytes of a stream that a service which is upgraded without end would fill."""
 EVENTS: Final = [f"ray.events.{namespace}.svc.started" for namespace in ("red", "blue", "green")]
@@ -52,15 +52,17 @@ async def provide(secured: Secured, consumers: Sequence[streams.Config] = CONSUM
         await own.session()
         await far.session()
         assert (
-            await stream_keeper.ensure(own, [streams.build_state_config(), event_streams.events()])
+            await stream_keeper.ensure_streams(
+                own, [streams.build_state_config(), event_streams.build_stream_config()]
+            )
             == []
         )
-        assert await stream_keeper.ensure(far, [event_streams.mirror()]) == []
+        assert await stream_keeper.ensure_streams(far, [event_streams.build_mirror_config()]) == []
         await stream_keeper.ensure_consumers(far, consumers)
 
 
 async def read(
-    secured: Secured, subscriber: Subscriber, expected: int, *, consumer: str | None = None
+    secured: Secured, subscriber: NamedSubscriber, expected: int, *, consumer: str | None = None
 ) -> list[str]:
     """Ask for ten events as a named subscriber does, and return the subjects of those that came."""
     received: list[str] = []
@@ -102,8 +104,12 @@ async def test_one_service_that_is_upgraded_without_end_keeps_the_history_of_oth
     ):
         await own.session()
         await far.session()
-        await stream_keeper.ensure(own, [event_streams.events(max_bytes=SMALL)], may_change=True)
-        await stream_keeper.ensure(far, [event_streams.mirror(max_bytes=SMALL)], may_change=True)
+        await stream_keeper.ensure_streams(
+            own, [event_streams.build_stream_config(max_bytes=SMALL)], may_change=True
+        )
+        await stream_keeper.ensure_streams(
+            far, [event_streams.build_mirror_config(max_bytes=SMALL)], may_change=True
+        )
         await service.session()
         for number in range(last):
             await service.publish(
@@ -187,7 +193,7 @@ async def test_a_change_of_namespaces_filters_the_consumer_anew_and_forgets_noth
 ) -> None:
     assert await read(secured, TWO, 1) == EVENTS[2:]
 
-    await provide(secured, [Subscriber("two", ("green", "red")).consumer()])
+    await provide(secured, [NamedSubscriber("two", ("green", "red")).build_consumer_config()])
 
     assert await read(secured, TWO, 0) == []
     async with connect(secured.settings("provisioner-outside")) as far:
@@ -199,7 +205,9 @@ async def test_a_keeper_makes_consumers_again_that_went_with_their_stream(secure
         await administrator.session()
         await administrator.api("STREAM.DELETE.RAY_EVENTS", None, dict[str, Any])
     async with connect(secured.settings("keeper-outside")) as keeper, asyncio.TaskGroup() as group:
-        keeping = group.create_task(stream_keeper.keep(keeper, [event_streams.mirror()], CONSUMERS))
+        keeping = group.create_task(
+            stream_keeper.keep_streams(keeper, [event_streams.build_mirror_config()], CONSUMERS)
+        )
         assert await read_when_there(secured) == EVENTS[2:]
         keeping.cancel()
 

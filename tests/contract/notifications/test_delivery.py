@@ -20,7 +20,7 @@ from aiohttp import web
 
 from common.bus import streams
 from common.upgrade import events as upgrade_events
-from nats_admin.subscribers import ACK_WAIT, Subscriber
+from nats_admin.subscribers import ACK_WAIT, NamedSubscriber
 from notifications.delivery import EXTEND_SECONDS
 from notifications.settings import MAX_TIMEOUT
 from support.builders.example_upgrade import a_retreat, an_example_upgrade
@@ -35,8 +35,8 @@ TIMEOUT: Final = 45.0
 """Longer than the 30 s after which NATS delivers again what a killed process had in work."""
 KEY: Final = b"32 bytes that both sides know 12"
 PATH: Final = "/services/very-secret"
-SLACK: Final = Subscriber("slack")
-PAGER: Final = Subscriber("pager")
+SLACK: Final = NamedSubscriber("slack")
+PAGER: Final = NamedSubscriber("pager")
 EVENTS: Final = an_example_upgrade()
 IDS: Final = [event.id for event in EVENTS]
 FILE: Final = """\

@@ -18,7 +18,7 @@ from support.fakes.kube import FakeKube
 from support.fakes.stream import FakeStateStream
 from support.servers.nats import nats_server
 from watcher.adapters.bus import NatsStream
-from watcher.ports import Entry, Stream
+from watcher.ports import StateStream, StreamEntry
 
 pytestmark = [pytest.mark.integration]
 
@@ -33,7 +33,7 @@ async def real(folder: Path) -> AsyncGenerator[Publish]:
     with nats_server(folder) as server:
         async with connect(Settings(service="test", nats_url=server.url)) as bus:
             await bus.session()
-            await stream_keeper.ensure(bus, [streams.build_state_config()])
+            await stream_keeper.ensure_streams(bus, [streams.build_state_config()])
             yield lambda expected: bus.publish(
                 SUBJECT, wire.payload, wire.headers, expected=expected, message_id="same"
             )
@@ -62,16 +62,16 @@ async def test_a_repetition_meets_what_the_first_try_stored(
 
 
 @asynccontextmanager
-async def real_stream(folder: Path) -> AsyncGenerator[Stream]:
+async def real_stream(folder: Path) -> AsyncGenerator[StateStream]:
     with nats_server(folder) as server:
         async with connect(Settings(service="test", nats_url=server.url)) as bus:
             await bus.session()
-            await stream_keeper.ensure(bus, [streams.build_state_config()])
+            await stream_keeper.ensure_streams(bus, [streams.build_state_config()])
             yield NatsStream(bus, Installation(FakeKube(), "raybus"), may_write=lambda: True)
 
 
 @asynccontextmanager
-async def fake_stream(_folder: Path) -> AsyncGenerator[Stream]:
+async def fake_stream(_folder: Path) -> AsyncGenerator[StateStream]:
     yield FakeStateStream()
 
 
@@ -79,7 +79,7 @@ async def fake_stream(_folder: Path) -> AsyncGenerator[Stream]:
     "made", [pytest.param(fake_stream, id="fake"), pytest.param(real_stream, id="nats-server")]
 )
 async def test_what_was_stored_since_a_sequence_is_the_last_of_each_subject_with_tombstones(
-    made: Callable[[Path], AbstractAsyncContextManager[Stream]], tmp_path: Path
+    made: Callable[[Path], AbstractAsyncContextManager[StateStream]], tmp_path: Path
 ) -> None:
     async with made(tmp_path) as stream:
 
@@ -133,4 +133,4 @@ async def test_a_marker_that_does_not_decode_is_another_writers(tmp_path: Path) 
     async with real_stream(tmp_path) as stream:
         headers = messages.encode(Synced(epoch="e", version=1)).headers
         stored = await stream.publish(SUBJECT, b"{", headers, expected=None, message_id="other")
-        assert await stream.last(SUBJECT) == Entry(sequence=stored)
+        assert await stream.last(SUBJECT) == StreamEntry(sequence=stored)

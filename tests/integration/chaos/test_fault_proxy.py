@@ -12,29 +12,29 @@ from common import errors
 from common.api.opaque import Body
 from common.kube.client import KubeClient
 from common.kube.resources import CONFIG_MAP
-from common.kube.watch import Key, Target, Timing, Watch
+from common.kube.watch import NamespacedName, Watch, WatchTarget, WatchTiming
 from localcluster import kubeconfig
 from localcluster.control_plane import ControlPlane
 from support.servers.fault_proxy import Fate, FaultProxy
 from support.waiting import eventually
 
 pytestmark = pytest.mark.integration
-TIMING = Timing(silence=60.0, longest_retry=0.2)
+TIMING = WatchTiming(silence=60.0, longest_retry=0.2)
 
 
 class Names:
-    """Notes which objects are there; implements `common.kube.watch.Sink`."""
+    """Notes which objects are there; implements `common.kube.watch.WatchSink`."""
 
     def __init__(self) -> None:
         self.reported: list[bytes] = []
 
-    def present(self, raw: bytes, why: str = "") -> None:
+    def present(self, raw: bytes, reason: str = "") -> None:
         self.reported.append(raw)
 
     def gone(self, raw: bytes) -> None:
         pass
 
-    def listed(self, keys: set[Key], version: str) -> None:
+    def listed(self, keys: set[NamespacedName], version: str) -> None:
         pass
 
     def knows(self, name: str) -> bool:
@@ -115,7 +115,7 @@ async def test_a_watch_falls_silent_and_loses_nothing_in_the_end(
         asyncio.TaskGroup() as group,
     ):
         names, (first, second) = Names(), (a_name(), a_name())
-        target = Target(resource=CONFIG_MAP, namespace="default")
+        target = WatchTarget(resource=CONFIG_MAP, namespace="default")
         watching = group.create_task(
             Watch(kube, target, names, jitter=lambda: 0.0, timing=TIMING).run()
         )

@@ -270,7 +270,9 @@ async def test_three_servers_trust_each_other_by_what_they_registered(
                 await bus.session()
                 try:
                     return (
-                        await stream_keeper.ensure(bus, [streams.build_state_config(replicas=3)])
+                        await stream_keeper.ensure_streams(
+                            bus, [streams.build_state_config(replicas=3)]
+                        )
                         == []
                     )
                 except errors.RaybusError:

@@ -98,13 +98,13 @@ async def publish(control_plane: ControlPlane, server: KeptServer) -> None:
         connected(control_plane, server, "service-reconciler") as service,
     ):
         for bus, made in (
-            (own, [streams.build_state_config(), event_streams.events()]),
-            (outside, [event_streams.mirror()]),
+            (own, [streams.build_state_config(), event_streams.build_stream_config()]),
+            (outside, [event_streams.build_mirror_config()]),
         ):
 
             async def are_made(bus: Bus = bus, made: Sequence[streams.Config] = made) -> bool:
                 try:
-                    assert await stream_keeper.ensure(bus, made) == []
+                    assert await stream_keeper.ensure_streams(bus, made) == []
                 except (
                     errors.Unavailable
                 ):  # a server that reads new keys may close connections of others

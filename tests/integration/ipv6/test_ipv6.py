@@ -21,7 +21,7 @@ from localcluster.control_plane import ControlPlane, Options
 from localcluster.progress import Progress
 from localcluster.settings import Settings
 from nats_admin import credential_folder
-from nats_admin.server_conf import Server
+from nats_admin.server_conf import ServerConfig
 from raybus_cli import child_processes
 from raybus_cli.up import programs
 from raybus_cli.up.programs import BusAccess, Child, Replica
@@ -53,10 +53,10 @@ async def a_control_plane(folder: Path) -> AsyncGenerator[ControlPlane]:
 async def a_nats_server(folder: Path) -> AsyncGenerator[BusAccess]:
     """Run a server with the address that it has in a pod, and reach it by IPv6."""
     (port,) = child_processes.free_ports(1)
-    server = Server(
+    server = ServerConfig(
         folder=str(folder), store=str(folder / "jetstream"), port=port, monitoring_port=None
     )
-    credential_folder.complete(folder, server, names=["::1"], now=SystemClock().now())
+    credential_folder.complete_folder(folder, server, names=["::1"], now=SystemClock().now())
     process = Process()
     with (folder / "nats-server.log").open("ab") as log:
         process.spawn([binary(), "-c", str(folder / "nats-server.conf")], out=log)

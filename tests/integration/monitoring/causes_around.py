@@ -14,8 +14,8 @@ from common.kube.client import Patch
 from common.kube.resources import LEASE
 from integration.monitoring.cause import AlarmSetup, Cause
 from nats_admin import certificates, credential_folder, stream_keeper
-from nats_admin.certificates import Pair
-from nats_admin.server_conf import Server
+from nats_admin.certificates import CertificatePair
+from nats_admin.server_conf import ServerConfig
 from support.servers.fault_proxy import PASSES, Asked, Fate
 from support.servers.fleet import NAMESPACE
 from support.servers.relayed import Secured
@@ -54,15 +54,19 @@ async def _no_nats(setup: AlarmSetup) -> AsyncGenerator[None]:
 @asynccontextmanager
 async def _old_certificate(setup: AlarmSetup) -> AsyncGenerator[None]:
     nats, now = setup.ground.stack.nats, SystemClock().now()
-    where = Server(folder=str(nats.folder), store=str(nats.store), monitoring_port=None)
-    signer = Pair((nats.folder / "ca.crt").read_bytes(), (nats.folder / "ca.key").read_bytes())
-    ending = certificates.new_server(signer, names=["127.0.0.1"], now=now, lifetime=LEFT)
+    where = ServerConfig(folder=str(nats.folder), store=str(nats.store), monitoring_port=None)
+    signer = CertificatePair(
+        (nats.folder / "ca.crt").read_bytes(), (nats.folder / "ca.key").read_bytes()
+    )
+    ending = certificates.make_server_certificate(
+        signer, names=["127.0.0.1"], now=now, lifetime=LEFT
+    )
     (nats.folder / "tls.crt").write_bytes(ending.certificate)
     (nats.folder / "tls.key").write_bytes(ending.key)
     nats.stop()
     nats.start()
     yield
-    credential_folder.complete(nats.folder, where, names=["127.0.0.1"], now=now)
+    credential_folder.complete_folder(nats.folder, where, names=["127.0.0.1"], now=now)
     nats.stop()
     nats.start()
 
@@ -90,7 +94,8 @@ async def _stream_with_a_limit(setup: AlarmSetup) -> AsyncGenerator[None]:
         await bus.api(f"STREAM.UPDATE.{subjects.STATE_STREAM}", limited, StreamInfo)
         yield
         assert (
-            await stream_keeper.ensure(bus, [streams.build_state_config()], may_change=True) == []
+            await stream_keeper.ensure_streams(bus, [streams.build_state_config()], may_change=True)
+            == []
         )
 
 

@@ -92,7 +92,7 @@ async def _full_event_stream(setup: AlarmSetup) -> AsyncGenerator[None]:
             await setup.demo.upgrade()
             yield
         finally:
-            await bus.api(change, before.config | event_streams.events(), StreamInfo)
+            await bus.api(change, before.config | event_streams.build_stream_config(), StreamInfo)
     await setup.demo.served()
 
 

@@ -111,8 +111,8 @@ async def test_a_second_installation_on_the_same_stream_is_refused(
     control_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
 ) -> None:
     ours, theirs = (
-        await Installation(kube, namespace).learn(),
-        await Installation(kube, "other").learn(),
+        await Installation(kube, namespace).read_identity(),
+        await Installation(kube, "other").read_identity(),
     )
     async with open_nats(tmp_path) as (access, bus), asyncio.TaskGroup() as group:
         await make(bus)

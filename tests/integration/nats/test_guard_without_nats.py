@@ -24,7 +24,7 @@ from support.servers.relayed import provisioned
 from support.waiting import eventually
 from watcher.adapters.bus import NatsStream
 from watcher.outbox import Outbox
-from watcher.relay import Relay, Source
+from watcher.relay import Relay, RelaySource
 
 pytestmark = [pytest.mark.integration]
 
@@ -78,9 +78,9 @@ async def test_while_the_server_is_dead_the_guard_reconciles_what_is_due_and_not
                 ),
                 group.create_task(controller.run(reconcile, workers=1, guard=guard)),
             ]
-            Source(relay, 0, resources.POD).present(BODY)
+            RelaySource(relay, 0, resources.POD).present(BODY)
             relay.everything_is_listed()
-            relay.mark(Synced(epoch="cluster/raybus/first", version=7))
+            relay.publish_marker(Synced(epoch="cluster/raybus/first", version=7))
             await eventually(
                 lambda: len(reconciles) > 1, within=30.0, what="reconciles while the server lives"
             )

@@ -19,7 +19,7 @@ from common.bus.subjects import TreeKind, TreeLocation
 from common.kube.installation import Installation
 from common.settings import Settings
 from nats_admin import event_streams, stream_keeper
-from nats_admin.reload import Beside
+from nats_admin.reload import NeighborServer
 from nats_admin.server_keeper import DiskWatch
 from raybus_cli import child_processes
 from support.fakes.kube import FakeKube
@@ -58,7 +58,7 @@ async def bus(tmp_path: Path) -> AsyncGenerator[Bus]:
     with nats_server(tmp_path, configuration=configuration) as server:
         async with connect(Settings(service="test", nats_url=server.url)) as connected:
             await connected.session()
-            await stream_keeper.ensure(connected, [streams.build_state_config()])
+            await stream_keeper.ensure_streams(connected, [streams.build_state_config()])
             yield connected
 
 
@@ -78,7 +78,7 @@ async def test_a_limit_of_the_server_is_named_and_nothing_that_is_stored_is_lost
 
 async def test_a_stream_that_has_no_room_on_the_server_is_named(bus: Bus) -> None:
     with pytest.raises(errors.Unavailable) as refused:
-        await stream_keeper.ensure(bus, [event_streams.events()])
+        await stream_keeper.ensure_streams(bus, [event_streams.build_stream_config()])
     assert str(refused.value) == (
         "NATS refused STREAM.CREATE.RAY_EVENTS: insufficient storage resources available (10047); "
         "raise max_file_store of the server, or give it a larger disk"
@@ -126,11 +126,14 @@ async def test_a_wrong_stream_is_reported_field_by_field_and_corrected_by_the_pr
     await publish(bus)
     wrong = ["allow_direct is False, must be True", "max_bytes is 1000000, must be -1"]
 
-    assert await stream_keeper.ensure(bus, [streams.build_state_config()]) == [
+    assert await stream_keeper.ensure_streams(bus, [streams.build_state_config()]) == [
         f"stream RAY_STATE: {field}" for field in wrong
     ]
     assert streams.find_unusable_fields((await bus.stream("RAY_STATE")).config) == wrong
-    assert await stream_keeper.ensure(bus, [streams.build_state_config()], may_change=True) == []
+    assert (
+        await stream_keeper.ensure_streams(bus, [streams.build_state_config()], may_change=True)
+        == []
+    )
     assert (await bus.stream("RAY_STATE")).state.messages == 1
 
 
@@ -139,7 +142,9 @@ async def test_a_field_that_cannot_change_is_reported_with_the_reason_of_the_ser
 ) -> None:
     await change(bus, sealed=True)
 
-    assert await stream_keeper.ensure(bus, [streams.build_state_config()], may_change=True) == [
+    assert await stream_keeper.ensure_streams(
+        bus, [streams.build_state_config()], may_change=True
+    ) == [
         # Sealing a stream has the server set this as well.
         "stream RAY_STATE: discard is 'new', must be 'old'",
         "stream RAY_STATE: sealed is True, must be False",
@@ -155,7 +160,7 @@ async def test_a_stream_for_more_servers_than_there_are_is_named(bus: Bus) -> No
         errors.Unavailable,
         match="too few servers of the cluster are there for the replicas asked for",
     ):
-        await stream_keeper.ensure(bus, [streams.build_state_config(replicas=3)])
+        await stream_keeper.ensure_streams(bus, [streams.build_state_config(replicas=3)])
 
 
 async def test_an_object_of_1_2_megabytes_passes_and_what_is_too_large_is_named(bus: Bus) -> None:
@@ -186,7 +191,7 @@ async def test_a_full_disk_is_named_and_the_server_stores_again_when_there_is_ro
         f'max_payload: 2MB\nhttp: "127.0.0.1:{monitor}"\npid_file: "{tmp_path}/nats.pid"\n'
         f'jetstream {{store_dir: "{tiny_disk}/jetstream", max_file_store: 100MB}}\n'
     )
-    beside = Beside(
+    beside = NeighborServer(
         folder=tmp_path, pid_file=tmp_path / "nats.pid", monitor=f"http://127.0.0.1:{monitor}"
     )
     with nats_server(tmp_path, configuration=configuration) as server:
@@ -195,7 +200,7 @@ async def test_a_full_disk_is_named_and_the_server_stores_again_when_there_is_ro
             asyncio.TaskGroup() as group,
         ):
             await bus.session()
-            await stream_keeper.ensure(bus, [streams.build_state_config()])
+            await stream_keeper.ensure_streams(bus, [streams.build_state_config()])
             reported = await filled(bus)
             assert reported.endswith(
                 "within 2 s; its log shows whether its disk is full (it answers again after a restart)"

@@ -218,7 +218,7 @@ async def test_a_stream_on_one_server_is_spread_over_three_and_keeps_what_it_hol
     ):
         await provisioner.session()
         assert (
-            await stream_keeper.ensure(
+            await stream_keeper.ensure_streams(
                 provisioner, [streams.build_state_config(replicas=1)], may_change=True
             )
             == []
@@ -227,11 +227,11 @@ async def test_a_stream_on_one_server_is_spread_over_three_and_keeps_what_it_hol
             await bus.session()
             await bus.publish("ray.state.3.pod.ns.one", b"{}", {}, expected=None, message_id="one")
 
-        assert await stream_keeper.ensure(
+        assert await stream_keeper.ensure_streams(
             provisioner, [streams.build_state_config(replicas=3)]
         ) == ["stream RAY_STATE: num_replicas is 1, must be 3"]
         assert (
-            await stream_keeper.ensure(
+            await stream_keeper.ensure_streams(
                 provisioner, [streams.build_state_config(replicas=3)], may_change=True
             )
             == []

@@ -13,7 +13,7 @@ from common.kube.client import KubeClient
 from common.kube.rest_config import RestConfig
 from common.proxies import Proxies
 from integration.isolated import isolate, print_result
-from notifications.wiring import ByEnvironment
+from notifications.wiring import EnvironmentProxyTransport
 
 MODULE: Final = "integration.proxies.proxied"
 ADDRESSES: Final = ("10.96.0.1", "fd00:10:96::1")
@@ -73,7 +73,7 @@ async def _ask_as_kube(server: str) -> bytes:
 
 
 async def _ask_as_notifications(server: str) -> bytes:
-    transport = ByEnvironment(Proxies.from_environment(os.environ))
+    transport = EnvironmentProxyTransport(Proxies.from_environment(os.environ))
     async with httpx.AsyncClient(transport=transport) as http:
         return (await http.get(server)).content
 

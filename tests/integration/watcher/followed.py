@@ -8,23 +8,23 @@ from typing import Any
 import msgspec
 
 from common.kube.client import KubeClient
-from common.kube.watch import Key, Target, Timing, Watch
+from common.kube.watch import NamespacedName, Watch, WatchTarget, WatchTiming
 
 
 class Collection:
-    """Implements `common.kube.watch.Sink`."""
+    """Implements `common.kube.watch.WatchSink`."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.lists = 0
 
-    def present(self, raw: bytes, why: str = "") -> None:
+    def present(self, raw: bytes, reason: str = "") -> None:
         self.names.add(_name(raw))
 
     def gone(self, raw: bytes) -> None:
         self.names.discard(_name(raw))
 
-    def listed(self, keys: set[Key], version: str) -> None:
+    def listed(self, keys: set[NamespacedName], version: str) -> None:
         self.lists += 1
         self.names &= {name for _, name in keys}
 
@@ -43,7 +43,7 @@ class _Resumed(Watch):
 
 @asynccontextmanager
 async def following(
-    kube: KubeClient, target: Target, timing: Timing, *, resume_from: str | None = None
+    kube: KubeClient, target: WatchTarget, timing: WatchTiming, *, resume_from: str | None = None
 ) -> AsyncGenerator[tuple[Watch, Collection]]:
     collection = Collection()
     watch = _Resumed(kube, target, collection, jitter=lambda: 1.0, timing=timing)

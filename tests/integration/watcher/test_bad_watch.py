@@ -10,7 +10,7 @@ import pytest
 
 from common.kube import resources
 from common.kube.client import KubeClient
-from common.kube.watch import Target, Timing, Watch
+from common.kube.watch import Watch, WatchTarget, WatchTiming
 from integration.watcher.followed import Collection, following
 from localcluster import kubeconfig as kubeconfigs
 from localcluster.control_plane import ControlPlane
@@ -20,7 +20,7 @@ from support.waiting import eventually
 
 pytestmark = [pytest.mark.integration]
 
-HASTY: Final = Timing(open=0.5, silence=1.0, first_retry=0.02, longest_retry=0.2)
+HASTY: Final = WatchTiming(open=0.5, silence=1.0, first_retry=0.02, longest_retry=0.2)
 
 
 class FaultyAnswers:
@@ -49,7 +49,7 @@ async def behind(
     folder: Path,
     judge: Callable[[Asked], Fate],
     namespace: str,
-    timing: Timing = HASTY,
+    timing: WatchTiming = HASTY,
 ) -> AsyncGenerator[tuple[Watch, Collection, FaultProxy]]:
     fault_proxy = FaultProxy("watch", kubeconfigs.read_access(control_plane.kubeconfig))
     async with fault_proxy.opened():
@@ -57,7 +57,7 @@ async def behind(
         path = kubeconfigs.write(folder / "kubeconfig", "proxy", fault_proxy.access)
         client = await KubeClient.connect(kubeconfig=path, user_agent="test")
         try:
-            target = Target(resource=resources.RAY_CLUSTER, namespace=namespace)
+            target = WatchTarget(resource=resources.RAY_CLUSTER, namespace=namespace)
             async with following(client, target, timing) as (watch, collection):
                 yield watch, collection, fault_proxy
         finally:
@@ -125,7 +125,7 @@ async def test_but_not_for_an_hour(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     faulty = FaultyAnswers(Fate(status=503, retry_after=3600), watches=False, times=2)
-    timing = Timing(longest_wait=0.2)
+    timing = WatchTiming(longest_wait=0.2)
     async with behind(control_plane, tmp_path, faulty, namespace, timing) as (watch, _, _):
         await eventually(watch.known.is_set, within=30.0, what="the list")
 

@@ -17,7 +17,7 @@ from common.clock import SystemClock
 from common.kube import resources
 from common.kube.installation import Installation
 from common.observability import tracing
-from common.observability.open_telemetry import Line
+from common.observability.open_telemetry import SpanLine
 from common.runtime.cache import Cache, Object
 from common.runtime.controller import Controller
 from common.runtime.key import Key, Watched
@@ -26,7 +26,7 @@ from support.servers.relayed import provisioned
 from support.waiting import eventually
 from watcher.adapters.bus import NatsStream
 from watcher.outbox import Outbox
-from watcher.relay import Relay, Source
+from watcher.relay import Relay, RelaySource
 
 pytestmark = [pytest.mark.integration]
 
@@ -62,10 +62,10 @@ async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path
         await eventually(lambda: bus.problem is None, within=30.0, what="the reader's connection")
         outbox = Outbox(stream, await stream.load(), lambda _: None)
         relay = Relay(outbox, lambda _: None)
-        reported = Source(relay, 0, resources.POD)
+        reported = RelaySource(relay, 0, resources.POD)
         watched = Watched(kinds={"Pod": Pod}, root=Pod, keys_of=own_key)
         controller = Controller("test", watched, cache=Cache(), clock=SystemClock())
-        with tracing.configured("test", file=tmp_path / "traces", environment={}):
+        with tracing.configure("test", file=tmp_path / "traces", environment={}):
             async with asyncio.TaskGroup() as group:
                 feed = StateFeed(bus, reader="test")
                 tasks = [
@@ -75,7 +75,7 @@ async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path
                 ]
                 reported.present(a_pod(7))
                 relay.everything_is_listed()
-                relay.mark(Synced(epoch="cluster/raybus/first", version=7))
+                relay.publish_marker(Synced(epoch="cluster/raybus/first", version=7))
                 await eventually(
                     lambda: len(reconciles) == 1, within=30.0, what="the reconcile after the load"
                 )
@@ -88,7 +88,7 @@ async def test_a_change_is_followed_from_the_watcher_to_what_is_written(tmp_path
                     task.cancel()
 
     lines = [
-        msgspec.json.decode(line, type=Line)
+        msgspec.json.decode(line, type=SpanLine)
         for line in (tmp_path / "traces").read_bytes().splitlines()
     ]
     _, trace, span, _ = TRACE.split("-")

@@ -7,7 +7,7 @@ import pytest
 from common.kube import resources
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import Resource
-from common.kube.watch import Target, Timing
+from common.kube.watch import WatchTarget, WatchTiming
 from integration.watcher.followed import following
 from localcluster.control_plane import ControlPlane
 from support.builders.manifests import a_ray_cluster
@@ -29,9 +29,9 @@ async def test_a_version_that_is_too_old_leads_to_a_new_list(
     await (
         control_plane.restart_api_server()
     )  # its memory of events begins anew, so old versions have expired
-    target = Target(resource=resources.RAY_CLUSTER, namespace=namespace)
+    target = WatchTarget(resource=resources.RAY_CLUSTER, namespace=namespace)
 
-    async with following(kube, target, Timing(), resume_from="1") as (watch, collection):
+    async with following(kube, target, WatchTiming(), resume_from="1") as (watch, collection):
         await eventually(lambda: "demo" in collection.names, within=20.0, what="the new list")
         await eventually(lambda: watch.problem is None, what="the watch after it")
         assert collection.lists == 1
@@ -40,9 +40,9 @@ async def test_a_version_that_is_too_old_leads_to_a_new_list(
 async def test_a_silent_watch_is_replaced_and_misses_nothing(
     kube: KubeClient, namespace: str
 ) -> None:
-    target = Target(resource=resources.RAY_CLUSTER, namespace=namespace)
+    target = WatchTarget(resource=resources.RAY_CLUSTER, namespace=namespace)
 
-    async with following(kube, target, Timing(silence=0.3)) as (watch, collection):
+    async with following(kube, target, WatchTiming(silence=0.3)) as (watch, collection):
         await eventually(watch.known.is_set, what="the first list")
         await eventually(lambda: "no bookmark" in (watch.problem or ""), what="the silence")
         await kube.create(resources.RAY_CLUSTER, namespace, a_ray_cluster())
@@ -51,9 +51,9 @@ async def test_a_silent_watch_is_replaced_and_misses_nothing(
 
 
 async def test_a_periodic_list_corrects_a_watch_that_lied(kube: KubeClient, namespace: str) -> None:
-    target = Target(resource=resources.RAY_CLUSTER, namespace=namespace)
+    target = WatchTarget(resource=resources.RAY_CLUSTER, namespace=namespace)
 
-    async with following(kube, target, Timing(relist=1.0)) as (watch, collection):
+    async with following(kube, target, WatchTiming(relist=1.0)) as (watch, collection):
         await eventually(watch.known.is_set, what="the first list")
         collection.names.add("never-there")
         await eventually(lambda: collection.lists >= 2, what="the second list")
@@ -78,7 +78,9 @@ async def test_an_optional_kind_may_come_later_and_go_again(kube: KubeClient) ->
         },
     }
 
-    async with following(kube, Target(resource=late, is_optional=True), Timing(absent=0.1)) as (
+    async with following(
+        kube, WatchTarget(resource=late, is_optional=True), WatchTiming(absent=0.1)
+    ) as (
         watch,
         collection,
     ):
@@ -100,18 +102,18 @@ async def test_an_optional_kind_may_come_later_and_go_again(kube: KubeClient) ->
 async def test_a_required_kind_that_is_not_served_is_named(kube: KubeClient) -> None:
     missing = Resource(group="example.org", kind="Nothing", plural="nothings")
 
-    async with following(kube, Target(resource=missing), Timing()) as (watch, _):
+    async with following(kube, WatchTarget(resource=missing), WatchTiming()) as (watch, _):
         await eventually(lambda: "install its CRD" in (watch.problem or ""), what="the reason")
         assert watch.problem == "nothings: is not served by the API server; install its CRD"
         assert not watch.known.is_set()
 
 
 async def test_a_change_of_labels_leaves_the_selection(kube: KubeClient, namespace: str) -> None:
-    target = Target(resource=resources.RAY_CLUSTER, namespace=namespace, selector="colour=red")
+    target = WatchTarget(resource=resources.RAY_CLUSTER, namespace=namespace, selector="colour=red")
     red = a_ray_cluster()
     red["metadata"]["labels"] = {"colour": "red"}
 
-    async with following(kube, target, Timing()) as (watch, collection):
+    async with following(kube, target, WatchTiming()) as (watch, collection):
         await eventually(watch.known.is_set, what="the first list")
         await kube.create(resources.RAY_CLUSTER, namespace, red)
         await eventually(lambda: "demo" in collection.names, what="the object")

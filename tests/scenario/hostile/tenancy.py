@@ -46,7 +46,7 @@ from support.fakes.serve import FakeServe
 from support.fakes.virtual_time import VirtualClock, VirtualLoop
 from support.following import follow
 from traffic_manager import wiring as traffic_wiring
-from watcher.relay import Relay, Source
+from watcher.relay import Relay, RelaySource
 
 TICK: Final = 0.25
 FINALIZERS: Final = {labels.RAYSERVICE_FINALIZER, labels.GCS_FT_FINALIZER}
@@ -88,10 +88,10 @@ class _Outlet:
     def __len__(self) -> int:
         return self._queue.qsize()
 
-    def stored(self) -> dict[str, str]:
+    def list_stored(self) -> dict[str, str]:
         return {}
 
-    async def newest(self, subject: str) -> Message | None:
+    async def get_newest(self, subject: str) -> Message | None:
         return self.held.get(subject)
 
     def put(self, subject: str, message: Message, *, received: int = 0, wait: float = 0.0) -> None:
@@ -128,7 +128,7 @@ class Tenancy:
         self._outlet = _Outlet(self.stream)
         self.relay = Relay(self._outlet, self.restarts.append)  # pyright: ignore[reportArgumentType]  (what it needs of an outbox)
         self._sources = {
-            each.kind: Source(self.relay, number, each) for number, each in enumerate(WATCHED)
+            each.kind: RelaySource(self.relay, number, each) for number, each in enumerate(WATCHED)
         }
         self.kube.on_change.append(self._deliver)
         self.kube.faults.append(self._admission)
@@ -265,7 +265,7 @@ class Tenancy:
     # --- what is around ----------------------------------------------------------------------------------------------
 
     def _deliver(self, kind: str, body: Body, is_gone: bool) -> None:
-        source: Source | None = self._sources.get(kind)
+        source: RelaySource | None = self._sources.get(kind)
         if source is None:
             return
         raw = msgspec.json.encode(body)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from common.bus.feed import PartitionListener
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
-from common.kube.watch import Target, Timing, Watch
+from common.kube.watch import Watch, WatchTarget, WatchTiming
 from support.builders.messages import a_state, a_tombstone
 
 
@@ -27,8 +27,8 @@ class ApiFeed:
         async with asyncio.TaskGroup() as group:
             for kind, resource in self._resources.items():
                 sink = _Sink(kind, listener, waiting)
-                target = Target(resource=resource, namespace=self._namespace)
-                watch = Watch(self._kube, target, sink, jitter=lambda: 1.0, timing=Timing())
+                target = WatchTarget(resource=resource, namespace=self._namespace)
+                watch = Watch(self._kube, target, sink, jitter=lambda: 1.0, timing=WatchTiming())
                 group.create_task(watch.run())
 
 
@@ -40,7 +40,7 @@ class _Sink:
         self._listener = listener
         self._waiting = waiting
 
-    def present(self, raw: bytes, why: str = "") -> None:
+    def present(self, raw: bytes, reason: str = "") -> None:
         self._listener.take(a_state(self._kind, raw), trace="")
 
     def gone(self, raw: bytes) -> None:

@@ -7,7 +7,7 @@ from common import errors
 from common.bus import messages, subjects
 from common.bus.messages import Message, ObjectState, Quarantined, Synced, Tombstone
 from common.bus.streams import StreamInfo, StreamState
-from watcher.ports import Entry
+from watcher.ports import StreamEntry
 
 
 class FakeStateStream:
@@ -15,7 +15,7 @@ class FakeStateStream:
 
     def __init__(self) -> None:
         self.messages: dict[str, Message] = {}
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, StreamEntry] = {}
         self.stored: list[tuple[str, Message]] = []
         self.failures: list[Exception] = []
         """Raised by the next publishes, one each, before anything is stored."""
@@ -37,16 +37,16 @@ class FakeStateStream:
     async def identity(self) -> StreamInfo:
         return StreamInfo(created=self.created, state=StreamState(last_seq=self._sequence))
 
-    async def load(self) -> dict[str, Entry]:
+    async def load(self) -> dict[str, StreamEntry]:
         return {subject: entry for subject, entry in self.entries.items() if not entry.is_gone}
 
-    async def since(self, sequence: int) -> dict[str, Entry]:
+    async def since(self, sequence: int) -> dict[str, StreamEntry]:
         return {
             subject: entry for subject, entry in self.entries.items() if entry.sequence >= sequence
         }
 
-    async def last(self, subject: str) -> Entry:
-        return self.entries.get(subject, Entry())
+    async def last(self, subject: str) -> StreamEntry:
+        return self.entries.get(subject, StreamEntry())
 
     async def read(self, subject: str) -> Message | None:
         return self.messages.get(subject)
@@ -56,7 +56,7 @@ class FakeStateStream:
         return found if isinstance(found, Synced) else None
 
     async def purge(self, subject: str, *, up_to: int) -> None:
-        if self.entries.get(subject, Entry()).sequence <= up_to:
+        if self.entries.get(subject, StreamEntry()).sequence <= up_to:
             self.messages.pop(subject, None)
             self.entries.pop(subject, None)
             self.purged.append(subject)
@@ -76,7 +76,7 @@ class FakeStateStream:
             raise self.failures.pop(0)
         if self.room is not None and len(self.entries) >= self.room:
             raise errors.OutOfRoom("insufficient resources")
-        if expected is not None and expected != self.entries.get(subject, Entry()).sequence:
+        if expected is not None and expected != self.entries.get(subject, StreamEntry()).sequence:
             raise errors.Conflict("wrong last sequence")
         if message_id in self._ids:
             return self._ids[message_id]
@@ -95,7 +95,7 @@ class FakeStateStream:
         self.stored.append((subject, message))
         match message:
             case ObjectState():
-                entry = Entry(
+                entry = StreamEntry(
                     sequence=sequence,
                     kind=message.kind,
                     version=message.version,
@@ -103,7 +103,7 @@ class FakeStateStream:
                     uid=message.uid,
                 )
             case Quarantined():
-                entry = Entry(
+                entry = StreamEntry(
                     sequence=sequence,
                     kind=message.kind,
                     version=message.version,
@@ -111,9 +111,9 @@ class FakeStateStream:
                     uid=message.uid,
                 )
             case Tombstone():
-                entry = Entry(
+                entry = StreamEntry(
                     sequence=sequence, kind=message.kind, version=message.version, is_gone=True
                 )
             case Synced():
-                entry = Entry(sequence=sequence, uid=message.epoch)
+                entry = StreamEntry(sequence=sequence, uid=message.epoch)
         self.entries[subject] = entry

@@ -15,9 +15,9 @@ from common.kube.client import KubeClient
 from common.settings import Settings
 from localcluster.control_plane import ControlPlane
 from nats_admin import server_conf
-from nats_admin.keeper import Keeper, Place
-from nats_admin.reload import Beside
-from nats_admin.server_conf import Cluster
+from nats_admin.keeper import Keeper, ServerPlace
+from nats_admin.reload import NeighborServer
+from nats_admin.server_conf import ServerCluster
 from raybus_cli import child_processes
 from support.manifests import NAMESPACE
 from support.servers.nats import binary
@@ -30,7 +30,7 @@ STOP_SECONDS: Final = 10.0
 class KeptServer(Process):
     """A server with files that a keeper writes; the keeper runs in this process, as the ServiceAccount `nats`."""
 
-    def __init__(self, kube: KubeClient, place: Place) -> None:
+    def __init__(self, kube: KubeClient, place: ServerPlace) -> None:
         super().__init__()
         self.place = place
         self._kube = kube
@@ -68,11 +68,13 @@ class KeptServer(Process):
             path.unlink()
 
 
-def _place(folder: Path, name: str, client: int, monitor: int, cluster: Cluster | None) -> Place:
+def _place(
+    folder: Path, name: str, client: int, monitor: int, cluster: ServerCluster | None
+) -> ServerPlace:
     etc, volume = folder / name / "etc", folder / name / "data"
     for each in (etc, volume):
         each.mkdir(parents=True)
-    server = server_conf.Server(
+    server = server_conf.ServerConfig(
         folder=str(etc),
         store=str(volume / "jetstream"),
         host="127.0.0.1",
@@ -82,12 +84,12 @@ def _place(folder: Path, name: str, client: int, monitor: int, cluster: Cluster 
         pid_file=str(folder / name / "nats.pid"),
         cluster=cluster,
     )
-    return Place(
-        beside=Beside(
+    return ServerPlace(
+        beside=NeighborServer(
             folder=etc, pid_file=folder / name / "nats.pid", monitor=f"http://127.0.0.1:{monitor}"
         ),
         volume=volume,
-        given=folder / name / "given",
+        given_folder=folder / name / "given",
         namespace=NAMESPACE,
         entry=name,
         names=["localhost", "127.0.0.1"],
@@ -106,7 +108,7 @@ async def kept_servers(
     servers: list[KeptServer] = []
     for name, client, monitor, route in zip(names, clients, monitors, routes, strict=True):
         others = tuple(f"127.0.0.1:{port}" for port in routes)
-        cluster = Cluster(routes=others, port=route) if len(names) > 1 else None
+        cluster = ServerCluster(routes=others, port=route) if len(names) > 1 else None
         servers.append(KeptServer(kube, _place(folder, name, client, monitor, cluster)))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(kube.close)

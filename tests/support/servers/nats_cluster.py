@@ -14,7 +14,7 @@ from common.bus.nats import Bus, connect
 from common.clock import SystemClock
 from common.settings import Settings
 from nats_admin import credential_folder, event_streams, permissions, server_conf, stream_keeper
-from nats_admin.server_conf import Cluster, Server
+from nats_admin.server_conf import ServerCluster, ServerConfig
 from raybus_cli import child_processes
 from support.servers.nats import NatsServer
 from support.waiting import eventually_true
@@ -79,8 +79,8 @@ async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
     now = SystemClock().now()
     numbers, monitors = child_processes.free_ports(SERVERS), child_processes.free_ports(SERVERS)
     routes = tuple(f"127.0.0.1:{port}" for port in numbers)
-    common = Server(folder=str(folder), store=str(folder), monitoring_port=None)
-    credential_folder.complete(folder, common, names=["127.0.0.1"], now=now)
+    common = ServerConfig(folder=str(folder), store=str(folder), monitoring_port=None)
+    credential_folder.complete_folder(folder, common, names=["127.0.0.1"], now=now)
     keys = {
         user.name: [nkeys.derive_public_key((folder / "users" / f"{user.name}.seed").read_text())]
         for user in permissions.USERS
@@ -89,13 +89,13 @@ async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
     try:
         for number, (port, monitor) in enumerate(zip(numbers, monitors, strict=True)):
             own = folder / f"nats-{number}"
-            where = Server(
+            where = ServerConfig(
                 folder=str(folder),
                 store=str(own / "jetstream"),
                 host="127.0.0.1",
                 monitoring_port=monitor,
                 name=f'"nats-{number}"',
-                cluster=Cluster(routes=routes, port=port),
+                cluster=ServerCluster(routes=routes, port=port),
             )
             own.mkdir()
             servers.append(
@@ -111,13 +111,16 @@ async def nats_cluster(folder: Path) -> AsyncGenerator[NatsCluster]:
 
 
 async def _make_streams(cluster: NatsCluster) -> None:
-    wanted = [streams.build_state_config(replicas=SERVERS), event_streams.events(replicas=SERVERS)]
+    wanted = [
+        streams.build_state_config(replicas=SERVERS),
+        event_streams.build_stream_config(replicas=SERVERS),
+    ]
     async with connect(cluster.settings("provisioner")) as bus:
 
         async def made() -> bool:
             await bus.session()
             try:
-                return await stream_keeper.ensure(bus, wanted) == []
+                return await stream_keeper.ensure_streams(bus, wanted) == []
             except errors.RaybusError:
                 return False
 

@@ -12,7 +12,7 @@ from common.bus.nats import Bus, connect
 from common.upgrade import events as upgrade_events
 from common.upgrade.events import Event
 from nats_admin import event_streams, stream_keeper
-from nats_admin.subscribers import Subscriber
+from nats_admin.subscribers import NamedSubscriber
 from support.servers.relayed import Secured, secured_nats
 from support.waiting import eventually_true
 
@@ -46,10 +46,11 @@ class Outside:
         """Make the streams that are missing, as soon as the server is there."""
         await _persist(self._provide)
 
-    async def admit(self, *subscribers: Subscriber) -> None:
+    async def admit(self, *subscribers: NamedSubscriber) -> None:
         """Make the consumers of named subscribers."""
         await stream_keeper.ensure_consumers(
-            await self.bus("provisioner-outside"), [each.consumer() for each in subscribers]
+            await self.bus("provisioner-outside"),
+            [each.build_consumer_config() for each in subscribers],
         )
 
     async def publish(self, events: Sequence[Event], *, again: str = "") -> None:
@@ -63,10 +64,14 @@ class Outside:
     async def _provide(self) -> None:
         own, outside = await self.bus("provisioner"), await self.bus("provisioner-outside")
         assert (
-            await stream_keeper.ensure(own, [streams.build_state_config(), event_streams.events()])
+            await stream_keeper.ensure_streams(
+                own, [streams.build_state_config(), event_streams.build_stream_config()]
+            )
             == []
         )
-        assert await stream_keeper.ensure(outside, [event_streams.mirror()]) == []
+        assert (
+            await stream_keeper.ensure_streams(outside, [event_streams.build_mirror_config()]) == []
+        )
 
     async def _publish(self, events: Sequence[Event], again: str) -> None:
         service = await self.bus("service-reconciler")
@@ -101,7 +106,7 @@ async def _persist(work: Callable[[], Awaitable[None]]) -> None:
 
 @asynccontextmanager
 async def outside(
-    folder: Path, *, subscribers: tuple[Subscriber, ...] = ()
+    folder: Path, *, subscribers: tuple[NamedSubscriber, ...] = ()
 ) -> AsyncGenerator[Outside]:
     """Run a server without any event yet; named subscribers have no consumer before `admit`."""
     async with secured_nats(folder, subscribers=subscribers) as secured, AsyncExitStack() as stack:

@@ -20,8 +20,8 @@ from common.bus.subjects import PARTITIONS
 from common.clock import SystemClock
 from common.settings import Settings
 from nats_admin import credential_folder, event_streams, stream_keeper
-from nats_admin.server_conf import Server
-from nats_admin.subscribers import Subscriber
+from nats_admin.server_conf import ServerConfig
+from nats_admin.subscribers import NamedSubscriber
 from support.fakes.listener import Recorder
 from support.following import follow_as_one
 from support.servers.builds import THIS, Build
@@ -60,18 +60,18 @@ class Secured:
 
 @asynccontextmanager
 async def secured_nats(
-    folder: Path, *, subscribers: tuple[Subscriber, ...] = (), monitor: int | None = None
+    folder: Path, *, subscribers: tuple[NamedSubscriber, ...] = (), monitor: int | None = None
 ) -> AsyncGenerator[Secured]:
     """Run a server with generated credentials and configuration; `monitor` is its monitoring port."""
     store = str(folder / "jetstream")
-    where = Server(
+    where = ServerConfig(
         folder=str(folder),
         store=store,
         host="127.0.0.1",
         monitoring_port=monitor,
         subscribers=subscribers,
     )
-    credential_folder.complete(folder, where, names=["127.0.0.1"], now=SystemClock().now())
+    credential_folder.complete_folder(folder, where, names=["127.0.0.1"], now=SystemClock().now())
     configuration = (folder / "nats-server.conf").read_text()
     with nats_server(folder, configuration=configuration, scheme="tls") as server:
         yield Secured(server, folder)
@@ -167,7 +167,9 @@ async def provisioned(folder: Path) -> AsyncGenerator[tuple[Secured, Bus]]:
         asyncio.TaskGroup() as group,
     ):
         keeping = group.create_task(
-            stream_keeper.keep(keeper, [streams.build_state_config(), event_streams.events()])
+            stream_keeper.keep_streams(
+                keeper, [streams.build_state_config(), event_streams.build_stream_config()]
+            )
         )
 
         async def are_there() -> bool:

@@ -9,19 +9,19 @@ import pytest
 
 from common.clock import SystemClock
 from common.tls import MAX_RECORD_SIZE, create_client_context
-from nats_admin.certificates import Pair, new_authority, new_server
+from nats_admin.certificates import CertificatePair, make_authority, make_server_certificate
 
 
 @pytest.fixture
-def authority() -> Pair:
-    return new_authority(now=SystemClock().now())
+def authority() -> CertificatePair:
+    return make_authority(now=SystemClock().now())
 
 
 def connect(
-    client: ssl.SSLContext, authority: Pair, folder: Path
+    client: ssl.SSLContext, authority: CertificatePair, folder: Path
 ) -> tuple[ssl.SSLObject, ssl.SSLObject]:
     """Return the client's and the server's end of a connection after the handshake."""
-    server = new_server(authority, names=["nats"], now=SystemClock().now())
+    server = make_server_certificate(authority, names=["nats"], now=SystemClock().now())
     file = folder / "server.pem"
     file.write_bytes(server.certificate + server.key)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -38,7 +38,7 @@ def connect(
     return ends
 
 
-def test_a_read_allocates_one_record_at_most(authority: Pair, tmp_path: Path) -> None:
+def test_a_read_allocates_one_record_at_most(authority: CertificatePair, tmp_path: Path) -> None:
     context = create_client_context(cadata=authority.certificate.decode())
     client, server = connect(context, authority, tmp_path)
     sent = bytes(40_000)
@@ -57,15 +57,15 @@ def test_a_read_allocates_one_record_at_most(authority: Pair, tmp_path: Path) ->
         client.read(262_144)
 
 
-def test_an_unknown_authority_is_not_trusted(authority: Pair, tmp_path: Path) -> None:
-    other = new_authority(now=SystemClock().now())
+def test_an_unknown_authority_is_not_trusted(authority: CertificatePair, tmp_path: Path) -> None:
+    other = make_authority(now=SystemClock().now())
     (tmp_path / "ca.crt").write_bytes(other.certificate)
     with pytest.raises(ssl.SSLCertVerificationError):
         connect(create_client_context(cafile=tmp_path / "ca.crt"), authority, tmp_path)
 
 
 def test_without_authorities_the_systems_are_trusted(
-    authority: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    authority: CertificatePair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "system.crt").write_bytes(authority.certificate)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "system.crt"))

@@ -48,6 +48,6 @@ def test_the_example_names_each_destination_as_a_subscriber() -> None:
     kustomization = yaml.safe_load((EXAMPLE / "kustomization.yaml").read_text())
     generated = {each["name"]: each for each in kustomization["configMapGenerator"]}
     (literal,) = generated["nats-config"]["literals"]
-    named = subscribers.parse(literal.removeprefix("NATS_SUBSCRIBERS="))
+    named = subscribers.parse_subscribers(literal.removeprefix("NATS_SUBSCRIBERS="))
     choices = settings.decode((EXAMPLE / "notifications.yaml").read_bytes())
     assert [each.name for each in named] == [each.name for each in choices.destinations]

@@ -6,8 +6,8 @@ import pytest
 
 from common.bus import nkeys
 from nats_admin import certificates, key_registry, permissions, server_conf
-from nats_admin.server_conf import Server
-from nats_admin.subscribers import Subscriber
+from nats_admin.server_conf import ServerConfig
+from nats_admin.subscribers import NamedSubscriber
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -18,10 +18,10 @@ def a_key() -> str:
 
 def test_a_key_gives_the_permissions_of_the_user_of_its_configmap_and_no_others() -> None:
     key = a_key()
-    found = key_registry.read({"nats-keys-traffic-manager": {"pod": key}})
+    found = key_registry.read_registry({"nats-keys-traffic-manager": {"pod": key}})
     assert {user: keys for user, keys in found.keys.items() if keys} == {"traffic-manager": [key]}
 
-    text = server_conf.render(Server(folder="/f", store="/s"), found.keys)
+    text = server_conf.render(ServerConfig(folder="/f", store="/s"), found.keys)
     assert text.count("nkey:") == 1
     assert '"_INBOX_traffic-manager.>"' in text
     assert '"ray.state.>"' not in text
@@ -38,7 +38,7 @@ def test_a_key_gives_the_permissions_of_the_user_of_its_configmap_and_no_others(
     ],
 )
 def test_a_configmap_of_another_name_gives_nothing(name: str) -> None:
-    found = key_registry.read({name: {"pod": a_key()}}, [Subscriber("team-a")])
+    found = key_registry.read_registry({name: {"pod": a_key()}}, [NamedSubscriber("team-a")])
     assert [keys for keys in found.keys.values() if keys] == []
 
 
@@ -57,7 +57,7 @@ def test_a_configmap_of_another_name_gives_nothing(name: str) -> None:
 )
 def test_what_is_no_public_key_is_ignored_and_named(value: str) -> None:
     good = a_key()
-    found = key_registry.read({"nats-keys-watcher": {"bad": value, "good": good}})
+    found = key_registry.read_registry({"nats-keys-watcher": {"bad": value, "good": good}})
     assert found.keys["watcher"] == [good]
     assert len(found.ignored) == 1
     assert "ConfigMap nats-keys-watcher, entry bad" in found.ignored[0]
@@ -68,7 +68,7 @@ def test_what_is_no_public_key_is_ignored_and_named(value: str) -> None:
 )
 def test_a_key_that_cluster_reconciler_copies_stays_with_its_user(user: str) -> None:
     key = a_key()
-    found = key_registry.read(
+    found = key_registry.read_registry(
         {"nats-keys-cluster-reconciler": {"a": key}, f"nats-keys-{user}": {"b": key}}
     )
     assert (found.keys[user], found.keys["cluster-reconciler"]) == ([key], [])
@@ -77,7 +77,7 @@ def test_a_key_that_cluster_reconciler_copies_stays_with_its_user(user: str) -> 
 
 def test_a_user_has_a_bounded_number_of_keys() -> None:
     many = {f"pod-{number:03}": a_key() for number in range(nkeys.MAX_AUTHORITIES + 2)}
-    found = key_registry.read(
+    found = key_registry.read_registry(
         {"nats-keys-watcher": many, "nats-keys-traffic-manager": {"pod": a_key()}}
     )
     assert found.keys["watcher"] == list(many.values())[: nkeys.MAX_AUTHORITIES]
@@ -87,8 +87,8 @@ def test_a_user_has_a_bounded_number_of_keys() -> None:
 
 def test_named_subscribers_share_a_configmap() -> None:
     keys = {"a": a_key(), "a.laptop": a_key(), "b": a_key(), "unknown": a_key()}
-    found = key_registry.read(
-        {"nats-keys-named-subscribers": keys}, [Subscriber("a"), Subscriber("b")]
+    found = key_registry.read_registry(
+        {"nats-keys-named-subscribers": keys}, [NamedSubscriber("a"), NamedSubscriber("b")]
     )
     assert found.keys["subscriber-a"] == [keys["a"], keys["a.laptop"]]
     assert found.keys["subscriber-b"] == [keys["b"]]
@@ -96,7 +96,7 @@ def test_named_subscribers_share_a_configmap() -> None:
 
 
 def test_servers_are_trusted_by_all_that_they_registered_and_nonsense_is_named() -> None:
-    one, two = (certificates.new_authority(now=NOW).certificate.decode() for _ in range(2))
+    one, two = (certificates.make_authority(now=NOW).certificate.decode() for _ in range(2))
     bundle, ignored = nkeys.parse_authorities(
         {"nats-0": one, "nats-1": "nonsense", "nats-2": two, "nats-3": "x" * 10_000}
     )
@@ -113,7 +113,7 @@ def test_entries_end_with_their_pods_and_those_of_people_do_not() -> None:
         "nats-servers": {"nats-0": "", "nats-1": ""},
         "nats-keys-subscriber": {"alice": a_key()},
     }
-    gone = key_registry.gone(maps, frozenset({"watcher-a", "nats-0"}))
+    gone = key_registry.find_orphans(maps, frozenset({"watcher-a", "nats-0"}))
     assert gone == {("nats-keys-watcher", "watcher-b"), ("nats-servers", "nats-1")}
 
 

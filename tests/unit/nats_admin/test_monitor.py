@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from nats_admin import monitor
-from nats_admin.monitor import ServerState, StreamState
+from nats_admin.monitor import ServerMetrics, StreamMetrics
 
 VARZ = {
     "server_name": "nats-0",
@@ -25,28 +25,30 @@ def jsz(*replicas: dict[str, Any], leader: str = "nats-0") -> bytes:
     return msgspec.json.encode({"account_details": accounts})
 
 
-def state(*replicas: dict[str, Any], leader: str = "nats-0") -> StreamState:
-    (found,) = monitor.read(msgspec.json.encode(VARZ), jsz(*replicas, leader=leader)).streams
+def state(*replicas: dict[str, Any], leader: str = "nats-0") -> StreamMetrics:
+    (found,) = monitor.decode_answers(
+        msgspec.json.encode(VARZ), jsz(*replicas, leader=leader)
+    ).streams
     return found
 
 
-def exported(found: ServerState | None) -> dict[str, float]:
+def exported(found: ServerMetrics | None) -> dict[str, float]:
     return {
         "/".join([sample.name, *sample.labels.values()]): sample.value
-        for metric in monitor.families(found)
+        for metric in monitor.build_families(found)
         for sample in metric.samples
     }
 
 
 def test_a_server_and_its_streams_are_read() -> None:
-    assert monitor.read(msgspec.json.encode(VARZ), jsz()) == ServerState(
+    assert monitor.decode_answers(msgspec.json.encode(VARZ), jsz()) == ServerMetrics(
         storage=720_000_001,
         storage_limit=900_000_000,
         memory=22_000_000,
         connections=7,
         slow_consumers=2,
         streams=(
-            StreamState(
+            StreamMetrics(
                 account="RAY", name="RAY_STATE", bytes=1234, messages=5, leads=True, lag=0, away=0
             ),
         ),
@@ -86,7 +88,9 @@ def test_a_server_that_does_not_lead_a_stream_knows_nothing_of_its_replicas(lead
 
 
 def test_each_figure_is_a_series() -> None:
-    assert exported(monitor.read(msgspec.json.encode(VARZ), jsz({"active": 0, "lag": 4}))) == {
+    assert exported(
+        monitor.decode_answers(msgspec.json.encode(VARZ), jsz({"active": 0, "lag": 4}))
+    ) == {
         "raybus_nats_up": 1,
         "raybus_nats_storage_bytes": 720_000_001,
         "raybus_nats_storage_limit_bytes": 900_000_000,
@@ -102,7 +106,7 @@ def test_each_figure_is_a_series() -> None:
 
 
 def test_only_the_leader_of_a_stream_exports_its_lag() -> None:
-    found = exported(monitor.read(msgspec.json.encode(VARZ), jsz(leader="nats-1")))
+    found = exported(monitor.decode_answers(msgspec.json.encode(VARZ), jsz(leader="nats-1")))
     assert found["raybus_nats_stream_leader/RAY/RAY_STATE"] == 0
     assert not any("lag" in name or "away" in name for name in found)
 
@@ -114,4 +118,4 @@ def test_a_server_that_does_not_answer_leaves_no_old_figures() -> None:
 @pytest.mark.parametrize("answer", [b"", b"[]", b"{}", b'{"server_name": 7}', b"<html>"])
 def test_what_no_nats_server_answers_is_an_error(answer: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        monitor.read(answer, jsz())
+        monitor.decode_answers(answer, jsz())

@@ -16,22 +16,22 @@ from nats_admin import (
     provision,
     server_conf,
 )
-from nats_admin.server_conf import Cluster, Server
+from nats_admin.server_conf import ServerCluster, ServerConfig
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = {user.name: [f"U{user.name.upper()}"] for user in permissions.USERS}
 
 
 def test_an_address_of_ipv6_stands_in_brackets() -> None:
-    cluster = Cluster(routes=("nats-0.nats:6222",))
-    server = Server(folder="/f", store="/s", host="::", cluster=cluster)
+    cluster = ServerCluster(routes=("nats-0.nats:6222",))
+    server = ServerConfig(folder="/f", store="/s", host="::", cluster=cluster)
     text = server_conf.render(server, KEYS)
     for line in ('listen: "[::]:4222"', 'listen: "[::]:6222"', 'http: "[::]:8222"'):
         assert line in text
 
 
 def test_every_user_stands_in_its_account_with_its_rights() -> None:
-    text = server_conf.render(Server(folder="/etc/nats", store="/data/jetstream"), KEYS)
+    text = server_conf.render(ServerConfig(folder="/etc/nats", store="/data/jetstream"), KEYS)
 
     ray, _, outside = text.partition("OUTSIDE {")
     assert all(
@@ -47,8 +47,8 @@ def test_every_user_stands_in_its_account_with_its_rights() -> None:
 
 
 def test_servers_of_a_cluster_know_each_other_and_each_has_a_name_of_its_own() -> None:
-    cluster = Cluster(routes=("nats-0.nats-servers:6222", "nats-1.nats-servers:6222"))
-    where = Server(
+    cluster = ServerCluster(routes=("nats-0.nats-servers:6222", "nats-1.nats-servers:6222"))
+    where = ServerConfig(
         folder="/etc/nats",
         store="/data",
         name="$NATS_SERVER_NAME",
@@ -64,7 +64,9 @@ def test_servers_of_a_cluster_know_each_other_and_each_has_a_name_of_its_own() -
 
 
 def test_every_key_of_a_user_gives_the_same_permissions() -> None:
-    text = server_conf.render(Server(folder="/f", store="/s"), KEYS | {"watcher": ["UOLD", "UNEW"]})
+    text = server_conf.render(
+        ServerConfig(folder="/f", store="/s"), KEYS | {"watcher": ["UOLD", "UNEW"]}
+    )
 
     rights = [
         line.partition("permissions: ")[2]
@@ -112,8 +114,10 @@ def test_what_is_no_seed_is_refused(text: str) -> None:
 
 
 def test_the_server_is_known_by_names_and_addresses() -> None:
-    authority = certificates.new_authority(now=NOW)
-    server = certificates.new_server(authority, names=["nats.raybus.svc", "127.0.0.1"], now=NOW)
+    authority = certificates.make_authority(now=NOW)
+    server = certificates.make_server_certificate(
+        authority, names=["nats.raybus.svc", "127.0.0.1"], now=NOW
+    )
 
     names = x509.load_pem_x509_certificate(server.certificate).extensions.get_extension_for_class(
         x509.SubjectAlternativeName
@@ -122,8 +126,8 @@ def test_the_server_is_known_by_names_and_addresses() -> None:
 
 
 def completed(folder: Path, *names: str, at: datetime = NOW) -> list[str]:
-    return credential_folder.complete(
-        folder, Server(folder="/f", store="/s"), names=names or ("nats",), now=at
+    return credential_folder.complete_folder(
+        folder, ServerConfig(folder="/f", store="/s"), names=names or ("nats",), now=at
     )
 
 
@@ -171,12 +175,14 @@ def test_a_certificate_of_ours_is_renewed(
     completed(tmp_path)
 
     assert completed(tmp_path, *names, at=NOW + later) == ["tls.crt", "tls.key"]
-    assert set(certificates.names_of((tmp_path / "tls.crt").read_bytes())) == set(names)
+    assert set(certificates.read_names((tmp_path / "tls.crt").read_bytes())) == set(names)
 
 
 def test_a_certificate_that_somebody_else_signed_is_kept(tmp_path: Path) -> None:
     completed(tmp_path)
-    theirs = certificates.new_server(certificates.new_authority(now=NOW), names=["other"], now=NOW)
+    theirs = certificates.make_server_certificate(
+        certificates.make_authority(now=NOW), names=["other"], now=NOW
+    )
     (tmp_path / "tls.crt").write_bytes(theirs.certificate)
     (tmp_path / "tls.key").write_bytes(theirs.key)
 
@@ -200,7 +206,7 @@ def test_a_stream_that_differs_is_named_by_field() -> None:
 
 
 def test_events_can_be_neither_deleted_nor_purged() -> None:
-    for config in (event_streams.events(), event_streams.mirror()):
+    for config in (event_streams.build_stream_config(), event_streams.build_mirror_config()):
         assert (config["deny_delete"], config["deny_purge"]) == (True, True)
 
 

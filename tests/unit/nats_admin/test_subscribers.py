@@ -6,8 +6,8 @@ import pytest
 
 from common import errors
 from nats_admin import credential_folder, permissions, subscribers
-from nats_admin.server_conf import Server
-from nats_admin.subscribers import Subscriber
+from nats_admin.server_conf import ServerConfig
+from nats_admin.subscribers import NamedSubscriber
 from unit.nats_admin.test_nats_setup import NOW
 
 
@@ -16,18 +16,18 @@ from unit.nats_admin.test_nats_setup import NOW
     [
         ("", ()),
         (" ; ", ()),
-        ("auditor", (Subscriber("auditor"),)),
+        ("auditor", (NamedSubscriber("auditor"),)),
         (
             "team-a=ns1,ns2; b=ns3",
-            (Subscriber("team-a", ("ns1", "ns2")), Subscriber("b", ("ns3",))),
+            (NamedSubscriber("team-a", ("ns1", "ns2")), NamedSubscriber("b", ("ns3",))),
         ),
-        ("a=ns1, ns1", (Subscriber("a", ("ns1",)),)),
+        ("a=ns1, ns1", (NamedSubscriber("a", ("ns1",)),)),
     ],
 )
 def test_subscribers_are_named_with_their_namespaces(
-    text: str, found: tuple[Subscriber, ...]
+    text: str, found: tuple[NamedSubscriber, ...]
 ) -> None:
-    assert subscribers.parse(text) == found
+    assert subscribers.parse_subscribers(text) == found
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_subscribers_are_named_with_their_namespaces(
 )
 def test_what_is_wrong_is_named(text: str, why: str) -> None:
     with pytest.raises(errors.InvalidSpec) as caught:
-        subscribers.parse(text)
+        subscribers.parse_subscribers(text)
     assert why in str(caught.value)
 
 
 def test_a_named_subscriber_may_use_its_consumer_and_nothing_else() -> None:
-    *_, user = permissions.with_subscribers([Subscriber("a", ("ns",))])
+    *_, user = permissions.list_users([NamedSubscriber("a", ("ns",))])
 
-    assert user == permissions.User(
+    assert user == permissions.NatsUser(
         name="subscriber-a",
         account=permissions.OUTSIDE,
         publish=(
@@ -65,14 +65,14 @@ def test_a_named_subscriber_may_use_its_consumer_and_nothing_else() -> None:
 def test_a_subscriber_that_is_named_later_gets_a_key_and_one_that_is_named_no_more_is_forgotten_by_the_server(
     tmp_path: Path,
 ) -> None:
-    named = Server(folder="/f", store="/s", subscribers=(Subscriber("a"),))
-    plain = Server(folder="/f", store="/s")
-    credential_folder.complete(tmp_path, plain, names=["nats"], now=NOW)
+    named = ServerConfig(folder="/f", store="/s", subscribers=(NamedSubscriber("a"),))
+    plain = ServerConfig(folder="/f", store="/s")
+    credential_folder.complete_folder(tmp_path, plain, names=["nats"], now=NOW)
 
-    written = credential_folder.complete(tmp_path, named, names=["nats"], now=NOW)
+    written = credential_folder.complete_folder(tmp_path, named, names=["nats"], now=NOW)
     assert written == ["users/subscriber-a.seed", "nats-server.conf"]
     assert "_INBOX_subscriber-a.>" in (tmp_path / "nats-server.conf").read_text()
-    assert credential_folder.complete(tmp_path, plain, names=["nats"], now=NOW) == [
+    assert credential_folder.complete_folder(tmp_path, plain, names=["nats"], now=NOW) == [
         "nats-server.conf"
     ]
     assert "_INBOX_subscriber-a.>" not in (tmp_path / "nats-server.conf").read_text()

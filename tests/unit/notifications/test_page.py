@@ -50,12 +50,12 @@ def test_the_recipe_accepts_a_signed_request_alone(
 def test_the_examples_are_valid() -> None:
     choices = settings.decode(block("yaml", "# notifications.yaml").encode())
     assert [each.name for each in choices.destinations] == ["slack", "pager"]
-    assert templates.checked(yaml.safe_load(block("yaml", "templates:"))["templates"])
+    assert templates.check_templates(yaml.safe_load(block("yaml", "templates:"))["templates"])
 
 
 def test_the_page_has_every_field_and_its_default() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE, re.MULTILINE))
-    given = settings.Choices(destinations=())
+    given = settings.SettingsFile(destinations=())
     assert (rows["attempts"], rows["timeoutSeconds"]) == (
         str(given.attempts),
         f"{given.timeout_seconds:g}",

@@ -19,7 +19,7 @@ def decided(
     status: int, *, attempt: int = 1, most: int = 5, retry_after: str = "", jitter: float = 1.0
 ) -> object:
     return request.decide(
-        Answer(status, retry_after), attempt=attempt, most=most, now=NOW, jitter=jitter
+        Answer(status, retry_after), attempt=attempt, max_attempts=most, now=NOW, jitter=jitter
     )
 
 

@@ -7,14 +7,14 @@ import pytest
 
 from common import errors
 from notifications import settings
-from notifications.settings import Destination, Notifications, Paths
+from notifications.settings import Destination, NotificationSettings, Paths
 
 URL = "https://hooks.slack.test/services/T0/B0/very-secret"
 KEY = "whsec_MzIgYnl0ZXMgdGhhdCBib3RoIHNpZGVzIGtub3cgMTI="
 ONE = "destinations:\n- name: slack\n"
 
 
-def read(folder: Path, text: str = ONE, **entries: str) -> Notifications:
+def read(folder: Path, text: str = ONE, **entries: str) -> NotificationSettings:
     file, secrets = folder / "notifications.yaml", folder / "secrets"
     file.write_text(text)
     secrets.mkdir()

@@ -18,7 +18,9 @@ PLACE = ("default", "greeter")
 
 def rendered(event: upgrade_events.Event, **given: str) -> str:
     decoded = upgrade_events.decode(upgrade_events.encode(event).payload)
-    return templates.render(templates.checked(given), decoded, PLACE, escape=templates.slack)
+    return templates.render(
+        templates.check_templates(given), decoded, PLACE, escape=templates.strip_markup
+    )
 
 
 def of_kind(kind: str) -> upgrade_events.Event:
@@ -52,7 +54,7 @@ def test_a_template_can_name_the_time_and_nested_fields_of_the_data() -> None:
 
 @pytest.mark.parametrize("kind", [*upgrade_events.KINDS, templates.OTHER])
 def test_no_field_of_an_event_hides_one_of_all_events(kind: str) -> None:
-    own = templates.fields(kind) - templates.FIELDS_OF_ALL
+    own = templates.list_fields(kind) - templates.FIELDS_OF_ALL
     assert not templates.FIELDS_OF_ALL & {path.partition("_")[0] for path in own}
     assert "upgrade_from" in own
 
@@ -78,7 +80,7 @@ def test_a_template_that_cannot_be_filled_is_refused_by_the_name_of_its_field(
     given: dict[str, str], reported: str
 ) -> None:
     with pytest.raises(errors.InvalidSpec, match=reported.replace("$r", "\\$r")):
-        templates.checked(given)
+        templates.check_templates(given)
 
 
 def stalled_with(message: str) -> str:
@@ -119,6 +121,6 @@ def test_a_kind_of_a_later_release_has_a_text() -> None:
         data=Data(upgrade=UPGRADE),
     )
     assert (
-        templates.render(templates.checked({}), event, PLACE, escape=str)
+        templates.render(templates.check_templates({}), event, PLACE, escape=str)
         == "default/greeter: shadowed"
     )

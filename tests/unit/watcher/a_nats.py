@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from common import errors
 from common.bus.streams import StreamInfo, StreamState
-from watcher.adapters.lease import Reach
+from watcher.adapters.lease import ReachCheck
 
 
 class Nats:
@@ -31,13 +31,13 @@ class Nats:
         await asyncio.sleep(0.0 if self.is_there else self.takes)
         return self.is_there
 
-    async def reconnect(self, why: str) -> None:
-        self.reconnects.append(why)
+    async def reconnect(self, reason: str) -> None:
+        self.reconnects.append(reason)
 
 
 @asynccontextmanager
-async def asked(nats: Nats) -> AsyncGenerator[Reach]:
-    reach = Reach(nats)
+async def asked(nats: Nats) -> AsyncGenerator[ReachCheck]:
+    reach = ReachCheck(nats)
     async with asyncio.TaskGroup() as group:
         asking = group.create_task(reach.run())
         await asyncio.sleep(0.1)

@@ -11,7 +11,7 @@ from common.bus import subjects
 from common.bus.messages import Message, ObjectState, Quarantined, Synced, Tombstone
 from common.kube import resources
 from common.runtime.cache import Cache
-from watcher.relay import Relay, Source
+from watcher.relay import Relay, RelaySource
 
 NAMES = ("x", "y")
 SELECTED = ("a", "b")
@@ -45,7 +45,7 @@ class World:
     def begin(self) -> None:
         """Have another watcher take over, with no list yet."""
         self.relay = Relay(self, _refuse)  # pyright: ignore[reportArgumentType]  (what it needs of an outbox)
-        self.sources = [Source(self.relay, each, resources.SERVICE) for each in range(2)]
+        self.sources = [RelaySource(self.relay, each, resources.SERVICE) for each in range(2)]
         self.positions: list[int | None] = [None, None]
         """The number of changes that each watch has reported; None before its first list."""
 
@@ -54,7 +54,7 @@ class World:
     def __len__(self) -> int:
         return 0
 
-    def stored(self) -> dict[str, str]:
+    def list_stored(self) -> dict[str, str]:
         return {
             where: message.kind
             for where, message in self.stream.items()

@@ -7,7 +7,7 @@ import pytest
 
 from common.api.meta import ObjectMeta, OwnerReference
 from common.bus.subjects import ObjectRef
-from watcher.addressing import Address, OwnerGraph, parent_of
+from watcher.addressing import OwnerGraph, RootAddress, find_parent
 
 SERVICE = ObjectRef("RayService", "ns", "svc")
 CLUSTER = ObjectRef("RayCluster", "ns", "svc-abcde")
@@ -52,7 +52,7 @@ def meta(*, owner: tuple[str, str] | None = None, **labels: str) -> ObjectMeta:
 def test_an_object_stands_below_its_controller(
     kind: str, found: ObjectMeta, parent: ObjectRef | None
 ) -> None:
-    assert parent_of(kind, found) == parent
+    assert find_parent(kind, found) == parent
 
 
 def labelled(**labels: str) -> ObjectMeta:
@@ -116,7 +116,7 @@ def labelled(**labels: str) -> ObjectMeta:
 def test_labels_decide_where_there_is_no_controller(
     kind: str, found: ObjectMeta, parent: ObjectRef | None
 ) -> None:
-    assert parent_of(kind, found) == parent
+    assert find_parent(kind, found) == parent
 
 
 TREE: list[tuple[ObjectRef, ObjectRef | None]] = [
@@ -126,7 +126,7 @@ TREE: list[tuple[ObjectRef, ObjectRef | None]] = [
     (HEAD_SERVICE, CLUSTER),
     (SLICE, HEAD_SERVICE),
 ]
-AT_SERVICE = Address(ObjectRef("RayService", "ns", "svc"), is_certain=True)
+AT_SERVICE = RootAddress(ObjectRef("RayService", "ns", "svc"), is_certain=True)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(TREE)))
@@ -134,7 +134,7 @@ def test_the_root_does_not_depend_on_the_order(
     order: list[tuple[ObjectRef, ObjectRef | None]],
 ) -> None:
     graph = OwnerGraph()
-    addresses: dict[ObjectRef, Address] = {}
+    addresses: dict[ObjectRef, RootAddress] = {}
     for ref, parent in order:
         moved = graph.add(ref, parent)
         for each in [ref, *moved]:
@@ -147,7 +147,7 @@ def test_a_child_without_its_parent_is_uncertain() -> None:
     graph = OwnerGraph()
     graph.add(POD, CLUSTER)
 
-    assert graph.address(POD) == Address(
+    assert graph.address(POD) == RootAddress(
         ObjectRef("RayCluster", "ns", "svc-abcde"), is_certain=False
     )
 
@@ -225,4 +225,4 @@ def test_no_label_or_owner_makes_a_tree_deeper_than_its_kinds(kind: str) -> None
         if kind == "RayCluster"
         else meta(owner=("Service", "next"))
     )
-    assert parent_of(kind, own) is None
+    assert find_parent(kind, own) is None

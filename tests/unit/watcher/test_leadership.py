@@ -6,7 +6,7 @@ import pytest
 
 from common.api.core import LeaseSpec
 from watcher import leadership
-from watcher.leadership import Lease, LeaseObservation, Preparation, Role, Successor
+from watcher.leadership import LeaderRole, Preparation, Successor, WatcherLease, WatcherObservation
 
 AT = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 KUBERAY = LeaseSpec(
@@ -14,9 +14,9 @@ KUBERAY = LeaseSpec(
 )
 
 
-def a_lease(spec: LeaseSpec, *, watcher: str = "", following: str = "") -> Lease:
+def a_lease(spec: LeaseSpec, *, watcher: str = "", following: str = "") -> WatcherLease:
     annotations = {leadership.ANNOTATION: watcher, leadership.NEXT_ANNOTATION: following}
-    return Lease({"annotations": annotations}, spec)
+    return WatcherLease({"annotations": annotations}, spec)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_another_holder_is_waited_for(
     spec: LeaseSpec, seen_for: float, waits_for: str | None
 ) -> None:
     assert (
-        leadership.holder_to_wait_for(
-            LeaseObservation(spec, None, 100.0), "me", now=100.0 + seen_for
+        leadership.find_blocking_holder(
+            WatcherObservation(spec, None, 100.0), "me", now=100.0 + seen_for
         )
         == waits_for
     )
@@ -49,30 +49,32 @@ def test_another_holder_is_waited_for(
 @pytest.mark.parametrize(
     ("annotation", "role"),
     [
-        pytest.param("kuberay leads", Role.LEADS, id="the holder is a watcher"),
-        pytest.param("kuberay yields", Role.YIELDS, id="it makes room for another watcher"),
+        pytest.param("kuberay leads", LeaderRole.LEADS, id="the holder is a watcher"),
+        pytest.param("kuberay yields", LeaderRole.YIELDS, id="it makes room for another watcher"),
         pytest.param("me leads", None, id="left from a watcher before KubeRay took the Lease"),
         pytest.param("", None, id="never held by a watcher"),
         pytest.param("kuberay sleeps", None, id="a value of another release"),
         pytest.param("kuberay", None, id="no value"),
     ],
 )
-def test_the_annotation_contains_what_the_holder_does(annotation: str, role: Role | None) -> None:
+def test_the_annotation_contains_what_the_holder_does(
+    annotation: str, role: LeaderRole | None
+) -> None:
     assert a_lease(KUBERAY, watcher=annotation).role is role
 
 
 def test_a_watcher_that_yields_is_not_waited_for_and_kuberay_sees_a_held_lease() -> None:
-    mine = leadership.taken(None, "first", at=AT)
+    mine = leadership.build_taken_spec(None, "first", at=AT)
     seen = leadership.observe(None, a_lease(mine, watcher="first yields"), now=0.0)
 
-    assert leadership.holder_to_wait_for(seen, "second", now=0.0) is None
+    assert leadership.find_blocking_holder(seen, "second", now=0.0) is None
     assert (mine.holder_identity, mine.lease_duration_seconds) == (
         "first",
         leadership.DURATION_SECONDS,
     )
 
 
-HANDED_OVER = leadership.annotation_of("a", Role.HANDED_OVER)
+HANDED_OVER = leadership.format_annotation("a", LeaderRole.HANDED_OVER)
 PREPARED = Successor("b", Preparation.DONE)
 
 
@@ -109,12 +111,12 @@ def test_a_lease_is_handed_over_to_the_watcher_that_is_prepared(
 
 def test_the_watcher_that_is_prepared_has_the_first_try() -> None:
     """Any other one would first list everything; it takes the Lease when the first one does not."""
-    spec = leadership.released(leadership.taken(None, "a", at=AT), at=AT)
+    spec = leadership.build_released_spec(leadership.build_taken_spec(None, "a", at=AT), at=AT)
     handed_over = a_lease(spec, watcher=HANDED_OVER, following=str(PREPARED))
     seen = leadership.observe(None, handed_over, now=10.0)
-    assert leadership.holder_to_wait_for(seen, "b", now=10.0) is None
-    assert leadership.holder_to_wait_for(seen, "c", now=10.9) == "b"
-    assert leadership.holder_to_wait_for(seen, "c", now=11.0) is None
+    assert leadership.find_blocking_holder(seen, "b", now=10.0) is None
+    assert leadership.find_blocking_holder(seen, "c", now=10.9) == "b"
+    assert leadership.find_blocking_holder(seen, "c", now=11.0) is None
     assert leadership.observe(seen, handed_over, now=12.0) is seen
     assert leadership.observe(seen, a_lease(spec), now=12.0).since == 12.0
 
@@ -150,32 +152,35 @@ def test_a_renewal_starts_the_wait_anew_and_a_second_observation_does_not() -> N
 
 @pytest.mark.parametrize("minutes", [-5, 5])
 def test_a_leader_with_a_wrong_clock_is_judged_by_what_we_observed(minutes: int) -> None:
-    theirs = leadership.taken(None, "other", at=AT + timedelta(minutes=minutes))
+    theirs = leadership.build_taken_spec(None, "other", at=AT + timedelta(minutes=minutes))
     seen = leadership.observe(None, a_lease(theirs), now=100.0)
 
     assert (
-        leadership.holder_to_wait_for(seen, "me", now=99.9 + leadership.DURATION_SECONDS) == "other"
+        leadership.find_blocking_holder(seen, "me", now=99.9 + leadership.DURATION_SECONDS)
+        == "other"
     )
     assert (
-        leadership.holder_to_wait_for(seen, "me", now=100.0 + leadership.DURATION_SECONDS) is None
+        leadership.find_blocking_holder(seen, "me", now=100.0 + leadership.DURATION_SECONDS) is None
     )
 
 
 def test_taking_over_counts_a_transition_and_renewing_does_not() -> None:
-    taken = leadership.taken(KUBERAY, "me", at=AT)
-    renewed = leadership.taken(taken, "me", at=AT.replace(second=5))
+    taken = leadership.build_taken_spec(KUBERAY, "me", at=AT)
+    renewed = leadership.build_taken_spec(taken, "me", at=AT.replace(second=5))
 
     assert (taken.lease_transitions, taken.acquire_time) == (4, "2026-01-01T12:00:00.123456Z")
     assert (renewed.lease_transitions, renewed.acquire_time) == (4, taken.acquire_time)
     assert renewed.renew_time == "2026-01-01T12:00:05.123456Z"
-    assert leadership.taken(None, "me", at=AT).lease_transitions == 0
+    assert leadership.build_taken_spec(None, "me", at=AT).lease_transitions == 0
 
 
 def test_letting_go_lets_the_next_one_begin_at_once() -> None:
-    released = leadership.released(leadership.taken(KUBERAY, "me", at=AT), at=AT)
+    released = leadership.build_released_spec(
+        leadership.build_taken_spec(KUBERAY, "me", at=AT), at=AT
+    )
 
     assert (
-        leadership.holder_to_wait_for(LeaseObservation(released, None, 0.0), "other", now=0.0)
+        leadership.find_blocking_holder(WatcherObservation(released, None, 0.0), "other", now=0.0)
         is None
     )
 

@@ -16,7 +16,7 @@ from common.kube.resources import LEASE, Resource
 from support.fakes.kube import FakeKube
 from unit.watcher.a_nats import Nats, asked
 from watcher import leadership
-from watcher.adapters.lease import RENEWAL_SECONDS, Leadership, Reach
+from watcher.adapters.lease import RENEWAL_SECONDS, Leadership, ReachCheck
 from watcher.leadership import LEASE_NAME
 from watcher.term import Term
 
@@ -53,7 +53,9 @@ class LateKube(FakeKube):
 class Candidate:
     """A watcher that would lead: its work takes some time to prepare, and is then done until it is cancelled."""
 
-    def __init__(self, kube: FakeKube, reach: Reach, name: str, *, prepares: float = 2.0) -> None:
+    def __init__(
+        self, kube: FakeKube, reach: ReachCheck, name: str, *, prepares: float = 2.0
+    ) -> None:
         self._leadership = Leadership(kube, SystemClock(), reach, namespace=NAMESPACE, me=name)
         self._prepares = prepares
         self.is_complete = True
@@ -395,8 +397,12 @@ async def test_the_end_of_a_leader_that_leaves_is_noticed() -> None:
     async with asked(Nats()) as reach:
         two = Candidate(kube, reach, "b")
         async with asyncio.TaskGroup() as group:
-            spec = leadership.taken(None, "a", at=SystemClock().now())
-            mark = {leadership.ANNOTATION: leadership.annotation_of("a", leadership.Role.LEAVES)}
+            spec = leadership.build_taken_spec(None, "a", at=SystemClock().now())
+            mark = {
+                leadership.ANNOTATION: leadership.format_annotation(
+                    "a", leadership.LeaderRole.LEAVES
+                )
+            }
             metadata = {"name": LEASE_NAME, "namespace": NAMESPACE, "annotations": mark}
             body = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata}
             await kube.create(LEASE, NAMESPACE, {**body, "spec": msgspec.to_builtins(spec)})

@@ -15,7 +15,7 @@ from support.fakes.stream import FakeStateStream
 from support.waiting import eventually
 from watcher import outbox as outboxes
 from watcher.outbox import Outbox
-from watcher.ports import Entry
+from watcher.ports import StreamEntry
 
 PLACE = TreeLocation(1, TreeKind.CLUSTER)
 SUBJECT = subjects.build_state_subject(PLACE, "Pod", "ns", "one")
@@ -171,7 +171,7 @@ async def test_what_is_ours_stays_so_while_the_subject_cannot_be_read(
     stream.answers_lost = 1
     last = stream.last
 
-    async def sometimes(subject: str) -> Entry:
+    async def sometimes(subject: str) -> StreamEntry:
         if answers:
             raise answers.pop()
         return await last(subject)

@@ -6,12 +6,12 @@ import pytest
 
 from common import errors
 from unit.watcher.a_nats import Nats, asked
-from watcher.adapters.lease import SERVER_SECONDS, STREAM_SECONDS, Reach
+from watcher.adapters.lease import SERVER_SECONDS, STREAM_SECONDS, ReachCheck
 
 pytestmark = pytest.mark.looptime
 
 
-async def until_lost(reach: Reach) -> float:
+async def until_lost(reach: ReachCheck) -> float:
     for half_seconds in range(120):
         if reach.is_lost:
             return half_seconds / 2
@@ -26,7 +26,7 @@ async def test_a_stream_that_answers_can_be_written_to() -> None:
 
 
 async def test_nobody_leads_before_the_stream_was_asked() -> None:
-    assert Reach(Nats()).problem is not None
+    assert ReachCheck(Nats()).problem is not None
 
 
 async def test_an_unreachable_server_times_out_soon() -> None:

@@ -16,9 +16,9 @@ from common.kube import resources
 from common.kube.resources import Resource
 from support.fakes.stream import FakeStateStream
 from support.waiting import eventually
-from watcher import published
+from watcher import publish_filter
 from watcher.outbox import Outbox
-from watcher.relay import Relay, Source
+from watcher.relay import Relay, RelaySource
 
 SERVICES, CLUSTERS, PODS, MORE_PODS = range(4)
 
@@ -32,8 +32,8 @@ class Setup:
         self.reasons: list[str] = []
         self.relay = Relay(outbox, self.reasons.append)
 
-    def source(self, number: int, resource: Resource) -> Source:
-        return Source(self.relay, number, resource)
+    def source(self, number: int, resource: Resource) -> RelaySource:
+        return RelaySource(self.relay, number, resource)
 
     @property
     def is_moving(self) -> bool:
@@ -425,8 +425,8 @@ async def test_a_bookmark_of_the_other_watch_ends_the_wait(setup: Setup) -> None
 
 
 async def test_watches_of_another_namespace_are_not_waited_for(setup: Setup) -> None:
-    here = Source(setup.relay, PODS, resources.POD, "ns")
-    Source(setup.relay, MORE_PODS, resources.POD, "elsewhere")
+    here = RelaySource(setup.relay, PODS, resources.POD, "ns")
+    RelaySource(setup.relay, MORE_PODS, resources.POD, "elsewhere")
     setup.relay.everything_is_listed()
     here.present(an_object("pod", 5))
 
@@ -588,7 +588,7 @@ async def test_a_kind_that_is_not_served_does_not_count_for_the_version(setup: S
 
 async def test_every_partition_is_marked(setup: Setup) -> None:
     marker = Synced(epoch="epoch", version=40)
-    setup.relay.mark(marker)
+    setup.relay.publish_marker(marker)
 
     assert setup.waiting() == {
         subjects.build_marker_subject(partition): marker for partition in range(subjects.PARTITIONS)
@@ -627,7 +627,7 @@ async def test_whatever_an_object_does_to_a_decoder_it_alone_is_in_quarantine(
             raise RecursionError
         return raw
 
-    monkeypatch.setattr(published, "trim", fail)
+    monkeypatch.setattr(publish_filter, "trim", fail)
     clusters = setup.source(CLUSTERS, resources.RAY_CLUSTER)
     for name in ("hostile", "demo"):
         clusters.present(an_object(name, 4))

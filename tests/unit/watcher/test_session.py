@@ -14,13 +14,13 @@ from common.bus.messages import ObjectState, Synced, Tombstone
 from common.bus.subjects import ObjectRef
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, Resource
-from common.kube.watch import Target, Watch
+from common.kube.watch import Watch, WatchTarget
 from support.builders.manifests import a_ray_cluster
 from support.fakes.stream import FakeStateStream
 from support.fakes.watchable_kube import WatchableKube
 from support.waiting import eventually
-from watcher import published, session
-from watcher.session import Sessions, epoch_to_keep, history_of, run_in_turn
+from watcher import publish_filter, session
+from watcher.session import Sessions, choose_epoch, choose_history, run_in_turn
 from watcher.term import Term
 
 
@@ -47,14 +47,14 @@ from watcher.term import Term
 def test_a_history_ends_when_versions_begin_again_below(
     before: Synced | None, version: int, expected: str
 ) -> None:
-    assert history_of(before, version, "new") == expected
+    assert choose_history(before, version, "new") == expected
 
 
 class FakeWatch(Watch):
     """A collection that is listed some time after it is asked for; None: never."""
 
     def __init__(self, resource: Resource, seconds: float | None) -> None:
-        self.target = Target(resource=resource)
+        self.target = WatchTarget(resource=resource)
         self.known = asyncio.Event()
         self.asked_at: float | None = None
         self._seconds = seconds
@@ -96,7 +96,7 @@ async def test_what_users_create_is_listed_before_all_else(
 
 
 def test_the_first_lists_are_of_kinds_that_are_followed() -> None:
-    assert not session.FIRST - {kind for kind, _ in published.REQUIRED}
+    assert not session.FIRST - {kind for kind, _ in publish_filter.REQUIRED}
 
 
 HERE = Synced(epoch="here", version=100, forms=forms.list_forms(), history="h")
@@ -118,7 +118,7 @@ HERE = Synced(epoch="here", version=100, forms=forms.list_forms(), history="h")
 def test_readers_go_on_where_a_complete_stream_was_handed_over(
     marker: Synced | None, version: int, expected: str | None
 ) -> None:
-    assert epoch_to_keep(marker, version) == expected
+    assert choose_epoch(marker, version) == expected
 
 
 STEADY, GHOST = (
@@ -131,8 +131,8 @@ STEADY, GHOST = (
 
 @pytest.fixture
 def kube(monkeypatch: pytest.MonkeyPatch) -> WatchableKube:
-    monkeypatch.setattr(published, "REQUIRED", ((RAY_SERVICE, ""), (RAY_CLUSTER, "")))
-    monkeypatch.setattr(published, "OPTIONAL", ())
+    monkeypatch.setattr(publish_filter, "REQUIRED", ((RAY_SERVICE, ""), (RAY_CLUSTER, "")))
+    monkeypatch.setattr(publish_filter, "OPTIONAL", ())
     return WatchableKube()
 
 

@@ -11,7 +11,7 @@ import msgspec
 from bench.rig import BACKGROUND, Rig
 from common.api.opaque import Body
 from common.kube.resources import POD, RAY_CLUSTER, SERVICE
-from common.kube.watch import Key, Target, Timing, Watch
+from common.kube.watch import NamespacedName, Watch, WatchTarget, WatchTiming
 
 WORKERS: Final = 3
 AT_ONCE: Final = 12
@@ -42,23 +42,23 @@ class Object(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-Seen = Callable[[Object], Key | None]
+Seen = Callable[[Object], NamespacedName | None]
 """Returns the key of an object that has reached the wanted state, else None."""
 
 
 class FirstSeen:
     """Records when each object first reached the wanted state.
 
-    Times are seconds of the event loop's clock. Implements `common.kube.watch.Sink`.
+    Times are seconds of the event loop's clock. Implements `common.kube.watch.WatchSink`.
     """
 
     def __init__(self, seen: Seen) -> None:
-        self.at: dict[Key, float] = {}
+        self.at: dict[NamespacedName, float] = {}
         self._seen = seen
         self._changed = asyncio.Event()
         self._decoder = msgspec.json.Decoder(Object)
 
-    def present(self, raw: bytes, why: str = "") -> None:
+    def present(self, raw: bytes, reason: str = "") -> None:
         """Record the object if it is in the wanted state for the first time."""
         key = self._seen(self._decoder.decode(raw))
         if key is not None and key not in self.at:
@@ -68,7 +68,7 @@ class FirstSeen:
     def gone(self, raw: bytes) -> None:
         """Ignore a deletion."""
 
-    def listed(self, keys: set[Key], version: str) -> None:
+    def listed(self, keys: set[NamespacedName], version: str) -> None:
         """Ignore the end of a list."""
 
     async def count(self, wanted: int) -> None:
@@ -79,7 +79,7 @@ class FirstSeen:
                 await self._changed.wait()
 
 
-def is_ready(cluster: Object) -> Key | None:
+def is_ready(cluster: Object) -> NamespacedName | None:
     """Return the cluster's key if all of its workers are ready."""
     status = cluster.status
     done = (
@@ -89,7 +89,7 @@ def is_ready(cluster: Object) -> Key | None:
     return (cluster.metadata.namespace, cluster.metadata.name) if done else None
 
 
-def is_head(pod: Object) -> Key | None:
+def is_head(pod: Object) -> NamespacedName | None:
     """Return the key of the pod's RayCluster if the pod is a head pod."""
     labels = pod.metadata.labels
     if labels.get("ray.io/node-type") != "head":
@@ -97,16 +97,16 @@ def is_head(pod: Object) -> Key | None:
     return pod.metadata.namespace, labels.get("ray.io/cluster", "")
 
 
-def is_running(pod: Object) -> Key | None:
+def is_running(pod: Object) -> NamespacedName | None:
     """Return the pod's key if its phase is Running."""
     return (pod.metadata.namespace, pod.metadata.name) if pod.status.phase == "Running" else None
 
 
 @asynccontextmanager
-async def watching(rig: Rig, target: Target, seen: Seen) -> AsyncGenerator[FirstSeen]:
+async def watching(rig: Rig, target: WatchTarget, seen: Seen) -> AsyncGenerator[FirstSeen]:
     """Watch a collection during the `with` block and record when its objects reach a state."""
     first_seen = FirstSeen(seen)
-    watch = Watch(rig.kube, target, first_seen, jitter=lambda: 0.0, timing=Timing())
+    watch = Watch(rig.kube, target, first_seen, jitter=lambda: 0.0, timing=WatchTiming())
     async with asyncio.TaskGroup() as group:
         following = group.create_task(watch.run())
         await watch.known.wait()
@@ -116,9 +116,9 @@ async def watching(rig: Rig, target: Target, seen: Seen) -> AsyncGenerator[First
             following.cancel()
 
 
-CLUSTERS: Final = Target(resource=RAY_CLUSTER)
-PODS: Final = Target(resource=POD)
-HEADS: Final = Target(resource=POD, selector="ray.io/node-type=head")
+CLUSTERS: Final = WatchTarget(resource=RAY_CLUSTER)
+PODS: Final = WatchTarget(resource=POD)
+HEADS: Final = WatchTarget(resource=POD, selector="ray.io/node-type=head")
 
 
 async def create_cluster(rig: Rig, namespace: str, name: str, *, workers: int = WORKERS) -> float:

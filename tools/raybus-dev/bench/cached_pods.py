@@ -11,7 +11,7 @@ import msgspec
 from common.api.core import Pod
 from common.kube.resources import POD
 from common.runtime.cache import Cache
-from watcher import published
+from watcher import publish_filter
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -21,7 +21,8 @@ class _Listed(msgspec.Struct, frozen=True):
 def kib_each(listed: bytes) -> float:
     """Return the KiB per pod of a pod list in JSON; 0 for an empty list."""
     messages = [
-        published.trim(POD, bytes(raw)) for raw in msgspec.json.decode(listed, type=_Listed).items
+        publish_filter.trim(POD, bytes(raw))
+        for raw in msgspec.json.decode(listed, type=_Listed).items
     ]
     cache = Cache()
     gc.collect()

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from bench import background
-from bench.background import Key, Object
+from bench.background import NamespacedName, Object
 from bench.contenders import Contender
 from bench.rig import ALONE, BACKGROUND, Rig, fresh
 from bench.scale_up import percentile
@@ -71,7 +71,7 @@ async def measure(contender: Contender, count: int) -> Fairness:
         )
 
 
-def _is_ready_in_the_background(cluster: Object) -> Key | None:
+def _is_ready_in_the_background(cluster: Object) -> NamespacedName | None:
     """Return the key of a ready cluster of the background load, or None for other clusters."""
     key = background.is_ready(cluster)
     return (

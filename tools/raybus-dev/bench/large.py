@@ -24,7 +24,7 @@ import uvloop
 from rich.table import Table
 
 from bench import background, contenders, pod_network, report, scale_up
-from bench.background import FirstSeen, Key, Object
+from bench.background import FirstSeen, NamespacedName, Object
 from bench.goals import Goal, judged
 from bench.report import OUTPUT, emit
 from bench.rig import ALONE, BACKGROUND, Rig, fresh, namespace_of
@@ -129,7 +129,7 @@ async def measure(count: int, logs: Path) -> Figures:
             )
 
 
-def _is_unready(cluster: Object) -> Key | None:
+def _is_unready(cluster: Object) -> NamespacedName | None:
     namespace = cluster.metadata.namespace
     is_ours = namespace.startswith(BACKGROUND)
     return (
@@ -267,7 +267,7 @@ async def _working(rig: Rig, fleet: Fleet, service: str) -> Replica:
     return next(each for each in fleet.of(service) if each.name == lease["spec"]["holderIdentity"])
 
 
-def _is_of_a_service(cluster: Object) -> Key | None:
+def _is_of_a_service(cluster: Object) -> NamespacedName | None:
     name = cluster.metadata.name
     return (ALONE, name) if cluster.metadata.namespace == ALONE and name.startswith("s") else None
 

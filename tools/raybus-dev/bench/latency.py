@@ -35,7 +35,7 @@ from common.bus import messages
 from common.kube.client import Patch
 from common.kube.resources import POD
 from common.observability import logging
-from common.observability.open_telemetry import Line as Span
+from common.observability.open_telemetry import SpanLine as Span
 from support.servers import raybus_up
 
 RECONCILER: Final = "raybus-cluster-reconciler"

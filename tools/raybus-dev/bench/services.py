@@ -27,11 +27,11 @@ from bench.rig import BACKGROUND, Rig
 from common.api.opaque import Body
 from common.kube.client import Patch
 from common.kube.resources import RAY_SERVICE
-from common.kube.watch import Key, Target
+from common.kube.watch import NamespacedName, WatchTarget
 from support.builders.ray_service import a_cluster_config, a_ray_service, a_serve_config
 from support.servers import raybus_up
 
-SERVICES: Final = Target(resource=RAY_SERVICE)
+SERVICES: Final = WatchTarget(resource=RAY_SERVICE)
 SETTLING: Final = 15.0
 """Seconds without a write after which raybus counts as idle."""
 TRIED: Final = 20
@@ -246,7 +246,7 @@ async def _clusters_of(found: Rig) -> dict[str, str]:
     }
 
 
-def _is_ready_service(service: background.Object) -> Key | None:
+def _is_ready_service(service: background.Object) -> NamespacedName | None:
     return (
         (BACKGROUND, service.metadata.name) if service.status.service_status == "Running" else None
     )
@@ -255,7 +255,7 @@ def _is_ready_service(service: background.Object) -> Key | None:
 def _is_second(service: str, first: str) -> background.Seen:
     """Return a predicate for a cluster of the service that is not its first one."""
 
-    def seen(cluster: background.Object) -> Key | None:
+    def seen(cluster: background.Object) -> NamespacedName | None:
         name = cluster.metadata.name
         is_second = name.startswith(f"{service}-") and name != first
         return (BACKGROUND, name) if is_second else None

@@ -13,16 +13,16 @@ from common import labels
 from common.bus.subjects import ObjectRef
 from common.kube.client import KubeClient
 from common.kube.resources import HTTP_ROUTE, LEASE, POD, RAY_CLUSTER, RAY_SERVICE
-from common.kube.watch import Key, Target, Timing, Watch
+from common.kube.watch import NamespacedName, Watch, WatchTarget, WatchTiming
 
 TARGETS: Final = (
-    Target(resource=RAY_CLUSTER),
-    Target(resource=RAY_SERVICE),
-    Target(resource=POD, selector=labels.CLUSTER),
-    Target(resource=HTTP_ROUTE, is_optional=True),
-    Target(resource=LEASE, selector=labels.REPLICA_OF),
+    WatchTarget(resource=RAY_CLUSTER),
+    WatchTarget(resource=RAY_SERVICE),
+    WatchTarget(resource=POD, selector=labels.CLUSTER),
+    WatchTarget(resource=HTTP_ROUTE, is_optional=True),
+    WatchTarget(resource=LEASE, selector=labels.REPLICA_OF),
 )
-TIMING: Final = Timing(longest_retry=1.0)
+TIMING: Final = WatchTiming(longest_retry=1.0)
 Check = Callable[[Object], bool]
 
 
@@ -76,7 +76,7 @@ class EvidenceStore:
         self.seen.append(seen)
         self._stirred[seen.key].set()
 
-    def missing(self, kind: str, keys: set[Key], version: int) -> None:
+    def missing(self, kind: str, keys: set[NamespacedName], version: int) -> None:
         """Record the deletion of all objects that a new list no longer contains."""
         for seen in list(self._latest.values()):
             meta = seen.object.metadata
@@ -106,14 +106,14 @@ class EvidenceStore:
 
 
 class _Eye:
-    """Records the states of one watched collection; implements `common.kube.watch.Sink`."""
+    """Records the states of one watched collection; implements `common.kube.watch.WatchSink`."""
 
-    def __init__(self, room: EvidenceStore, target: Target) -> None:
+    def __init__(self, room: EvidenceStore, target: WatchTarget) -> None:
         self._room = room
         self._kind = target.resource.kind
         self._decoder = msgspec.json.Decoder(Object)
 
-    def present(self, raw: bytes, why: str = "") -> None:
+    def present(self, raw: bytes, reason: str = "") -> None:
         """Record the current state of an object."""
         self._take(raw, is_gone=False)
 
@@ -121,7 +121,7 @@ class _Eye:
         """Record the deletion of an object."""
         self._take(raw, is_gone=True)
 
-    def listed(self, keys: set[Key], version: str) -> None:
+    def listed(self, keys: set[NamespacedName], version: str) -> None:
         """Record deletions that the watch missed, at the end of a list."""
         self._room.missing(self._kind, keys, int(version or 0))
 

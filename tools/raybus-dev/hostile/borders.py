@@ -15,11 +15,11 @@ from common.bus.nats import connect
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP
 from common.settings import Settings
-from nats_admin.subscribers import Subscriber
+from nats_admin.subscribers import NamedSubscriber
 from support.manifests import NAMESPACE
 from support.servers.relayed import Secured
 
-SUBSCRIBER: Final = Subscriber("tenant", ("tenant-0",))
+SUBSCRIBER: Final = NamedSubscriber("tenant", ("tenant-0",))
 KEYS: Final = f"{nkeys.KEYS_PREFIX}watcher"
 REGISTERED: Final = Patch(body={"data": {"watcher-0": nkeys.derive_public_key(nkeys.new_seed())}})
 SECONDS: Final = 5.0

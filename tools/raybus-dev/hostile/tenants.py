@@ -23,7 +23,7 @@ from common.kube.resources import (
     SERVICE_ACCOUNT,
     Resource,
 )
-from common.kube.watch import Key, Target, Timing, Watch
+from common.kube.watch import NamespacedName, Watch, WatchTarget, WatchTiming
 from localcluster.control_plane import ControlPlane
 from scenario.hostile.attacks import Attack
 
@@ -87,17 +87,17 @@ class Events:
     """
 
     def __init__(self) -> None:
-        self.reasons: defaultdict[Key, set[str]] = defaultdict(set)
+        self.reasons: defaultdict[NamespacedName, set[str]] = defaultdict(set)
 
-    def present(self, raw: bytes, why: str = "") -> None:
-        assert not why, f"an Event cannot be read: {why}: {raw[:200]!r}"
+    def present(self, raw: bytes, reason: str = "") -> None:
+        assert not reason, f"an Event cannot be read: {reason}: {raw[:200]!r}"
         event = msgspec.json.decode(raw, type=_Event)
         self.reasons[event.regarding.namespace, event.regarding.name].add(event.reason)
 
     def gone(self, raw: bytes) -> None:
         """Keep the reason, because it was reported."""
 
-    def listed(self, keys: set[Key], version: str) -> None:
+    def listed(self, keys: set[NamespacedName], version: str) -> None:
         """Keep the reasons of expired Events."""
 
 
@@ -272,7 +272,9 @@ async def admitted(
     """Create the tenants with their namespaces and rights, for the `with` block."""
     clients: list[KubeClient] = []
     events = Events()
-    watch = Watch(admin, Target(resource=EVENT), events, jitter=lambda: 0.0, timing=Timing())
+    watch = Watch(
+        admin, WatchTarget(resource=EVENT), events, jitter=lambda: 0.0, timing=WatchTiming()
+    )
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(watch.run())
         try:

@@ -17,7 +17,7 @@ from common.api.opaque import Body, Json
 from common.clock import SystemClock
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE, Resource
-from common.kube.watch import Key, Target, Timing, Watch
+from common.kube.watch import NamespacedName, Watch, WatchTarget, WatchTiming
 from hostile.shares import Span
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service
 
@@ -43,15 +43,15 @@ Taken = dict[str, list[Span]]
 class _Store:
     """The victim's objects of one kind, kept current by a watch.
 
-    Implements `common.kube.watch.Sink`.
+    Implements `common.kube.watch.WatchSink`.
     """
 
     def __init__(self, changed: asyncio.Event) -> None:
         self.held: dict[str, Json] = {}
         self._changed = changed
 
-    def present(self, raw: bytes, why: str = "") -> None:
-        assert not why, f"the victim writes nothing that cannot be read: {why}: {raw[:200]!r}"
+    def present(self, raw: bytes, reason: str = "") -> None:
+        assert not reason, f"the victim writes nothing that cannot be read: {reason}: {raw[:200]!r}"
         body: Json = msgspec.json.decode(raw)
         self.held[body["metadata"]["name"]] = body
         self._changed.set()
@@ -59,7 +59,7 @@ class _Store:
     def gone(self, raw: bytes) -> None:
         self.held.pop(msgspec.json.decode(raw)["metadata"]["name"], None)
 
-    def listed(self, keys: set[Key], version: str) -> None:
+    def listed(self, keys: set[NamespacedName], version: str) -> None:
         self.held = {name: body for name, body in self.held.items() if (NAMESPACE, name) in keys}
 
 
@@ -80,8 +80,8 @@ class Victim:
         async with asyncio.TaskGroup() as group:
             tasks: list[asyncio.Task[None]] = []
             for resource, store in ((RAY_CLUSTER, self._clusters), (RAY_SERVICE, self._services)):
-                target = Target(resource=resource, namespace=NAMESPACE)
-                watch = Watch(self._kube, target, store, jitter=lambda: 0.0, timing=Timing())
+                target = WatchTarget(resource=resource, namespace=NAMESPACE)
+                watch = Watch(self._kube, target, store, jitter=lambda: 0.0, timing=WatchTiming())
                 tasks.append(group.create_task(watch.run()))
             try:
                 yield

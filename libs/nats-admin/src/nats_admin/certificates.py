@@ -23,14 +23,14 @@ RENEW_BEFORE: Final = timedelta(days=30)
 USES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
-class Pair(msgspec.Struct, frozen=True):
+class CertificatePair(msgspec.Struct, frozen=True):
     """A certificate and its private key, in PEM."""
 
     certificate: bytes
     key: bytes
 
 
-def new_authority(*, now: datetime, lifetime: timedelta = LIFETIME) -> Pair:
+def make_authority(*, now: datetime, lifetime: timedelta = LIFETIME) -> CertificatePair:
     """Return a new certificate authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "raybus NATS authority")])
@@ -52,12 +52,16 @@ def new_authority(*, now: datetime, lifetime: timedelta = LIFETIME) -> Pair:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return Pair(certificate.public_bytes(Encoding.PEM), _pem(key))
+    return CertificatePair(certificate.public_bytes(Encoding.PEM), _encode_key(key))
 
 
-def new_server(
-    authority: Pair, *, names: Sequence[str], now: datetime, lifetime: timedelta = LIFETIME
-) -> Pair:
+def make_server_certificate(
+    authority: CertificatePair,
+    *,
+    names: Sequence[str],
+    now: datetime,
+    lifetime: timedelta = LIFETIME,
+) -> CertificatePair:
     """Return a new server certificate for host names and addresses.
 
     Servers use it as a client certificate among each other too.
@@ -71,7 +75,8 @@ def new_server(
     certificate = (
         _builder(subject, issuer.subject, key.public_key(), (now - CLOCK_SKEW, now + lifetime))
         .add_extension(
-            x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False
+            x509.SubjectAlternativeName([_make_alternative_name(name) for name in names]),
+            critical=False,
         )
         .add_extension(x509.ExtendedKeyUsage(USES), critical=False)
         .add_extension(
@@ -79,7 +84,7 @@ def new_server(
         )
         .sign(signer, hashes.SHA256())
     )
-    return Pair(certificate.public_bytes(Encoding.PEM), _pem(key))
+    return CertificatePair(certificate.public_bytes(Encoding.PEM), _encode_key(key))
 
 
 def is_signed_by(certificate: bytes, authority: bytes) -> bool:
@@ -93,27 +98,27 @@ def is_signed_by(certificate: bytes, authority: bytes) -> bool:
     return True
 
 
-def names_of(certificate: bytes) -> list[str]:
+def read_names(certificate: bytes) -> list[str]:
     """Return the host names and addresses of a certificate."""
-    found = x509.load_pem_x509_certificate(certificate)
+    parsed = x509.load_pem_x509_certificate(certificate)
     try:
-        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
     return [str(name.value) for name in names]
 
 
-def end_of(certificate: bytes) -> datetime:
+def read_end(certificate: bytes) -> datetime:
     """Return the end of validity of a certificate."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
 def serves_routes(certificate: bytes) -> bool:
     """Return whether a server may use a certificate for connections to other servers."""
-    found = x509.load_pem_x509_certificate(certificate)
+    parsed = x509.load_pem_x509_certificate(certificate)
     try:
         return set(USES) <= set(
-            found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+            parsed.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         )
     except x509.ExtensionNotFound:
         return True
@@ -136,12 +141,12 @@ def _builder(
     )
 
 
-def _alternative(name: str) -> x509.GeneralName:
+def _make_alternative_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _encode_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

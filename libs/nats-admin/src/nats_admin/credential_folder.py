@@ -18,27 +18,32 @@ from pathlib import Path
 from common import errors
 from common.bus import nkeys
 from nats_admin import certificates, server_conf
-from nats_admin.certificates import Pair
-from nats_admin.server_conf import Server
+from nats_admin.certificates import CertificatePair
+from nats_admin.server_conf import ServerConfig
 
 
-def complete(folder: Path, server: Server, *, names: Sequence[str], now: datetime) -> list[str]:
+def complete_folder(
+    folder: Path, server: ServerConfig, *, names: Sequence[str], now: datetime
+) -> list[str]:
     """Create the missing files and renew our unfit certificate; return the names written.
 
     The users come first and the server last, so that an interrupted run leaves no server with keys
     that no user has.
     """
     (folder / "users").mkdir(parents=True, exist_ok=True, mode=0o700)
-    wanted = _authority(folder, now=now)
-    authority = Pair(wanted["ca.crt"], wanted["ca.key"])
+    contents = _ensure_authority(folder, now=now)
+    authority = CertificatePair(contents["ca.crt"], contents["ca.key"])
     paths = {user.name: folder / "users" / f"{user.name}.seed" for user in server.users}
-    made = [f"users/{path.name}" for path in paths.values() if not path.exists()]
-    seeds = {name: seed_in(path) for name, path in paths.items()}
-    pair = _server_pair(folder, authority, names, now=now)
+    written = [f"users/{path.name}" for path in paths.values() if not path.exists()]
+    seeds = {name: ensure_seed(path) for name, path in paths.items()}
+    pair = _ensure_server_pair(folder, authority, names, now=now)
     keys = {name: [nkeys.derive_public_key(seed)] for name, seed in seeds.items()}
-    wanted |= {"tls.crt": pair.certificate, "tls.key": pair.key}
-    wanted |= {"nats-server.conf": server_conf.render(server, keys).encode()}
-    return [*made, *(name for name, content in wanted.items() if write(folder / name, content))]
+    contents |= {"tls.crt": pair.certificate, "tls.key": pair.key}
+    contents |= {"nats-server.conf": server_conf.render(server, keys).encode()}
+    return [
+        *written,
+        *(name for name, content in contents.items() if write(folder / name, content)),
+    ]
 
 
 def write(path: Path, content: bytes) -> bool:
@@ -56,27 +61,29 @@ def write(path: Path, content: bytes) -> bool:
     return True
 
 
-def fits(pair: Pair, authority: bytes, names: Sequence[str], *, now: datetime) -> bool:
+def is_usable(
+    pair: CertificatePair, authority: bytes, names: Sequence[str], *, now: datetime
+) -> bool:
     """Return whether a server can use a certificate for `RENEW_BEFORE` or longer.
 
     Checked are its authority, its names, its use between servers, and its end.
     """
     return (
         certificates.is_signed_by(pair.certificate, authority)
-        and set(names) <= set(certificates.names_of(pair.certificate))
+        and set(names) <= set(certificates.read_names(pair.certificate))
         and certificates.serves_routes(pair.certificate)
-        and certificates.end_of(pair.certificate) - now > certificates.RENEW_BEFORE
+        and certificates.read_end(pair.certificate) - now > certificates.RENEW_BEFORE
     )
 
 
-def _authority(folder: Path, *, now: datetime) -> dict[str, bytes]:
+def _ensure_authority(folder: Path, *, now: datetime) -> dict[str, bytes]:
     if (folder / "ca.crt").exists():
         return {name: (folder / name).read_bytes() for name in ("ca.crt", "ca.key")}
-    made = certificates.new_authority(now=now)
-    return {"ca.crt": made.certificate, "ca.key": made.key}
+    authority = certificates.make_authority(now=now)
+    return {"ca.crt": authority.certificate, "ca.key": authority.key}
 
 
-def seed_in(path: Path) -> str:
+def ensure_seed(path: Path) -> str:
     """Return the private key in a file, which is created if it does not exist.
 
     Raises `InvalidSpec` if the file does not hold a seed.
@@ -93,16 +100,18 @@ def seed_in(path: Path) -> str:
     return seed
 
 
-def _server_pair(folder: Path, authority: Pair, names: Sequence[str], *, now: datetime) -> Pair:
+def _ensure_server_pair(
+    folder: Path, authority: CertificatePair, names: Sequence[str], *, now: datetime
+) -> CertificatePair:
     """Return the existing certificate if it is usable, else a new one.
 
     A certificate of another authority is never replaced.
     """
     if not (folder / "tls.key").exists():
-        return certificates.new_server(authority, names=names, now=now)
-    there = Pair((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
+        return certificates.make_server_certificate(authority, names=names, now=now)
+    there = CertificatePair((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
     is_foreign = not certificates.is_signed_by(there.certificate, authority.certificate)
-    if is_foreign or fits(there, authority.certificate, names, now=now):
+    if is_foreign or is_usable(there, authority.certificate, names, now=now):
         return there
-    named = dict.fromkeys([*certificates.names_of(there.certificate), *names])
-    return certificates.new_server(authority, names=list(named), now=now)
+    named = dict.fromkeys([*certificates.read_names(there.certificate), *names])
+    return certificates.make_server_certificate(authority, names=list(named), now=now)

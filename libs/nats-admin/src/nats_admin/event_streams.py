@@ -25,13 +25,13 @@ MIRROR_DELIVER: Final = "mirror.outside"
 """Prefix of the subjects on which events reach the mirror."""
 
 
-def events(*, replicas: int = 1, max_bytes: int = MAX_BYTES) -> Config:
+def build_stream_config(*, replicas: int = 1, max_bytes: int = MAX_BYTES) -> Config:
     """Return the configuration of the event stream."""
     published: Config = {"subjects": [subjects.ALL_EVENTS], "duplicate_window": DUPLICATE_WINDOW}
-    return _history(replicas, max_bytes) | published
+    return _build_history_config(replicas, max_bytes) | published
 
 
-def mirror(*, replicas: int = 1, max_bytes: int = MAX_BYTES) -> Config:
+def build_mirror_config(*, replicas: int = 1, max_bytes: int = MAX_BYTES) -> Config:
     """Return the configuration of the mirror of the event stream.
 
     External subscribers may only read it.
@@ -40,10 +40,10 @@ def mirror(*, replicas: int = 1, max_bytes: int = MAX_BYTES) -> Config:
         "name": subjects.EVENTS_STREAM,
         "external": {"api": MIRROR_API, "deliver": MIRROR_DELIVER},
     }
-    return _history(replicas, max_bytes) | {"mirror": origin}
+    return _build_history_config(replicas, max_bytes) | {"mirror": origin}
 
 
-def _history(replicas: int, max_bytes: int) -> Config:
+def _build_history_config(replicas: int, max_bytes: int) -> Config:
     limits: Config = {
         "max_age": MAX_AGE,
         "max_bytes": max_bytes,

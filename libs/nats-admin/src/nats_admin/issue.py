@@ -11,19 +11,19 @@ from pathlib import Path
 from common.bus import nkeys
 from common.clock import SystemClock
 from nats_admin import credential_folder
-from nats_admin.server_conf import Server
+from nats_admin.server_conf import ServerConfig
 
 
 def make_key(options: argparse.Namespace) -> int:
     """Create a private key if the file does not exist; print the public key to register."""
-    sys.stdout.write(f"{nkeys.derive_public_key(credential_folder.seed_in(options.file))}\n")
+    sys.stdout.write(f"{nkeys.derive_public_key(credential_folder.ensure_seed(options.file))}\n")
     return 0
 
 
 def run(options: argparse.Namespace) -> int:
     """Complete the folder; print the files that were written."""
     folder: Path = options.out.absolute()
-    server = Server(
+    server = ServerConfig(
         folder=options.mount or str(folder),
         store=options.store or str(folder / "jetstream"),
         host=options.host,
@@ -32,7 +32,9 @@ def run(options: argparse.Namespace) -> int:
         subscribers=options.subscribers,
     )
     names = options.name or ["localhost", "127.0.0.1", "::1", "nats"]
-    written = credential_folder.complete(folder, server, names=names, now=SystemClock().now())
+    written = credential_folder.complete_folder(
+        folder, server, names=names, now=SystemClock().now()
+    )
     sys.stdout.write(
         f"NATS credentials in {folder}: {', '.join(written) or 'nothing was missing'}\n"
     )

@@ -22,11 +22,11 @@ from common.bus import nkeys
 from common.clock import Clock
 from common.kube.client import KubeClient, Patch
 from common.kube.resources import CONFIG_MAP, POD
-from common.kube.watch import Key, Target, Timing, Watch
+from common.kube.watch import NamespacedName, Watch, WatchTarget, WatchTiming
 from nats_admin import certificates, credential_folder, key_registry, server_conf
-from nats_admin.certificates import Pair
-from nats_admin.reload import Beside, Reloader
-from nats_admin.server_conf import Server
+from nats_admin.certificates import CertificatePair
+from nats_admin.reload import NeighborServer, Reloader
+from nats_admin.server_conf import ServerConfig
 
 log = structlog.get_logger()
 
@@ -40,13 +40,13 @@ ANSWER_SECONDS: Final = 5.0
 AUTHORITY: Final = "ca.crt"
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class ServerPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Files and addresses of the server in the same pod."""
 
-    beside: Beside
+    beside: NeighborServer
     volume: Path
     """Folder that keeps the server's key and certificate over restarts."""
-    given: Path
+    given_folder: Path
     """Folder for a certificate that the installer provides: `tls.crt`, `tls.key` and `ca.crt`.
 
     It takes precedence.
@@ -56,7 +56,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the pod."""
     names: list[str]
     """Names under which clients and servers reach the server."""
-    server: Server
+    server: ServerConfig
 
 
 class _ConfigMap(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class Keeper:
     """Writes the files of one server; implements the sink of the watch of ConfigMaps."""
 
     def __init__(
-        self, kube: KubeClient, place: Place, clock: Clock, own_keys: Mapping[str, str]
+        self, kube: KubeClient, place: ServerPlace, clock: Clock, own_keys: Mapping[str, str]
     ) -> None:
         self._kube = kube
         self._place = place
@@ -96,17 +96,17 @@ class Keeper:
             CONFIG_MAP, self._place.namespace, label_selector=key_registry.LABEL
         )
         self._maps = {
-            each.metadata.name: each.data
-            for each in msgspec.json.decode(body, type=Items[_ConfigMap]).items
+            config_map.metadata.name: config_map.data
+            for config_map in msgspec.json.decode(body, type=Items[_ConfigMap]).items
         }
         await self._write()
 
     async def run(self) -> None:
         """Follow the ConfigMaps until cancelled."""
-        target = Target(
+        target = WatchTarget(
             resource=CONFIG_MAP, namespace=self._place.namespace, selector=key_registry.LABEL
         )
-        watch = Watch(self._kube, target, self, jitter=random.random, timing=Timing())
+        watch = Watch(self._kube, target, self, jitter=random.random, timing=WatchTiming())
         async with asyncio.TaskGroup() as group:
             group.create_task(watch.run())
             await watch.known.wait()
@@ -135,7 +135,7 @@ class Keeper:
 
         The server's authority is registered first.
         """
-        pair, authority = self._certificate()
+        pair, authority = self._read_certificate()
         text = authority.decode()
         if self._maps.get(nkeys.SERVERS, {}).get(self._place.entry) != text:
             await self._patch(nkeys.SERVERS, {self._place.entry: text})
@@ -143,7 +143,7 @@ class Keeper:
                 **self._maps.get(nkeys.SERVERS, {}),
                 self._place.entry: text,
             }
-        registered = key_registry.read(self._maps, self._place.server.subscribers)
+        registered = key_registry.read_registry(self._maps, self._place.server.subscribers)
         self._report(registered.ignored)
         keys = {**registered.keys, **{user: [key] for user, key in self._own_keys.items()}}
         folder = self._place.beside.folder
@@ -154,32 +154,36 @@ class Keeper:
             folder / "nats-server.conf", server_conf.render(self._place.server, keys).encode()
         )
 
-    def _certificate(self) -> tuple[Pair, bytes]:
+    def _read_certificate(self) -> tuple[CertificatePair, bytes]:
         """Return the certificate of the server, and its authority.
 
         The installer's certificate comes first, then the one on the volume, then a new one.
         """
-        given, volume, now = self._place.given, self._place.volume, self._clock.now()
+        given, volume, now = self._place.given_folder, self._place.volume, self._clock.now()
         if (given / "tls.key").exists():
-            pair = Pair((given / "tls.crt").read_bytes(), (given / "tls.key").read_bytes())
+            pair = CertificatePair(
+                (given / "tls.crt").read_bytes(), (given / "tls.key").read_bytes()
+            )
             return pair, (given / AUTHORITY).read_bytes()
         if (volume / "tls.key").exists():
-            pair = Pair((volume / "tls.crt").read_bytes(), (volume / "tls.key").read_bytes())
+            pair = CertificatePair(
+                (volume / "tls.crt").read_bytes(), (volume / "tls.key").read_bytes()
+            )
             authority = (volume / AUTHORITY).read_bytes()
-            if credential_folder.fits(pair, authority, self._place.names, now=now):
+            if credential_folder.is_usable(pair, authority, self._place.names, now=now):
                 return pair, authority
         # The authority signs only this certificate; its key is not stored.
-        made = certificates.new_authority(now=now)
-        pair = certificates.new_server(made, names=self._place.names, now=now)
+        new_authority = certificates.make_authority(now=now)
+        pair = certificates.make_server_certificate(new_authority, names=self._place.names, now=now)
         volume.mkdir(parents=True, exist_ok=True)
         for name, content in (
-            (AUTHORITY, made.certificate),
+            (AUTHORITY, new_authority.certificate),
             ("tls.crt", pair.certificate),
             ("tls.key", pair.key),
         ):
             credential_folder.write(volume / name, content)
         log.info("the NATS server has a new certificate", names=self._place.names)
-        return pair, made.certificate
+        return pair, new_authority.certificate
 
     async def _forget_pods(self) -> None:
         """Remove the entries of deleted pods periodically, until cancelled."""
@@ -194,9 +198,9 @@ class Keeper:
         """Remove the entries of pods that were missing in this check and in the previous one."""
         body = await self._kube.list(POD, self._place.namespace)
         pods = frozenset(
-            each.metadata.name for each in msgspec.json.decode(body, type=Items[Envelope]).items
+            pod.metadata.name for pod in msgspec.json.decode(body, type=Items[Envelope]).items
         )
-        missing = key_registry.gone(self._maps, pods)
+        missing = key_registry.find_orphans(self._maps, pods)
         for name, entry in sorted(missing & self._missing):
             await self._patch(name, {entry: None})
             log.info("the entry of a pod that is gone is removed", config_map=name, entry=entry)
@@ -208,8 +212,8 @@ class Keeper:
         )
 
     def _report(self, ignored: tuple[str, ...]) -> None:
-        for each in sorted(set(ignored) - self._reported):
-            log.warning("a registered key or certificate is ignored", why=each)
+        for text in sorted(set(ignored) - self._reported):
+            log.warning("a registered key or certificate is ignored", why=text)
         self._reported = frozenset(ignored)
 
     def _complain(self, problem: str) -> None:
@@ -219,17 +223,17 @@ class Keeper:
 
     # --- the sink of the watch ----------------------------------------------------------------
 
-    def present(self, raw: bytes, why: str = "") -> None:
-        if not why:
-            found = msgspec.json.decode(raw, type=_ConfigMap)
-            self._maps[found.metadata.name] = found.data
+    def present(self, raw: bytes, reason: str = "") -> None:
+        if not reason:
+            config_map = msgspec.json.decode(raw, type=_ConfigMap)
+            self._maps[config_map.metadata.name] = config_map.data
             self._changed.set()
 
     def gone(self, raw: bytes) -> None:
         self._maps.pop(msgspec.json.decode(raw, type=Envelope).metadata.name, None)
         self._changed.set()
 
-    def listed(self, keys: set[Key], version: str) -> None:  # noqa: ARG002  (a sink's)
-        known = {name for _, name in keys}
-        self._maps = {name: data for name, data in self._maps.items() if name in known}
+    def listed(self, keys: set[NamespacedName], version: str) -> None:  # noqa: ARG002  (a sink's)
+        names = {name for _, name in keys}
+        self._maps = {name: data for name, data in self._maps.items() if name in names}
         self._changed.set()

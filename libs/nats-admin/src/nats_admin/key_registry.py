@@ -31,7 +31,7 @@ from common.bus.nkeys import (
     parse_authorities,
 )
 from nats_admin import permissions
-from nats_admin.subscribers import Subscriber
+from nats_admin.subscribers import NamedSubscriber
 
 LABEL: Final = "raybus.io/nats-keys"
 """Label of all these ConfigMaps, by which they are watched."""
@@ -53,7 +53,7 @@ Maps = Mapping[str, Mapping[str, str]]
 """The data of ConfigMaps, by name."""
 
 
-class Registered(msgspec.Struct, frozen=True):
+class RegisteredKeys(msgspec.Struct, frozen=True):
     """The registered keys and certificates, and messages about ignored entries."""
 
     keys: dict[str, list[str]]
@@ -63,15 +63,15 @@ class Registered(msgspec.Struct, frozen=True):
     ignored: tuple[str, ...] = ()
 
 
-def read(maps: Maps, named: Iterable[Subscriber] = ()) -> Registered:
+def read_registry(maps: Maps, named: Iterable[NamedSubscriber] = ()) -> RegisteredKeys:
     """Return the keys of all users and the certificates of all servers."""
     keys: dict[str, list[str]] = {}
     owners: dict[str, str] = {}
     ignored: list[str] = []
-    users = [user.name for user in permissions.with_subscribers(named) if user.name not in KEEPERS]
+    users = [user.name for user in permissions.list_users(named) if user.name not in KEEPERS]
     for user in sorted(users, key=lambda name: name == _LAST):
         keys[user] = []
-        for place, value in _entries(maps, user):
+        for place, value in _list_entries(maps, user):
             if not _is_public_key(value):
                 ignored.append(f"{place} is not the public key of an NKEY user: {value[:60]!r}")
             elif owners.setdefault(value, user) != user:
@@ -87,16 +87,16 @@ def read(maps: Maps, named: Iterable[Subscriber] = ()) -> Registered:
             else:
                 keys[user].append(value)
     authorities, problems = parse_authorities(maps.get(SERVERS, {}))
-    return Registered(keys, authorities, (*ignored, *problems))
+    return RegisteredKeys(keys, authorities, (*ignored, *problems))
 
 
-def gone(maps: Maps, pods: frozenset[str]) -> set[tuple[str, str]]:
+def find_orphans(maps: Maps, pods: frozenset[str]) -> set[tuple[str, str]]:
     """Return the entries of pods that do not exist, as pairs of ConfigMap and entry."""
     owned = (*(KEYS_PREFIX + user for user in PROCESSES), SERVERS)
     return {(name, entry) for name in owned for entry in maps.get(name, {}) if entry not in pods}
 
 
-def _entries(maps: Maps, user: str) -> Iterator[tuple[str, str]]:
+def _list_entries(maps: Maps, user: str) -> Iterator[tuple[str, str]]:
     """Yield the location and value of each entry of a user."""
     has_own = user in USERS
     name = KEYS_PREFIX + (user if has_own else NAMED)

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 
 from common import errors, untrusted
 from common.observability import health
-from common.observability.metrics import Family
+from common.observability.metrics import MetricFamily
 
 log = structlog.get_logger()
 
@@ -31,52 +31,54 @@ NATS itself waits for 10 s.
 """
 _STREAM: Final = ("account", "stream")
 
-UP: Final = Family(
+UP: Final = MetricFamily(
     name="raybus_nats_up", text="1 while the monitoring port of the NATS server answers"
 )
-STORAGE: Final = Family(
+STORAGE: Final = MetricFamily(
     name="raybus_nats_storage_bytes",
     text="Bytes that JetStream counts against its limit on this server, before compression",
 )
-STORAGE_LIMIT: Final = Family(
+STORAGE_LIMIT: Final = MetricFamily(
     name="raybus_nats_storage_limit_bytes",
     text="Bytes that JetStream may store on this server (`NATS_MAX_STORE`)",
 )
-MEMORY: Final = Family(name="raybus_nats_memory_bytes", text="Resident memory of the NATS server")
-CONNECTIONS: Final = Family(
+MEMORY: Final = MetricFamily(
+    name="raybus_nats_memory_bytes", text="Resident memory of the NATS server"
+)
+CONNECTIONS: Final = MetricFamily(
     name="raybus_nats_connections", text="Clients that are connected to this server"
 )
-SLOW_CONSUMERS: Final = Family(
+SLOW_CONSUMERS: Final = MetricFamily(
     name="raybus_nats_slow_consumers_total",
     text="Clients that the server disconnected because they did not read what it sent",
     is_counter=True,
 )
-STREAM_BYTES: Final = Family(
+STREAM_BYTES: Final = MetricFamily(
     name="raybus_nats_stream_bytes",
     text="Bytes of a stream on this server, before compression",
     labels=_STREAM,
 )
-STREAM_MESSAGES: Final = Family(
+STREAM_MESSAGES: Final = MetricFamily(
     name="raybus_nats_stream_messages", text="Messages of a stream on this server", labels=_STREAM
 )
-STREAM_LEADER: Final = Family(
+STREAM_LEADER: Final = MetricFamily(
     name="raybus_nats_stream_leader",
     text="1 on the server that leads a stream, 0 on the others",
     labels=_STREAM,
 )
-STREAM_LAG: Final = Family(
+STREAM_LAG: Final = MetricFamily(
     name="raybus_nats_stream_lag_messages",
     text="Raft entries by which the replica that is furthest behind lags, as the leader knows it",
     labels=_STREAM,
 )
-STREAM_AWAY: Final = Family(
+STREAM_AWAY: Final = MetricFamily(
     name="raybus_nats_stream_replicas_away",
     text="Replicas of a stream without contact to its leader for 30 s",
     labels=_STREAM,
 )
 
 
-class StreamState(msgspec.Struct, frozen=True, kw_only=True):
+class StreamMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """A stream on one server. `lag` and `away` are None unless the server leads the stream."""
 
     account: str
@@ -88,7 +90,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     away: int | None = None
 
 
-class ServerState(msgspec.Struct, frozen=True, kw_only=True):
+class ServerMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """The metrics of one server; sizes in bytes."""
 
     storage: int
@@ -96,7 +98,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     memory: int
     connections: int
     slow_consumers: int
-    streams: tuple[StreamState, ...] = ()
+    streams: tuple[StreamMetrics, ...] = ()
 
 
 # --- reading ------------------------------------------------------------------------------
@@ -137,14 +139,14 @@ class _Group(msgspec.Struct, frozen=True):
     replicas: list[_Replica] = []
 
 
-class _Held(msgspec.Struct, frozen=True):
+class _StreamLimits(msgspec.Struct, frozen=True):
     messages: int
     bytes: int
 
 
 class _Stream(msgspec.Struct, frozen=True):
     name: str
-    state: _Held
+    state: _StreamLimits
     cluster: _Group = _Group()
 
 
@@ -157,70 +159,72 @@ class _Jsz(msgspec.Struct, frozen=True):
     account_details: list[_Account] = []
 
 
-def read(varz: bytes, jsz: bytes) -> ServerState:
+def decode_answers(varz: bytes, jsz: bytes) -> ServerMetrics:
     """Decode the answers of `/varz` and `STREAMS`.
 
     Raises `ValueError` for an answer that a NATS server does not give.
     """
     server = msgspec.json.decode(varz, type=_Varz)
     accounts = msgspec.json.decode(jsz, type=_Jsz).account_details
-    return ServerState(
+    return ServerMetrics(
         storage=server.jetstream.stats.storage,
         storage_limit=server.jetstream.config.max_storage,
         memory=server.mem,
         connections=server.connections,
         slow_consumers=server.slow_consumers,
         streams=tuple(
-            _stream(each.name, one, server.server_name)
-            for each in accounts
-            for one in each.stream_detail
+            _build_stream_metrics(account.name, detail, server.server_name)
+            for account in accounts
+            for detail in account.stream_detail
         ),
     )
 
 
-def _stream(account: str, found: _Stream, server: str) -> StreamState:
-    leads, replicas = found.cluster.leader == server, found.cluster.replicas
-    return StreamState(
+def _build_stream_metrics(account: str, detail: _Stream, server: str) -> StreamMetrics:
+    leads, replicas = detail.cluster.leader == server, detail.cluster.replicas
+    return StreamMetrics(
         account=account,
-        name=found.name,
-        bytes=found.state.bytes,
-        messages=found.state.messages,
+        name=detail.name,
+        bytes=detail.state.bytes,
+        messages=detail.state.messages,
         leads=leads,
-        lag=max((each.lag for each in replicas), default=0) if leads else None,
-        away=sum(each.is_away for each in replicas) if leads else None,
+        lag=max((replica.lag for replica in replicas), default=0) if leads else None,
+        away=sum(replica.is_away for replica in replicas) if leads else None,
     )
 
 
 # --- exporting ----------------------------------------------------------------------------
 
 
-def families(found: ServerState | None) -> list[Metric]:
+def build_families(server: ServerMetrics | None) -> list[Metric]:
     """Return the metrics of a server; only `raybus_nats_up` if it does not answer (None)."""
-    if found is None:
-        return [_one(UP, 0)]
-    streams = found.streams
+    if server is None:
+        return [_build_family(UP, 0)]
+    streams = server.streams
     return [
-        _one(UP, 1),
-        _one(STORAGE, found.storage),
-        _one(STORAGE_LIMIT, found.storage_limit),
-        _one(MEMORY, found.memory),
-        _one(CONNECTIONS, found.connections),
-        _one(SLOW_CONSUMERS, found.slow_consumers),
-        _each(STREAM_BYTES, ((each, each.bytes) for each in streams)),
-        _each(STREAM_MESSAGES, ((each, each.messages) for each in streams)),
-        _each(STREAM_LEADER, ((each, each.leads) for each in streams)),
-        _each(STREAM_LAG, ((each, each.lag) for each in streams)),
-        _each(STREAM_AWAY, ((each, each.away) for each in streams)),
+        _build_family(UP, 1),
+        _build_family(STORAGE, server.storage),
+        _build_family(STORAGE_LIMIT, server.storage_limit),
+        _build_family(MEMORY, server.memory),
+        _build_family(CONNECTIONS, server.connections),
+        _build_family(SLOW_CONSUMERS, server.slow_consumers),
+        _build_stream_family(STREAM_BYTES, ((stream, stream.bytes) for stream in streams)),
+        _build_stream_family(STREAM_MESSAGES, ((stream, stream.messages) for stream in streams)),
+        _build_stream_family(STREAM_LEADER, ((stream, stream.leads) for stream in streams)),
+        _build_stream_family(STREAM_LAG, ((stream, stream.lag) for stream in streams)),
+        _build_stream_family(STREAM_AWAY, ((stream, stream.away) for stream in streams)),
     ]
 
 
-def _one(family: Family, value: float) -> Metric:
+def _build_family(family: MetricFamily, value: float) -> Metric:
     metric = family.empty()
     metric.add_metric([], value)
     return metric
 
 
-def _each(family: Family, values: Iterable[tuple[StreamState, int | None]]) -> Metric:
+def _build_stream_family(
+    family: MetricFamily, values: Iterable[tuple[StreamMetrics, int | None]]
+) -> Metric:
     metric = family.empty()
     for stream, value in values:
         if value is not None:
@@ -233,7 +237,7 @@ class Monitor:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._found: ServerState | None = None
+        self._found: ServerMetrics | None = None
         self.problem: str | None = "the NATS server was not observed yet"
 
     async def run(self, port: int, registry: CollectorRegistry = REGISTRY) -> None:
@@ -247,13 +251,13 @@ class Monitor:
             registry.unregister(self)
 
     def collect(self) -> list[Metric]:
-        return families(self._found)
+        return build_families(self._found)
 
     async def _observe(self) -> None:
         async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_SECONDS) as client:
             while True:
                 try:
-                    self._found = read(
+                    self._found = decode_answers(
                         await self._get(client, "/varz"), await self._get(client, STREAMS)
                     )
                     problem = None

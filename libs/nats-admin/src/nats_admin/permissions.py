@@ -15,7 +15,7 @@ import msgspec
 from common.bus import subjects
 from common.bus.subjects import TreeKind
 from nats_admin.event_streams import MIRROR_API, MIRROR_DELIVER
-from nats_admin.subscribers import Subscriber
+from nats_admin.subscribers import NamedSubscriber
 
 API: Final = "$JS.API"
 RAY: Final = "RAY"
@@ -24,7 +24,7 @@ STATE: Final = subjects.STATE_STREAM
 EVENTS: Final = subjects.EVENTS_STREAM
 
 
-class User(msgspec.Struct, frozen=True, kw_only=True):
+class NatsUser(msgspec.Struct, frozen=True, kw_only=True):
     """A user: its account, and the subjects that it may publish to and subscribe to."""
 
     name: str
@@ -48,7 +48,7 @@ MAKE_CONSUMERS: Final = (f"{API}.CONSUMER.INFO.{EVENTS}.*", f"{API}.CONSUMER.CRE
 PUBLISH_EVENTS: Final = (subjects.ALL_EVENTS,)
 
 
-def _recover(stream: str) -> tuple[str, ...]:
+def _list_recovery_subjects(stream: str) -> tuple[str, ...]:
     """Return the subjects to save, delete and restore a stream."""
     verbs = ("INFO", "DELETE", "SNAPSHOT", "RESTORE")
     return (*(f"{API}.STREAM.{verb}.{stream}" for verb in verbs), f"$JS.SNAPSHOT.*.{stream}.*")
@@ -57,24 +57,24 @@ def _recover(stream: str) -> tuple[str, ...]:
 READ_STREAMS: Final = (f"{API}.INFO", f"{API}.STREAM.NAMES", f"{API}.STREAM.LIST")
 
 
-def _user(name: str, account: str, *publish: str, receives: tuple[str, ...] = ()) -> User:
+def _build_user(name: str, account: str, *publish: str, receives: tuple[str, ...] = ()) -> NatsUser:
     """Return a user with its own inbox for answers."""
-    return User(
+    return NatsUser(
         name=name, account=account, publish=publish, subscribe=(f"_INBOX_{name}.>", *receives)
     )
 
 
-def _sharded(name: str, *publish: str) -> User:
+def _build_sharded_user(name: str, *publish: str) -> NatsUser:
     """Return the user of a service with several replicas.
 
     Its replicas publish and receive hints about their Leases.
     """
     hints = subjects.build_hint_subject(name)
-    return _user(name, RAY, *publish, hints, receives=(hints,))
+    return _build_user(name, RAY, *publish, hints, receives=(hints,))
 
 
 USERS: Final = (
-    _user(
+    _build_user(
         "watcher",
         RAY,
         subjects.ALL_STATE,
@@ -83,11 +83,11 @@ USERS: Final = (
         f"{API}.DIRECT.GET.{STATE}.>",
         *READ_STATE,
     ),
-    _sharded("cluster-reconciler", *READ_STATE),
-    _sharded("service-reconciler", *READ_SERVICES, *PUBLISH_EVENTS),
-    _sharded("traffic-manager", *READ_SERVICES),
-    _user("keeper", RAY, *MAKE_STATE, *MAKE_EVENTS, receives=(subjects.RECOVERY,)),
-    _user(
+    _build_sharded_user("cluster-reconciler", *READ_STATE),
+    _build_sharded_user("service-reconciler", *READ_SERVICES, *PUBLISH_EVENTS),
+    _build_sharded_user("traffic-manager", *READ_SERVICES),
+    _build_user("keeper", RAY, *MAKE_STATE, *MAKE_EVENTS, receives=(subjects.RECOVERY,)),
+    _build_user(
         "provisioner",
         RAY,
         *MAKE_STATE,
@@ -95,8 +95,10 @@ USERS: Final = (
         *MAKE_EVENTS,
         f"{API}.STREAM.UPDATE.{EVENTS}",
     ),
-    _user("keeper-outside", OUTSIDE, *MAKE_EVENTS, *MAKE_CONSUMERS, receives=(subjects.RECOVERY,)),
-    _user(
+    _build_user(
+        "keeper-outside", OUTSIDE, *MAKE_EVENTS, *MAKE_CONSUMERS, receives=(subjects.RECOVERY,)
+    ),
+    _build_user(
         "provisioner-outside",
         OUTSIDE,
         *MAKE_EVENTS,
@@ -104,27 +106,27 @@ USERS: Final = (
         *MAKE_CONSUMERS,
     ),
     # For emergencies, by hand: no process of raybus has the keys of administrators.
-    _user(
+    _build_user(
         "administrator",
         RAY,
         *READ_STREAMS,
-        *_recover(STATE),
-        *_recover(EVENTS),
+        *_list_recovery_subjects(STATE),
+        *_list_recovery_subjects(EVENTS),
         subjects.RECOVERY,
         receives=("_INBOX.>",),
     ),
-    _user(
+    _build_user(
         "administrator-outside",
         OUTSIDE,
         *READ_STREAMS,
-        *_recover(EVENTS),
+        *_list_recovery_subjects(EVENTS),
         f"{API}.CONSUMER.NAMES.{EVENTS}",
         f"{API}.CONSUMER.LIST.{EVENTS}",
         f"{API}.CONSUMER.INFO.{EVENTS}.*",
         f"{API}.CONSUMER.DELETE.{EVENTS}.*",
         subjects.RECOVERY,
     ),
-    _user(
+    _build_user(
         "subscriber",
         OUTSIDE,
         f"{API}.INFO",
@@ -146,22 +148,22 @@ USERS: Final = (
 )
 
 
-def with_subscribers(subscribers: Iterable[Subscriber]) -> tuple[User, ...]:
+def list_users(subscribers: Iterable[NamedSubscriber]) -> tuple[NatsUser, ...]:
     """Return all users: those of the table, and the named subscribers.
 
     A named subscriber uses the one consumer that was created for it, and may create none.
     """
-    return (*USERS, *(_subscriber(each) for each in subscribers))
+    return (*USERS, *(_build_subscriber(subscriber) for subscriber in subscribers))
 
 
-def _subscriber(subscriber: Subscriber) -> User:
+def _build_subscriber(subscriber: NamedSubscriber) -> NatsUser:
     consumer = f"{EVENTS}.{subscriber.name}"
     rights = (
         f"{API}.CONSUMER.INFO.{consumer}",
         f"{API}.CONSUMER.MSG.NEXT.{consumer}",
         f"$JS.ACK.{consumer}.>",
     )
-    return _user(subscriber.user, OUTSIDE, *rights)
+    return _build_user(subscriber.user, OUTSIDE, *rights)
 
 
 SERVICES: Final = ("watcher", "cluster-reconciler", "service-reconciler", "traffic-manager")

@@ -35,7 +35,7 @@ MAX_SERVERS: Final = 7
 ALLOWED_REPLICAS: Final = (1, 3, 5)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m nats_admin.provision", description="Set NATS up for raybus."
     )
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         help="write the server's files and end, before the server starts",
     )
     beside.add_argument(
-        "--servers", type=_servers, default=1, metavar="N", help="how many form a cluster"
+        "--servers", type=_parse_servers, default=1, metavar="N", help="how many form a cluster"
     )
     beside.add_argument(
         "--store",
@@ -127,7 +127,7 @@ def _add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--replicas",
-        type=_replicas,
+        type=_parse_replicas,
         default=1,
         metavar="N",
         help="on how many servers each is kept",
@@ -139,13 +139,13 @@ def _add_stream_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _servers(text: str) -> int:
+def _parse_servers(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MAX_SERVERS or int(text) % 2 == 0:
         raise argparse.ArgumentTypeError(f"{text!r}: expected 1, or 3, 5 or 7 for a cluster")
     return int(text)
 
 
-def _replicas(text: str) -> int:
+def _parse_replicas(text: str) -> int:
     if not text.isdecimal() or int(text) not in ALLOWED_REPLICAS:
         raise argparse.ArgumentTypeError(f"{text!r}: expected 1, 3 or 5")
     return int(text)
@@ -153,7 +153,7 @@ def _replicas(text: str) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _build_parser().parse_args(arguments)
     try:
         return _issue(options) if options.command in {"credentials", "key"} else _serve(options)
     except (errors.RaybusError, OSError) as problem:
@@ -184,13 +184,13 @@ def _serve(options: argparse.Namespace) -> int:
 
         async def watch(settings: Settings) -> None:
             await stream_keeper.watch(
-                stream_keeper.accounts_of(settings, options), settings, options
+                stream_keeper.build_accounts(settings, options), settings, options
             )
 
         return process.run(KEEPER, watch)
     settings = Settings.from_environment(USER, os.environ)
     logging.configure(USER, level=settings.log_level)
-    return uvloop.run(stream_keeper.make(stream_keeper.accounts_of(settings, options)))
+    return uvloop.run(stream_keeper.make(stream_keeper.build_accounts(settings, options)))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ AGAIN_SECONDS: Final = 30.0
 READ: Final = ("nats-server.conf", "tls.crt", "tls.key", "ca.crt")
 
 
-class Beside(msgspec.Struct, frozen=True, kw_only=True):
+class NeighborServer(msgspec.Struct, frozen=True, kw_only=True):
     """The server as another container of its pod sees it."""
 
     folder: Path
@@ -34,7 +34,7 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
     """URL of its monitoring port."""
 
 
-class _State(msgspec.Struct, frozen=True):
+class _ReloadState(msgspec.Struct, frozen=True):
     start: str
     config_load_time: str
 
@@ -42,7 +42,7 @@ class _State(msgspec.Struct, frozen=True):
 class Reloader:
     """Makes one server reload its files."""
 
-    def __init__(self, server: Beside) -> None:
+    def __init__(self, server: NeighborServer) -> None:
         self._server = server
         self._done: tuple[str, str] | None = None
         """The files that the server has read: their digest, and the start time of the server."""
@@ -54,21 +54,21 @@ class Reloader:
 
         Raises `OSError` or `httpx.HTTPError` if the server cannot be signalled or asked.
         """
-        before = await self._state(client)
-        wanted = (digest_of(self._server.folder), before.start)
+        before = await self._read_state(client)
+        expected = (compute_digest(self._server.folder), before.start)
         now = asyncio.get_running_loop().time()
-        if wanted == self._done or (
-            wanted == self._refused and now - self._refused_at < AGAIN_SECONDS
+        if expected == self._done or (
+            expected == self._refused and now - self._refused_at < AGAIN_SECONDS
         ):
             return
         os.kill(int(self._server.pid_file.read_text()), signal.SIGHUP)
         while asyncio.get_running_loop().time() - now < TAKES_SECONDS:
             await asyncio.sleep(POLL_SECONDS)
-            if (await self._state(client)).config_load_time != before.config_load_time:
+            if (await self._read_state(client)).config_load_time != before.config_load_time:
                 log.info("the NATS server has read its files", folder=str(self._server.folder))
-                self._done = wanted
+                self._done = expected
                 return
-        self._refused, self._refused_at = wanted, now
+        self._refused, self._refused_at = expected, now
         log.error(
             "the NATS server does not take its new configuration and goes on with the old one; "
             "its own log has the reason, and "
@@ -76,15 +76,15 @@ class Reloader:
             "restart statefulset/nats"
         )
 
-    async def _state(self, client: httpx.AsyncClient) -> _State:
+    async def _read_state(self, client: httpx.AsyncClient) -> _ReloadState:
         answer = await client.get(f"{self._server.monitor}/varz")
-        return msgspec.json.decode(answer.content, type=_State)
+        return msgspec.json.decode(answer.content, type=_ReloadState)
 
 
-def digest_of(folder: Path) -> str:
+def compute_digest(folder: Path) -> str:
     """Return a digest of the contents of a server's files."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in READ:
         content = (folder / name).read_bytes() if (folder / name).exists() else b""
-        found.update(f"{name} {len(content)} ".encode() + content)
-    return found.hexdigest()
+        digest.update(f"{name} {len(content)} ".encode() + content)
+    return digest.hexdigest()

@@ -8,13 +8,13 @@ from typing import Final
 import msgspec
 
 from nats_admin import permissions, subscribers
-from nats_admin.permissions import User
-from nats_admin.subscribers import Subscriber
+from nats_admin.permissions import NatsUser
+from nats_admin.subscribers import NamedSubscriber
 
 INDENT: Final = " " * 6
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses, folders and options of a server, as the server sees them."""
 
     folder: str
@@ -32,15 +32,15 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """Disk space for JetStream, such as `8GB`, or a variable; None: the server decides."""
     sync_interval: str = "1s"
     """Interval of syncs to disk; `always` syncs at each write."""
-    cluster: "Cluster | None" = None
-    subscribers: tuple[Subscriber, ...] = ()
+    cluster: "ServerCluster | None" = None
+    subscribers: tuple[NamedSubscriber, ...] = ()
 
     @property
-    def users(self) -> tuple[User, ...]:
-        return permissions.with_subscribers(self.subscribers)
+    def users(self) -> tuple[NatsUser, ...]:
+        return permissions.list_users(self.subscribers)
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+class ServerCluster(msgspec.Struct, frozen=True, kw_only=True):
     """Several servers that share the streams.
 
     Each knows the addresses of all, including its own.
@@ -51,44 +51,44 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 6222
 
 
-MAX_OUTSIDE_CONSUMERS: Final = 2 * subscribers.MOST
+MAX_OUTSIDE_CONSUMERS: Final = 2 * subscribers.MAX_SUBSCRIBERS
 """Maximum consumers of the mirror: one for each named subscriber, and as many of other users."""
 
 
-def render(server: Server, public_keys: Mapping[str, Sequence[str]]) -> str:
+def render(server: ServerConfig, public_keys: Mapping[str, Sequence[str]]) -> str:
     """Return the configuration file. The server rejects users without a key in `public_keys`."""
     template = Template(
         resources.files("nats_admin").joinpath("nats-server.conf.template").read_text()
     )
     optional = [
-        f'http: "{_in_url(server.host)}:{server.monitoring_port}"'
+        f'http: "{_format_host(server.host)}:{server.monitoring_port}"'
         if server.monitoring_port is not None
         else "",
         f'pid_file: "{server.pid_file}"' if server.pid_file is not None else "",
     ]
     return template.substitute(
         server_name=server.name,
-        host=_in_url(server.host),
+        host=_format_host(server.host),
         port=server.port,
         optional="\n".join(line for line in optional if line),
-        cluster=_cluster(server),
+        cluster=_render_cluster(server),
         max_store=f"max_file_store: {server.max_store}" if server.max_store is not None else "",
         sync_interval=server.sync_interval,
         folder=server.folder,
         store=server.store,
-        exports=_lines(permissions.EXPORTS),
-        imports=_lines(permissions.IMPORTS),
+        exports=_indent(permissions.EXPORTS),
+        imports=_indent(permissions.IMPORTS),
         outside_consumers=MAX_OUTSIDE_CONSUMERS,
-        ray_users=_lines(_users(server, permissions.RAY, public_keys)),
-        outside_users=_lines(_users(server, permissions.OUTSIDE, public_keys)),
+        ray_users=_indent(_render_users(server, permissions.RAY, public_keys)),
+        outside_users=_indent(_render_users(server, permissions.OUTSIDE, public_keys)),
     )
 
 
-def _in_url(host: str) -> str:
+def _format_host(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def _cluster(server: Server) -> str:
+def _render_cluster(server: ServerConfig) -> str:
     if server.cluster is None:
         return ""
     template = Template(
@@ -96,24 +96,29 @@ def _cluster(server: Server) -> str:
     )
     routes = "\n".join(f'    "tls://{route}"' for route in server.cluster.routes)
     return template.substitute(
-        host=_in_url(server.host), port=server.cluster.port, folder=server.folder, routes=routes
+        host=_format_host(server.host),
+        port=server.cluster.port,
+        folder=server.folder,
+        routes=routes,
     )
 
 
-def _users(server: Server, account: str, public_keys: Mapping[str, Sequence[str]]) -> Iterable[str]:
+def _render_users(
+    server: ServerConfig, account: str, public_keys: Mapping[str, Sequence[str]]
+) -> Iterable[str]:
     return (
-        _user(user, key)
+        _render_user(user, key)
         for user in server.users
         if user.account == account
         for key in public_keys.get(user.name, ())
     )
 
 
-def _user(user: User, public_key: str) -> str:
+def _render_user(user: NatsUser, public_key: str) -> str:
     allowed = {"publish": {"allow": user.publish}, "subscribe": {"allow": user.subscribe}}
     rights = msgspec.json.format(msgspec.json.encode(allowed), indent=0).decode()
     return f"# {user.name}\n{INDENT}{{nkey: {public_key}, permissions: {rights}}}"
 
 
-def _lines(lines: Iterable[str]) -> str:
+def _indent(lines: Iterable[str]) -> str:
     return "\n".join(INDENT + line for line in lines)

@@ -26,10 +26,10 @@ from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.settings import Settings, identity_of
 from nats_admin import stream_keeper
-from nats_admin.keeper import Keeper, Place
-from nats_admin.reload import Beside
-from nats_admin.server_conf import Cluster, Server
-from nats_admin.stream_keeper import Account
+from nats_admin.keeper import Keeper, ServerPlace
+from nats_admin.reload import NeighborServer
+from nats_admin.server_conf import ServerCluster, ServerConfig
+from nats_admin.stream_keeper import StreamAccount
 
 log = structlog.get_logger()
 
@@ -47,7 +47,7 @@ class _Health(msgspec.Struct, frozen=True):
 class DiskWatch:
     """Detects a full disk of the NATS server in the same pod."""
 
-    def __init__(self, server: Beside) -> None:
+    def __init__(self, server: NeighborServer) -> None:
         self._server = server
         self._known = ""
         self._ended_at = float("-inf")
@@ -58,12 +58,12 @@ class DiskWatch:
             while True:
                 try:
                     answer = await client.get(f"{self._server.monitor}/healthz")
-                    self._judge(msgspec.json.decode(answer.content, type=_Health).error)
+                    self._classify(msgspec.json.decode(answer.content, type=_Health).error)
                 except (httpx.HTTPError, OSError, ValueError) as problem:
                     self._log_change(f"{type(problem).__name__}: {problem}")
                 await asyncio.sleep(CHECK_SECONDS)
 
-    def _judge(self, problem: str) -> None:
+    def _classify(self, problem: str) -> None:
         self._log_change(problem)
         now = asyncio.get_running_loop().time()
         if WRITE_ERROR not in problem or now - self._ended_at < BETWEEN_STARTS:
@@ -91,14 +91,14 @@ async def run(settings: Settings, options: argparse.Namespace) -> None:
 
     With `--once`, only write the server's files and return.
     """
-    place = _place(settings, options)
+    place = _build_place(settings, options)
     kube = await KubeClient.connect(kubeconfig=settings.kubeconfig, user_agent="raybus-keeper")
     try:
         if options.once:
             nobody = {settings.service: nkeys.derive_public_key(nkeys.new_seed())}
             await Keeper(kube, place, SystemClock(), nobody).write_once()
             return
-        accounts, own_keys = _with_keys(stream_keeper.accounts_of(settings, options), place)
+        accounts, own_keys = _assign_keys(stream_keeper.build_accounts(settings, options), place)
         async with asyncio.TaskGroup() as group:
             group.create_task(Keeper(kube, place, SystemClock(), own_keys).run())
             group.create_task(stream_keeper.watch(accounts, settings, options))
@@ -107,7 +107,9 @@ async def run(settings: Settings, options: argparse.Namespace) -> None:
         await kube.close()
 
 
-def _with_keys(accounts: Sequence[Account], place: Place) -> tuple[list[Account], dict[str, str]]:
+def _assign_keys(
+    accounts: Sequence[StreamAccount], place: ServerPlace
+) -> tuple[list[StreamAccount], dict[str, str]]:
     """Give each account a key of this process; return the accounts, and the public keys by user."""
 
     class Own(GeneratedKey):
@@ -118,21 +120,22 @@ def _with_keys(accounts: Sequence[Account], place: Place) -> tuple[list[Account]
             """
             return (place.beside.folder / "ca.crt").read_text()
 
-    keys = [Own(each.settings) for each in accounts]
+    keys = [Own(account.settings) for account in accounts]
     with_keys = [
-        msgspec.structs.replace(each, keys=key) for each, key in zip(accounts, keys, strict=True)
+        msgspec.structs.replace(account, keys=key)
+        for account, key in zip(accounts, keys, strict=True)
     ]
     return with_keys, {
-        each.settings.service: key.public for each, key in zip(accounts, keys, strict=True)
+        account.settings.service: key.public for account, key in zip(accounts, keys, strict=True)
     }
 
 
-def _place(settings: Settings, options: argparse.Namespace) -> Place:
+def _build_place(settings: Settings, options: argparse.Namespace) -> ServerPlace:
     count: int = options.servers
     hosts = [f"nats-{number}.{SERVERS}" for number in range(count)] if count > 1 else []
     folder: Path = options.server_folder
     monitor: str = options.server_monitor
-    server = Server(
+    server = ServerConfig(
         folder=str(folder),
         store=options.store,
         host=options.host,
@@ -143,7 +146,7 @@ def _place(settings: Settings, options: argparse.Namespace) -> Place:
         max_store=options.max_store,
         sync_interval=options.sync_interval,
         subscribers=options.subscribers,
-        cluster=Cluster(routes=tuple(f"{host}:6222" for host in hosts)) if hosts else None,
+        cluster=ServerCluster(routes=tuple(f"{host}:6222" for host in hosts)) if hosts else None,
     )
     space = settings.namespace
     service = [
@@ -152,10 +155,10 @@ def _place(settings: Settings, options: argparse.Namespace) -> Place:
         f"nats.{space}.svc",
         f"nats.{space}.svc.{settings.cluster_domain}",
     ]
-    return Place(
-        beside=Beside(folder=folder, pid_file=options.server_pid, monitor=monitor),
+    return ServerPlace(
+        beside=NeighborServer(folder=folder, pid_file=options.server_pid, monitor=monitor),
         volume=options.server_volume,
-        given=options.server_certificate,
+        given_folder=options.server_certificate,
         namespace=space,
         entry=identity_of(settings),
         names=[*service, *hosts, "localhost", "127.0.0.1", "::1"],

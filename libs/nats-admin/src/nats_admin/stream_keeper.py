@@ -24,7 +24,7 @@ from common.bus.session import Incoming, Session
 from common.bus.streams import StreamInfo
 from common.settings import Settings
 from nats_admin import event_streams
-from nats_admin.subscribers import Subscriber
+from nats_admin.subscribers import NamedSubscriber
 
 log = structlog.get_logger()
 
@@ -39,15 +39,15 @@ OUTSIDE: Final = "-outside"
 """Suffix of the users in the account of external subscribers."""
 
 
-async def ensure(
-    bus: Bus, wanted: Sequence[streams.Config], *, may_change: bool = False
+async def ensure_streams(
+    bus: Bus, configs: Sequence[streams.Config], *, may_change: bool = False
 ) -> list[str]:
     """Create missing streams; return how existing ones differ.
 
     With `may_change`, differing streams are changed first.
     """
     wrong: list[str] = []
-    for config in wanted:
+    for config in configs:
         name = str(config["name"])
         try:
             info = await bus.stream(name)
@@ -55,10 +55,10 @@ async def ensure(
             await bus.api(f"STREAM.CREATE.{name}", config, StreamInfo)
             log.info("stream created", stream=name)
             continue
-        found = streams.find_differences(config, info.config)
-        if found and may_change:
-            found = await _changed(bus, config, info, found)
-        wrong += [f"stream {name}: {difference}" for difference in found]
+        differences = streams.find_differences(config, info.config)
+        if differences and may_change:
+            differences = await _update_stream(bus, config, info, differences)
+        wrong += [f"stream {name}: {difference}" for difference in differences]
     return wrong
 
 
@@ -73,9 +73,9 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
         return self.config.get("filter_subjects") or [self.config.get("filter_subject")]
 
 
-async def ensure_consumers(bus: Bus, wanted: Sequence[streams.Config]) -> None:
+async def ensure_consumers(bus: Bus, configs: Sequence[streams.Config]) -> None:
     """Create missing consumers of named subscribers, and update the filters of changed ones."""
-    for config in wanted:
+    for config in configs:
         name = f"{subjects.EVENTS_STREAM}.{config['name']}"
         with contextlib.suppress(errors.NotFound):
             info = await bus.api(f"CONSUMER.INFO.{name}", None, ConsumerInfo)
@@ -89,7 +89,7 @@ async def ensure_consumers(bus: Bus, wanted: Sequence[streams.Config]) -> None:
         log.info("consumer made", consumer=name, filters=config["filter_subjects"])
 
 
-async def _changed(
+async def _update_stream(
     bus: Bus, config: streams.Config, info: StreamInfo, differences: Sequence[str]
 ) -> list[str]:
     """Change a stream without losing its messages.
@@ -132,14 +132,14 @@ class _Pause:
         return asyncio.get_running_loop().time() < self._until
 
 
-async def keep(
-    bus: Bus, wanted: Sequence[streams.Config], consumers: Sequence[streams.Config] = ()
+async def keep_streams(
+    bus: Bus, configs: Sequence[streams.Config], consumers: Sequence[streams.Config] = ()
 ) -> None:
     """Maintain the streams and consumers until cancelled, except during a pause.
 
     Each problem is logged once.
     """
-    known: list[str] = []
+    reported: list[str] = []
     pause = _Pause()
     for turn in itertools.count():
         await pause.listen(await bus.session())
@@ -147,36 +147,39 @@ async def keep(
             await asyncio.sleep(CHECK_SECONDS)
             continue
         try:
-            problems = await ensure(bus, wanted)
+            problems = await ensure_streams(bus, configs)
             if turn % CONSUMERS_EVERY == 0:
                 await ensure_consumers(bus, consumers)
         except errors.RaybusError as problem:
             problems = [str(problem)]
         for problem in problems:
-            if problem not in known:
+            if problem not in reported:
                 log.error("a stream is not as it must be", problem=problem)
-        known = problems
+        reported = problems
         await asyncio.sleep(CHECK_SECONDS)
 
 
-class Account(msgspec.Struct, frozen=True):
+class StreamAccount(msgspec.Struct, frozen=True):
     """An account with the streams to maintain in it, and its user."""
 
     settings: Settings
-    wanted: list[streams.Config]
+    configs: list[streams.Config]
     consumers: list[streams.Config] = []
     keys: Keys | None = None
     """The keys of the user; None: the keys that the settings name."""
 
 
-def accounts_of(settings: Settings, options: argparse.Namespace) -> list[Account]:
+def build_accounts(settings: Settings, options: argparse.Namespace) -> list[StreamAccount]:
     """Return our own account, and the account of external subscribers if its user has a key."""
     outside_seed: Path | None = options.outside_seed
     replicas: int = options.replicas
-    named: tuple[Subscriber, ...] = options.subscribers
-    own = Account(
+    named: tuple[NamedSubscriber, ...] = options.subscribers
+    own = StreamAccount(
         settings,
-        [streams.build_state_config(replicas=replicas), event_streams.events(replicas=replicas)],
+        [
+            streams.build_state_config(replicas=replicas),
+            event_streams.build_stream_config(replicas=replicas),
+        ],
     )
     if outside_seed is None and not settings.nats_register_key:
         return [own]
@@ -187,19 +190,22 @@ def accounts_of(settings: Settings, options: argparse.Namespace) -> list[Account
     outside = msgspec.structs.replace(
         settings, service=f"{settings.service}{OUTSIDE}", nats_seed_file=outside_seed
     )
-    consumers = [each.consumer(replicas=replicas) for each in named]
-    return [own, Account(outside, [event_streams.mirror(replicas=replicas)], consumers)]
+    consumers = [subscriber.build_consumer_config(replicas=replicas) for subscriber in named]
+    return [
+        own,
+        StreamAccount(outside, [event_streams.build_mirror_config(replicas=replicas)], consumers),
+    ]
 
 
 async def watch(
-    accounts: Sequence[Account], settings: Settings, options: argparse.Namespace
+    accounts: Sequence[StreamAccount], settings: Settings, options: argparse.Namespace
 ) -> None:
     """Maintain the streams until cancelled; with `--metrics` export the server's metrics too."""
     monitor: str = options.server_monitor
     async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
         for account in accounts:
             bus = await stack.enter_async_context(connected(account.settings, account.keys))
-            group.create_task(keep(bus, account.wanted, account.consumers))
+            group.create_task(keep_streams(bus, account.configs, account.consumers))
         if options.metrics:
             from nats_admin.monitor import Monitor  # noqa: PLC0415  (with httpx 2 MiB)
 
@@ -207,7 +213,7 @@ async def watch(
         await asyncio.Event().wait()
 
 
-async def make(accounts: Sequence[Account]) -> int:
+async def make(accounts: Sequence[StreamAccount]) -> int:
     """Create or change the streams once; return 1, with a line for each difference that remains."""
     problems: list[str] = []
     for account in accounts:
@@ -217,7 +223,7 @@ async def make(accounts: Sequence[Account]) -> int:
                     await bus.session()
             except TimeoutError:
                 raise errors.Unavailable(bus.problem or "NATS does not answer") from None
-            problems += await ensure(bus, account.wanted, may_change=True)
+            problems += await ensure_streams(bus, account.configs, may_change=True)
             await ensure_consumers(bus, account.consumers)
     for problem in problems:
         sys.stderr.write(

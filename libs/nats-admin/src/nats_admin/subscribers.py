@@ -17,13 +17,13 @@ from common.bus import subjects
 from common.bus.streams import SECOND, Config
 
 _NAME: Final = re2.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
-MOST: Final = 100
+MAX_SUBSCRIBERS: Final = 100
 """Maximum number of named subscribers of an installation. Each costs the server a consumer."""
 MAX_UNACKNOWLEDGED_MESSAGES: Final = 1_000
 ACK_WAIT: Final = 30 * SECOND
 
 
-class Subscriber(msgspec.Struct, frozen=True):
+class NamedSubscriber(msgspec.Struct, frozen=True):
     """A named subscriber, and the namespaces whose events it may read; none means all."""
 
     name: str
@@ -37,7 +37,7 @@ class Subscriber(msgspec.Struct, frozen=True):
         """
         return f"subscriber-{self.name}"
 
-    def consumer(self, *, replicas: int = 1) -> Config:
+    def build_consumer_config(self, *, replicas: int = 1) -> Config:
         """Return the configuration of its consumer for the JetStream API."""
         filters = [subjects.build_events_filter(namespace) for namespace in self.namespaces] or [
             subjects.ALL_EVENTS
@@ -54,7 +54,7 @@ class Subscriber(msgspec.Struct, frozen=True):
         }
 
 
-def parse(text: str) -> tuple[Subscriber, ...]:
+def parse_subscribers(text: str) -> tuple[NamedSubscriber, ...]:
     """Parse `team-a=ns1,ns2;auditor`: names with their namespaces.
 
     A name without namespaces may read the events of all.
@@ -62,24 +62,24 @@ def parse(text: str) -> tuple[Subscriber, ...]:
     Raises:
         InvalidSpec: A name or a namespace is illegal, a name repeats, or there are too many.
     """
-    found = tuple(_one(part.strip()) for part in text.split(";") if part.strip())
-    names = [each.name for each in found]
+    subscribers = tuple(_parse_subscriber(part.strip()) for part in text.split(";") if part.strip())
+    names = [subscriber.name for subscriber in subscribers]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise errors.InvalidSpec(
             f"subscribers: {twice[0]!r} stands twice; write one entry with all its namespaces"
         )
-    if len(found) > MOST:
+    if len(subscribers) > MAX_SUBSCRIBERS:
         raise errors.InvalidSpec(
-            f"subscribers: {len(found)} are named, at most {MOST} can be; let some share a key"
+            f"subscribers: {len(subscribers)} are named, at most {MAX_SUBSCRIBERS} can be; let some share a key"
         )
-    return found
+    return subscribers
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option `--subscribers`."""
     parser.add_argument(
         "--subscribers",
-        type=_parsed,
+        type=_parse_option,
         default=(),
         metavar="NAME=NS1,NS2;NAME",
         help="readers of events outside raybus with a key and a consumer of their own, and their "
@@ -87,17 +87,17 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _parsed(text: str) -> tuple[Subscriber, ...]:
+def _parse_option(text: str) -> tuple[NamedSubscriber, ...]:
     try:
-        return parse(text)
+        return parse_subscribers(text)
     except errors.InvalidSpec as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
 
 
-def _one(text: str) -> Subscriber:
-    name, is_limited, rest = text.partition("=")
+def _parse_subscriber(text: str) -> NamedSubscriber:
+    name, is_limited, names_text = text.partition("=")
     namespaces = (
-        tuple(dict.fromkeys(part.strip() for part in rest.split(","))) if is_limited else ()
+        tuple(dict.fromkeys(part.strip() for part in names_text.split(","))) if is_limited else ()
     )
     if not _NAME.fullmatch(name):
         raise errors.InvalidSpec(
@@ -109,4 +109,4 @@ def _one(text: str) -> Subscriber:
                 f"subscribers: {namespace!r}, of {name!r}, is no namespace; write "
                 "NAME=NS1,NS2;NAME=NS3"
             )
-    return Subscriber(name, namespaces)
+    return NamedSubscriber(name, namespaces)

@@ -29,7 +29,7 @@ from common.upgrade.events import CloudEvent, Data
 from notifications import metrics, request, templates
 from notifications.durable_consumer import Delivery, Pull, pulling
 from notifications.request import Answer, Drop
-from notifications.settings import Destination, Notifications
+from notifications.settings import Destination, NotificationSettings
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ MAX_REMEMBERED_EVENTS: Final = 10_000
 _IDENTITY: Final = re2.compile(r"[\x21-\x7e]{1,256}")
 
 
-class Message(msgspec.Struct, frozen=True):
+class Notification(msgspec.Struct, frozen=True):
     """A notification to send: event id, body, and time of the event."""
 
     identity: str
@@ -48,13 +48,13 @@ class Message(msgspec.Struct, frozen=True):
     time: datetime
 
 
-class Courier:
+class WebhookSender:
     """Delivers events to one destination."""
 
     def __init__(
         self,
         destination: Destination,
-        notifications: Notifications,
+        notifications: NotificationSettings,
         http: httpx.AsyncClient,
         *,
         clock: Clock,
@@ -100,7 +100,7 @@ class Courier:
             self._remember(message.identity)
         await pull.acknowledge(delivery)
 
-    def _read(self, delivery: Delivery) -> Message | None:
+    def _read(self, delivery: Delivery) -> Notification | None:
         """Return the notification for an event; None if it is filtered out or unreadable."""
         try:
             event = upgrade_events.decode(delivery.payload)
@@ -116,25 +116,25 @@ class Courier:
         if not self._destination.wants(upgrade_events.kind_of(event.type), namespace, name):
             return None
         body = self._body(event, (namespace, name), delivery.payload)
-        return Message(event.id, msgspec.json.encode(body), event.time)
+        return Notification(event.id, msgspec.json.encode(body), event.time)
 
     def _body(
         self, event: CloudEvent[Data], place: tuple[str, str], payload: bytes
     ) -> request.Slack | request.Generic:
         if self._destination.format == "slack":
             return request.Slack(
-                templates.render(self._texts, event, place, escape=templates.slack)
+                templates.render(self._texts, event, place, escape=templates.strip_markup)
             )
         text = templates.render(self._texts, event, place, escape=str)
         return request.Generic(text, msgspec.Raw(payload))
 
-    def _unreadable(self, delivery: Delivery, why: str) -> None:
+    def _unreadable(self, delivery: Delivery, reason: str) -> None:
         metrics.DROPPED.labels(self._destination.name).inc()
         self._log.error(
-            "an event is not readable, it is dropped", subject=delivery.subject, reason=why
+            "an event is not readable, it is dropped", subject=delivery.subject, reason=reason
         )
 
-    async def _deliver(self, pull: Pull, delivery: Delivery, message: Message) -> None:
+    async def _deliver(self, pull: Pull, delivery: Delivery, message: Notification) -> None:
         """Send until the notification is accepted or dropped."""
         name = self._destination.name
         for attempt in count(delivery.count):
@@ -142,7 +142,7 @@ class Courier:
             decision = request.decide(
                 answer,
                 attempt=attempt,
-                most=self._choices.attempts,
+                max_attempts=self._choices.attempts,
                 now=self._clock.now(),
                 jitter=self._jitter(),
             )
@@ -167,7 +167,7 @@ class Courier:
             )
             await self._wait(pull, delivery, decision.after)
 
-    async def _post(self, message: Message) -> Answer:
+    async def _post(self, message: Notification) -> Answer:
         """Send once.
 
         The body of the answer is not read, and no text of httpx is logged, because both can contain
@@ -195,8 +195,8 @@ class Courier:
     async def _wait(self, pull: Pull, delivery: Delivery, seconds: float) -> None:
         """Wait, and keep NATS from delivering the event again meanwhile."""
         until = self._clock.monotonic() + seconds
-        while (left := until - self._clock.monotonic()) > 0:
-            await asyncio.sleep(min(left, EXTEND_SECONDS))
+        while (remaining := until - self._clock.monotonic()) > 0:
+            await asyncio.sleep(min(remaining, EXTEND_SECONDS))
             # Without NATS the event is delivered again, and recognised by its id.
             with contextlib.suppress(errors.Unavailable):
                 await pull.extend(delivery)

@@ -59,18 +59,18 @@ class Drop(msgspec.Struct, frozen=True):
 
 def headers(identity: str, body: bytes, *, key: bytes | None, now: datetime) -> dict[str, str]:
     """Return the headers of a request, with a signature if there is a key."""
-    found = {
+    values = {
         "Content-Type": "application/json",
         "User-Agent": "raybus-notifications",
         "Idempotency-Key": identity,
     }
     if key is None:
-        return found
-    return found | signature.headers(identity, body, key=key, now=now)
+        return values
+    return values | signature.headers(identity, body, key=key, now=now)
 
 
 def decide(
-    answer: Answer, *, attempt: int, most: int, now: datetime, jitter: float
+    answer: Answer, *, attempt: int, max_attempts: int, now: datetime, jitter: float
 ) -> Retry | Drop | None:
     """Return what to do after an attempt; None if the event was accepted.
 
@@ -80,13 +80,13 @@ def decide(
         return None
     if answer.status in _INVALID:
         return Drop(f"{answer}: the receiver rejects the body")
-    if attempt >= most:
-        return Drop(f"{answer}, attempt {attempt} of {most}")
+    if attempt >= max_attempts:
+        return Drop(f"{answer}, attempt {attempt} of {max_attempts}")
     backoff = min(MAX_DELAY, FIRST_DELAY * 2 ** min(attempt - 1, 30)) * (1 + jitter) / 2
-    return Retry(max(backoff, min(MAX_RETRY_AFTER, _asked(answer.retry_after, now))))
+    return Retry(max(backoff, min(MAX_RETRY_AFTER, _parse_retry_after(answer.retry_after, now))))
 
 
-def _asked(retry_after: str, now: datetime) -> float:
+def _parse_retry_after(retry_after: str, now: datetime) -> float:
     """Return the seconds of a Retry-After header (seconds or a date); 0 for any other text."""
     text = retry_after.strip()
     if text.isascii() and text.isdigit() and len(text) < 10:

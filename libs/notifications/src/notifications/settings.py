@@ -50,7 +50,7 @@ class Destination(
         )
 
 
-class Choices(
+class SettingsFile(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
 ):
     """The content of the settings file."""
@@ -62,7 +62,7 @@ class Choices(
     allow_http: bool = False
 
 
-class Secrets(msgspec.Struct, frozen=True):
+class DestinationSecrets(msgspec.Struct, frozen=True):
     """The address of a destination, which often contains a secret, and its signing key."""
 
     url: str
@@ -72,11 +72,11 @@ class Secrets(msgspec.Struct, frozen=True):
         return "Secrets(…)"
 
 
-class Notifications(msgspec.Struct, frozen=True, kw_only=True):
+class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """All settings, validated."""
 
-    choices: Choices
-    secrets: dict[str, Secrets]
+    choices: SettingsFile
+    secrets: dict[str, DestinationSecrets]
     """The secrets of each destination, by its name."""
     texts: dict[str, Template]
 
@@ -94,13 +94,13 @@ class Paths(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Paths":
         """Read the environment variables; the paths are checked later, when they are read."""
-        given = cls()
+        paths = cls()
         return cls(
             notifications_file=Path(
-                environ.get("RAYBUS_NOTIFICATIONS_FILE", "") or given.notifications_file
+                environ.get("RAYBUS_NOTIFICATIONS_FILE", "") or paths.notifications_file
             ),
             notifications_secrets=Path(
-                environ.get("RAYBUS_NOTIFICATIONS_SECRETS", "") or given.notifications_secrets
+                environ.get("RAYBUS_NOTIFICATIONS_SECRETS", "") or paths.notifications_secrets
             ),
             nats_credentials=Path(environ.get("RAYBUS_NATS_CREDENTIALS", ""))
             if environ.get("RAYBUS_NATS_CREDENTIALS")
@@ -108,7 +108,7 @@ class Paths(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def read(paths: Paths) -> Notifications:
+def read(paths: Paths) -> NotificationSettings:
     """Read and validate all settings.
 
     Raises `InvalidSpec`, naming the field or the file, for the first invalid value.
@@ -116,24 +116,27 @@ def read(paths: Paths) -> Notifications:
     file = paths.notifications_file
     try:
         choices = decode(file.read_bytes())
-        texts = templates.checked(choices.templates)
+        texts = templates.check_templates(choices.templates)
     except OSError as problem:
         raise errors.InvalidSpec(
             f"RAYBUS_NOTIFICATIONS_FILE={file}: cannot be read: {problem.strerror}"
         ) from problem
     except errors.InvalidSpec as problem:
         raise errors.InvalidSpec(f"{file.name}: {problem}") from None
-    secrets = {each.name: _secrets(each.name, paths, choices) for each in choices.destinations}
-    return Notifications(choices=choices, secrets=secrets, texts=texts)
+    secrets = {
+        destination.name: _read_secrets(destination.name, paths, choices)
+        for destination in choices.destinations
+    }
+    return NotificationSettings(choices=choices, secrets=secrets, texts=texts)
 
 
-def decode(text: bytes) -> Choices:
+def decode(text: bytes) -> SettingsFile:
     """Decode the settings file; templates are not checked.
 
     Raises `InvalidSpec`, naming the field.
     """
     try:
-        choices = msgspec.yaml.decode(text, type=Choices)
+        choices = msgspec.yaml.decode(text, type=SettingsFile)
     except msgspec.DecodeError as problem:
         raise errors.InvalidSpec(str(problem)) from problem
     _check_names(choices.destinations)
@@ -141,25 +144,25 @@ def decode(text: bytes) -> Choices:
 
 
 def _check_names(destinations: tuple[Destination, ...]) -> None:
-    known = [kind for kind in templates.DEFAULTS if kind != templates.OTHER]
-    seen: set[str] = set()
-    for number, each in enumerate(destinations):
+    kinds = [kind for kind in templates.DEFAULTS if kind != templates.OTHER]
+    names: set[str] = set()
+    for number, destination in enumerate(destinations):
         place = f"destinations[{number}]"
-        if not _NAME.fullmatch(each.name):
+        if not _NAME.fullmatch(destination.name):
             raise errors.InvalidSpec(
-                f"{place}.name: {each.name!r} is no name: use up to 32 of a-z, 0-9 and '-'"
+                f"{place}.name: {destination.name!r} is no name: use up to 32 of a-z, 0-9 and '-'"
             )
-        if each.name in seen:
-            raise errors.InvalidSpec(f"{place}.name: {each.name!r} occurs twice")
-        seen.add(each.name)
-        if wrong := [kind for kind in each.kinds if kind not in known]:
+        if destination.name in names:
+            raise errors.InvalidSpec(f"{place}.name: {destination.name!r} occurs twice")
+        names.add(destination.name)
+        if wrong := [kind for kind in destination.kinds if kind not in kinds]:
             raise errors.InvalidSpec(
-                f"{place}.kinds: there is no kind {wrong[0]!r}; kinds are {', '.join(known)}"
+                f"{place}.kinds: there is no kind {wrong[0]!r}; kinds are {', '.join(kinds)}"
             )
 
 
-def _secrets(name: str, paths: Paths, choices: Choices) -> Secrets:
-    url = _secret(paths, f"{name}.url")
+def _read_secrets(name: str, paths: Paths, choices: SettingsFile) -> DestinationSecrets:
+    url = _read_secret(paths, f"{name}.url")
     if url is None:
         raise errors.InvalidSpec(
             f"destination {name!r} has no address: there is no file {name}.url in "
@@ -167,14 +170,14 @@ def _secrets(name: str, paths: Paths, choices: Choices) -> Secrets:
             " add the entry to the Secret"
         )
     _check_url(name, url, choices)
-    key = _secret(paths, f"{name}.key")
+    key = _read_secret(paths, f"{name}.key")
     try:
-        return Secrets(url, None if key is None else signature.read_key(key))
+        return DestinationSecrets(url, None if key is None else signature.read_key(key))
     except ValueError as problem:
         raise errors.InvalidSpec(f"{name}.key: {problem}") from None
 
 
-def _check_url(name: str, url: str, choices: Choices) -> None:
+def _check_url(name: str, url: str, choices: SettingsFile) -> None:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:
@@ -189,7 +192,7 @@ def _check_url(name: str, url: str, choices: Choices) -> None:
         )
 
 
-def _secret(paths: Paths, name: str) -> str | None:
+def _read_secret(paths: Paths, name: str) -> str | None:
     try:
         return (paths.notifications_secrets / name).read_text().strip()
     except FileNotFoundError:

@@ -19,7 +19,7 @@ from common.upgrade.events import CloudEvent, Data
 FIELDS_OF_ALL: Final = frozenset({"namespace", "name", "kind", "time", "id"})
 OTHER: Final = "other"
 """Name of the template for event kinds of later releases."""
-LONGEST: Final = 500
+MAX_LENGTH: Final = 500
 """Maximum characters of one field. Messages contain text from applications and Kubernetes."""
 UNKNOWN: Final = "unknown"
 _NO_WIDTH: Final = "\u200b"
@@ -60,14 +60,14 @@ DEFAULTS: Final[Mapping[str, str]] = {
 """The default templates by kind of event. They have no markup, so that they suit every receiver."""
 
 
-def checked(given: Mapping[str, str]) -> dict[str, Template]:
+def check_templates(templates: Mapping[str, str]) -> dict[str, Template]:
     """Return the templates of all kinds, with `given` in place of defaults.
 
     Raises:
         InvalidSpec: A kind or a field does not exist, or a template does not parse; the text names
             both.
     """
-    for kind, text in given.items():
+    for kind, text in templates.items():
         if kind not in DEFAULTS:
             raise errors.InvalidSpec(
                 f"templates.{kind}: there is no such kind; kinds are {', '.join(DEFAULTS)}"
@@ -77,19 +77,19 @@ def checked(given: Mapping[str, str]) -> dict[str, Template]:
             raise errors.InvalidSpec(
                 f"templates.{kind}: a $ stands before no name of a field; write $$ for a $"
             )
-        known = fields(kind)
-        if unknown := [name for name in template.get_identifiers() if name not in known]:
+        known_fields = list_fields(kind)
+        if unknown := [name for name in template.get_identifiers() if name not in known_fields]:
             raise errors.InvalidSpec(
                 f"templates.{kind}: there is no field ${unknown[0]}; fields of {kind} are "
-                f"{', '.join(sorted(known))}"
+                f"{', '.join(sorted(known_fields))}"
             )
-    return {kind: Template(text) for kind, text in (DEFAULTS | dict(given)).items()}
+    return {kind: Template(text) for kind, text in (DEFAULTS | dict(templates)).items()}
 
 
-def fields(kind: str) -> frozenset[str]:
+def list_fields(kind: str) -> frozenset[str]:
     """Return the fields that a template of a kind may use."""
     return FIELDS_OF_ALL | frozenset(
-        _paths(inspect.type_info(upgrade_events.KINDS.get(kind, Data)))
+        _list_paths(inspect.type_info(upgrade_events.KINDS.get(kind, Data)))
     )
 
 
@@ -109,13 +109,15 @@ def render(
     namespace, name = place
     time = event.time.isoformat(timespec="seconds").replace("+00:00", "Z")
     values = {"namespace": namespace, "name": name, "kind": kind, "time": time, "id": event.id}
-    values |= _flat(msgspec.to_builtins(event.data))
+    values |= _flatten(msgspec.to_builtins(event.data))
     template = templates.get(kind, templates[OTHER])
     # A field that this event does not have (kind of a later release) stays visible as $field.
-    return template.safe_substitute({name: escape(_line(value)) for name, value in values.items()})
+    return template.safe_substitute(
+        {name: escape(_format_line(value)) for name, value in values.items()}
+    )
 
 
-def slack(text: str) -> str:
+def strip_markup(text: str) -> str:
     """Return a text without markup for Slack-compatible receivers (Slack, Mattermost, Discord).
 
     It cannot mention anybody (`@channel`, `<!here>`) or hide the target of a link (`<url|x>`,
@@ -125,30 +127,30 @@ def slack(text: str) -> str:
     return bare.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _line(text: str) -> str:
-    """Return a text from outside on one line, with at most `LONGEST` characters."""
-    return clipped(" ".join(text.split()), LONGEST)
+def _format_line(text: str) -> str:
+    """Return a text from outside on one line, with at most `MAX_LENGTH` characters."""
+    return clipped(" ".join(text.split()), MAX_LENGTH)
 
 
-def _paths(found: inspect.Type, path: str = "") -> Iterator[str]:
-    if isinstance(found, inspect.Metadata):
-        yield from _paths(found.type, path)
-    elif isinstance(found, inspect.StructType):
-        for field in found.fields:
-            yield from _paths(
+def _list_paths(node: inspect.Type, path: str = "") -> Iterator[str]:
+    if isinstance(node, inspect.Metadata):
+        yield from _list_paths(node.type, path)
+    elif isinstance(node, inspect.StructType):
+        for field in node.fields:
+            yield from _list_paths(
                 field.type, f"{path}_{field.encode_name}" if path else field.encode_name
             )
     else:
         yield path
 
 
-def _flat(value: Any, path: str = "") -> dict[str, str]:
+def _flatten(value: Any, path: str = "") -> dict[str, str]:
     match value:
         case dict():
-            found: dict[str, str] = {}
+            values: dict[str, str] = {}
             for name, part in cast("dict[str, Any]", value).items():
-                found |= _flat(part, f"{path}_{name}" if path else name)
-            return found
+                values |= _flatten(part, f"{path}_{name}" if path else name)
+            return values
         case bool():
             return {path: str(value).lower()}
         case None:

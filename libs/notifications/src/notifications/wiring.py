@@ -18,13 +18,13 @@ from common.clock import SystemClock
 from common.observability import health
 from common.proxies import Proxies
 from common.settings import Settings
-from notifications.delivery import Courier
+from notifications.delivery import WebhookSender
 from notifications.settings import Paths, read
 
 LIMITS: Final = httpx.Limits(max_keepalive_connections=0)
 
 
-class ByEnvironment(httpx.AsyncBaseTransport):
+class EnvironmentProxyTransport(httpx.AsyncBaseTransport):
     """Sends each request directly, or through the proxy that the environment names for its URL."""
 
     def __init__(self, proxies: Proxies) -> None:
@@ -49,13 +49,13 @@ async def serve(settings: Settings) -> None:
     """Deliver to all destinations until cancelled."""
     paths = Paths.from_environment(os.environ)
     notifications = read(paths)
-    parts: list[tuple[Courier, Bus]] = []
+    parts: list[tuple[WebhookSender, Bus]] = []
 
     def ready() -> str | None:
         problems = (bus.problem or courier.problem for courier, bus in parts)
-        return next((each for each in problems if each is not None), None)
+        return next((problem for problem in problems if problem is not None), None)
 
-    transport = ByEnvironment(Proxies.from_environment(os.environ))
+    transport = EnvironmentProxyTransport(Proxies.from_environment(os.environ))
     timeout = notifications.choices.timeout_seconds
     async with (
         httpx.AsyncClient(timeout=timeout, transport=transport) as http,
@@ -63,8 +63,8 @@ async def serve(settings: Settings) -> None:
     ):
         http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
         for destination in notifications.choices.destinations:
-            user, keys = _user(settings, destination.name, paths.nats_credentials)
-            courier = Courier(
+            user, keys = _build_user(settings, destination.name, paths.nats_credentials)
+            courier = WebhookSender(
                 destination, notifications, http, clock=SystemClock(), jitter=random.random
             )
             parts.append((courier, Bus(user, keys)))
@@ -77,7 +77,7 @@ async def serve(settings: Settings) -> None:
                 task.cancel()
 
 
-async def _deliver(parts: list[tuple[Courier, Bus]]) -> None:
+async def _deliver(parts: list[tuple[WebhookSender, Bus]]) -> None:
     """Deliver to all destinations.
 
     It ends before the connections, so that pending events are released.
@@ -87,7 +87,7 @@ async def _deliver(parts: list[tuple[Courier, Bus]]) -> None:
             group.create_task(courier.run(bus))
 
 
-def _user(settings: Settings, name: str, credentials: Path | None) -> tuple[Settings, Keys]:
+def _build_user(settings: Settings, name: str, credentials: Path | None) -> tuple[Settings, Keys]:
     """Return the settings and the key of the NATS user for a named subscriber."""
     user = msgspec.structs.replace(settings, service=f"subscriber-{name}")
     if settings.nats_register_key:

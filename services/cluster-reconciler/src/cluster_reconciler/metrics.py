@@ -15,12 +15,12 @@ from cluster_reconciler.observe import Memory
 from cluster_reconciler.reasons import ConditionType
 from common import conditions, labels
 from common.api.ray_cluster import RayCluster
-from common.observability.metrics import Family
+from common.observability.metrics import MetricFamily
 from common.runtime.cache import Cache
 from common.runtime.key import Key
 
 _NAMES: Final = ("name", "namespace", "uid")
-DURATION: Final = Family(
+DURATION: Final = MetricFamily(
     name="kuberay_cluster_provisioned_duration_seconds",
     text=(
         "The time, in seconds, when a RayCluster's `RayClusterProvisioned` status transitions "
@@ -28,12 +28,12 @@ DURATION: Final = Family(
     ),
     labels=_NAMES,
 )
-INFO: Final = Family(
+INFO: Final = MetricFamily(
     name="kuberay_cluster_info",
     text="Metadata information about RayCluster custom resources",
     labels=(*_NAMES, "owner_kind"),
 )
-PROVISIONED: Final = Family(
+PROVISIONED: Final = MetricFamily(
     name="kuberay_cluster_condition_provisioned",
     text="Indicates whether the RayCluster is provisioned",
     labels=(*_NAMES, "condition"),

@@ -34,7 +34,7 @@ from common.kube.resources import (
     POD_DISRUPTION_BUDGET,
     SECRET,
     Resource,
-    label_selector,
+    format_selector,
 )
 from common.ray import cluster_traits as traits
 from common.runtime.actions import Create, Parallel
@@ -350,7 +350,7 @@ class Observer:
 
 def selector(cluster: RayCluster) -> str:
     """Return the label selector of all objects of a cluster."""
-    return label_selector({labels.CLUSTER: cluster.metadata.name})
+    return format_selector({labels.CLUSTER: cluster.metadata.name})
 
 
 def _without_values(secret: Body) -> Body:

@@ -16,7 +16,7 @@ from common.api.meta import Items
 from common.api.ray_service import RayService
 from common.kube import client
 from common.kube.client import Kube
-from common.kube.resources import CONTROLLER_REVISION, UPGRADE_POLICY, label_selector
+from common.kube.resources import CONTROLLER_REVISION, UPGRADE_POLICY, format_selector
 from common.ray import goal_revision
 from common.ray.config_writer import ConfigWriter
 from common.ray.goal_revision import GoalRevision
@@ -116,7 +116,7 @@ class Execution:
     async def _record(self, service: RayService, action: RecordRevision) -> None:
         """Write the records of the new and the serving spec; repeating it writes nothing."""
         meta, goal = service.metadata, goal_revision.asked_of(service)
-        selector = label_selector(goal_revision.marks(meta.name))
+        selector = format_selector(goal_revision.marks(meta.name))
         body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
         found = goal_revision.of(meta, msgspec.json.decode(body, type=Items[GoalRevision]).items)
         for write in revisions.decide(meta, goal, action.before, found, kept=action.kept):

@@ -24,7 +24,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.clock import Clock
 from common.kube.resources import RAY_CLUSTER
-from common.observability.metrics import Family
+from common.observability.metrics import MetricFamily
 from common.ray import owner, serve_status
 from common.ray.serve_status import ServeDetails
 from common.runtime.actions import Action, Annotate, Delete
@@ -41,8 +41,8 @@ from service_reconciler.resources import services
 log = structlog.get_logger()
 
 
-def _family(name: str, text: str, *labels: str) -> Family:
-    return Family(name=name, text=text, labels=("name", "namespace", "uid", *labels))
+def _family(name: str, text: str, *labels: str) -> MetricFamily:
+    return MetricFamily(name=name, text=text, labels=("name", "namespace", "uid", *labels))
 
 
 INFO: Final = _family(
@@ -194,7 +194,7 @@ class Phase(StrEnum):
     """All traffic has moved, and the other cluster is not deleted yet."""
 
 
-Sample = tuple[Family, tuple[str, ...], float]
+Sample = tuple[MetricFamily, tuple[str, ...], float]
 
 
 def initialize() -> None:

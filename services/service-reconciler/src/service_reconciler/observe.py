@@ -26,7 +26,7 @@ from common.kube.resources import (
     RAY_CLUSTER,
     RAY_SERVICE,
     SERVICE,
-    illegal_name,
+    find_name_violation,
 )
 from common.ray import goal_revision, ongoing, owner, poll_interval, ports, serve_proxies, submit
 from common.ray.goal_revision import Goal, Spec
@@ -335,7 +335,7 @@ class Observer:
             if name := role.ray_cluster_name:
                 cluster = await self._lookup.known(RAY_CLUSTER, RayCluster, (meta.namespace, name))
                 is_others = cluster is not None and not owner.may_control(meta, cluster.metadata)
-                foreign |= {name} if is_others or illegal_name(RAY_CLUSTER, name) else set()
+                foreign |= {name} if is_others or find_name_violation(RAY_CLUSTER, name) else set()
         head = await self._find_cached_service((meta.namespace, names.head_service(meta.name)))
         serve = await self._find_cached_service((meta.namespace, services.serve_name(service)))
         clusters = tuple(self._cache.list(RayCluster, meta.namespace, owner.marks(meta.name)))

@@ -24,7 +24,7 @@ from common.api.ray_service import RayService
 from common.clock import Clock
 from common.errors import Problem
 from common.kube.client import Kube
-from common.kube.resources import UPGRADE_POLICY, illegal_name
+from common.kube.resources import UPGRADE_POLICY, find_name_violation
 from common.runtime.cache import BoundedDict
 from common.upgrade import gate_types
 from common.upgrade import policy as upgrade_policy
@@ -123,7 +123,7 @@ class Policies:
         return None
 
     async def _named(self, namespace: str, name: str) -> Stored | Problem[Reason]:
-        if (why := illegal_name(UPGRADE_POLICY, name)) is not None:
+        if (why := find_name_violation(UPGRADE_POLICY, name)) is not None:
             return _refused(name, f"is not the name of one ({labels.UPGRADE_POLICY}): {why}")
         try:
             return msgspec.json.decode(

@@ -360,7 +360,7 @@ class Observer:
         ):
             return None
         try:
-            return answers.writer_of_rules(
+            return answers.find_rules_writer(
                 await self._kube.get(HTTP_ROUTE, route.metadata.namespace, route.metadata.name)
             )
         except errors.NotFound:

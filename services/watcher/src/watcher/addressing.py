@@ -25,7 +25,7 @@ A tree is therefore never deeper than four levels, whatever labels users write.
 """
 
 
-class Address(msgspec.Struct, frozen=True):
+class RootAddress(msgspec.Struct, frozen=True):
     """The root of an object.
 
     `is_certain` is False while a parent between the object and its root has not been observed.
@@ -35,7 +35,7 @@ class Address(msgspec.Struct, frozen=True):
     is_certain: bool
 
 
-def parent_of(kind: str, meta: ObjectMeta) -> ObjectRef | None:
+def find_parent(kind: str, meta: ObjectMeta) -> ObjectRef | None:
     """Return the parent of an object; None for a root."""
     if kind == RAY_SERVICE:
         return None
@@ -97,13 +97,13 @@ class OwnerGraph:
             self._removed.discard(gone)
             gone = parent if parent in self._removed else None
 
-    def address(self, ref: ObjectRef) -> Address:
+    def address(self, ref: ObjectRef) -> RootAddress:
         """Return the root of an object or, if the root is unknown, its nearest known ancestor."""
-        seen = {ref}
-        while (parent := self._parents.get(ref)) is not None and parent not in seen:
-            seen.add(parent)
+        visited = {ref}
+        while (parent := self._parents.get(ref)) is not None and parent not in visited:
+            visited.add(parent)
             ref = parent
-        return Address(ref, ref in self._parents or ref.kind == RAY_SERVICE)
+        return RootAddress(ref, ref in self._parents or ref.kind == RAY_SERVICE)
 
     def _unlink(self, ref: ObjectRef) -> ObjectRef | None:
         parent = self._parents.pop(ref, None)

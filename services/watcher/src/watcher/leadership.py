@@ -55,7 +55,7 @@ NEXT_ANNOTATION: Final = "raybus.io/next-watcher"
 """Annotation of the Lease of a leaving leader: the watcher that prepares to follow it."""
 
 
-class Role(StrEnum):
+class LeaderRole(StrEnum):
     """What a watcher that holds the Lease does."""
 
     LEADS = "leads"
@@ -81,25 +81,25 @@ class Successor(msgspec.Struct, frozen=True):
     progress: Preparation
 
     def __str__(self) -> str:
-        return annotation_of(self.identity, self.progress)
+        return format_annotation(self.identity, self.progress)
 
 
-class Lease(msgspec.Struct, frozen=True):
+class WatcherLease(msgspec.Struct, frozen=True):
     """A Lease as read from the API server; `metadata` is written back unchanged."""
 
     metadata: Body
     spec: LeaseSpec = LeaseSpec()
 
     @property
-    def role(self) -> Role | None:
+    def role(self) -> LeaderRole | None:
         """Role of the holder; None if the holder is no watcher.
 
         An annotation by an earlier holder does not count.
         """
         identity, does = self._annotation(ANNOTATION)
         return (
-            Role(does)
-            if identity and identity == self.spec.holder_identity and does in set(Role)
+            LeaderRole(does)
+            if identity and identity == self.spec.holder_identity and does in set(LeaderRole)
             else None
         )
 
@@ -120,7 +120,8 @@ class Lease(msgspec.Struct, frozen=True):
         It is also empty once somebody holds the Lease.
         """
         is_handed_over = (
-            self._annotation(ANNOTATION)[1] == Role.HANDED_OVER and not self.spec.holder_identity
+            self._annotation(ANNOTATION)[1] == LeaderRole.HANDED_OVER
+            and not self.spec.holder_identity
         )
         return self.successor.identity if is_handed_over and self.successor is not None else ""
 
@@ -131,55 +132,57 @@ class Lease(msgspec.Struct, frozen=True):
         return identity, does
 
 
-class LeaseObservation(msgspec.Struct, frozen=True):
+class WatcherObservation(msgspec.Struct, frozen=True):
     """The content of a Lease, and the monotonic time in seconds since which it is unchanged."""
 
     spec: LeaseSpec
-    role: Role | None
+    role: LeaderRole | None
     since: float
     next_holder: str = ""
     """Watcher that may take the free Lease first; empty if all may."""
 
 
-def annotation_of(identity: str, does: Role | Preparation) -> str:
+def format_annotation(identity: str, does: LeaderRole | Preparation) -> str:
     """Return the value of an annotation: the identity, a space, and the role or progress."""
     return f"{identity} {does}"
 
 
-def may_prepare(lease: Lease, me: str) -> bool:
+def may_prepare(lease: WatcherLease, me: str) -> bool:
     """Return whether this replica should prepare to lead.
 
     It should if the leader leaves and no other replica is preparing.
     """
     is_free = lease.successor is None or lease.successor.identity == me
-    return lease.role is Role.LEAVES and lease.spec.holder_identity != me and is_free
+    return lease.role is LeaderRole.LEAVES and lease.spec.holder_identity != me and is_free
 
 
-def observe(before: LeaseObservation | None, lease: Lease, *, now: float) -> LeaseObservation:
+def observe(
+    before: WatcherObservation | None, lease: WatcherLease, *, now: float
+) -> WatcherObservation:
     """Return the observation of a Lease after another read."""
-    found = (lease.spec, lease.role, lease.next_holder)
-    if before is not None and (before.spec, before.role, before.next_holder) == found:
+    content = (lease.spec, lease.role, lease.next_holder)
+    if before is not None and (before.spec, before.role, before.next_holder) == content:
         return before
-    return LeaseObservation(lease.spec, lease.role, now, lease.next_holder)
+    return WatcherObservation(lease.spec, lease.role, now, lease.next_holder)
 
 
-def holder_to_wait_for(seen: LeaseObservation, me: str, *, now: float) -> str | None:
+def find_blocking_holder(observation: WatcherObservation, me: str, *, now: float) -> str | None:
     """Return the identity for which this replica must wait; None if it may take the Lease.
 
     This replica waits for another holder of the Lease, and for the next holder after a hand-over.
     It does not wait for a holder that yields or whose Lease has expired.
     """
-    holder = seen.spec.holder_identity or seen.next_holder
-    if not holder or holder == me or seen.role is Role.YIELDS:
+    holder = observation.spec.holder_identity or observation.next_holder
+    if not holder or holder == me or observation.role is LeaderRole.YIELDS:
         return None
     return (
         holder
-        if now < seen.since + (seen.spec.lease_duration_seconds or DURATION_SECONDS)
+        if now < observation.since + (observation.spec.lease_duration_seconds or DURATION_SECONDS)
         else None
     )
 
 
-def taken(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseSpec:
+def build_taken_spec(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseSpec:
     """Return the spec of the Lease after this replica has taken or renewed it."""
     stamp = micro_time(at)
     if spec is not None and spec.holder_identity == me:
@@ -189,6 +192,6 @@ def taken(spec: LeaseSpec | None, me: str, *, at: datetime) -> LeaseSpec:
     return LeaseSpec(me, DURATION_SECONDS, acquired, stamp, transitions)
 
 
-def released(spec: LeaseSpec, *, at: datetime) -> LeaseSpec:
+def build_released_spec(spec: LeaseSpec, *, at: datetime) -> LeaseSpec:
     """Return the spec of the Lease after this replica has released it."""
     return LeaseSpec("", 1, micro_time(at), micro_time(at), spec.lease_transitions)

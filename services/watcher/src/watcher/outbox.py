@@ -23,8 +23,8 @@ from common.api.meta import version_number
 from common.bus import messages
 from common.bus.messages import Message, ObjectState, Quarantined, Synced, Tombstone
 from common.observability import tracing
-from watcher import metrics, published
-from watcher.ports import Entry, Stream
+from watcher import metrics, publish_filter
+from watcher.ports import StateStream, StreamEntry
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ PAUSE_SECONDS: Final = 0.2
 """Pause before a publish without an answer is repeated."""
 FULL_SECONDS: Final = 1.0
 """Time that states wait if the stream is full; deletions do not wait, because they free space."""
-NOTHING: Final = Entry()
+NOTHING: Final = StreamEntry()
 
 
 class _Put(msgspec.Struct, frozen=True):
@@ -60,15 +60,15 @@ class Outbox:
 
     def __init__(
         self,
-        stream: Stream,
-        held: dict[str, Entry],
+        stream: StateStream,
+        entries: dict[str, StreamEntry],
         end_session: Callable[[str], None],
         *,
         is_open: bool = True,
     ) -> None:
         """Start from the content of the stream, `held`; if not `is_open`, only collect puts."""
         self._stream = stream
-        self._held = held
+        self._held = entries
         self._end_session = end_session
         self._next: dict[str, _Put] = {}
         self._tickets: dict[str, int] = {}
@@ -88,7 +88,7 @@ class Outbox:
         """Subjects whose state waits for a newer one, with the timer that ends the wait."""
         self._puts = 0
         self.is_open = is_open
-        self._ahead: dict[str, Entry] = {}
+        self._ahead: dict[str, StreamEntry] = {}
         """Entries that another watcher stored while this one prepared.
 
         This watcher's watches may still report older states of these objects.
@@ -114,17 +114,17 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._tickets)
 
-    def stored(self) -> dict[str, str]:
+    def list_stored(self) -> dict[str, str]:
         """Return the object kind of each subject that holds an object or is about to."""
         waiting = ((subject, put.message) for subject, put in self._next.items())
         held = {subject: entry.kind for subject, entry in self._held.items() if entry.kind}
         return held | {
-            subject: each.kind
-            for subject, each in waiting
-            if isinstance(each, ObjectState | Quarantined)
+            subject: message.kind
+            for subject, message in waiting
+            if isinstance(message, ObjectState | Quarantined)
         }
 
-    async def newest(self, subject: str) -> Message | None:
+    async def get_newest(self, subject: str) -> Message | None:
         """Return the message that a subject holds or will hold; None if neither is known now."""
         if (put := self._next.get(subject)) is not None:
             return put.message
@@ -163,23 +163,23 @@ class Outbox:
             traceparent = messages.get_traceparent(message)
             tracing.root("watch", traceparent, received, object=about, version=message.version)
 
-    def open(self, stored: Mapping[str, Entry]) -> None:
+    def open(self, stored: Mapping[str, StreamEntry]) -> None:
         """Start to send, because no other watcher publishes any more.
 
         `stored` are the entries that another watcher has stored since the stream was loaded. Puts
         that they make obsolete are dropped.
         """
         self._ahead = dict(stored)
-        for subject, found in stored.items():
-            if found.is_gone:
+        for subject, entry in stored.items():
+            if entry.is_gone:
                 self._held.pop(subject, None)
             else:
-                self._held[subject] = found
+                self._held[subject] = entry
             put = self._next.get(subject)
             if (
                 put is not None
                 and not isinstance(put.message, Synced)
-                and _makes_pointless(found, put.message)
+                and _is_superseded(entry, put.message)
             ):
                 del self._next[subject], self._tickets[subject]
         self.is_open = True
@@ -248,7 +248,7 @@ class Outbox:
                                 message_id=name,
                             )
                         except Exception as problem:  # noqa: BLE001  (a state may break anything)
-                            trying = await self._not_stored(subject, trying, problem, began)
+                            trying = await self._handle_failure(subject, trying, problem, began)
                         else:
                             self._settle(subject, trying, sequence, began)
                             trying = None
@@ -257,7 +257,7 @@ class Outbox:
         finally:
             self._end_session("a worker of the outbox ended")
 
-    async def _not_stored(
+    async def _handle_failure(
         self, subject: str, put: _Put, problem: Exception, began: float
     ) -> _Put | None:
         """Handle a failed publish; return the next put to publish, None if there is none.
@@ -267,23 +267,23 @@ class Outbox:
         """
         match problem:
             case errors.Conflict():
-                return await self._refused(subject, put, began)
+                return await self._handle_conflict(subject, put, began)
             case errors.OutOfRoom():
-                self.problem, again = (
+                self.problem, retry = (
                     str(problem),
                     msgspec.structs.replace(put, is_unanswered=False),
                 )
                 metrics.FULL.set(1)
                 if not isinstance(put.message, Tombstone):
                     self._full_until = asyncio.get_running_loop().time() + FULL_SECONDS
-                    self._next.setdefault(subject, again)
+                    self._next.setdefault(subject, retry)
                     return None
-                if known := self._held.get(subject, NOTHING).sequence:
+                if sequence := self._held.get(subject, NOTHING).sequence:
                     with contextlib.suppress(errors.Retryable):
-                        await self._stream.purge(subject, up_to=known)
+                        await self._stream.purge(subject, up_to=sequence)
                         self._held.pop(subject, None)
                 await asyncio.sleep(PAUSE_SECONDS)
-                return again
+                return retry
             case errors.Retryable():
                 if (
                     self.problem is None
@@ -293,13 +293,13 @@ class Outbox:
                 await asyncio.sleep(PAUSE_SECONDS)
                 return msgspec.structs.replace(put, is_unanswered=True)
             case _:
-                why = str(problem) or repr(problem)
+                reason = str(problem) or repr(problem)
                 metrics.REFUSED.labels(put.message.kind).inc()
-                log.error("a message cannot be published", subject=subject, why=why)
+                log.error("a message cannot be published", subject=subject, why=reason)
                 if isinstance(put.message, ObjectState):
                     metrics.QUARANTINED.labels(put.message.kind).inc()
-                    instead = published.quarantined_state(
-                        put.message, f"its state cannot be published: {why}"
+                    instead = publish_filter.quarantine_state(
+                        put.message, f"its state cannot be published: {reason}"
                     )
                     return msgspec.structs.replace(put, message=instead)
         self._settle(subject, put, None, began)
@@ -322,14 +322,14 @@ class Outbox:
         if isinstance(message, Tombstone):
             self._held.pop(subject, None)  # the server removes tombstones too
         else:
-            self._held[subject] = _entry(sequence, message)
+            self._held[subject] = _build_entry(sequence, message)
         self.last_sequence = max(self.last_sequence, sequence)
         self.stored_count += 1
         metrics.PUBLISHED.labels(message.kind).inc()
         if tracing.is_on() and not isinstance(message, Synced):
             tracing.child("publish", messages.get_traceparent(message), put.at)
 
-    async def _refused(self, subject: str, put: _Put, began: float) -> _Put | None:
+    async def _handle_conflict(self, subject: str, put: _Put, began: float) -> _Put | None:
         """Handle a subject that is at another sequence than expected.
 
         Returns the next put to publish, None if there is none. The server checks the sequence
@@ -340,14 +340,14 @@ class Outbox:
         """
         metrics.CONFLICTS.inc()
         try:
-            found = await self._stream.last(subject)
+            entry = await self._stream.last(subject)
         except errors.Retryable:
             await asyncio.sleep(PAUSE_SECONDS)
             return put
         message = put.message
-        is_our_marker = isinstance(message, Synced) and found.uid == message.epoch
+        is_our_marker = isinstance(message, Synced) and entry.uid == message.epoch
         if not is_our_marker:
-            is_lost = found.sequence < self._held.get(subject, NOTHING).sequence
+            is_lost = entry.sequence < self._held.get(subject, NOTHING).sequence
             if is_lost or isinstance(
                 message, Synced
             ):  # written by an earlier or later leader, whose epoch must not mix with this one
@@ -358,18 +358,18 @@ class Outbox:
                 )
                 while True:
                     await asyncio.Event().wait()  # until the session is cancelled
-            self._held[subject] = found
-            if not _makes_pointless(found, message):
+            self._held[subject] = entry
+            if not _is_superseded(entry, message):
                 return msgspec.structs.replace(put, is_unanswered=False)
-        is_ours = put.is_unanswered and (is_our_marker or _is_same(found, message))
-        self._settle(subject, put, found.sequence if is_ours else None, began)
+        is_ours = put.is_unanswered and (is_our_marker or _is_same(entry, message))
+        self._settle(subject, put, entry.sequence if is_ours else None, began)
         return None
 
 
-def _entry(sequence: int, message: ObjectState | Quarantined | Synced) -> Entry:
+def _build_entry(sequence: int, message: ObjectState | Quarantined | Synced) -> StreamEntry:
     if isinstance(message, Synced):
-        return Entry(sequence=sequence)
-    return Entry(
+        return StreamEntry(sequence=sequence)
+    return StreamEntry(
         sequence=sequence,
         kind=message.kind,
         version=message.version,
@@ -378,17 +378,17 @@ def _entry(sequence: int, message: ObjectState | Quarantined | Synced) -> Entry:
     )
 
 
-def _makes_pointless(found: Entry, message: ObjectState | Quarantined | Tombstone) -> bool:
+def _is_superseded(entry: StreamEntry, message: ObjectState | Quarantined | Tombstone) -> bool:
     """Return whether the stream's entry already has the state of a message, or a newer one."""
-    return version_number(found.version) > version_number(message.version) or _is_same(
-        found, message
+    return version_number(entry.version) > version_number(message.version) or _is_same(
+        entry, message
     )
 
 
-def _is_same(entry: Entry, message: Message) -> bool:
+def _is_same(entry: StreamEntry, message: Message) -> bool:
     match message:
         case ObjectState() | Quarantined():
-            return entry == _entry(entry.sequence, message)
+            return entry == _build_entry(entry.sequence, message)
         case Tombstone():
             return entry.is_gone or entry.sequence == 0
         case Synced():

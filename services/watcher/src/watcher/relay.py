@@ -25,9 +25,9 @@ from common.bus import forms, subjects
 from common.bus.messages import Message, ObjectState, Quarantined, Synced, Tombstone
 from common.bus.subjects import ObjectRef, TreeLocation
 from common.kube.resources import Resource
-from common.kube.watch import Key
+from common.kube.watch import NamespacedName
 from common.observability import tracing
-from watcher import addressing, metrics, published
+from watcher import addressing, metrics, publish_filter
 from watcher.addressing import OwnerGraph
 from watcher.outbox import Outbox
 
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 OUTBOX_LIMIT: Final = 256
 """Number of waiting subjects above which moves of trees pause."""
-AT_ONCE: Final = 32
+MAX_MOVES: Final = 32
 """Objects of one tree that are moved before the next tree has its turn.
 
 The limit keeps a large tree, or a tree that moves all the time, from delaying the others.
@@ -53,7 +53,7 @@ class _Object(msgspec.Struct):
     """An object that exists at the API server."""
 
     uid: str = ""
-    version: int = 0
+    get_listed_version: int = 0
     sources: set[int] = msgspec.field(default_factory=set[int])
     """Watches that show the object. Several watches may select parts of one kind."""
     lost_at: int = 0
@@ -99,7 +99,7 @@ class Relay:
         """Register a watch of a kind in one namespace; None stands for all namespaces."""
         self._selections[source] = (kind, namespace)
 
-    def take(self, source: int, resource: Resource, raw: bytes, why: str = "") -> None:
+    def take(self, source: int, resource: Resource, raw: bytes, reason: str = "") -> None:
         """Process the state of an object from watch `source`.
 
         `why` is the reason why only the metadata of the object can be read; empty if all can be
@@ -117,31 +117,33 @@ class Relay:
             return
         ref = ObjectRef(kind, meta.namespace, meta.name)
         version = meta.version
-        known = self._objects[ref]
-        known.sources.add(source)
+        obj = self._objects[ref]
+        obj.sources.add(source)
         self._missing.pop(ref, None)
-        if known.uid == meta.uid and known.version >= version > 0:
+        if obj.uid == meta.uid and obj.get_listed_version >= version > 0:
             return
-        known.uid, known.version = meta.uid, version
-        below = self._owners.add(ref, addressing.parent_of(kind, meta))
-        message = _message(resource, meta, raw, why)
+        obj.uid, obj.get_listed_version = meta.uid, version
+        below = self._owners.add(ref, addressing.find_parent(kind, meta))
+        message = _build_message(resource, meta, raw, reason)
         misplaced = [child for child in below if self._is_misplaced(child)]
-        is_held_back = ref in self._held_back or bool(misplaced and known.subject != self._at(ref))
+        is_held_back = ref in self._held_back or bool(
+            misplaced and obj.subject != self._find_subject(ref)
+        )
         if (
             is_held_back
         ):  # its descendants move first, so that no reconcile sees the object without them
-            if known.subject:
+            if obj.subject:
                 self.outbox.put(
-                    known.subject, _gone(ref, message.version, moved_to=self._place_of(ref))
+                    obj.subject, _build_tombstone(ref, message.version, moved_to=self._locate(ref))
                 )
-                known.subject = ""
+                obj.subject = ""
             self._held_back[ref] = message
             self._moving.setdefault(ref, {}).update(dict.fromkeys(misplaced))
             self._move_asked.set()
         # Descendants whose root was unknown may have got a root by this change.
         uncertain = ((child, self._uncertain[child]) for child in below if child in self._uncertain)
-        wait = 0.0 if self._is_listing else published.seconds_to_wait(message, meta)
-        for subject, put in self._placed(
+        wait = 0.0 if self._is_listing else publish_filter.seconds_to_wait(message, meta)
+        for subject, put in self._place_objects(
             itertools.chain([] if is_held_back else [(ref, message)], uncertain)
         ):
             self.outbox.put(subject, put, received=received, wait=wait if put is message else 0.0)
@@ -157,9 +159,9 @@ class Relay:
         meta = _envelope.decode(raw).metadata
         ref = ObjectRef(kind, meta.namespace, meta.name)
         if self._is_hidden_from(source, ref, meta.version - 1):
-            self._lose(ref)
+            self._drop(ref)
 
-    def listed(self, source: int, kind: str, keys: set[Key], version: str) -> None:
+    def listed(self, source: int, kind: str, keys: set[NamespacedName], version: str) -> None:
         """Process a list: the objects in `keys` exist, and no others that the watch selects.
 
         A missing object may have changed its labels. Then another watch of its kind will show the
@@ -177,13 +179,11 @@ class Relay:
         self._versions[source] = at
         missing = [
             ref
-            for ref, known in self._objects.items()
-            if ref.kind == kind
-            and source in known.sources
-            and (ref.namespace, ref.name) not in keys
+            for ref, obj in self._objects.items()
+            if ref.kind == kind and source in obj.sources and (ref.namespace, ref.name) not in keys
         ]
         for ref in missing:
-            lost_at = at or self._objects[ref].version
+            lost_at = at or self._objects[ref].get_listed_version
             if self._is_hidden_from(source, ref, lost_at):
                 self._missing[ref] = lost_at
         self._reach(source, at or math.inf)  # a kind that is not served has nothing to report
@@ -199,8 +199,8 @@ class Relay:
         """
         self._reached[source] = version
         for ref, at in list(self._missing.items()):
-            if all(self._reached.get(each, 0) >= at for each in self._watches_of(ref)):
-                self._lose(ref)
+            if all(self._reached.get(watch, 0) >= at for watch in self._watches_of(ref)):
+                self._drop(ref)
 
     def _watches_of(self, ref: ObjectRef) -> Iterator[int]:
         for source, (kind, namespace) in self._selections.items():
@@ -210,23 +210,25 @@ class Relay:
     def everything_is_listed(self) -> None:
         """Publish objects that waited for a parent, and tombstones for deleted objects."""
         self._is_listing = False
-        for subject, put in self._placed(list(self._uncertain.items())):
+        for subject, put in self._place_objects(list(self._uncertain.items())):
             self.outbox.put(subject, put)
         # An object that is held back is published in a moment, and must not be declared deleted.
-        wanted = {ref: known.subject or self._at(ref) for ref, known in self._objects.items()}
-        subjects_wanted = set(wanted.values())
-        for subject, kind in self.outbox.stored().items():
+        subject_by_ref = {
+            ref: obj.subject or self._find_subject(ref) for ref, obj in self._objects.items()
+        }
+        subjects_wanted = set(subject_by_ref.values())
+        for subject, kind in self.outbox.list_stored().items():
             where = subjects.parse_state(subject)
             if where is None or subject in subjects_wanted or kind not in forms.FORMS:
                 continue  # a kind that only another build knows is left to that build's watcher
             ref = ObjectRef(kind, where.namespace, where.name)
-            target = subjects.parse_state(wanted.get(ref, ""))
+            target = subjects.parse_state(subject_by_ref.get(ref, ""))
             moved_to = target.place if target is not None else None
             # A reader may have created the object after another kind was listed, so only lists of
             # this kind count.
-            lists = [at for each in self._watches_of(ref) if (at := self._versions.get(each))]
+            lists = [at for watch in self._watches_of(ref) if (at := self._versions.get(watch))]
             version = min(lists, default=self.version)
-            self.outbox.put(subject, _gone(ref, str(version), moved_to=moved_to))
+            self.outbox.put(subject, _build_tombstone(ref, str(version), moved_to=moved_to))
             if target is None and (newest := max(lists, default=0)) > version:
                 self._objects[ref] = _Object(subject=subject, lost_at=newest)
                 self._missing[ref] = newest
@@ -236,7 +238,7 @@ class Relay:
         """The version that every list has reached; kinds that are not served do not count."""
         return min((version for version in self._versions.values() if version), default=0)
 
-    def mark(self, marker: Synced) -> None:
+    def publish_marker(self, marker: Synced) -> None:
         """Publish a sync marker in every partition."""
         for partition in range(subjects.PARTITIONS):
             self.outbox.put(subjects.build_marker_subject(partition), marker)
@@ -244,7 +246,7 @@ class Relay:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def _placed(
+    def _place_objects(
         self, objects: Iterable[tuple[ObjectRef, ObjectState | Quarantined]]
     ) -> Iterator[tuple[str, Message]]:
         """Yield the puts that bring objects to the trees of their roots.
@@ -252,35 +254,35 @@ class Relay:
         During the initial lists an object waits if its root may become known soon.
         """
         for ref, state in objects:
-            address, known = self._owners.address(ref), self._objects[ref]
+            address, obj = self._owners.address(ref), self._objects[ref]
             place = subjects.locate_tree(address.root)
-            subject = _subject(ref, place)
+            subject = _build_subject(ref, place)
             if address.is_certain and subject:
                 self._uncertain.pop(ref, None)
             else:
                 self._uncertain[ref] = state
                 if self._is_listing and not address.is_certain:
                     continue
-            old, known.subject = known.subject, subject
+            old, obj.subject = obj.subject, subject
             if subject:
                 yield subject, state
             if old and old != subject:
-                yield old, _gone(ref, state.version, moved_to=place)
+                yield old, _build_tombstone(ref, state.version, moved_to=place)
 
     def _is_misplaced(self, ref: ObjectRef) -> bool:
         """Return whether a published object is not in the tree of its root."""
-        known = self._objects.get(ref)
+        obj = self._objects.get(ref)
         return (
-            known is not None
-            and known.subject not in {"", self._at(ref)}
+            obj is not None
+            and obj.subject not in {"", self._find_subject(ref)}
             and ref not in self._uncertain
         )
 
-    def _at(self, ref: ObjectRef) -> str:
+    def _find_subject(self, ref: ObjectRef) -> str:
         """Return the subject on which an object belongs; empty if no service reads it there."""
-        return _subject(ref, self._place_of(ref))
+        return _build_subject(ref, self._locate(ref))
 
-    def _place_of(self, ref: ObjectRef) -> TreeLocation:
+    def _locate(self, ref: ObjectRef) -> TreeLocation:
         return subjects.locate_tree(self._owners.address(ref).root)
 
     async def move(self) -> None:
@@ -291,38 +293,38 @@ class Relay:
                 await self._move_asked.wait()
             tree = next(iter(self._moving))
             waiting = self._moving.pop(tree)
-            some = list(itertools.islice(waiting, AT_ONCE))
-            for ref in some:
+            batch = list(itertools.islice(waiting, MAX_MOVES))
+            for ref in batch:
                 del waiting[ref]
             if waiting:
                 self._moving[tree] = waiting
             async with asyncio.TaskGroup() as group:
-                for ref in some:
+                for ref in batch:
                     group.create_task(self._move(ref))
             while len(self.outbox) > OUTBOX_LIMIT:  # noqa: ASYNC110  (changes go first)
                 await asyncio.sleep(PAUSE_SECONDS)
             message = self._held_back.get(tree)
             if tree not in self._moving and message is not None:
                 del self._held_back[tree]
-                for subject, put in self._placed([(tree, message)]):
+                for subject, put in self._place_objects([(tree, message)]):
                     self.outbox.put(subject, put)
 
     async def _move(self, ref: ObjectRef) -> None:
         """Publish an object at its new place, with the message that the stream holds."""
         for _ in range(TRIES):
-            known = self._objects.get(ref)
-            if known is None or not self._is_misplaced(ref):
+            obj = self._objects.get(ref)
+            if obj is None or not self._is_misplaced(ref):
                 return
             try:
-                message = await self.outbox.newest(known.subject)
+                message = await self.outbox.get_newest(obj.subject)
             except errors.Retryable:
                 message = None
             if (
                 isinstance(message, ObjectState | Quarantined)
-                and version_number(message.version) == known.version
+                and version_number(message.version) == obj.get_listed_version
             ):
-                if self._objects.get(ref) is known and self._is_misplaced(ref):
-                    for subject, put in self._placed([(ref, message)]):
+                if self._objects.get(ref) is obj and self._is_misplaced(ref):
+                    for subject, put in self._place_objects([(ref, message)]):
                         self.outbox.put(subject, put)
                 return
             await asyncio.sleep(PAUSE_SECONDS)
@@ -333,47 +335,49 @@ class Relay:
 
     def _is_hidden_from(self, source: int, ref: ObjectRef, version: int) -> bool:
         """Record that a watch no longer shows an object; return whether no other watch does."""
-        if (known := self._objects.get(ref)) is None:
+        if (obj := self._objects.get(ref)) is None:
             return False
-        known.lost_at = max(known.lost_at, version)
-        known.sources.discard(source)
-        return not known.sources
+        obj.lost_at = max(obj.lost_at, version)
+        obj.sources.discard(source)
+        return not obj.sources
 
-    def _lose(self, ref: ObjectRef) -> None:
-        known = self._objects.pop(ref)
+    def _drop(self, ref: ObjectRef) -> None:
+        obj = self._objects.pop(ref)
         self._missing.pop(ref, None)
         self._uncertain.pop(ref, None)
         self._held_back.pop(ref, None)
         self._owners.remove(ref)
-        if known.subject:
-            self.outbox.put(known.subject, _gone(ref, str(known.lost_at)))
+        if obj.subject:
+            self.outbox.put(obj.subject, _build_tombstone(ref, str(obj.lost_at)))
         metrics.OBJECTS.set(len(self._objects))
 
 
-def _subject(ref: ObjectRef, place: TreeLocation) -> str:
+def _build_subject(ref: ObjectRef, place: TreeLocation) -> str:
     return (
         subjects.build_state_subject(place, ref.kind, ref.namespace, ref.name)
-        if published.is_read(ref.kind, place)
+        if publish_filter.is_read(ref.kind, place)
         else ""
     )
 
 
-def _gone(ref: ObjectRef, version: str, *, moved_to: TreeLocation | None = None) -> Tombstone:
+def _build_tombstone(
+    ref: ObjectRef, version: str, *, moved_to: TreeLocation | None = None
+) -> Tombstone:
     return Tombstone(
         kind=ref.kind, namespace=ref.namespace, name=ref.name, version=version, moved_to=moved_to
     )
 
 
-def _message(
-    resource: Resource, meta: ObjectMeta, raw: bytes, why: str
+def _build_message(
+    resource: Resource, meta: ObjectMeta, raw: bytes, reason: str
 ) -> ObjectState | Quarantined:
     """Return the message of an object; an error in the object affects only that object."""
     kind = resource.kind
-    if not why:
+    if not reason:
         try:
-            body = published.trim(resource, raw)
+            body = publish_filter.trim(resource, raw)
         except Exception as problem:  # noqa: BLE001  (see above)
-            why = f"it cannot be read: {problem!r}"
+            reason = f"it cannot be read: {problem!r}"
         else:
             return ObjectState(
                 kind=kind,
@@ -386,13 +390,13 @@ def _message(
             )
     metrics.QUARANTINED.labels(kind).inc()
     log.warning(
-        "an object is in quarantine", object=f"{kind} {meta.namespace}/{meta.name}", why=why
+        "an object is in quarantine", object=f"{kind} {meta.namespace}/{meta.name}", why=reason
     )
-    return published.quarantined(kind, meta, why)
+    return publish_filter.make_quarantined(kind, meta, reason)
 
 
-class Source:
-    """The sink of one watch; implements `common.kube.watch.Sink`."""
+class RelaySource:
+    """The sink of one watch; implements `common.kube.watch.WatchSink`."""
 
     def __init__(
         self, relay: Relay, number: int, resource: Resource, namespace: str | None = None

@@ -22,11 +22,11 @@ from common.bus.messages import Synced
 from common.bus.streams import StreamInfo
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
-from common.kube.watch import Target, Timing, Watch
-from watcher import metrics, published
+from common.kube.watch import Watch, WatchTarget, WatchTiming
+from watcher import metrics, publish_filter
 from watcher.outbox import IN_FLIGHT, Outbox
-from watcher.ports import Stream
-from watcher.relay import Relay, Source
+from watcher.ports import StateStream
+from watcher.relay import Relay, RelaySource
 from watcher.term import Term
 
 log = structlog.get_logger()
@@ -62,7 +62,7 @@ class Sessions:
     def __init__(
         self,
         kube: KubeClient,
-        stream: Stream,
+        stream: StateStream,
         namespaces: Sequence[str],
         *,
         new_epoch: Callable[[], str],
@@ -75,12 +75,12 @@ class Sessions:
             for namespace in (namespaces or [None])
             for target in (
                 *(
-                    Target(resource=kind, namespace=namespace, selector=part)
-                    for kind, part in published.REQUIRED
+                    WatchTarget(resource=kind, namespace=namespace, selector=part)
+                    for kind, part in publish_filter.REQUIRED
                 ),
                 *(
-                    Target(resource=kind, namespace=namespace, is_optional=True)
-                    for kind in published.OPTIONAL
+                    WatchTarget(resource=kind, namespace=namespace, is_optional=True)
+                    for kind in publish_filter.OPTIONAL
                 ),
             )
         ]
@@ -116,16 +116,16 @@ class Sessions:
         while True:
             began = loop.time()
             try:
-                why = await self._session(term)
+                reason = await self._run_session(term)
             except errors.RaybusError as problem:
-                why = str(problem)
+                reason = str(problem)
             finally:  # a blocked watch is no reason for a restart once this replica no longer leads
                 self._watches, self._outbox = [], None
                 metrics.SYNCED.set(0)
                 metrics.WATCH_AGE.clear()
-            if why != self._problem:
-                log.warning("the session is over", why=why)
-            self._problem = why
+            if reason != self._problem:
+                log.warning("the session is over", why=reason)
+            self._problem = reason
             retry = (
                 FIRST_RETRY
                 if loop.time() - began > HEALTHY_SECONDS
@@ -133,22 +133,22 @@ class Sessions:
             )
             await asyncio.sleep(retry)
 
-    async def _session(self, term: Term) -> str:
+    async def _run_session(self, term: Term) -> str:
         """Run one session until it must end; return the reason."""
         loop = asyncio.get_running_loop()
         over: asyncio.Future[str] = loop.create_future()
 
-        def end_session(why: str) -> None:
+        def end_session(reason: str) -> None:
             if not over.done():
-                over.set_result(why)
+                over.set_result(reason)
 
         term.prepared.clear()
         identity, marker = await self._stream.identity(), await self._stream.marker()
-        held, is_open = await self._stream.load(), term.begun.is_set()
-        outbox = self._outbox = Outbox(self._stream, held, end_session, is_open=is_open)
+        entries, is_open = await self._stream.load(), term.begun.is_set()
+        outbox = self._outbox = Outbox(self._stream, entries, end_session, is_open=is_open)
         relay = Relay(outbox, end_session)
         sources = [
-            (target, Source(relay, number, target.resource, target.namespace))
+            (target, RelaySource(relay, number, target.resource, target.namespace))
             for number, target in enumerate(self._targets)
         ]
         self._watches = [
@@ -157,7 +157,7 @@ class Sessions:
                 target,
                 source,
                 jitter=random.random,
-                timing=Timing(),
+                timing=WatchTiming(),
                 reached=source.reached,
             )
             for target, source in sources
@@ -165,16 +165,16 @@ class Sessions:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(run_in_turn(self._watches)),
-                group.create_task(self._list(term)),
+                group.create_task(self._list_all(term)),
                 group.create_task(self._publish(term, relay, identity, marker)),
                 group.create_task(_end_with(self._stream.until_lost, end_session)),
             ]
-            why = await over
+            reason = await over
             for task in tasks:
                 task.cancel()
-        return why
+        return reason
 
-    async def _list(self, term: Term) -> None:
+    async def _list_all(self, term: Term) -> None:
         for watch in self._watches:
             self._problem = f"{watch.target} is not listed yet"
             await watch.known.wait()
@@ -199,7 +199,7 @@ class Sessions:
             if identity.created != begun.created:
                 return relay.end_session(CREATED_ANEW)
             outbox.open(stored)
-            if term.is_handed_over and (epoch := epoch_to_keep(marker, relay.version)) is not None:
+            if term.is_handed_over and (epoch := choose_epoch(marker, relay.version)) is not None:
                 before = marker
         async with asyncio.TaskGroup() as group:
             for _ in range(IN_FLIGHT):
@@ -210,7 +210,7 @@ class Sessions:
         return None
 
     async def _complete(
-        self, term: Term, relay: Relay, before: Synced | None, kept: str | None
+        self, term: Term, relay: Relay, before: Synced | None, kept_epoch: str | None
     ) -> NoReturn:
         """Publish the differences after all lists are complete, then publish the sync marker.
 
@@ -220,8 +220,8 @@ class Sessions:
         began = loop.time()
         await term.prepared.wait()
         relay.everything_is_listed()
-        epoch, marked, renewed_at = kept or self._new_epoch(), 0, 0.0
-        history = history_of(before, relay.version, epoch)
+        epoch, marked, renewed_at = kept_epoch or self._new_epoch(), 0, 0.0
+        history = choose_history(before, relay.version, epoch)
         while True:
             version = relay.version
             is_due = loop.time() >= renewed_at + RENEW_SECONDS and not any(
@@ -232,7 +232,7 @@ class Sessions:
                     f"{len(relay.outbox)} objects are not published yet" if not marked else None
                 )
                 await relay.outbox.flush()
-                relay.mark(
+                relay.publish_marker(
                     Synced(
                         epoch=epoch,
                         version=version,
@@ -246,7 +246,7 @@ class Sessions:
                 if not marked:
                     self._problem = None
                     metrics.SYNCED.set(1)
-                    metrics.EPOCHS.inc(0 if kept else 1)
+                    metrics.EPOCHS.inc(0 if kept_epoch else 1)
                     seconds = round(loop.time() - began, 3)
                     log.info(
                         "the stream holds all there is",
@@ -269,7 +269,7 @@ class Sessions:
                     metrics.WATCH_AGE.labels(str(watch.target)).set(now - watch.received_at)
             newest = outbox.last_sequence
             try:
-                found = await self._stream.identity()
+                stream_info = await self._stream.identity()
             except errors.NotFound:
                 return "the state stream is gone"
             except errors.Terminal as problem:
@@ -277,13 +277,13 @@ class Sessions:
             except errors.Retryable as problem:
                 log.warning("the stream cannot be asked", why=str(problem))
                 continue
-            metrics.STREAM_BYTES.set(found.state.bytes)
-            if found.created != identity.created:
+            metrics.STREAM_BYTES.set(stream_info.state.bytes)
+            if stream_info.created != identity.created:
                 return CREATED_ANEW
-            if found.state.last_seq < newest:
-                return f"the state stream fell back from {newest} to {found.state.last_seq}"
+            if stream_info.state.last_seq < newest:
+                return f"the state stream fell back from {newest} to {stream_info.state.last_seq}"
             if (
-                found.state.last_seq
+                stream_info.state.last_seq
                 > identity.state.last_seq + outbox.stored_count + outbox.in_flight
             ):
                 return (
@@ -316,7 +316,7 @@ async def _end_with(
     end_session(await reason())
 
 
-def epoch_to_keep(marker: Synced | None, version: int) -> str | None:
+def choose_epoch(marker: Synced | None, version: int) -> str | None:
     """Return the epoch of a stream that the previous leader handed over, or None.
 
     With the same epoch, readers need not load the stream again. `version` is the version of this
@@ -329,7 +329,7 @@ def epoch_to_keep(marker: Synced | None, version: int) -> str | None:
     return marker.epoch if is_alike else None
 
 
-def history_of(before: Synced | None, version: int, epoch: str) -> str:
+def choose_history(before: Synced | None, version: int, epoch: str) -> str:
     """Return the name of the version history that sync markers carry.
 
     A new history begins if the version is below that of the last marker, as after a restore of the

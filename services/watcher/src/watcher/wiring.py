@@ -16,7 +16,7 @@ from common.kube.installation import Installation
 from common.observability import health
 from common.settings import Settings, identity_of
 from watcher.adapters.bus import NatsStream
-from watcher.adapters.lease import Leadership, Reach
+from watcher.adapters.lease import Leadership, ReachCheck
 from watcher.session import Sessions
 
 
@@ -28,7 +28,7 @@ async def serve(settings: Settings) -> None:
     bus = Bus(settings)
     installation = Installation(kube, settings.namespace)
     stream = NatsStream(bus, installation, may_write=lambda: leadership.has_valid_lease)
-    reach = Reach(stream)
+    reach = ReachCheck(stream)
     held_in = settings.lease_namespace or settings.namespace
     leadership = Leadership(kube, SystemClock(), reach, namespace=held_in, me=identity_of(settings))
     namespaces = settings.watch_namespaces

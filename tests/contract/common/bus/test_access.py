@@ -16,8 +16,8 @@ from common.bus.nats import Bus, connect
 from common.clock import SystemClock
 from common.settings import Settings
 from nats_admin import certificates, credential_folder
-from nats_admin.certificates import Pair
-from nats_admin.server_conf import Server
+from nats_admin.certificates import CertificatePair
+from nats_admin.server_conf import ServerConfig
 from support.servers.nats import NatsServer, nats_server
 from support.servers.relayed import Secured, secured_nats
 from support.servers.wire import Wire
@@ -41,14 +41,14 @@ async def reported(settings: Settings, *, of: str = "is not reachable") -> str:
         return str(bus.problem)
 
 
-def authority(folder: Path) -> Pair:
-    return Pair((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
+def authority(folder: Path) -> CertificatePair:
+    return CertificatePair((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
 
 
-async def a_server_that_shows(folder: Path, pair: Pair) -> str:
+async def a_server_that_shows(folder: Path, pair: CertificatePair) -> str:
     """Write a certificate where the server finds it; return its configuration."""
-    where = Server(folder=str(folder), store=str(folder / "jetstream"), monitoring_port=None)
-    credential_folder.complete(folder, where, names=["127.0.0.1"], now=SystemClock().now())
+    where = ServerConfig(folder=str(folder), store=str(folder / "jetstream"), monitoring_port=None)
+    credential_folder.complete_folder(folder, where, names=["127.0.0.1"], now=SystemClock().now())
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "tls.key").write_bytes(pair.key)
     return (folder / "nats-server.conf").read_text()
@@ -57,8 +57,10 @@ async def a_server_that_shows(folder: Path, pair: Pair) -> str:
 async def message_of(folder: Path, *, names: list[str], lifetime: timedelta) -> str:
     """Return the message of readiness about a server with a certificate for some names, valid for some time."""
     now = SystemClock().now()
-    await a_server_that_shows(folder, Pair(b"", b""))
-    pair = certificates.new_server(authority(folder), names=names, now=now, lifetime=lifetime)
+    await a_server_that_shows(folder, CertificatePair(b"", b""))
+    pair = certificates.make_server_certificate(
+        authority(folder), names=names, now=now, lifetime=lifetime
+    )
     with nats_server(
         folder, configuration=await a_server_that_shows(folder, pair), scheme="tls"
     ) as server:
@@ -161,7 +163,7 @@ async def test_a_certificate_of_an_authority_that_we_do_not_trust(
     secured: Secured, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.crt"
-    other.write_bytes(certificates.new_authority(now=SystemClock().now()).certificate)
+    other.write_bytes(certificates.make_authority(now=SystemClock().now()).certificate)
     settings = Settings(service="watcher", nats_url=secured.server.url, nats_ca_file=other)
 
     assert f"the certificate of the server is not signed by {other} (" in await reported(settings)
@@ -169,7 +171,7 @@ async def test_a_certificate_of_an_authority_that_we_do_not_trust(
 
 async def test_a_server_that_talks_in_the_clear_is_refused(tmp_path: Path) -> None:
     ca = tmp_path / "ca.crt"
-    ca.write_bytes(certificates.new_authority(now=SystemClock().now()).certificate)
+    ca.write_bytes(certificates.make_authority(now=SystemClock().now()).certificate)
     with nats_server(tmp_path) as server:
         settings = Settings(service="watcher", nats_url=server.url, nats_ca_file=ca)
         assert (await reported(settings)).endswith(
@@ -181,8 +183,8 @@ async def test_the_end_of_certificates_is_exported_and_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = SystemClock().now()
-    await a_server_that_shows(tmp_path, Pair(b"", b""))
-    pair = certificates.new_server(
+    await a_server_that_shows(tmp_path, CertificatePair(b"", b""))
+    pair = certificates.make_server_certificate(
         authority(tmp_path), names=["127.0.0.1"], now=now, lifetime=timedelta(days=3)
     )
     with nats_server(
@@ -193,7 +195,7 @@ async def test_the_end_of_certificates_is_exported_and_warned_of(
 
     labels = {"certificate": "server"}
     end = REGISTRY.get_sample_value("raybus_nats_certificate_expiry_timestamp_seconds", labels)
-    assert end == certificates.end_of(pair.certificate).timestamp()
+    assert end == certificates.read_end(pair.certificate).timestamp()
     assert "a certificate of NATS ends soon" in capsys.readouterr().out
 
 

@@ -60,7 +60,7 @@ class RealStream:
 
     async def lose(self) -> None:
         await self._bounce(lose=True)
-        await stream_keeper.ensure(self._bus, [streams.build_state_config()])
+        await stream_keeper.ensure_streams(self._bus, [streams.build_state_config()])
 
     async def interrupt(self) -> None:
         await self._bounce(lose=False)
@@ -97,7 +97,7 @@ async def setup(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
                 connect(Settings(service="test", nats_url=server.url))
             )
             await bus.session()
-            await stream_keeper.ensure(bus, [streams.build_state_config()])
+            await stream_keeper.ensure_streams(bus, [streams.build_state_config()])
             found = Setup(
                 RealStream(bus, server), StateFeed(bus, reader="test"), recorder, services
             )

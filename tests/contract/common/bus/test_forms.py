@@ -103,7 +103,7 @@ async def setup(tmp_path: Path) -> AsyncGenerator[Setup]:
             asyncio.TaskGroup() as group,
         ):
             await bus.session()
-            await stream_keeper.ensure(bus, [streams.build_state_config()])
+            await stream_keeper.ensure_streams(bus, [streams.build_state_config()])
             feed, recorder = (
                 StateFeed(bus, reader="test", kinds=frozenset({"Pod", "RayCluster"})),
                 Recorder(),

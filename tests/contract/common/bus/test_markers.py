@@ -42,7 +42,7 @@ async def reading(folder: Path, marker: Synced) -> AsyncGenerator[tuple[Bus, Sta
             asyncio.TaskGroup() as group,
         ):
             await bus.session()
-            await stream_keeper.ensure(bus, [streams.build_state_config()])
+            await stream_keeper.ensure_streams(bus, [streams.build_state_config()])
             await mark(bus, marker)
             feed, recorder = StateFeed(bus, reader="test"), Recorder()
             following = group.create_task(feed.follow(3, recorder))

@@ -34,7 +34,9 @@ async def kept(secured: Secured) -> AsyncGenerator[None]:
     """Keep the streams as the container beside a server does."""
     async with connect(secured.settings("keeper")) as keeper, asyncio.TaskGroup() as group:
         keeping = group.create_task(
-            stream_keeper.keep(keeper, [streams.build_state_config(), event_streams.events()])
+            stream_keeper.keep_streams(
+                keeper, [streams.build_state_config(), event_streams.build_stream_config()]
+            )
         )
         await eventually_true(lambda: has(keeper, "RAY_EVENTS"), within=10.0, every=0.05)
         yield

@@ -46,7 +46,7 @@ async def test_an_abandoned_request_leaves_no_connection_although_the_server_is_
     async with served(app, tls=tls) as port, Wire(port).laid() as wire:
         trusting = Identity(tls=ssl.create_default_context(cafile=pki.ca))
         config = RestConfig(
-            server=f"https://127.0.0.1:{wire.port}", credentials=credentials.constant(trusting)
+            server=f"https://127.0.0.1:{wire.port}", credentials=credentials.make_constant(trusting)
         )
         kube = KubeClient(config, user_agent="test")
 

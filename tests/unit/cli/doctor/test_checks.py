@@ -33,8 +33,8 @@ from support.builders.snapshots import NOW, a_condition, a_ready_service, a_serv
 from support.golden import Golden
 from support.terminal import text_of
 
-SERVER = certificates.new_server(
-    certificates.new_authority(now=NOW), names=["nats"], now=NOW, lifetime=timedelta(days=90)
+SERVER = certificates.make_server_certificate(
+    certificates.make_authority(now=NOW), names=["nats"], now=NOW, lifetime=timedelta(days=90)
 ).certificate
 
 TEAM_A, TEAM_B = frozenset({"team-a"}), frozenset({"team-b"})

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from common.kube.watch import Sink
+from common.kube.watch import WatchSink
 from raybus_cli.show.changes import EventSignal, Signal, Store
 
 
@@ -26,7 +26,7 @@ def _changes(changed: asyncio.Event) -> bool:
     return is_set
 
 
-def _list_again(sink: Sink, *keys: tuple[str, str]) -> None:
+def _list_again(sink: WatchSink, *keys: tuple[str, str]) -> None:
     sink.listed(set(keys), "9")
 
 

@@ -21,7 +21,7 @@ from common.upgrade.sources import KINDS as TRAFFIC_KINDS
 from service_reconciler.promotion.receipt import SoFar
 from service_reconciler.wiring import KINDS as SERVICE_KINDS
 from support.golden import Golden
-from watcher import published
+from watcher import publish_filter
 
 FORMS: Final[dict[str, tuple[Any, str]]] = {
     "Pod": (core.Pod, forms.get_form("Pod")),
@@ -150,12 +150,12 @@ def test_a_change_that_is_no_addition_is_found(after: Schema, expected: list[str
 def test_whatever_is_watched_or_read_has_a_form() -> None:
     kinds = {
         resource.kind
-        for resource in (*(kind for kind, _ in published.REQUIRED), *published.OPTIONAL)
+        for resource in (*(kind for kind, _ in publish_filter.REQUIRED), *publish_filter.OPTIONAL)
     }
 
     assert kinds <= forms.FORMS.keys()
     assert CLUSTER_KINDS.keys() | SERVICE_KINDS.keys() | TRAFFIC_KINDS.keys() <= kinds
-    assert published.VIEWS.keys() <= FORMS.keys(), (
+    assert publish_filter.VIEWS.keys() <= FORMS.keys(), (
         "each view that is published has its schema held here"
     )
 

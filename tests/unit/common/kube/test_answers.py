@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from common import errors
-from common.kube.answers import from_answer, is_gone
+from common.kube.answers import is_gone, make_error
 
 WEBHOOK = 'Internal error occurred: failed calling webhook "policy.example.org": context deadline exceeded'
 
@@ -28,7 +28,7 @@ WEBHOOK = 'Internal error occurred: failed calling webhook "policy.example.org":
     ],
 )
 def test_what_an_answer_means(code: int, text: str, kind: type[errors.RaybusError]) -> None:
-    found = from_answer(code, msgspec.json.encode({"message": text, "reason": ""}))
+    found = make_error(code, msgspec.json.encode({"message": text, "reason": ""}))
     assert (type(found), str(found).startswith(text)) == (kind, True)
 
 
@@ -45,19 +45,19 @@ def test_a_namespace_that_is_being_deleted_is_no_fault_of_its_user(
 ) -> None:
     text = "unable to create new content in namespace a because it is being terminated"
     status = {"message": text, "reason": "Forbidden", "details": {"causes": causes}}
-    assert type(from_answer(403, msgspec.json.encode(status))) is kind
+    assert type(make_error(403, msgspec.json.encode(status))) is kind
 
 
 def test_an_answer_of_bytes_that_are_no_text_keeps_the_meaning_of_its_code() -> None:
-    found = from_answer(503, b'{"message": "\xff"}')
+    found = make_error(503, b'{"message": "\xff"}')
     assert (type(found), "\ufffd" in str(found)) == (errors.Unavailable, True)
 
 
 def test_a_missing_object_differs_from_a_kind_that_is_not_served_yet() -> None:
-    gone = from_answer(
+    gone = make_error(
         404, b'{"message": "rayclusters.ray.io \\"c\\" not found", "reason": "NotFound"}'
     )
-    starting = from_answer(404, b"404 page not found\n")
+    starting = make_error(404, b"404 page not found\n")
     assert isinstance(gone, errors.NotFound)
     assert isinstance(starting, errors.NotFound)
     assert (is_gone(gone, "c"), is_gone(gone, "other"), is_gone(starting, "c")) == (
@@ -91,4 +91,4 @@ def test_the_server_behind_the_proxy_and_the_proxy_refuse_different_things(
 ) -> None:
     if code == 401 and kind is errors.Forbidden:
         kind = errors.Unauthorized
-    assert type(from_answer(code, body, is_foreign=is_foreign)) is kind
+    assert type(make_error(code, body, is_foreign=is_foreign)) is kind

@@ -125,7 +125,7 @@ async def reached(server: Server, file: Path, user: dict[str, Any]) -> AsyncGene
 
 
 async def shown_by(config: rest_config.RestConfig) -> str | None:
-    return dict((await config.credentials.show()).headers).get("Authorization")
+    return dict((await config.credentials.get_identity()).headers).get("Authorization")
 
 
 async def get(kube: KubeClient) -> None:
@@ -234,7 +234,7 @@ async def test_a_plugin_that_fails_is_named_and_tried_again_after_a_while(
         with pytest.raises(
             errors.Unavailable, match=r"exec plugin \S*/plugin ended with 3: cat.* log in again"
         ):
-            await config.credentials.show()
+            await config.credentials.get_identity()
     assert plugin.runs == 2
     plugin.print(token="two")
     watch.seconds += credentials.RETRY_SECONDS
@@ -351,15 +351,15 @@ async def test_a_certificate_that_was_replaced_is_shown(tmp_path: Path, watch: W
     user = {"client-certificate": own[0].name, "client-key": own[1].name}
     file = written(tmp_path / "config", user=user, server="https://h:1")
     config = await rest_config.load(kubeconfig=file)
-    contexts = [(await config.credentials.show()).tls]
+    contexts = [(await config.credentials.get_identity()).tls]
     watch.seconds += credentials.READ_AGAIN_SECONDS
-    contexts.append((await config.credentials.show()).tls)
+    contexts.append((await config.credentials.get_identity()).tls)
     put(pkis[1])
     watch.seconds += credentials.READ_AGAIN_SECONDS
-    contexts.append((await config.credentials.show()).tls)
+    contexts.append((await config.credentials.get_identity()).tls)
     own[1].write_text("half of a key")
     watch.seconds += credentials.READ_AGAIN_SECONDS
-    contexts.append((await config.credentials.show()).tls)
+    contexts.append((await config.credentials.get_identity()).tls)
     is_new = [former is not next_one for former, next_one in itertools.pairwise(contexts)]
     assert is_new == [False, True, False]
 
@@ -413,4 +413,4 @@ def a_jwt(claims: object) -> str:
     ],
 )
 def test_when_a_token_expires(token: str, expires: datetime | None) -> None:
-    assert credentials.expiry_of(token) == expires
+    assert credentials.parse_expiry(token) == expires

@@ -41,4 +41,4 @@ def refusing(*names: str) -> FakeKube:
 async def test_an_installation_is_known_by_what_it_may_read(
     forbidden: tuple[str, ...], identity: str
 ) -> None:
-    assert await Installation(refusing(*forbidden), "raybus").learn() == identity
+    assert await Installation(refusing(*forbidden), "raybus").read_identity() == identity

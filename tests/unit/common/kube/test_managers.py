@@ -34,6 +34,6 @@ OURS = entry("raybus-traffic-manager", "2026-01-01T00:09:00Z", "f:rules")
 )
 def test_the_last_writer_of_the_rules_but_ourselves(entries: list[Json], found: str) -> None:
     assert (
-        answers.writer_of_rules(msgspec.json.encode({"metadata": {"managedFields": entries}}))
+        answers.find_rules_writer(msgspec.json.encode({"metadata": {"managedFields": entries}}))
         == found
     )

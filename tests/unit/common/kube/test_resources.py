@@ -14,7 +14,7 @@ from common.kube.resources import (
     SECRET,
     SERVICE,
     Resource,
-    label_selector,
+    format_selector,
 )
 
 THEFT = "../../tenant-b/secrets/prod-ray"
@@ -100,11 +100,11 @@ def test_no_text_reaches_another_object(namespace: str, name: str) -> None:
 @pytest.mark.parametrize("value", ["a,ray.io/group!=b", "a in (b)", "a b", "a/b", "a" * 64, "a\n"])
 def test_a_selector_is_not_widened_by_a_value(value: str) -> None:
     with pytest.raises(errors.InvalidSpec, match="is not a label"):
-        label_selector({"ray.io/cluster": "demo", "ray.io/group": value})
+        format_selector({"ray.io/cluster": "demo", "ray.io/group": value})
 
 
 def test_a_selector_asks_for_all_of_its_labels() -> None:
     assert (
-        label_selector({"ray.io/cluster": "demo", "ray.io/group": "small"})
+        format_selector({"ray.io/cluster": "demo", "ray.io/group": "small"})
         == "ray.io/cluster=demo,ray.io/group=small"
     )

@@ -19,7 +19,7 @@ from support.servers.loopback import served
 
 
 async def authorization_of(config: rest_config.RestConfig) -> str | None:
-    headers = dict((await config.credentials.show()).headers)
+    headers = dict((await config.credentials.get_identity()).headers)
     return headers.get("Authorization")
 
 
@@ -70,7 +70,7 @@ def written(
 
 async def test_a_pod_shows_the_token_that_its_file_holds_now(account: Path, watch: Watch) -> None:
     config = rest_config.in_cluster(POD_ENVIRONMENT, account)
-    tls = (await config.credentials.show()).tls
+    tls = (await config.credentials.get_identity()).tls
     assert (config.server, tls is not None) == ("https://10.0.0.1:443", True)
     (account / "token").write_text("two")
     assert await authorization_of(config) == "Bearer one"
@@ -164,7 +164,7 @@ async def test_a_kubeconfig_defines_the_authorization(
     file = written(tmp_path / "config", certificates, user=user, **cluster)
     config = await rest_config.load(kubeconfig=file, context="c")
     assert (config.server, await authorization_of(config)) == ("https://h:1", authorization)
-    tls = (await config.credentials.show()).tls
+    tls = (await config.credentials.get_identity()).tls
     assert tls is not None
     assert tls.check_hostname is not cluster.get("insecure-skip-tls-verify", False)
 

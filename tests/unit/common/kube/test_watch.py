@@ -12,7 +12,7 @@ from common import errors
 from common.kube import resources
 from common.kube.client import KubeClient
 from common.kube.resources import Resource
-from common.kube.watch import Key, Target, Timing, Watch
+from common.kube.watch import NamespacedName, Watch, WatchTarget, WatchTiming
 
 
 def nested(levels: int) -> bytes:
@@ -71,7 +71,7 @@ class Api:
 
 
 class Followed:
-    """Implements `Sink`."""
+    """Implements `WatchSink`."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, str]] = []
@@ -84,13 +84,13 @@ class Followed:
             raise errors.Unavailable("not now")
         self.taken.append((what, version))
 
-    def present(self, raw: bytes, why: str = "") -> None:
-        self._take("spoiled" if why else "present", raw)
+    def present(self, raw: bytes, reason: str = "") -> None:
+        self._take("spoiled" if reason else "present", raw)
 
     def gone(self, raw: bytes) -> None:
         self._take("gone", raw)
 
-    def listed(self, keys: set[Key], version: str) -> None:
+    def listed(self, keys: set[NamespacedName], version: str) -> None:
         self.taken.append((f"listed {len(keys)}", version))
 
 
@@ -99,9 +99,13 @@ async def follow(
 ) -> list[tuple[str, str]]:
     """Follow until no watch is left to answer; return what the sink took."""
     sink = sink or Followed()
-    timing = Timing(first_retry=0.0, longest_retry=0.0)
+    timing = WatchTiming(first_retry=0.0, longest_retry=0.0)
     watch = Watch(
-        cast("KubeClient", api), Target(resource=resource), sink, jitter=lambda: 0.0, timing=timing
+        cast("KubeClient", api),
+        WatchTarget(resource=resource),
+        sink,
+        jitter=lambda: 0.0,
+        timing=timing,
     )
     task = asyncio.create_task(watch.run())  # noqa: TID251  (it never ends by itself)
     async with asyncio.timeout(5):

@@ -16,9 +16,9 @@ from support.waiting import eventually_true
 @asynccontextmanager
 async def served(
     *,
-    live: health.Check = lambda: None,
-    ready: health.Check = lambda: None,
-    note: health.Check = lambda: None,
+    live: health.HealthCheck = lambda: None,
+    ready: health.HealthCheck = lambda: None,
+    note: health.HealthCheck = lambda: None,
 ) -> AsyncGenerator[httpx.AsyncClient]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -7,7 +7,7 @@ import pytest
 
 from common.bus import messages
 from common.observability import tracing
-from common.observability.open_telemetry import Line
+from common.observability.open_telemetry import SpanLine
 from common.observability.tracing import MAX_QUEUED_SPANS, ReconcileTraces
 
 FIRST, SECOND, LOADED = (messages.derive_trace("uid", version) for version in ("1", "2", "3"))
@@ -36,7 +36,7 @@ def test_a_key_that_is_forgotten_has_no_change() -> None:
 @pytest.mark.long
 def test_every_change_reports_its_wait_once(tmp_path: Path) -> None:
     keys = ReconcileTraces()
-    with tracing.configured("test", file=tmp_path / "traces", environment={}):
+    with tracing.configure("test", file=tmp_path / "traces", environment={}):
         keys.enqueued("ns/a", LOADED, waits=False)
         for change in (FIRST, *[SECOND] * (2 * MAX_QUEUED_SPANS)):
             keys.enqueued("ns/a", change, waits=True)
@@ -45,7 +45,7 @@ def test_every_change_reports_its_wait_once(tmp_path: Path) -> None:
                 pass
 
     found = [
-        msgspec.json.decode(line, type=Line)
+        msgspec.json.decode(line, type=SpanLine)
         for line in (tmp_path / "traces").read_bytes().splitlines()
     ]
     waits = [span for span in found if span.name == "queue"]

@@ -18,7 +18,7 @@ class Loop:
 
     async def run(self) -> None:
         while True:
-            async with tasks.outlived("test"):
+            async with tasks.survive_stray_cancellation("test"):
                 self.turns += 1
                 if not self._problems:
                     await asyncio.Event().wait()

@@ -11,15 +11,15 @@ import pytest
 from common import errors
 from common.bus import messages
 from common.observability import tracing
-from common.observability.open_telemetry import Line
+from common.observability.open_telemetry import SpanLine
 from common.settings import Settings
 
 TRACE = messages.derive_trace("uid", "7")
 _, TRACE_ID, SPAN_ID, _ = TRACE.split("-")
 
 
-def spans(file: Path) -> list[Line]:
-    return [msgspec.json.decode(line, type=Line) for line in file.read_bytes().splitlines()]
+def spans(file: Path) -> list[SpanLine]:
+    return [msgspec.json.decode(line, type=SpanLine) for line in file.read_bytes().splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def spans(file: Path) -> list[Line]:
     ],
 )
 def test_the_environment_switches_it_on(environment: dict[str, str], is_on: bool) -> None:
-    assert (tracing.exporter_of(environment) != "none") == is_on
+    assert (tracing.get_exporter_name(environment) != "none") == is_on
 
 
 def test_off_nothing_is_recorded_and_no_clock_is_read() -> None:
-    with tracing.configured("test", file=None, environment={}):
+    with tracing.configure("test", file=None, environment={}):
         tracing.root("watch", TRACE, tracing.now())
         tracing.child("publish", TRACE, tracing.now())
         with tracing.around("reconcile", TRACE), tracing.step("write"):
@@ -59,7 +59,7 @@ def test_off_nothing_is_recorded_and_no_clock_is_read() -> None:
 
 @pytest.mark.long
 def test_the_root_is_the_span_that_the_header_names(tmp_path: Path) -> None:
-    with tracing.configured("watcher", file=tmp_path / "traces", environment={}):
+    with tracing.configure("watcher", file=tmp_path / "traces", environment={}):
         tracing.root("watch", TRACE, tracing.now(), object="Pod ns/a")
         tracing.child("publish", TRACE, tracing.now())
 
@@ -79,7 +79,7 @@ async def test_a_step_stands_below_the_block_around_it_and_nowhere_else(tmp_path
             with tracing.step("write", method="PATCH"):
                 await asyncio.sleep(0)
 
-    with tracing.configured("test", file=tmp_path / "traces", environment={}):
+    with tracing.configure("test", file=tmp_path / "traces", environment={}):
         with tracing.step("write", method="PUT"):  # a Lease, for nobody's change
             pass
         async with asyncio.TaskGroup() as group:
@@ -96,7 +96,7 @@ async def test_a_step_stands_below_the_block_around_it_and_nowhere_else(tmp_path
 @pytest.mark.long
 def test_several_processes_share_a_file(tmp_path: Path) -> None:
     for _ in range(2):
-        with tracing.configured("test", file=tmp_path / "traces", environment={}):
+        with tracing.configure("test", file=tmp_path / "traces", environment={}):
             tracing.child("publish", TRACE, tracing.now())
 
     assert len(spans(tmp_path / "traces")) == 2
@@ -117,7 +117,7 @@ def test_several_processes_share_a_file(tmp_path: Path) -> None:
 def test_a_header_that_is_none_starts_a_trace_of_its_own_or_none(
     tmp_path: Path, header: str
 ) -> None:
-    with tracing.configured("test", file=tmp_path / "traces", environment={}):
+    with tracing.configure("test", file=tmp_path / "traces", environment={}):
         tracing.root("watch", header, tracing.now())
         tracing.child("publish", header, tracing.now())
 
@@ -132,7 +132,7 @@ def test_a_collector_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
-            with tracing.configured(
+            with tracing.configure(
                 "test", file=None, environment={"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
             ):
                 tracing.child("publish", TRACE, tracing.now())
@@ -157,7 +157,7 @@ def test_a_collector_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None
 def test_a_wrong_variable_is_named(environment: dict[str, str], problem_text: str) -> None:
     with (
         pytest.raises(errors.InvalidSpec) as problem,
-        tracing.configured("test", file=None, environment=environment),
+        tracing.configure("test", file=None, environment=environment),
     ):
         pass
     assert str(problem.value) == problem_text
@@ -167,7 +167,7 @@ def test_a_wrong_variable_is_named(environment: dict[str, str], problem_text: st
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with (
         pytest.raises(errors.InvalidSpec, match=r"RAYBUS_TRACES=.*name a file that may be written"),
-        tracing.configured("test", file=tmp_path, environment={}),
+        tracing.configure("test", file=tmp_path, environment={}),
     ):
         pass
 

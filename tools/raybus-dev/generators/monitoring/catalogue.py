@@ -14,7 +14,7 @@ from typing import Final, cast
 import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
-from common.observability.metrics import Family
+from common.observability.metrics import MetricFamily
 from support.manifests import ROOT
 
 OWNERS: Final = {
@@ -27,7 +27,9 @@ OWNERS: Final = {
     "notifications": "notifications",
 }
 """Title of the page's section by package, in the order of the page."""
-_DECLARES: Final = re.compile(r"^[A-Z_]+: Final = (Counter|Gauge|Histogram|Family)\(", re.MULTILINE)
+_DECLARES: Final = re.compile(
+    r"^[A-Z_]+: Final = (Counter|Gauge|Histogram|MetricFamily)\(", re.MULTILINE
+)
 _UNITS: Final = {
     "_timestamp_seconds": "Unix time in seconds",
     "_seconds": "seconds",
@@ -130,7 +132,7 @@ def _of(module: ModuleType) -> Iterator[Metric]:
         for each in vars(module).values()
     ]
     for declared in chain.from_iterable(held):
-        if isinstance(declared, Family):
+        if isinstance(declared, MetricFamily):
             kind = "counter" if declared.is_counter else "gauge"
             yield Metric(name=declared.name, type=kind, labels=declared.labels, text=declared.text)
         elif isinstance(declared, MetricWrapperBase):

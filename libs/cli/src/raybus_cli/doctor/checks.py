@@ -186,7 +186,7 @@ def _certificate(facts: Facts, *, now: datetime) -> Check:
         text = "you may not read ConfigMap nats-servers, or it holds none"
         return Check(name=name, state=CheckState.UNKNOWN, text=text)
     try:
-        end = min(certificates.end_of(each) for each in facts.certificates)
+        end = min(certificates.read_end(each) for each in facts.certificates)
     except ValueError:
         return Check(name=name, state=CheckState.FAILED, text="cannot be read", remedy=remedy)
     text = f"good until {end:%Y-%m-%d}"

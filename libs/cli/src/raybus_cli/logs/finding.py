@@ -15,7 +15,7 @@ from common.api.meta import Items, rfc3339
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.kube.client import KubeClient
-from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, label_selector
+from common.kube.resources import POD, RAY_CLUSTER, RAY_SERVICE, SERVICE, format_selector
 from common.ray import owner
 from common.ray.dashboard import APPLICATIONS, MAX_STATUS_SIZE
 from common.ray.dashboard_token import remedy
@@ -81,7 +81,7 @@ async def find(
         cluster = await _there(kube, namespace, name)
         if choice.is_of_serve:
             return await _of_serve(kube, namespace, cluster, choice, extent)
-    body = await kube.list(POD, namespace, label_selector=label_selector({labels.CLUSTER: name}))
+    body = await kube.list(POD, namespace, label_selector=format_selector({labels.CLUSTER: name}))
     pods = selection.pods(msgspec.json.decode(body, type=Items[Pod]).items, choice, name, target)
     of = None
     if choice.container is None and any(len(pod.spec.containers) > 1 for pod in pods):
@@ -97,7 +97,7 @@ async def _cluster_of(
     service, known = await reader.service(kube, namespace, target.name), list[str]()
     if choice.cluster not in {None, selection.ACTIVE, selection.PENDING}:
         body = await kube.list(
-            RAY_CLUSTER, namespace, label_selector=label_selector(owner.marks(target.name))
+            RAY_CLUSTER, namespace, label_selector=format_selector(owner.marks(target.name))
         )
         known = [
             each.metadata.name for each in msgspec.json.decode(body, type=Items[RayCluster]).items
@@ -134,7 +134,7 @@ async def _of_serve(
     service, path = head.name, SERVICE.proxy(namespace, head.name, replicas.PORT, APPLICATIONS)
     try:
         body = await kube.request(
-            "GET", path, query=DECLARATIVE, headers=head.headers, most=MAX_STATUS_SIZE
+            "GET", path, query=DECLARATIVE, headers=head.headers, max_size=MAX_STATUS_SIZE
         )
     except errors.Unauthenticated as problem:
         text = f"the dashboard at {service} refuses the request: {problem}; {remedy(cluster)}"

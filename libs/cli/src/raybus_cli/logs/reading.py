@@ -102,7 +102,7 @@ class Reader:
         splitter = Splitter()
         most, headers = (MAX_REFUSAL_SIZE, self._headers) if log.is_of_ray else (None, None)
         async with self._kube.stream(
-            log.path, query=log.query, headers=headers, most=most
+            log.path, query=log.query, headers=headers, max_size=most
         ) as content:
             async for chunk in content.iter_any():
                 await self._pass_on(log, self._without_token(splitter.feed(chunk)))

@@ -16,7 +16,7 @@ from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
 from common.feature_gates import Gates
 from common.kube.client import KubeClient
-from common.kube.resources import RAY_SERVICE, UPGRADE_POLICY, illegal_name
+from common.kube.resources import RAY_SERVICE, UPGRADE_POLICY, find_name_violation
 from common.ray import serve_writer
 from common.upgrade.policy import Stored
 from raybus_cli import manifests, printing, session
@@ -39,7 +39,7 @@ async def read(kube: KubeClient, service: RayService) -> PolicyPlan | None:
     policies.
     """
     name = service.metadata.annotations.get(labels.UPGRADE_POLICY, "")
-    if name and (why := illegal_name(UPGRADE_POLICY, name)) is not None:
+    if name and (why := find_name_violation(UPGRADE_POLICY, name)) is not None:
         return PolicyPlan(
             name=name, problem=f"{labels.UPGRADE_POLICY} is not the name of an UpgradePolicy: {why}"
         )

@@ -21,7 +21,7 @@ from common.api.meta import Items
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.kube.client import KubeClient
-from common.kube.resources import POD, RAY_CLUSTER, UPGRADE_POLICY, label_selector
+from common.kube.resources import POD, RAY_CLUSTER, UPGRADE_POLICY, format_selector
 from common.ray import dashboard, ports, request_metrics, serve_writer
 from common.ray.request_metrics import Sample
 from common.ray.serve_api import address
@@ -179,7 +179,9 @@ async def measure(kube: KubeClient, namespace: str, cluster: str) -> Measured:
 
     Raise `Rejected` if no pod reports any.
     """
-    body = await kube.list(POD, namespace, label_selector=label_selector({labels.CLUSTER: cluster}))
+    body = await kube.list(
+        POD, namespace, label_selector=format_selector({labels.CLUSTER: cluster})
+    )
     pods = sorted(
         msgspec.json.decode(body, type=Items[Pod]).items, key=lambda each: each.metadata.name
     )
@@ -213,7 +215,7 @@ async def _sample(kube: KubeClient, of: RayCluster | None, pod: Pod) -> Sample:
     path = POD.proxy(pod.metadata.namespace, pod.metadata.name, port, dashboard.METRICS)
     try:
         async with asyncio.timeout(SECONDS):
-            body = await kube.request("GET", path, most=dashboard.MAX_METRICS_SIZE)
+            body = await kube.request("GET", path, max_size=dashboard.MAX_METRICS_SIZE)
     except TimeoutError as problem:
         raise errors.Unavailable(f"no answer within {SECONDS:g} s") from problem
     series = request_metrics.parse(body)

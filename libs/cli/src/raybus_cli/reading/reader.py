@@ -31,8 +31,8 @@ from common.kube.resources import (
     RAY_SERVICE,
     SERVICE,
     Resource,
-    illegal_name,
-    label_selector,
+    find_name_violation,
+    format_selector,
 )
 from common.ray import dashboard, goal_revision, owner, revision, serve_status, serve_writer
 from common.ray.dashboard import ProxiedDashboard
@@ -91,7 +91,7 @@ async def read_cluster(kube: KubeClient, namespace: str, name: str) -> ClusterSn
     reader, origin = _Reader(kube, namespace), snapshots.origin(found)
     parent = (
         await reader.one(RAY_SERVICE, RayService, origin)
-        if origin and not illegal_name(RAY_SERVICE, origin)
+        if origin and not find_name_violation(RAY_SERVICE, origin)
         else None
     )
     pods = await reader.of_clusters(POD, Pod, [found])
@@ -215,7 +215,7 @@ class _Reader:
 
     async def all(self, resource: Resource, view: type[T], marks: dict[str, str]) -> list[T]:
         """List the objects of a kind that have all labels in `marks`."""
-        selector = label_selector(marks)
+        selector = format_selector(marks)
 
         async def ask() -> list[T]:
             body = await self._kube.list(resource, self._namespace, label_selector=selector)

@@ -13,7 +13,7 @@ import msgspec
 from common import errors
 from common.api.meta import ObjectMeta
 from common.kube.client import KubeClient
-from common.kube.watch import Key, Sink, Target, Timing, Watch
+from common.kube.watch import NamespacedName, Watch, WatchSink, WatchTarget, WatchTiming
 from raybus_cli import printing, session
 from raybus_cli.reading.snapshot import Regarding
 
@@ -28,20 +28,20 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class Store(Generic[T]):
-    """The objects of a watched kind; implements `common.kube.watch.Sink`."""
+    """The objects of a watched kind; implements `common.kube.watch.WatchSink`."""
 
     def __init__(self, view: type[T], changed: asyncio.Event) -> None:
         self.is_listed = False
         self._view = view
         self._changed = changed
-        self._objects: dict[Key, T] = {}
+        self._objects: dict[NamespacedName, T] = {}
 
     @property
     def objects(self) -> Iterable[T]:
         return self._objects.values()
 
     # An object that cannot be read completely is shown as far as it can be.
-    def present(self, raw: bytes, why: str = "") -> None:  # noqa: ARG002
+    def present(self, raw: bytes, reason: str = "") -> None:  # noqa: ARG002
         self._objects[_key(raw)] = msgspec.json.decode(raw, type=self._view)
         self._changed.set()
 
@@ -50,7 +50,7 @@ class Store(Generic[T]):
         self._changed.set()
 
     # The watch itself resumes at the version.
-    def listed(self, keys: set[Key], version: str) -> None:  # noqa: ARG002
+    def listed(self, keys: set[NamespacedName], version: str) -> None:  # noqa: ARG002
         self._objects = {key: each for key, each in self._objects.items() if key in keys}
         self.is_listed = True
         self._changed.set()
@@ -59,14 +59,14 @@ class Store(Generic[T]):
 class Signal:
     """Signals changes of a watched collection without storing its objects.
 
-    Implements `common.kube.watch.Sink`.
+    Implements `common.kube.watch.WatchSink`.
     """
 
     def __init__(self, changed: asyncio.Event) -> None:
         self._changed = changed
-        self._versions: dict[Key, str] = {}
+        self._versions: dict[NamespacedName, str] = {}
 
-    def present(self, raw: bytes, why: str = "") -> None:  # noqa: ARG002  (the reader reports it)
+    def present(self, raw: bytes, reason: str = "") -> None:  # noqa: ARG002  (the reader reports it)
         meta = msgspec.json.decode(raw, type=_Head).metadata
         key = (meta.namespace, meta.name)
         if self._versions.get(key) != meta.resource_version:
@@ -78,7 +78,7 @@ class Signal:
         self._changed.set()
 
     # The watch itself resumes at the version.
-    def listed(self, keys: set[Key], version: str) -> None:  # noqa: ARG002
+    def listed(self, keys: set[NamespacedName], version: str) -> None:  # noqa: ARG002
         if gone := self._versions.keys() - keys:
             self._versions = {key: each for key, each in self._versions.items() if key not in gone}
             self._changed.set()
@@ -87,7 +87,7 @@ class Signal:
 class EventSignal:
     """Signals new Events about some objects, among all Events of a namespace.
 
-    Implements `common.kube.watch.Sink`.
+    Implements `common.kube.watch.WatchSink`.
     """
 
     def __init__(self, changed: asyncio.Event) -> None:
@@ -95,8 +95,8 @@ class EventSignal:
         """Objects whose Events count, as pairs of kind and name."""
         self._changed = changed
 
-    def present(self, raw: bytes, why: str = "") -> None:
-        if why:  # such an Event is not shown
+    def present(self, raw: bytes, reason: str = "") -> None:
+        if reason:  # such an Event is not shown
             return
         about = msgspec.json.decode(raw, type=_Head).regarding
         if (about.kind, about.name) in self.objects:
@@ -105,7 +105,7 @@ class EventSignal:
     def gone(self, raw: bytes) -> None:
         """Ignore an Event that expires."""
 
-    def listed(self, keys: set[Key], version: str) -> None:
+    def listed(self, keys: set[NamespacedName], version: str) -> None:
         """Ignore the list of Events, because each refresh lists them."""
 
 
@@ -128,12 +128,12 @@ class Changes:
         self._kube = kube
         self._group = group
         self._meaning = meaning
-        self._watches: dict[Target, tuple[Watch, asyncio.Task[None]]] = {}
-        self._noted: set[Target] = set()
+        self._watches: dict[WatchTarget, tuple[Watch, asyncio.Task[None]]] = {}
+        self._noted: set[WatchTarget] = set()
         self._is_away = False
         self._away_until = 0.0
 
-    def watch(self, sinks: Mapping[Target, Sink]) -> None:
+    def watch(self, sinks: Mapping[WatchTarget, WatchSink]) -> None:
         """Watch exactly these collections: start missing watches and stop all others."""
         for target in self._watches.keys() - sinks.keys():
             self._watches.pop(target)[1].cancel()
@@ -143,7 +143,7 @@ class Changes:
                 target,
                 sinks[target],
                 jitter=random.random,
-                timing=Timing(),
+                timing=WatchTiming(),
                 failed=lambda problem, target=target: self._watch_failed(target, problem),
             )
             self._watches[target] = watch, self._group.create_task(watch.run())
@@ -168,7 +168,7 @@ class Changes:
         """Record that the API server answers."""
         self._is_away = False
 
-    def _watch_failed(self, target: Target, problem: errors.RaybusError) -> None:
+    def _watch_failed(self, target: WatchTarget, problem: errors.RaybusError) -> None:
         if all(watch.problem is None for watch, _ in self._watches.values()):
             self._is_away = False
         if not (target.is_optional and isinstance(problem, (errors.Forbidden, errors.NotFound))):
@@ -182,6 +182,6 @@ class Changes:
             printing.message(f"changes of {target.resource.plural} show late: {problem}", err=True)
 
 
-def _key(raw: bytes) -> Key:
+def _key(raw: bytes) -> NamespacedName:
     meta: Any = msgspec.json.decode(raw, type=_Head).metadata
     return meta.namespace, meta.name

@@ -20,9 +20,9 @@ from common.kube.resources import (
     RAY_CLUSTER,
     RAY_SERVICE,
     Resource,
-    label_selector,
+    format_selector,
 )
-from common.kube.watch import Sink, Target
+from common.kube.watch import WatchSink, WatchTarget
 from common.ray import owner, serve_writer
 from common.upgrade import weighted_route
 from raybus_cli.reading import kinds, reader
@@ -50,7 +50,7 @@ class Source(Protocol):
     async def refresh(self, kube: KubeClient) -> None:
         """Read what the watches do not provide."""
 
-    def sinks(self, changed: asyncio.Event) -> Mapping[Target, Sink]:
+    def sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
         """Return the collections to watch; a collection that is watched already keeps its sink."""
         ...
 
@@ -99,9 +99,9 @@ class Tables:
     async def refresh(self, kube: KubeClient) -> None:
         """Do nothing, because the watches provide all objects."""
 
-    def sinks(self, changed: asyncio.Event) -> Mapping[Target, Sink]:
+    def sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
         """Return a store for each shown kind."""
-        found: dict[Target, Sink] = {}
+        found: dict[WatchTarget, WatchSink] = {}
         if kinds.SERVICE in self._shown:
             self._services = self._services or Store(RayService, changed)
             found[self._target(RAY_SERVICE)] = self._services
@@ -133,8 +133,8 @@ class Tables:
         """Convert the error of a request; a rejected selector names its option."""
         return reader.of_selector(self._selector, problem)
 
-    def _target(self, resource: Resource) -> Target:
-        return Target(resource=resource, namespace=self._scope, selector=self._selector)
+    def _target(self, resource: Resource) -> WatchTarget:
+        return WatchTarget(resource=resource, namespace=self._scope, selector=self._selector)
 
     def _of(
         self, services: Iterable[RayService], clusters: Iterable[RayCluster], *, now: datetime
@@ -155,7 +155,7 @@ class Trees:
         self._objects = objects
         self._wide = wide
         self._found: list[Snapshot | ClusterSnapshot] = []
-        self._sinks: dict[Target, Sink] = {}
+        self._sinks: dict[WatchTarget, WatchSink] = {}
         self._events: EventSignal | None = None
 
     @property
@@ -168,7 +168,7 @@ class Trees:
         """Read every object with what belongs to it."""
         self._found = [await one(kube, self._namespace, each) for each in self._objects]
 
-    def sinks(self, changed: asyncio.Event) -> Mapping[Target, Sink]:
+    def sinks(self, changed: asyncio.Event) -> Mapping[WatchTarget, WatchSink]:
         """Return signals for the objects and for all objects that belong to them."""
         wanted = {target for each in self._found for target in targets(each)}
         signals = {target: self._sinks.get(target) or Signal(changed) for target in wanted}
@@ -176,7 +176,7 @@ class Trees:
         self._events.objects = frozenset(each for found in self._found for each in _shown(found))
         self._sinks = {
             **signals,
-            Target(resource=EVENT, namespace=self._namespace, is_optional=True): self._events,
+            WatchTarget(resource=EVENT, namespace=self._namespace, is_optional=True): self._events,
         }
         return self._sinks
 
@@ -193,7 +193,7 @@ async def one(kube: KubeClient, namespace: str, shown: Shown) -> Snapshot | Clus
     return await read(kube, namespace, shown.name)
 
 
-def targets(found: Snapshot | ClusterSnapshot) -> list[Target]:
+def targets(found: Snapshot | ClusterSnapshot) -> list[WatchTarget]:
     """Return the collections that a tree depends on.
 
     Only that of the object itself is required to be readable.
@@ -201,22 +201,23 @@ def targets(found: Snapshot | ClusterSnapshot) -> list[Target]:
     itself = found.service if isinstance(found, Snapshot) else found.cluster
     resource = RAY_SERVICE if isinstance(found, Snapshot) else RAY_CLUSTER
     namespace, name = itself.metadata.namespace, itself.metadata.name
-    made = [Target(resource=resource, namespace=namespace, fields=f"metadata.name={name}")]
+    made = [WatchTarget(resource=resource, namespace=namespace, fields=f"metadata.name={name}")]
     clusters = found.clusters if isinstance(found, Snapshot) else (found.cluster,)
-    pods = (label_selector({labels.CLUSTER: each.metadata.name}) for each in clusters)
+    pods = (format_selector({labels.CLUSTER: each.metadata.name}) for each in clusters)
     made += [
-        Target(resource=POD, namespace=namespace, selector=each, is_optional=True) for each in pods
+        WatchTarget(resource=POD, namespace=namespace, selector=each, is_optional=True)
+        for each in pods
     ]
     if isinstance(found, ClusterSnapshot):
         return made
-    selector = label_selector(owner.marks(name))
+    selector = format_selector(owner.marks(name))
     made.append(
-        Target(resource=RAY_CLUSTER, namespace=namespace, selector=selector, is_optional=True)
+        WatchTarget(resource=RAY_CLUSTER, namespace=namespace, selector=selector, is_optional=True)
     )
     if serve_writer.is_incremental(found.service, BETA):
         route = f"metadata.name={weighted_route.name_of(found.service)}"
         made.append(
-            Target(resource=HTTP_ROUTE, namespace=namespace, fields=route, is_optional=True)
+            WatchTarget(resource=HTTP_ROUTE, namespace=namespace, fields=route, is_optional=True)
         )
     return made
 

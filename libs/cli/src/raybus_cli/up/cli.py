@@ -25,7 +25,7 @@ from common.clock import SystemClock
 from common.kube.client import KubeClient
 from common.kube.resources import RAY_CLUSTER, RAY_SERVICE
 from nats_admin import credential_folder
-from nats_admin.server_conf import Server
+from nats_admin.server_conf import ServerConfig
 from raybus_cli import child_processes, waiting
 from raybus_cli.up import programs
 from raybus_cli.up.programs import MODULES, NATS, PROVISIONER, BusAccess, Child, Options
@@ -151,14 +151,14 @@ async def prepare_nats(folder: Path, port: int) -> None:
 
     It includes TLS certificates and one user per service.
     """
-    server = Server(
+    server = ServerConfig(
         folder=str(folder),
         store=str(folder / "jetstream"),
         host=LOOPBACK,
         port=port,
         monitoring_port=None,
     )
-    credential_folder.complete(
+    credential_folder.complete_folder(
         folder, server, names=[LOOPBACK, "localhost"], now=SystemClock().now()
     )
 

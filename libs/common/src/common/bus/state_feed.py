@@ -110,7 +110,7 @@ class StateFeed:
         reason, retry = "started", FIRST_RETRY
         load: _Load | None = None
         while True:
-            async with tasks.outlived(f"feed of partition {partition}"):
+            async with tasks.survive_stray_cancellation(f"feed of partition {partition}"):
                 listener.loading(reason)
                 load = _Load(self, partition, listener, None if load is None else load.history)
                 subject = subjects.build_partition_filter(partition, self.tree)

@@ -42,33 +42,33 @@ NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
 """Cause of a 403 answer: the namespace of the object to be created is being deleted."""
 
 
-class Cause(msgspec.Struct, frozen=True):
+class StatusCause(msgspec.Struct, frozen=True):
     """One cause in the details of a `Status`."""
 
     reason: str = ""
 
 
-class Details(msgspec.Struct, frozen=True):
+class StatusDetails(msgspec.Struct, frozen=True):
     """The details of a `Status`."""
 
-    causes: tuple[Cause, ...] | None = None
+    causes: tuple[StatusCause, ...] | None = None
 
 
-class Status(msgspec.Struct, frozen=True):
+class ApiStatus(msgspec.Struct, frozen=True):
     """The `Status` object in the body of a refused request."""
 
     kind: str = ""
     message: str = ""
     reason: str = ""
-    details: Details | None = None
+    details: StatusDetails | None = None
 
     @property
     def causes(self) -> frozenset[str]:
         causes = None if self.details is None else self.details.causes
-        return frozenset(each.reason for each in causes or ())
+        return frozenset(cause.reason for cause in causes or ())
 
 
-def from_answer(
+def make_error(
     code: int, body: bytes, *, retry_after: float | None = None, is_foreign: bool = False
 ) -> errors.RaybusError:
     """Return the error for a refused request.
@@ -94,31 +94,31 @@ def from_answer(
     return (errors.NamespaceTerminating if is_ending else _MEANING.get(code, errors.Rejected))(text)
 
 
-def _status(code: int, body: bytes) -> Status:
+def _status(code: int, body: bytes) -> ApiStatus:
     if code < 400:
-        return Status(message=f"the API server answered {code}, and redirects are not followed")
+        return ApiStatus(message=f"the API server answered {code}, and redirects are not followed")
     try:
-        return msgspec.json.decode(body, type=Status)
+        return msgspec.json.decode(body, type=ApiStatus)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Status(message=body[:200].decode(errors="replace"))
+        return ApiStatus(message=body[:200].decode(errors="replace"))
 
 
-def is_gone(problem: errors.NotFound, name: str) -> bool:
+def is_gone(error: errors.NotFound, name: str) -> bool:
     """Return whether the named object is missing, and not its whole kind.
 
     In the first second after its start the API server answers 404 for kinds that it does serve.
     """
-    return f'"{name}" not found' in str(problem)
+    return f'"{name}" not found' in str(error)
 
 
-def writer_of_rules(body: bytes) -> str:
+def find_rules_writer(body: bytes) -> str:
     """Return the field manager, except raybus, that last wrote `spec.rules` of a route.
 
     `UNKNOWN` if there is none.
     """
     entries: list[Json] = msgspec.json.decode(body)["metadata"].get("managedFields", [])
-    rules = [each for each in entries if "f:rules" in each.get("fieldsV1", {}).get("f:spec", {})]
-    others = [each for each in rules if not each.get("manager", "").startswith(OURS)]
+    rules = [entry for entry in entries if "f:rules" in entry.get("fieldsV1", {}).get("f:spec", {})]
+    foreign_rules = [entry for entry in rules if not entry.get("manager", "").startswith(OURS)]
     # all times end in Z, so that their order as text is their order in time
-    last = max(others, key=lambda each: each.get("time", ""), default=Json())
+    last = max(foreign_rules, key=lambda entry: entry.get("time", ""), default=Json())
     return last.get("manager") or UNKNOWN

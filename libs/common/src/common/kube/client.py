@@ -190,8 +190,8 @@ class Kube(Protocol):
             "apiVersion": "v1",
             "propagationPolicy": "Background",
         }
-        wanted = (("uid", uid), ("resourceVersion", version))
-        if preconditions := {name: value for name, value in wanted if value is not None}:
+        required = (("uid", uid), ("resourceVersion", version))
+        if preconditions := {name: value for name, value in required if value is not None}:
             options["preconditions"] = preconditions
         return self.request("DELETE", resource.path(namespace, name), body=options)
 
@@ -292,7 +292,7 @@ class KubeClient(Kube):
         query: Mapping[str, str] | None = None,
         body: Body | Operations | None = None,
         headers: Mapping[str, str] | None = None,
-        most: int | None = None,
+        max_size: int | None = None,
     ) -> bytes:
         """Send one request with additional `headers`, and return the body of the answer.
 
@@ -307,23 +307,23 @@ class KubeClient(Kube):
 
         async def send(identity: Identity) -> bytes:
             is_large = data is not None and len(data) > LARGE_BODY
-            sent = BytesIO(data) if data is not None and is_large else data
-            sending = await self._sending(
+            body = BytesIO(data) if data is not None and is_large else data
+            sending = await self._prepare_request(
                 identity,
                 method,
                 path,
                 query or {},
                 headers,
-                most,
-                data=sent,
+                max_size,
+                data=body,
                 timeout=REQUEST_TIMEOUT,
             )
             with self._exchange(method, path, data) as take:
                 async with sending as answer:
-                    await take(answer, headers, most)
-                    return await _read(answer, headers, most)
+                    await take(answer, headers, max_size)
+                    return await _read(answer, headers, max_size)
 
-        content = await self._authenticated(send, is_foreign=most is not None)
+        content = await self._send_authenticated(send, is_foreign=max_size is not None)
         self._meter.read(method, content)
         return content
 
@@ -334,7 +334,7 @@ class KubeClient(Kube):
         *,
         query: Mapping[str, str],
         headers: Mapping[str, str] | None = None,
-        most: int | None = None,
+        max_size: int | None = None,
     ) -> AsyncGenerator[aiohttp.StreamReader]:
         """Open a long answer, such as a watch, as a stream that is closed with the block.
 
@@ -346,21 +346,21 @@ class KubeClient(Kube):
 
         @asynccontextmanager
         async def opened(identity: Identity) -> AsyncGenerator[aiohttp.StreamReader]:
-            sending = await self._sending(
-                identity, "GET", path, query, headers, most, timeout=STREAM_TIMEOUT
+            sending = await self._prepare_request(
+                identity, "GET", path, query, headers, max_size, timeout=STREAM_TIMEOUT
             )
             with self._exchange("GET", path, None) as take:
                 async with sending as answer:
-                    await take(answer, headers, most)
+                    await take(answer, headers, max_size)
                     yield answer.content
 
         async with AsyncExitStack() as stack:
-            yield await self._authenticated(
+            yield await self._send_authenticated(
                 lambda identity: stack.enter_async_context(opened(identity)),
-                is_foreign=most is not None,
+                is_foreign=max_size is not None,
             )
 
-    async def _authenticated(
+    async def _send_authenticated(
         self, send: Callable[[Identity], Awaitable[Result]], *, is_foreign: bool
     ) -> Result:
         """Send a request, and repeat it once with new credentials after a 401.
@@ -368,22 +368,22 @@ class KubeClient(Kube):
         A foreign server's 401 concerns the token in the request's own headers, so nothing is
         renewed.
         """
-        identity = await self._credentials.show()
+        identity = await self._credentials.get_identity()
         try:
             return await send(identity)
         except errors.Unauthorized:
             if is_foreign or not await self._credentials.renew(identity):
                 raise
-        return await send(await self._credentials.show())
+        return await send(await self._credentials.get_identity())
 
-    async def _sending(
+    async def _prepare_request(
         self,
         identity: Identity,
         method: str,
         path: str,
         query: Mapping[str, str],
         headers: Mapping[str, str],
-        most: int | None,
+        max_size: int | None,
         **more: Any,
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Authorize and prepare a request.
@@ -393,11 +393,11 @@ class KubeClient(Kube):
         if self._authorize is not None:
             await self._authorize(method, path, query)
         session, plain = (
-            (self._session, {}) if most is None else (self._foreign, untrusted.IDENTITY)
+            (self._session, {}) if max_size is None else (self._foreign, untrusted.IDENTITY)
         )
         if method != "GET":
             self.may_write()  # asked last, because everything before may take seconds
-        sent = {
+        sent_headers = {
             "Accept": JSON,
             "Content-Type": JSON,
             "User-Agent": self._user_agent,
@@ -406,7 +406,7 @@ class KubeClient(Kube):
         }
         options: dict[str, Any] = {
             "params": dict(query),
-            "headers": [*sent.items(), *identity.headers],
+            "headers": [*sent_headers.items(), *identity.headers],
             "allow_redirects": False,
             **more,
         }
@@ -426,7 +426,7 @@ class KubeClient(Kube):
         began, sent_at = now(), steady()
 
         async def take(
-            answer: aiohttp.ClientResponse, headers: Mapping[str, str], most: int | None
+            answer: aiohttp.ClientResponse, headers: Mapping[str, str], max_size: int | None
         ) -> None:
             nonlocal is_answered
             is_answered = True
@@ -438,11 +438,11 @@ class KubeClient(Kube):
             if answer.status >= 300:
                 after, body = (
                     answer.headers.get("Retry-After", ""),
-                    await _read(answer, headers, most),
+                    await _read(answer, headers, max_size),
                 )
                 wait = float(after) if after.isdecimal() and len(after) < 6 else None
-                raise answers.from_answer(
-                    answer.status, body, retry_after=wait, is_foreign=most is not None
+                raise answers.make_error(
+                    answer.status, body, retry_after=wait, is_foreign=max_size is not None
                 )
 
         with nullcontext() if method == "GET" else tracing.step("write", method=method, path=path):
@@ -463,15 +463,15 @@ class KubeClient(Kube):
 
 
 async def _read(
-    answer: aiohttp.ClientResponse, headers: Mapping[str, str], most: int | None
+    answer: aiohttp.ClientResponse, headers: Mapping[str, str], max_size: int | None
 ) -> bytes:
     """Return the body of an answer.
 
     With `most` (a foreign server) the size is limited, and repeated header values are removed.
     """
-    if most is None:
+    if max_size is None:
         return await answer.read()
-    body = await untrusted.read(answer.headers, answer.content.iter_any(), most=most)
+    body = await untrusted.read(answer.headers, answer.content.iter_any(), most=max_size)
     for value in headers.values():
         body = untrusted.without(body, value.rpartition(" ")[2])
     return body

@@ -41,7 +41,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """The trusted authorities and the client certificate."""
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class TimedIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """An identity, with its renewal times. Without `expires` and `stale_at` it is never renewed."""
 
     identity: Identity
@@ -62,14 +62,14 @@ class Credentials:
     being replaced, and `ValueError` if it is not.
     """
 
-    def __init__(self, first: Reading, read: Callable[[], Awaitable[Reading]]) -> None:
+    def __init__(self, first: TimedIdentity, read: Callable[[], Awaitable[TimedIdentity]]) -> None:
         self._held = first
         self._read = read
         self._lock = asyncio.Lock()
         self._read_at = steady()
         self._failure: str | None = None
 
-    async def show(self) -> Identity:
+    async def get_identity(self) -> Identity:
         """Return the identity for the next request; raise `Unavailable` if there is none."""
         if self._held.is_over():
             async with self._lock:
@@ -101,26 +101,26 @@ class Credentials:
         finally:
             self._read_at = steady()
         if reading.is_over():
-            reading = Reading(identity=reading.identity, stale_at=steady() + RETRY_SECONDS)
+            reading = TimedIdentity(identity=reading.identity, stale_at=steady() + RETRY_SECONDS)
         self._held = reading
 
 
-def constant(identity: Identity) -> Credentials:
+def make_constant(identity: Identity) -> Credentials:
     """Return credentials that never change."""
 
-    async def read() -> Reading:
+    async def read() -> TimedIdentity:
         return reading
 
-    reading = Reading(identity=identity)
+    reading = TimedIdentity(identity=identity)
     return Credentials(reading, read)
 
 
-def bearer(token: str) -> tuple[str, str]:
+def format_bearer(token: str) -> tuple[str, str]:
     """Return the header for a bearer token."""
     return AUTHORIZATION, f"Bearer {token}"
 
 
-def expiry_of(token: str) -> datetime | None:
+def parse_expiry(token: str) -> datetime | None:
     """Return the expiry of a JSON Web Token; None for any other token."""
     body = token.split(".")[1:2]
     with suppress(ValueError, msgspec.MsgspecError, OverflowError, IndexError):
@@ -133,24 +133,24 @@ class _Claims(msgspec.Struct):
     exp: float
 
 
-class _Variable(msgspec.Struct):
+class _PluginVariable(msgspec.Struct):
     name: str
     value: str
 
 
-class Plugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The `exec` section of a kubeconfig: a program that prints credentials."""
 
     command: str
     api_version: str
     args: list[str] | None = None
-    env: list[_Variable] | None = None
+    env: list[_PluginVariable] | None = None
     interactive_mode: Literal["", "Never", "IfAvailable", "Always"] | None = None
     provide_cluster_info: bool = False
     install_hint: str | None = None
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PluginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The credentials that a plugin printed."""
 
     token: str | None = None
@@ -162,10 +162,12 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class _ExecCredential(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     api_version: str
     kind: Literal["ExecCredential"]
-    status: Status
+    status: PluginStatus
 
 
-async def run_plugin(plugin: Plugin, folder: Path, cluster: Mapping[str, object]) -> Status:
+async def run_plugin(
+    plugin: ExecPlugin, folder: Path, cluster: Mapping[str, object]
+) -> PluginStatus:
     """Run an exec plugin of a kubeconfig in `folder`, and return its credentials.
 
     The plugin may ask the user if standard input is a terminal; then its errors go to the terminal.
@@ -183,9 +185,9 @@ async def run_plugin(plugin: Plugin, folder: Path, cluster: Mapping[str, object]
     spec: dict[str, object] = {"interactive": is_interactive}
     if plugin.provide_cluster_info:
         spec["cluster"] = cluster
-    asked = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
+    request = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
     environment = {variable.name: variable.value for variable in plugin.env or ()}
-    environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(asked).decode()
+    environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(request).decode()
     # As for kubectl, a path is relative to the kubeconfig, and a bare name is searched in PATH.
     program = str(folder / plugin.command) if os.sep in plugin.command else plugin.command
     try:
@@ -222,19 +224,19 @@ async def run_plugin(plugin: Plugin, folder: Path, cluster: Mapping[str, object]
     return _parse(plugin, output)
 
 
-def _parse(plugin: Plugin, output: bytes) -> Status:
+def _parse(plugin: ExecPlugin, output: bytes) -> PluginStatus:
     try:
-        found = msgspec.json.decode(output, type=_ExecCredential)
+        credential = msgspec.json.decode(output, type=_ExecCredential)
     except msgspec.MsgspecError as problem:
         raise ValueError(
             f"the exec plugin {plugin.command} printed no ExecCredential: {problem}"
         ) from problem
-    if found.api_version != plugin.api_version:
+    if credential.api_version != plugin.api_version:
         raise ValueError(
-            f"the exec plugin {plugin.command} printed an ExecCredential of {found.api_version}, "
+            f"the exec plugin {plugin.command} printed an ExecCredential of {credential.api_version}, "
             f"and the kubeconfig has {plugin.api_version}"
         )
-    status = found.status
+    status = credential.status
     if bool(status.client_certificate_data) != bool(status.client_key_data):
         raise ValueError(
             f"the exec plugin {plugin.command} gave one of clientCertificateData and clientKeyData"

@@ -31,28 +31,31 @@ class Installation:
         self._namespace = namespace
         self.known = ""
 
-    async def learn(self) -> str:
+    async def read_identity(self) -> str:
         """Return `<uid>/<namespace>`, waiting for the API server the first time.
 
         The result is empty, with a warning in the log, if both namespaces are forbidden.
         """
-        why: list[str] = []
+        reasons: list[str] = []
         sources = (CLUSTER, self._namespace)
-        while not self.known and len(why) < len(sources):
+        while not self.known and len(reasons) < len(sources):
             try:
-                body = await self._kube.get(NAMESPACE, None, sources[len(why)])
+                body = await self._kube.get(NAMESPACE, None, sources[len(reasons)])
                 self.known = (
                     f"{msgspec.json.decode(body, type=Envelope).metadata.uid}/{self._namespace}"
                 )
             except (errors.Terminal, errors.NotFound) as problem:
-                why.append(str(problem))
+                reasons.append(str(problem))
             except errors.Retryable:
                 await asyncio.sleep(RETRY_SECONDS)
         if not self.known:
-            remedy, both = f"allow: get namespace {CLUSTER}, or {self._namespace}", "; ".join(why)
+            remedy, text = (
+                f"allow: get namespace {CLUSTER}, or {self._namespace}",
+                "; ".join(reasons),
+            )
             log.warning(
                 "the installation that this NATS belongs to cannot be checked",
-                why=both,
+                why=text,
                 remedy=remedy,
             )
         return self.known

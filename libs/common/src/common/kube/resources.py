@@ -52,10 +52,10 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         """
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace is not None:
-            parts += ["namespaces", _checked(NAMESPACE, namespace)]
+            parts += ["namespaces", _check_name(NAMESPACE, namespace)]
         parts.append(self.plural)
         if name is not None:
-            parts.append(_checked(self, name))
+            parts.append(_check_name(self, name))
         parts += [subresource] if subresource is not None else []
         return "/" + "/".join(quote(part, safe="") for part in parts)
 
@@ -68,12 +68,12 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
         return f"{own}:{quote(str(port), safe='')}/proxy{path}"
 
 
-def illegal_name(resource: Resource, name: str) -> str | None:
+def find_name_violation(resource: Resource, name: str) -> str | None:
     """Return why a name is illegal for a kind; None if it is legal."""
     return "; ".join(resource.name_problems(name)) or None
 
 
-def label_selector(marks: Mapping[str, str]) -> str:
+def format_selector(marks: Mapping[str, str]) -> str:
     """Return the selector of objects with all these labels.
 
     Raises `InvalidSpec` for a text that is not a legal label.
@@ -81,18 +81,18 @@ def label_selector(marks: Mapping[str, str]) -> str:
     for key, value in marks.items():
         if problems := [*label_key_problems(key), *label_value_problems(value)]:
             raise errors.InvalidSpec(
-                f"{_shown(f'{key}={value}')} is not a label: {'; '.join(problems)}"
+                f"{_quote(f'{key}={value}')} is not a label: {'; '.join(problems)}"
             )
     return ",".join(f"{key}={value}" for key, value in marks.items())
 
 
-def _checked(resource: Resource, name: str) -> str:
-    if problem := illegal_name(resource, name):
-        raise errors.InvalidSpec(f"{_shown(name)} is not the name of a {resource.kind}: {problem}")
+def _check_name(resource: Resource, name: str) -> str:
+    if problem := find_name_violation(resource, name):
+        raise errors.InvalidSpec(f"{_quote(name)} is not the name of a {resource.kind}: {problem}")
     return name
 
 
-def _shown(name: str) -> str:
+def _quote(name: str) -> str:
     return msgspec.json.encode(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…").decode()
 
 

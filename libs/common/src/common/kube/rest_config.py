@@ -19,7 +19,14 @@ import msgspec
 from common import errors
 from common.clock import steady
 from common.kube import credentials
-from common.kube.credentials import AUTHORIZATION, Credentials, Identity, Plugin, Reading, bearer
+from common.kube.credentials import (
+    AUTHORIZATION,
+    Credentials,
+    ExecPlugin,
+    Identity,
+    TimedIdentity,
+    format_bearer,
+)
 from common.tls import create_client_context
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -28,7 +35,7 @@ EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 
 def _anonymous() -> Credentials:
-    return credentials.constant(Identity())
+    return credentials.make_constant(Identity())
 
 
 class RestConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +70,7 @@ class _User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_un
     client_certificate_data: bytes | None = None
     client_key: str | None = None
     client_key_data: bytes | None = None
-    exec: Plugin | None = None
+    exec: ExecPlugin | None = None
     impersonated: str | None = msgspec.field(name="as", default=None)
     as_uid: str | None = None
     as_groups: list[str] | None = None
@@ -124,8 +131,8 @@ async def load(*, kubeconfig: Path | None, context: str | None = None) -> RestCo
             return in_cluster(os.environ, SERVICE_ACCOUNT)
         chosen = _choose(kubeconfig, context)
         if chosen is None:
-            return await _by_library(kubeconfig, context)
-        return await _of_kubeconfig(chosen)
+            return await _load_by_library(kubeconfig, context)
+        return await _build_config(chosen)
     except (OSError, TypeError, ValueError) as problem:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's ServiceAccount"
         raise errors.InvalidSpec(
@@ -150,14 +157,14 @@ def in_cluster(environment: Mapping[str, str], folder: Path) -> RestConfig:
         )
     tls = create_client_context(cafile=str(folder / "ca.crt"))
 
-    def read() -> Reading:
+    def read() -> TimedIdentity:
         token = (folder / "token").read_text().strip()
         if not token:
             raise OSError(f"{folder / 'token'} is empty")
-        identity = Identity(headers=(bearer(token),), tls=tls)
-        return Reading(identity=identity, stale_at=steady() + credentials.READ_AGAIN_SECONDS)
+        identity = Identity(headers=(format_bearer(token),), tls=tls)
+        return TimedIdentity(identity=identity, stale_at=steady() + credentials.READ_AGAIN_SECONDS)
 
-    async def read_again() -> Reading:
+    async def read_again() -> TimedIdentity:
         return read()
 
     return RestConfig(
@@ -190,16 +197,16 @@ def _choose(files: Path, context: str | None) -> _Chosen | None:
 
         def find(kind: str, name: str) -> tuple[Path, object]:
             return next(
-                (folder, each[kind])
+                (folder, entry[kind])
                 for folder, config in read
-                for each in getattr(config, f"{kind}s")
-                if each["name"] == name
+                for entry in getattr(config, f"{kind}s")
+                if entry["name"] == name
             )
 
-        wanted = context or next(
+        context_name = context or next(
             config.current_context for _, config in read if config.current_context
         )
-        chosen = msgspec.convert(find("context", wanted)[1], _Context)
+        chosen = msgspec.convert(find("context", context_name)[1], _Context)
         cluster_folder, cluster = find("cluster", chosen.cluster)
         user_folder, user = find("user", chosen.user)
         return _Chosen(
@@ -212,22 +219,22 @@ def _choose(files: Path, context: str | None) -> _Chosen | None:
         return None
 
 
-async def _of_kubeconfig(chosen: _Chosen) -> RestConfig:
+async def _build_config(chosen: _Chosen) -> RestConfig:
     cluster, user = chosen.cluster, chosen.user
-    server, tls = cluster.server.rstrip("/"), _contexts(chosen)
+    server, tls = cluster.server.rstrip("/"), _make_context_factory(chosen)
 
-    async def read() -> Reading:
+    async def read() -> TimedIdentity:
         headers, expires = user.impersonation(), None
-        own = _data(chosen.user_folder, user.client_certificate, user.client_certificate_data)
-        own += b"\n" + _data(chosen.user_folder, user.client_key, user.client_key_data)
-        if (authorization := _authorization(user, chosen.user_folder)) is not None:
+        own = _read_data(chosen.user_folder, user.client_certificate, user.client_certificate_data)
+        own += b"\n" + _read_data(chosen.user_folder, user.client_key, user.client_key_data)
+        if (authorization := _build_authorization(user, chosen.user_folder)) is not None:
             headers.append(authorization)
         elif user.exec is not None:
             status = await credentials.run_plugin(
-                user.exec, chosen.user_folder, _cluster_info(chosen)
+                user.exec, chosen.user_folder, _build_cluster_info(chosen)
             )
             if status.token:
-                headers.append(bearer(status.token))
+                headers.append(format_bearer(status.token))
             if status.client_certificate_data and status.client_key_data:
                 own = f"{status.client_certificate_data}\n{status.client_key_data}".encode()
             expires = status.expiration_timestamp
@@ -240,7 +247,7 @@ async def _of_kubeconfig(chosen: _Chosen) -> RestConfig:
                 f"the exec plugin {user.exec.command} gave no certificate with its key: {problem}"
             ) from problem
         stale_at = steady() + credentials.READ_AGAIN_SECONDS if user.has_files else None
-        return Reading(identity=identity, expires=expires, stale_at=stale_at)
+        return TimedIdentity(identity=identity, expires=expires, stale_at=stale_at)
 
     return RestConfig(
         server=server,
@@ -250,11 +257,11 @@ async def _of_kubeconfig(chosen: _Chosen) -> RestConfig:
     )
 
 
-def _data(folder: Path, name: str | None, data: bytes | None) -> bytes:
+def _read_data(folder: Path, name: str | None, data: bytes | None) -> bytes:
     return (folder / name).read_bytes() if data is None and name else data or b""
 
 
-def _authorization(user: _User, folder: Path) -> tuple[str, str] | None:
+def _build_authorization(user: _User, folder: Path) -> tuple[str, str] | None:
     if user.token_file:
         try:
             token = (folder / user.token_file).read_text().strip()
@@ -262,16 +269,16 @@ def _authorization(user: _User, folder: Path) -> tuple[str, str] | None:
             if not user.token:
                 raise
             token = user.token
-        return bearer(token)
+        return format_bearer(token)
     if user.token:
-        return bearer(user.token)
+        return format_bearer(user.token)
     if user.username and user.password:
         pair = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
         return AUTHORIZATION, f"Basic {pair}"
     return None
 
 
-def _contexts(chosen: _Chosen) -> Callable[[bytes], ssl.SSLContext | None]:
+def _make_context_factory(chosen: _Chosen) -> Callable[[bytes], ssl.SSLContext | None]:
     """Return a function that creates the TLS context for a client certificate with its key.
 
     The function returns the last context while the files are unchanged, so that connections stay
@@ -282,7 +289,7 @@ def _contexts(chosen: _Chosen) -> Callable[[bytes], ssl.SSLContext | None]:
     def make(own: bytes) -> ssl.SSLContext | None:
         if not cluster.server.startswith("https:"):
             return None
-        authority = _data(
+        authority = _read_data(
             chosen.cluster_folder,
             cluster.certificate_authority,
             cluster.certificate_authority_data,
@@ -292,10 +299,10 @@ def _contexts(chosen: _Chosen) -> Callable[[bytes], ssl.SSLContext | None]:
             if cluster.insecure_skip_tls_verify:
                 context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             if own:
-                with NamedTemporaryFile() as both:  # OpenSSL reads a key from a file only
-                    both.write(own)
-                    both.flush()
-                    context.load_cert_chain(both.name)
+                with NamedTemporaryFile() as key_file:  # OpenSSL reads a key from a file only
+                    key_file.write(own)
+                    key_file.flush()
+                    context.load_cert_chain(key_file.name)
             last.clear()
             last[authority, own] = context
         return last[authority, own]
@@ -303,14 +310,18 @@ def _contexts(chosen: _Chosen) -> Callable[[bytes], ssl.SSLContext | None]:
     return make
 
 
-def _cluster_info(chosen: _Chosen) -> dict[str, object]:
+def _build_cluster_info(chosen: _Chosen) -> dict[str, object]:
     """Return the description of the cluster that an exec plugin may ask for."""
     cluster = chosen.cluster
-    authority = _data(
+    authority = _read_data(
         chosen.cluster_folder, cluster.certificate_authority, cluster.certificate_authority_data
     )
     config = next(
-        (each["extension"] for each in cluster.extensions or () if each["name"] == EXEC_EXTENSION),
+        (
+            extension["extension"]
+            for extension in cluster.extensions or ()
+            if extension["name"] == EXEC_EXTENSION
+        ),
         None,
     )
     fields: dict[str, object] = {
@@ -325,14 +336,14 @@ def _cluster_info(chosen: _Chosen) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value}
 
 
-async def _by_library(file: Path, context: str | None) -> RestConfig:
+async def _load_by_library(file: Path, context: str | None) -> RestConfig:
     """Return the configuration of a kubeconfig that only kubernetes-asyncio can read."""
     from aiohttp import ClientError  # noqa: PLC0415  (raised by the library's OIDC)
     from kubernetes_asyncio import config as kube_config  # noqa: PLC0415  (as the module explains)
     from kubernetes_asyncio.client import Configuration  # noqa: PLC0415
     from yaml import YAMLError  # noqa: PLC0415
 
-    async def read() -> tuple[Configuration, Reading]:
+    async def read() -> tuple[Configuration, TimedIdentity]:
         configuration = Configuration()
         try:
             await kube_config.load_kube_config(  # pyright: ignore[reportUnknownMemberType]
@@ -347,12 +358,14 @@ async def _by_library(file: Path, context: str | None) -> RestConfig:
                 tls.load_cert_chain(configuration.cert_file, configuration.key_file)
             if not configuration.verify_ssl:
                 tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-        shown = await configuration.get_api_key_with_prefix("BearerToken")
-        headers = ((AUTHORIZATION, shown),) if shown else ()
-        expires = credentials.expiry_of(shown or "")
-        return configuration, Reading(identity=Identity(headers=headers, tls=tls), expires=expires)
+        header = await configuration.get_api_key_with_prefix("BearerToken")
+        headers = ((AUTHORIZATION, header),) if header else ()
+        expires = credentials.parse_expiry(header or "")
+        return configuration, TimedIdentity(
+            identity=Identity(headers=headers, tls=tls), expires=expires
+        )
 
-    async def read_again() -> Reading:
+    async def read_again() -> TimedIdentity:
         return (await read())[1]
 
     configuration, first = await read()

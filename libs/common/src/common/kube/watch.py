@@ -25,11 +25,11 @@ from common.observability import tasks
 log = structlog.get_logger()
 T = TypeVar("T")
 
-Key = tuple[str, str]
+NamespacedName = tuple[str, str]
 """Namespace and name."""
 
 
-class Timing(msgspec.Struct, frozen=True, kw_only=True):
+class WatchTiming(msgspec.Struct, frozen=True, kw_only=True):
     """Time limits in seconds; tests shorten them."""
 
     silence: float = 90.0
@@ -46,7 +46,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum wait before the next request, even if `Retry-After` asks for a longer one."""
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class WatchTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The collection to watch."""
 
     resource: Resource
@@ -60,15 +60,15 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         where = f" in {self.namespace}" if self.namespace else ""
-        selectors = ",".join(each for each in (self.selector, self.fields) if each)
+        selectors = ",".join(selector for selector in (self.selector, self.fields) if selector)
         which = f" ({selectors})" if selectors else ""
         return f"{self.resource.plural}{where}{which}"
 
 
-class Sink(Protocol):
+class WatchSink(Protocol):
     """Receives the objects of a collection; its methods must not block."""
 
-    def present(self, raw: bytes, why: str = "") -> None:
+    def present(self, raw: bytes, reason: str = "") -> None:
         """Take the newest state of an object.
 
         `why` is not empty if `raw` was pruned: then `raw` holds the metadata and whatever else was
@@ -78,7 +78,7 @@ class Sink(Protocol):
     def gone(self, raw: bytes) -> None:
         """Take the last state of a deleted object, with the resourceVersion of its deletion."""
 
-    def listed(self, keys: set[Key], version: str) -> None:
+    def listed(self, keys: set[NamespacedName], version: str) -> None:
         """Record that a list at `version` held exactly these objects."""
 
 
@@ -105,7 +105,7 @@ class _Event(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
-class Expired(errors.Retryable):
+class VersionExpired(errors.Retryable):
     """The API server no longer knows the version to resume from (410)."""
 
 
@@ -129,11 +129,11 @@ class Watch:
     def __init__(  # noqa: PLR0913  (two are callbacks)
         self,
         client: KubeClient,
-        target: Target,
-        sink: Sink,
+        target: WatchTarget,
+        sink: WatchSink,
         *,
         jitter: Callable[[], float],
-        timing: Timing,
+        timing: WatchTiming,
         failed: Callable[[errors.RaybusError], None] = lambda _problem: None,
         reached: Callable[[str], None] = lambda _version: None,
     ) -> None:
@@ -172,41 +172,41 @@ class Watch:
         while True:
             self.active_at = loop.time()
             try:
-                async with tasks.outlived(f"watch of {self.target}"):
+                async with tasks.survive_stray_cancellation(f"watch of {self.target}"):
                     if (
                         self._version is None
                         or loop.time() >= self._listed_at + self._timing.relist
                     ):
                         self._version = await self._list()
                         self._listed_at = loop.time()
-                        self._received()
+                        self._mark_received()
                         self.is_served = True
                         self.known.set()
-                    async with contextlib.aclosing(self._changes(self._version)) as changes:
+                    async with contextlib.aclosing(self._read_changes(self._version)) as changes:
                         async for take, raw in changes:
                             take(raw)
-            except Expired:
+            except VersionExpired:
                 log.info("the watch expired; listing again", watch=str(self.target))
                 self._version = None
             except errors.RaybusError as problem:
-                await asyncio.sleep(self._failed(problem))
+                await asyncio.sleep(self._record_failure(problem))
             except Exception as problem:  # noqa: BLE001  (only this collection is listed again)
                 self._version = None
                 await asyncio.sleep(
-                    self._failed(errors.Unavailable(f"unreadable answer: {problem!r}"))
+                    self._record_failure(errors.Unavailable(f"unreadable answer: {problem!r}"))
                 )
 
     async def _list(self) -> str:
         """Pass every object to the sink; return the resourceVersion of the list."""
-        path, keys = self.target.resource.path(self.target.namespace), set[Key]()
+        path, keys = self.target.resource.path(self.target.namespace), set[NamespacedName]()
         query = {"limit": str(PAGE), **self._selection}
         while True:
-            page = self._decoded(
+            page = self._decode(
                 _page, await self._client.request("GET", path, query=query), around=2
             )
             self.active_at = asyncio.get_running_loop().time()
-            for each in page.items or []:
-                meta, raw = _head.decode(each).metadata, bytes(each)
+            for item in page.items or []:
+                meta, raw = _head.decode(item).metadata, bytes(item)
                 keys.add((meta.namespace, meta.name))
                 self._sink.present(raw, TOO_DEEP if untrusted.CUT in raw else "")
             if not page.metadata.go_on:
@@ -214,15 +214,19 @@ class Watch:
                 return page.metadata.resource_version
             query["continue"] = page.metadata.go_on
 
-    async def _changes(self, version: str) -> AsyncGenerator[tuple[Callable[[bytes], None], bytes]]:
+    async def _read_changes(
+        self, version: str
+    ) -> AsyncGenerator[tuple[Callable[[bytes], None], bytes]]:
         """Yield each change after `version` with the sink's method for it.
 
         The generator ends with the watch request. It raises `Unavailable` if the server is silent
         for `silence` seconds, and `Expired` if the collection must be listed again.
         """
         began = asyncio.get_running_loop().time()
-        rest = self._listed_at + self._timing.relist - began
-        seconds = max(1.0, min(rest, self._timing.longest_watch * (0.8 + 0.2 * self._jitter())))
+        remaining = self._listed_at + self._timing.relist - began
+        seconds = max(
+            1.0, min(remaining, self._timing.longest_watch * (0.8 + 0.2 * self._jitter()))
+        )
         query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
         query |= {"timeoutSeconds": str(int(seconds)), **self._selection}
         path, newest = self.target.resource.path(self.target.namespace), None
@@ -234,14 +238,14 @@ class Watch:
                     )
             except TimeoutError:
                 raise errors.Unavailable(f"no answer within {self._timing.open:g} s") from None
-            self._received()
+            self._mark_received()
             try:
-                async for line in self._lines(content):
-                    event = self._decoded(_event, line, around=1)
+                async for line in self._read_lines(content):
+                    event = self._decode(_event, line, around=1)
                     raw = bytes(event.object)
                     match event.type:
                         case "ADDED" | "MODIFIED" if untrusted.CUT in raw:
-                            yield partial(self._sink.present, why=TOO_DEEP), raw
+                            yield partial(self._sink.present, reason=TOO_DEEP), raw
                         case "ADDED" | "MODIFIED":
                             yield self._sink.present, raw
                         case "DELETED":
@@ -253,19 +257,19 @@ class Watch:
                             if event.type == "ERROR" and (
                                 head.code == 410 or AHEAD in head.message
                             ):
-                                raise Expired(head.message)
+                                raise VersionExpired(head.message)
                             raise errors.Unavailable(
                                 f"the watch failed: {event.type} {head.message}"
                             )
                     newest = event.object
-                    self._received()
+                    self._mark_received()
             finally:
                 if newest is not None:  # decoded once after the watch, not for each event
                     self._version = _head.decode(newest).metadata.resource_version
         if asyncio.get_running_loop().time() - began < 1.0:
             raise errors.Unavailable("the watch ended at once")
 
-    def _decoded(self, decoder: msgspec.json.Decoder[T], answer: bytes, *, around: int) -> T:
+    def _decode(self, decoder: msgspec.json.Decoder[T], answer: bytes, *, around: int) -> T:
         """Decode an answer after pruning deeply nested values from its objects.
 
         `around` is the number of levels that enclose an object. An answer of a flat kind is pruned
@@ -279,12 +283,12 @@ class Watch:
             untrusted.pruned(answer, limit) if untrusted.is_too_deep(answer, limit) else answer
         )
 
-    async def _lines(self, content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
+    async def _read_lines(self, content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
         """Split the answer into lines of any length.
 
         Raises `Unavailable` if the server falls silent.
         """
-        rest = bytearray()
+        buffer = bytearray()
         while True:
             try:
                 async with asyncio.timeout(self._timing.silence):
@@ -293,24 +297,24 @@ class Watch:
                 raise errors.Unavailable(f"no bookmark for {self._timing.silence:g} s") from None
             if not chunk:
                 return
-            start = len(rest)
-            rest += chunk
+            start = len(buffer)
+            buffer += chunk
             if b"\n" not in chunk:
                 continue
-            *lines, tail = bytes(rest).split(b"\n") if start else chunk.split(b"\n")
-            rest = bytearray(tail)
+            *lines, tail = bytes(buffer).split(b"\n") if start else chunk.split(b"\n")
+            buffer = bytearray(tail)
             for line in lines:
                 if line:
                     yield line
 
-    def _received(self) -> None:
+    def _mark_received(self) -> None:
         self.received_at = self.active_at = asyncio.get_running_loop().time()
         self._failures = 0
         if self.problem is not None:
             log.info("watching", watch=str(self.target))
             self.problem = None
 
-    def _failed(self, problem: errors.RaybusError) -> float:
+    def _record_failure(self, problem: errors.RaybusError) -> float:
         """Record a failure; return the seconds until the next attempt.
 
         An optional kind that is missing counts as an empty collection; one that is forbidden is not
@@ -323,22 +327,22 @@ class Watch:
         )
         is_missing = isinstance(problem, errors.NotFound)
         is_not_served = is_missing or isinstance(problem, errors.Forbidden)
-        why = "is not served by the API server; install its CRD" if is_missing else str(problem)
+        reason = "is not served by the API server; install its CRD" if is_missing else str(problem)
         if is_not_served or isinstance(problem, errors.Conflict) or AHEAD in str(problem):
             self._version = None  # a conflict here is a 410 in the middle of a paged list
         if is_not_served and self.target.is_optional:
             if not self.known.is_set() or self.is_served:
-                log.info("an optional kind is left out", watch=str(self.target), why=why)
+                log.info("an optional kind is left out", watch=str(self.target), why=reason)
             if is_missing:
                 self._sink.listed(set(), "")
             self.problem = None
-            self._received()
+            self._mark_received()
             self.known.set()
             self.is_served = False
             return self._timing.absent
-        text = f"{self.target}: {why}"
+        text = f"{self.target}: {reason}"
         if text != self.problem:
-            log.warning("a watch fails", watch=str(self.target), why=why)
+            log.warning("a watch fails", watch=str(self.target), why=reason)
         self.problem = text
         if is_not_served:
             return wait

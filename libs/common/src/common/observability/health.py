@@ -25,12 +25,16 @@ from prometheus_client.registry import Collector
 BACKLOG: Final = 128
 """Maximum connections that wait to be accepted."""
 
-Check = Callable[[], str | None]
+HealthCheck = Callable[[], str | None]
 """Function that returns a problem, or None if there is none."""
 
 
 async def serve(
-    port: int, *, ready: Check, live: Check = lambda: None, note: Check = lambda: None
+    port: int,
+    *,
+    ready: HealthCheck,
+    live: HealthCheck = lambda: None,
+    note: HealthCheck = lambda: None,
 ) -> None:
     """Serve until cancelled.
 
@@ -49,9 +53,9 @@ async def serve(
                 text = await asyncio.to_thread(generate_latest, _Scrape(REGISTRY.collect()))
                 return Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
             case "/healthz":
-                return _checked(live(), None)
+                return _answer(live(), None)
             case "/readyz":
-                return _checked(ready(), note())
+                return _answer(ready(), note())
             case _:
                 return Response(status=404)
 
@@ -85,5 +89,5 @@ class _Scrape(list[Metric], Collector):
         return self
 
 
-def _checked(problem: str | None, note: str | None) -> Response:
+def _answer(problem: str | None, note: str | None) -> Response:
     return Response(text=(problem or note or "ok") + "\n", status=200 if problem is None else 503)

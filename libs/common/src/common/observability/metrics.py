@@ -16,7 +16,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
 
-class Family(msgspec.Struct, frozen=True, kw_only=True):
+class MetricFamily(msgspec.Struct, frozen=True, kw_only=True):
     """A metric that is computed at each scrape, so that a series ends with its object.
 
     `docs/metrics.md` is generated from it.

@@ -35,7 +35,7 @@ END_SECONDS: Final = 2.0
 _EXPORTERS: Final = ("otlp", "console", "none")
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class SpanLine(msgspec.Struct, frozen=True, kw_only=True):
     """A span in the file of `RAYBUS_TRACES`; times in nanoseconds since 1970."""
 
     service: str
@@ -49,7 +49,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     attributes: dict[str, str] = {}
 
 
-class Ids(RandomIdGenerator):
+class TraceparentIds(RandomIdGenerator):
     """Generates random ids, except for a root span, whose ids come from its traceparent."""
 
     next: SpanContext | None = None
@@ -61,26 +61,26 @@ class Ids(RandomIdGenerator):
         return super().generate_span_id() if self.next is None else self.next.span_id
 
 
-class Spans:
+class SpanRecorder:
     """Records and exports spans without blocking the caller."""
 
     def __init__(
         self, resource: Resource, processors: Sequence[SpanProcessor], file: TextIO | None
     ) -> None:
         self._file = file
-        self._ids = Ids()
+        self._ids = TraceparentIds()
         # The provider reads the sampler's variables. It must not wait for a collector at the end of
         # the process.
         self._provider = TracerProvider(
             resource=resource, id_generator=self._ids, shutdown_on_exit=False
         )
-        for each in processors:
-            self._provider.add_span_processor(each)
+        for processor in processors:
+            self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("raybus")
 
     def root(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
         """Record the root span whose ids a traceparent holds, from `begin` until now."""
-        context = trace.get_current_span(_below(traceparent)).get_span_context()
+        context = trace.get_current_span(_make_context(traceparent)).get_span_context()
         if not context.is_valid:
             return
         self._ids.next = context
@@ -94,7 +94,7 @@ class Spans:
     def child(self, name: str, traceparent: str, begin: int, attributes: Attributes) -> None:
         """Record a child span of a traceparent, from `begin` until now."""
         self._tracer.start_span(
-            name, _below(traceparent), start_time=begin or None, attributes=attributes
+            name, _make_context(traceparent), start_time=begin or None, attributes=attributes
         ).end()
 
     def around(
@@ -104,7 +104,9 @@ class Spans:
 
         It is the current span during the block.
         """
-        return self._tracer.start_as_current_span(name, _below(traceparent), attributes=attributes)
+        return self._tracer.start_as_current_span(
+            name, _make_context(traceparent), attributes=attributes
+        )
 
     def step(self, name: str, attributes: Attributes) -> AbstractContextManager[object]:
         """Record the duration of a block as a child of the current span, if there is one."""
@@ -125,9 +127,9 @@ class Spans:
             self._file.close()
 
 
-def recorder(
+def make_recorder(
     service: str, *, file: Path | None, environment: Mapping[str, str], exporter: str
-) -> Spans:
+) -> SpanRecorder:
     """Return the recorder of a service's spans; raise `InvalidSpec` for a wrong setting."""
     # Each line is one write, because other processes may append to the file too.
     try:
@@ -136,22 +138,25 @@ def recorder(
         raise errors.InvalidSpec(
             f"RAYBUS_TRACES={str(file)!r}: {problem.strerror}; name a file that may be written"
         ) from problem
-    processors = [BatchSpanProcessor(each) for each in _named(exporter, environment)]
+    processors = [
+        BatchSpanProcessor(exporter_instance)
+        for exporter_instance in _make_exporters(exporter, environment)
+    ]
     if lines is not None:
-        to_file = ConsoleSpanExporter(out=lines, formatter=_line)
+        to_file = ConsoleSpanExporter(out=lines, formatter=_format_line)
         processors.append(BatchSpanProcessor(to_file, schedule_delay_millis=FILE_DELAY_MS))
     named: dict[str, str] = {SERVICE_INSTANCE_ID: str(os.getpid())}
     if "OTEL_SERVICE_NAME" not in environment:
         named[SERVICE_NAME] = f"raybus-{service}"
-    return Spans(Resource.create(named), processors, lines)
+    return SpanRecorder(Resource.create(named), processors, lines)
 
 
-def _below(traceparent: str) -> Context:
+def _make_context(traceparent: str) -> Context:
     """Return the context of a W3C traceparent; an empty one if it is invalid."""
     return TraceContextTextMapPropagator().extract({"traceparent": traceparent}, Context())
 
 
-def _named(exporter: str, environment: Mapping[str, str]) -> list[SpanExporter]:
+def _make_exporters(exporter: str, environment: Mapping[str, str]) -> list[SpanExporter]:
     """Return the exporters for a value of `OTEL_TRACES_EXPORTER`; none for `none`."""
     if exporter not in _EXPORTERS:
         raise errors.InvalidSpec(
@@ -180,10 +185,10 @@ def _named(exporter: str, environment: Mapping[str, str]) -> list[SpanExporter]:
     return [OTLPSpanExporter()]
 
 
-def _line(span: ReadableSpan) -> str:
+def _format_line(span: ReadableSpan) -> str:
     context = span.get_span_context()
     attributes = span.resource.attributes
-    line = Line(
+    line = SpanLine(
         service=str(attributes.get(SERVICE_NAME, "")),
         instance=str(attributes.get(SERVICE_INSTANCE_ID, "")),
         name=span.name,

@@ -2,7 +2,7 @@
 
 A cancelled task ends silently, and its TaskGroup does not notice. A library may cancel a future
 that tasks share, so a task can be cancelled without a request. `is_stray` recognises such a
-cancellation, and `outlived` lets a loop survive it.
+cancellation, and `survive_stray_cancellation` lets a loop survive it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ def is_stray() -> bool:
 
 
 @asynccontextmanager
-async def outlived(task: str) -> AsyncGenerator[None]:
+async def survive_stray_cancellation(task: str) -> AsyncGenerator[None]:
     """Suppress a stray cancellation of the block.
 
     So an endless loop continues with its next turn. `task` names the loop in the log.

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 from common import errors
 
 if TYPE_CHECKING:
-    from common.observability.open_telemetry import Spans
+    from common.observability.open_telemetry import SpanRecorder
 
 MAX_QUEUED_SPANS: Final = 64
 """Maximum number of changes of one key that record their wait.
@@ -42,7 +42,7 @@ CURRENT: Final[ContextVar[str]] = ContextVar("traceparent", default="")
 
 
 class _Switch:
-    recorder: "Spans | None" = None
+    recorder: "SpanRecorder | None" = None
 
 
 _switch: Final = _Switch()
@@ -50,7 +50,7 @@ _NOTHING: Final = nullcontext()
 
 
 @contextmanager
-def configured(
+def configure(
     service: str, *, file: Path | None, environment: Mapping[str, str]
 ) -> Generator[None]:
     """Trace during a block, if a setting asks for it: `file`, or the `OTEL_*` variables.
@@ -58,19 +58,19 @@ def configured(
     Raises:
         InvalidSpec: A setting is wrong, or opentelemetry-sdk is not installed.
     """
-    exporter = exporter_of(environment)
+    exporter = get_exporter_name(environment)
     if file is None and exporter == "none":
         yield
         return
     try:
         from common.observability import open_telemetry  # noqa: PLC0415  (100 modules)
     except ImportError as problem:
-        why = "RAYBUS_TRACES" if file is not None else "an OTEL_* variable"
+        setting = "RAYBUS_TRACES" if file is not None else "an OTEL_* variable"
         raise errors.InvalidSpec(
-            f"{why} asks for traces, and {problem.name} is not installed; install "
+            f"{setting} asks for traces, and {problem.name} is not installed; install "
             "opentelemetry-sdk or unset it"
         ) from problem
-    _switch.recorder = open_telemetry.recorder(
+    _switch.recorder = open_telemetry.make_recorder(
         service, file=file, environment=environment, exporter=exporter
     )
     try:
@@ -80,14 +80,14 @@ def configured(
         _switch.recorder = None
 
 
-def exporter_of(environment: Mapping[str, str]) -> str:
+def get_exporter_name(environment: Mapping[str, str]) -> str:
     """Return the exporter that OpenTelemetry's variables select; `none` if they select none."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return "none"
     endpoints = (
         environment.get(f"OTEL_EXPORTER_OTLP_{which}ENDPOINT", "") for which in ("", "TRACES_")
     )
-    default = "otlp" if any(each.strip() for each in endpoints) else "none"
+    default = "otlp" if any(endpoint.strip() for endpoint in endpoints) else "none"
     return environment.get("OTEL_TRACES_EXPORTER", "").strip().lower() or default
 
 

@@ -212,7 +212,7 @@ class ProxiedDashboard:
             async with _deadline(seconds or self._seconds, target.name):
                 proxied = resource.proxy(target.namespace, target.name, port, path)
                 return await self._kube.request(
-                    method, proxied, body=config, headers=target.headers, most=most
+                    method, proxied, body=config, headers=target.headers, max_size=most
                 )
         except unreachable as problem:
             where = f"{target.name}:{target.port}"

@@ -22,7 +22,7 @@ from common.api.meta import ObjectMeta
 from common.api.ray_cluster import RayCluster
 from common.clock import Clock
 from common.kube.client import Kube
-from common.kube.resources import SECRET, illegal_name
+from common.kube.resources import SECRET, find_name_violation
 from common.ray import cluster_traits as traits
 from common.runtime.cache import BoundedDict
 
@@ -115,7 +115,7 @@ class Tokens:
     async def _stored(self, cluster: RayCluster) -> _Kept:
         name = traits.token_secret(cluster)
         where = f"{cluster.metadata.namespace}/{name}"
-        if (problem := illegal_name(SECRET, name)) is not None:
+        if (problem := find_name_violation(SECRET, name)) is not None:
             raise errors.Unauthenticated(
                 f"authOptions.secretName is not the name of a Secret: {problem}"
             )

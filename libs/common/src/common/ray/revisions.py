@@ -8,7 +8,7 @@ from common import errors
 from common.api.meta import Items
 from common.api.ray_cluster import RayCluster
 from common.kube.client import Kube, Patch
-from common.kube.resources import CONTROLLER_REVISION, label_selector
+from common.kube.resources import CONTROLLER_REVISION, format_selector
 from common.ray import revision
 from common.ray.revision import Given, Outcome, Revision
 from common.runtime.cache import BoundedDict, Cache
@@ -83,7 +83,7 @@ class Revisions:
 
     async def _listed(self, cluster: RayCluster) -> list[Revision]:
         meta = cluster.metadata
-        selector = label_selector(revision.marks(meta.name))
+        selector = format_selector(revision.marks(meta.name))
         body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
         for each in msgspec.json.decode(body, type=Items[Revision]).items:
             self._cache.put(each)

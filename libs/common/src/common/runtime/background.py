@@ -26,7 +26,7 @@ class Background:
         try:
             async with asyncio.TaskGroup() as self._group:
                 while True:
-                    async with tasks.outlived("background reads"):
+                    async with tasks.survive_stray_cancellation("background reads"):
                         await asyncio.Event().wait()
         finally:
             self._group = None

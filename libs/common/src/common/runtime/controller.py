@@ -151,7 +151,7 @@ class Controller:
         self, take: Callable[[], Awaitable[Key]], reconcile: Reconcile, guard: Reconcile | None
     ) -> None:
         while True:
-            async with tasks.outlived(f"worker of {self.name}"):
+            async with tasks.survive_stray_cancellation(f"worker of {self.name}"):
                 key = await take()
                 chosen = await self._choose_reconcile(key, reconcile, guard)
                 if chosen is None:

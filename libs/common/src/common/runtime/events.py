@@ -100,7 +100,7 @@ class EventRecorder:
         loop, self._arrived = asyncio.get_running_loop(), asyncio.Event()
         try:
             while True:
-                async with tasks.outlived("writer of Events"):
+                async with tasks.survive_stray_cancellation("writer of Events"):
                     while not self._waiting:
                         self._arrived.clear()
                         await self._arrived.wait()

@@ -41,7 +41,7 @@ def run(service: str, main: Main, *, cleanup_seconds: float = CLEANUP_SECONDS) -
         # Modules live as long as the process, so later collections need not scan their 200,000
         # objects.
         gc.freeze()
-        traces = tracing.configured(service, file=settings.traces_file, environment=os.environ)
+        traces = tracing.configure(service, file=settings.traces_file, environment=os.environ)
         with traces, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_signalled(main, settings, cleanup_seconds))
     # The last handler: an error that arrives here ends the process.

@@ -117,7 +117,7 @@ class _Replica:
             self._bus,
             reader=service,
             tree=app.tree,
-            installation=await Installation(self._kube, namespace).learn(),
+            installation=await Installation(self._kube, namespace).read_identity(),
             kinds=frozenset(app.controller.informer.watched.kinds),
         )
         identity, session = identity_of(self._settings), token_hex(8)

@@ -14,7 +14,7 @@ from common.api.opaque import Body
 from common.kube import client
 from common.kube.answers import is_gone
 from common.kube.client import Kube
-from common.kube.resources import POD, Resource, label_selector
+from common.kube.resources import POD, Resource, format_selector
 from common.runtime import actions
 from common.runtime.actions import Action, IfExists
 from common.runtime.cache import Cache, Object
@@ -159,7 +159,7 @@ class Writer:
         return True
 
     async def _delete_collection(self, action: actions.DeleteCollection) -> bool:
-        selector = label_selector(action.selector)
+        selector = format_selector(action.selector)
         await self._kube.delete_collection(action.resource, self.namespace, label_selector=selector)
         return True
 

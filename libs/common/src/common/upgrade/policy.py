@@ -22,7 +22,7 @@ from common.api import kubernetes_syntax
 from common.api.meta import Condition, ObjectMeta
 from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
-from common.kube.resources import RAY_CLUSTER, illegal_name
+from common.kube.resources import RAY_CLUSTER, find_name_violation
 from common.ray.view import ServeView
 from common.upgrade import gate_types
 from common.upgrade.controls import Approval
@@ -270,7 +270,7 @@ def upgraded_from(cluster: RayCluster | None) -> str:
     Empty if it replaces none, if the upgrade is over, or if a user wrote an illegal name.
     """
     name = cluster.metadata.annotations.get(labels.UPGRADE_FROM, "") if cluster is not None else ""
-    return "" if illegal_name(RAY_CLUSTER, name) else name
+    return "" if find_name_violation(RAY_CLUSTER, name) else name
 
 
 def of_upgrade(active: str, pending: RayCluster | None) -> UpgradePolicy | None:

@@ -12,7 +12,7 @@ from common.bus.messages import Message, Synced
 from common.bus.nats import Bus, StoredMessage
 from common.bus.streams import StreamInfo
 from common.kube.installation import Installation
-from watcher.ports import Entry
+from watcher.ports import StreamEntry
 
 
 class NatsStream:
@@ -39,11 +39,11 @@ class NatsStream:
         except errors.Unavailable:
             return False
 
-    async def reconnect(self, why: str) -> None:
+    async def reconnect(self, reason: str) -> None:
         with contextlib.suppress(
             errors.Unavailable
         ):  # no connection exists, and the client is already making a new one
-            await self._bus.current.close(why)
+            await self._bus.current.close(reason)
 
     async def identity(self) -> StreamInfo:
         info = await self._bus.stream(subjects.STATE_STREAM)
@@ -55,31 +55,31 @@ class NatsStream:
             )
         return info
 
-    async def load(self) -> dict[str, Entry]:
+    async def load(self) -> dict[str, StreamEntry]:
         """Return the last entry of every subject that holds an object; only headers are read.
 
         `Unavailable` if the stream belongs to another installation.
         """
-        ours = await self._installation.learn()
+        ours = await self._installation.read_identity()
         marker = await self.marker()
-        if marker is not None and (why := feed.explain_foreign_epoch(marker.epoch, ours)):
-            raise errors.Unavailable(why)
+        if marker is not None and (reason := feed.explain_foreign_epoch(marker.epoch, ours)):
+            raise errors.Unavailable(reason)
         return {
             subject: entry
             for subject, entry in (await self._headers(LAST_OF_EACH)).items()
             if not entry.is_gone
         }
 
-    async def since(self, sequence: int) -> dict[str, Entry]:
+    async def since(self, sequence: int) -> dict[str, StreamEntry]:
         return await self._headers(from_sequence(sequence))
 
-    async def _headers(self, begin: StartPolicy) -> dict[str, Entry]:
+    async def _headers(self, begin: StartPolicy) -> dict[str, StreamEntry]:
         """Read the stream to its end; return the last entry of each subject."""
-        held: dict[str, Entry] = {}
+        entries: dict[str, StreamEntry] = {}
         read = asyncio.Event()
 
         def take(stored: StoredMessage) -> None:
-            held[stored.subject] = _entry(stored)
+            entries[stored.subject] = _build_entry(stored)
 
         name = f"watcher-{token_hex(6)}"
         source = StreamSource(
@@ -98,19 +98,19 @@ class NatsStream:
                 arrived.cancel()
             if not read.is_set():
                 raise errors.Unavailable("the state stream could not be read to its end")
-        return held
+        return entries
 
-    async def last(self, subject: str) -> Entry:
+    async def last(self, subject: str) -> StreamEntry:
         stored = await self._bus.last(subjects.STATE_STREAM, subject)
         if stored is None:
-            return Entry()
+            return StreamEntry()
         if stored.headers.get(messages.KIND) != messages.SYNCED:
-            return _entry(stored)
+            return _build_entry(stored)
         try:
             marker = messages.decode(subject, stored.headers, stored.payload)
         except messages.UndecodableMessage:
-            return Entry(sequence=stored.sequence)  # another writer's
-        return Entry(
+            return StreamEntry(sequence=stored.sequence)  # another writer's
+        return StreamEntry(
             sequence=stored.sequence, uid=marker.epoch if isinstance(marker, Synced) else ""
         )
 
@@ -137,9 +137,9 @@ class NatsStream:
             raise errors.Unavailable("another watcher may lead by now")
 
 
-def _entry(stored: StoredMessage) -> Entry:
+def _build_entry(stored: StoredMessage) -> StreamEntry:
     kind = messages.get_kind(stored.headers)
-    return Entry(
+    return StreamEntry(
         sequence=stored.sequence,
         kind="" if kind == messages.SYNCED else kind,
         version=stored.headers.get(messages.VERSION, ""),

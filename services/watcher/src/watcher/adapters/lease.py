@@ -17,8 +17,8 @@ from common.clock import Clock, Silence, steady
 from common.kube.client import Kube
 from common.kube.resources import LEASE
 from watcher import leadership, metrics
-from watcher.leadership import Lease, LeaseObservation, Preparation, Role, Successor
-from watcher.ports import Server
+from watcher.leadership import LeaderRole, Preparation, Successor, WatcherLease, WatcherObservation
+from watcher.ports import BusServer
 from watcher.term import Term
 
 log = structlog.get_logger()
@@ -52,7 +52,7 @@ Work = Callable[[Term], Coroutine[Any, Any, None]]
 """The work of a leader, which runs until cancelled."""
 
 
-class Reach:
+class ReachCheck:
     """Whether this replica can reach NATS; `run` asks continuously.
 
     A server that does not answer a ping is out of reach, but another replica may reach it, so the
@@ -61,7 +61,7 @@ class Reach:
     speed it up, so the leader yields later in this case.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: BusServer) -> None:
         self._server = server
         time = asyncio.get_running_loop().time
         self._server_silence = Silence(longest_gap=CHECKED_SECONDS, clock=time)
@@ -106,14 +106,16 @@ class Reach:
 class Leadership:
     """One replica's attempt to be the only publisher."""
 
-    def __init__(self, kube: Kube, clock: Clock, reach: Reach, *, namespace: str, me: str) -> None:
+    def __init__(
+        self, kube: Kube, clock: Clock, reach: ReachCheck, *, namespace: str, me: str
+    ) -> None:
         self._kube = kube
         self._clock = clock
         self._namespace = namespace
         self._me = me
         self._reach = reach
         self._where = f"the Lease {namespace}/{leadership.LEASE_NAME}"
-        self._seen: LeaseObservation | None = None
+        self._seen: WatcherObservation | None = None
         self._valid_until = 0.0
         self._written_at = 0.0
         self._prepares = False
@@ -141,7 +143,7 @@ class Leadership:
         term, working = Term(), None
         async with asyncio.TaskGroup() as group:
             try:
-                while not await self._is_taken(term):
+                while not await self._try_to_lead(term):
                     if self._prepares and working is None:
                         log.info("preparing to lead", after=self.standing_by)
                         working = group.create_task(work(term))
@@ -159,9 +161,9 @@ class Leadership:
                 self.problem = self.standing_by = None
                 working = working or group.create_task(work(term))
                 term.begun.set()
-                why = await self._keep()
+                reason = await self._keep()
                 await _ended(working)
-                self._set_problem(why)
+                self._set_problem(reason)
             except BaseException:
                 if working is not None and term.begun.is_set():
                     # In its own task, because Python 3.11 does not handle timeouts in a cancelled
@@ -169,7 +171,11 @@ class Leadership:
                     is_handed_over = not working.done() and await group.create_task(
                         self._hand_over(is_complete)
                     )
-                    role = Role.HANDED_OVER if is_handed_over and is_complete() else Role.LEADS
+                    role = (
+                        LeaderRole.HANDED_OVER
+                        if is_handed_over and is_complete()
+                        else LeaderRole.LEADS
+                    )
                     await _ended(working)
                     await self._release(role)
                 elif self._prepares:
@@ -179,13 +185,13 @@ class Leadership:
                 _export(is_leading=False)
                 self._valid_until = 0.0
 
-    async def _is_taken(self, term: Term) -> bool:
+    async def _try_to_lead(self, term: Term) -> bool:
         """Take the Lease if it is free and NATS can be reached; return whether it was taken."""
-        if (why := self._reach.problem) is not None:
-            await self._try(Role.YIELDS)
-            self._set_problem(why)
+        if (reason := self._reach.problem) is not None:
+            await self._try(LeaderRole.YIELDS)
+            self._set_problem(reason)
             return False
-        return await self._try(Role.LEADS, term)
+        return await self._try(LeaderRole.LEADS, term)
 
     async def _keep(self) -> str:
         """Renew the Lease until it is lost or NATS is out of reach; return why.
@@ -204,7 +210,7 @@ class Leadership:
             is_ours = False
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RENEWAL_SECONDS):
-                    is_ours = await self._try(Role.LEADS)
+                    is_ours = await self._try(LeaderRole.LEADS)
             holder = self._seen.spec.holder_identity if self._seen is not None else self._me
             if not is_ours and holder != self._me:
                 return f"the Lease now belongs to {holder or 'nobody'}"
@@ -234,32 +240,32 @@ class Leadership:
             async with asyncio.timeout(leadership.PREPARE_SECONDS):
                 answered_at = steady()
                 while is_complete() and self.has_valid_lease and not self._reach.is_lost:
-                    asked, found = steady(), await self._read()
-                    if found is None or found.spec.holder_identity != self._me:
+                    began, lease = steady(), await self._read()
+                    if lease is None or lease.spec.holder_identity != self._me:
                         break
-                    successor = found.successor
+                    successor = lease.successor
                     if successor is not None and successor.progress is Preparation.DONE:
                         log.info("handing over", to=successor.identity)
                         return True
                     if successor is not None:
-                        answered_at = asked
-                    elif asked > answered_at + leadership.ANSWER_SECONDS:
+                        answered_at = began
+                    elif began > answered_at + leadership.ANSWER_SECONDS:
                         break
-                    if found.role is not Role.LEAVES or not self._is_renewed:
+                    if lease.role is not LeaderRole.LEAVES or not self._is_renewed:
                         with contextlib.suppress(errors.Conflict):
                             await self._write(
-                                found, Role.LEAVES, asked, following=str(successor or "")
+                                lease, LeaderRole.LEAVES, began, following=str(successor or "")
                             )
                     await asyncio.sleep(leadership.HAND_OVER_CHECK_SECONDS)
         return False
 
-    def _set_problem(self, why: str) -> None:
+    def _set_problem(self, reason: str) -> None:
         """Record why this replica does not lead and no other watcher is known to lead."""
-        if why != self.problem:
-            log.warning("not leading", why=why)
-        self.problem, self.standing_by = why, None
+        if reason != self.problem:
+            log.warning("not leading", why=reason)
+        self.problem, self.standing_by = reason, None
 
-    async def _try(self, role: Role, term: Term | None = None) -> bool:
+    async def _try(self, role: LeaderRole, term: Term | None = None) -> bool:
         """Take or renew the Lease if allowed; return whether that was done.
 
         With `Role.YIELDS` it only renews.
@@ -270,51 +276,51 @@ class Leadership:
         except (errors.Conflict, errors.AlreadyExists):
             return False
         except OURS as problem:
-            if role is Role.LEADS and not self.has_valid_lease:
+            if role is LeaderRole.LEADS and not self.has_valid_lease:
                 self._set_problem(
                     f"{self._where} cannot be had: {problem or 'the API server does not answer'}"
                 )
             return False
 
-    async def _take(self, role: Role, term: Term | None) -> bool:
-        asked, found = steady(), await self._read()
+    async def _take(self, role: LeaderRole, term: Term | None) -> bool:
+        began, lease = steady(), await self._read()
         self._prepares = False
-        if found is None:
-            if role is Role.LEADS:
-                await self._write(None, role, asked)
-            return role is Role.LEADS
-        self._seen = leadership.observe(self._seen, found, now=steady())
-        has_yielded = found.role is Role.YIELDS and self._is_renewed
-        if role is Role.YIELDS and (has_yielded or found.spec.holder_identity != self._me):
+        if lease is None:
+            if role is LeaderRole.LEADS:
+                await self._write(None, role, began)
+            return role is LeaderRole.LEADS
+        self._seen = leadership.observe(self._seen, lease, now=steady())
+        has_yielded = lease.role is LeaderRole.YIELDS and self._is_renewed
+        if role is LeaderRole.YIELDS and (has_yielded or lease.spec.holder_identity != self._me):
             return False
-        if (holder := leadership.holder_to_wait_for(self._seen, self._me, now=steady())) is None:
-            await self._write(found, role, asked)
+        if (holder := leadership.find_blocking_holder(self._seen, self._me, now=steady())) is None:
+            await self._write(lease, role, began)
             if term is not None:
-                term.is_handed_over = bool(found.next_holder)
+                term.is_handed_over = bool(lease.next_holder)
             return True
-        held = f"{self._where} is held by {holder}"
-        if found.role is None and not found.next_holder:
-            self._set_problem(held)
+        text = f"{self._where} is held by {holder}"
+        if lease.role is None and not lease.next_holder:
+            self._set_problem(text)
             return False
         if self.standing_by is None:
-            log.info("standing by", why=held)
-        self.problem, self.standing_by = None, held
-        if term is not None and leadership.may_prepare(found, self._me):
+            log.info("standing by", why=text)
+        self.problem, self.standing_by = None, text
+        if term is not None and leadership.may_prepare(lease, self._me):
             self._prepares = True
             mine = Successor(
                 self._me, Preparation.DONE if term.prepared.is_set() else Preparation.BEGUN
             )
-            if found.successor != mine:
-                await self._put(found.spec, found, {leadership.NEXT_ANNOTATION: str(mine)})
+            if lease.successor != mine:
+                await self._put(lease.spec, lease, {leadership.NEXT_ANNOTATION: str(mine)})
         return False
 
     async def _withdraw(self) -> None:
         """End this replica's preparation, so that another replica can prepare instead."""
 
-        def prepared_for(found: Lease) -> LeaseSpec | None:
+        def prepared_for(lease: WatcherLease) -> LeaseSpec | None:
             return (
-                found.spec
-                if found.successor is not None and found.successor.identity == self._me
+                lease.spec
+                if lease.successor is not None and lease.successor.identity == self._me
                 else None
             )
 
@@ -325,10 +331,14 @@ class Leadership:
     def _is_renewed(self) -> bool:
         return steady() < self._written_at + leadership.RENEW_SECONDS
 
-    async def _release(self, role: Role) -> None:
-        def released(found: Lease) -> LeaseSpec | None:
-            is_ours = found.spec.holder_identity == self._me
-            return leadership.released(found.spec, at=self._clock.now()) if is_ours else None
+    async def _release(self, role: LeaderRole) -> None:
+        def released(lease: WatcherLease) -> LeaseSpec | None:
+            is_ours = lease.spec.holder_identity == self._me
+            return (
+                leadership.build_released_spec(lease.spec, at=self._clock.now())
+                if is_ours
+                else None
+            )
 
         try:
             if await self._rewrite(released, self._mark(role)):
@@ -339,7 +349,7 @@ class Leadership:
             )
 
     async def _rewrite(
-        self, change: Callable[[Lease], LeaseSpec | None], annotations: Mapping[str, str]
+        self, change: Callable[[WatcherLease], LeaseSpec | None], annotations: Mapping[str, str]
     ) -> bool:
         """Change the Lease; return False if it does not exist or `change` returns None.
 
@@ -347,43 +357,43 @@ class Leadership:
         writer may be the holder, or a cancelled renewal of this replica that still arrived.
         """
         async with asyncio.timeout(leadership.RENEW_SECONDS):
-            while (found := await self._read()) is not None and (spec := change(found)) is not None:
+            while (lease := await self._read()) is not None and (spec := change(lease)) is not None:
                 with contextlib.suppress(errors.Conflict):
-                    await self._put(spec, found, annotations)
+                    await self._put(spec, lease, annotations)
                     return True
         return False
 
-    async def _read(self) -> Lease | None:
+    async def _read(self) -> WatcherLease | None:
         try:
             answer = await self._kube.get(LEASE, self._namespace, leadership.LEASE_NAME)
         except errors.NotFound:
             return None
-        return msgspec.json.decode(answer, type=Lease)
+        return msgspec.json.decode(answer, type=WatcherLease)
 
     async def _write(
-        self, found: Lease | None, role: Role, asked: float, *, following: str = ""
+        self, previous: WatcherLease | None, role: LeaderRole, began: float, *, following: str = ""
     ) -> None:
         """Take or renew the Lease, and compute its validity from the time `asked`."""
-        mine = leadership.taken(
-            None if found is None else found.spec, self._me, at=self._clock.now()
+        mine = leadership.build_taken_spec(
+            None if previous is None else previous.spec, self._me, at=self._clock.now()
         )
         lease = await self._put(
-            mine, found, {**self._mark(role), leadership.NEXT_ANNOTATION: following}
+            mine, previous, {**self._mark(role), leadership.NEXT_ANNOTATION: following}
         )
         self._seen = leadership.observe(None, lease, now=steady())
-        self._written_at = asked
+        self._written_at = began
         self._valid_until = (
-            0.0 if lease.role is Role.YIELDS else asked + leadership.DEADLINE_SECONDS
+            0.0 if lease.role is LeaderRole.YIELDS else began + leadership.DEADLINE_SECONDS
         )
 
-    def _mark(self, role: Role) -> dict[str, str]:
-        return {leadership.ANNOTATION: leadership.annotation_of(self._me, role)}
+    def _mark(self, role: LeaderRole) -> dict[str, str]:
+        return {leadership.ANNOTATION: leadership.format_annotation(self._me, role)}
 
     async def _put(
-        self, spec: LeaseSpec, found: Lease | None, annotations: Mapping[str, str]
-    ) -> Lease:
+        self, spec: LeaseSpec, lease: WatcherLease | None, annotations: Mapping[str, str]
+    ) -> WatcherLease:
         """Write the Lease with changed annotations; an empty annotation is removed."""
-        metadata = {} if found is None else found.metadata
+        metadata = {} if lease is None else lease.metadata
         before: dict[str, str] = metadata.get("annotations") or {}
         body = {
             "apiVersion": LEASE.api_version,
@@ -398,8 +408,8 @@ class Leadership:
             },
             "spec": msgspec.to_builtins(spec),
         }
-        write = self._kube.create if found is None else self._kube.replace
-        return msgspec.json.decode(await write(LEASE, self._namespace, body), type=Lease)
+        write = self._kube.create if lease is None else self._kube.replace
+        return msgspec.json.decode(await write(LEASE, self._namespace, body), type=WatcherLease)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -113,31 +113,33 @@ def trim(resource: Resource, raw: bytes) -> bytes:
         raise ValueError(f"a {resource.kind} must not be published")
     view = VIEWS.get(resource.kind)
     if view is None:
-        return _finished(resource, msgspec.json.decode(raw))
+        return _encode_body(resource, msgspec.json.decode(raw))
     try:
-        found = msgspec.json.decode(raw, type=view)
+        obj = msgspec.json.decode(raw, type=view)
     except msgspec.ValidationError:
-        return _finished(resource, _without_environments(msgspec.json.decode(raw)))
-    kept = msgspec.json.encode(found)
-    if LAST_APPLIED in found.metadata.annotations:
-        return _finished(resource, msgspec.json.decode(kept))
-    return f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode() + kept[1:]
+        return _encode_body(resource, _without_environments(msgspec.json.decode(raw)))
+    trimmed = msgspec.json.encode(obj)
+    if LAST_APPLIED in obj.metadata.annotations:
+        return _encode_body(resource, msgspec.json.decode(trimmed))
+    return (
+        f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode() + trimmed[1:]
+    )
 
 
 def _without_environments(value: Any) -> Any:
     """Return a copy of a body that fits no view, without environments, which may hold secrets."""
     if isinstance(value, list):
-        return [_without_environments(each) for each in cast("list[Any]", value)]
+        return [_without_environments(item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     return {
-        name: _without_environments(each)
-        for name, each in cast("dict[str, Any]", value).items()
-        if not (name in ENVIRONMENTS and isinstance(each, list))
+        name: _without_environments(item)
+        for name, item in cast("dict[str, Any]", value).items()
+        if not (name in ENVIRONMENTS and isinstance(item, list))
     }
 
 
-def _finished(resource: Resource, body: Body) -> bytes:
+def _encode_body(resource: Resource, body: Body) -> bytes:
     """Return the JSON of a body without bookkeeping and with its kind.
 
     Items of a list do not contain their kind.
@@ -150,9 +152,9 @@ def _finished(resource: Resource, body: Body) -> bytes:
     return msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **body})
 
 
-def quarantined(kind: str, meta: ObjectMeta, why: str) -> Quarantined:
+def make_quarantined(kind: str, meta: ObjectMeta, reason: str) -> Quarantined:
     """Return the message in place of an object; it is small, whatever the object contains."""
-    kept = ObjectMeta(
+    metadata = ObjectMeta(
         name=meta.name,
         namespace=meta.namespace,
         uid=meta.uid,
@@ -166,12 +168,12 @@ def quarantined(kind: str, meta: ObjectMeta, why: str) -> Quarantined:
         name=meta.name,
         uid=meta.uid,
         version=meta.resource_version,
-        body=msgspec.json.encode(Envelope(kept)),
-        why=why[:MAX_REASON_LENGTH],
+        body=msgspec.json.encode(Envelope(metadata)),
+        why=reason[:MAX_REASON_LENGTH],
     )
 
 
-def quarantined_state(state: ObjectState, why: str) -> Quarantined:
+def quarantine_state(state: ObjectState, reason: str) -> Quarantined:
     """Return the message in place of a state that the NATS server rejects."""
     try:
         meta = msgspec.json.decode(state.body, type=Envelope).metadata
@@ -183,4 +185,4 @@ def quarantined_state(state: ObjectState, why: str) -> Quarantined:
         "uid": state.uid,
         "resource_version": state.version,
     }
-    return quarantined(state.kind, msgspec.structs.replace(meta, **place), why)
+    return make_quarantined(state.kind, msgspec.structs.replace(meta, **place), reason)

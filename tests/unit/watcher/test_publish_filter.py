@@ -11,7 +11,7 @@ from common.bus.messages import ObjectState
 from common.bus.subjects import TreeKind, TreeLocation
 from common.kube import resources
 from common.kube.resources import Resource
-from watcher import published
+from watcher import publish_filter
 
 LAST_APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "team": "a"}
 
@@ -27,7 +27,7 @@ def an_object(**more: object) -> bytes:
 
 
 def trimmed(resource: Resource, raw: bytes) -> dict[str, Any]:
-    return msgspec.json.decode(published.trim(resource, raw), type=dict[str, Any])
+    return msgspec.json.decode(publish_filter.trim(resource, raw), type=dict[str, Any])
 
 
 @pytest.mark.parametrize("resource", [resources.RAY_SERVICE, resources.RAY_CLUSTER])
@@ -69,7 +69,7 @@ def test_a_pod_that_does_not_fit_its_view_is_published_whole_but_for_environment
 
 def test_secrets_never_reach_the_bus() -> None:
     with pytest.raises(ValueError, match="must not be published"):
-        published.trim(resources.SECRET, an_object(data={"key": "dmFsdWU="}))
+        publish_filter.trim(resources.SECRET, an_object(data={"key": "dmFsdWU="}))
 
 
 def wait_of(kind: str, meta: ObjectMeta, **fields: object) -> float:
@@ -77,11 +77,13 @@ def wait_of(kind: str, meta: ObjectMeta, **fields: object) -> float:
     state = ObjectState(
         kind=kind, namespace="ns", name="x", uid="u", version="1", form="1.0", body=body
     )
-    return published.seconds_to_wait(state, meta)
+    return publish_filter.seconds_to_wait(state, meta)
 
 
 def test_a_pod_that_does_not_run_yet_may_wait() -> None:
-    assert wait_of("Pod", ObjectMeta(), status={"phase": "Pending"}) == published.PENDING_SECONDS
+    assert (
+        wait_of("Pod", ObjectMeta(), status={"phase": "Pending"}) == publish_filter.PENDING_SECONDS
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,10 @@ def test_a_pod_that_is_being_deleted_does_not_wait() -> None:
 
 def test_an_object_in_quarantine_does_not_wait() -> None:
     meta = ObjectMeta(name="x", namespace="ns")
-    assert published.seconds_to_wait(published.quarantined("Pod", meta, "why"), meta) == 0
+    assert (
+        publish_filter.seconds_to_wait(publish_filter.make_quarantined("Pod", meta, "why"), meta)
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,4 +125,4 @@ def test_an_object_in_quarantine_does_not_wait() -> None:
 def test_endpoint_slices_are_read_below_a_ray_service_alone(
     kind: str, tree: TreeKind, expected: bool
 ) -> None:
-    assert published.is_read(kind, TreeLocation(1, tree)) is expected
+    assert publish_filter.is_read(kind, TreeLocation(1, tree)) is expected

@@ -17,11 +17,15 @@ $(if $(VERBOSE),,.SILENT:)
 
 .PHONY: help help-all setup lock lint check format prepare prepare-long-running prepare-third-party prepare-node prepare-node-all test unit integration long-running third-party e2e e2e-all e2e-upgrades e2e-policies e2e-rolling soak chaos hostile simulate parity mutants quiet rehearsal demo bench bench-clusters bench-services bench-latency bench-scale-out bench-start bench-upgrades bench-large bench-flames tutorial-cold hops docs golden clean
 
-CONTRIBUTOR := setup check test e2e format lint golden docs demo clean
+# Prints a heading, and the help of some targets.
+SHOW = echo '$(1)'; for target in $(2); do grep -hE "^$$target:.*\#\# " Makefile; done | awk -F ':.*\#\# ' '{printf "  %-10s %s\n", $$1, $$2}'
 
 help: ## the ten targets of a contributor; `make help-all` lists the others
-	for target in $(CONTRIBUTOR); do grep -hE "^$$target:.*## " Makefile; done | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
-	echo; echo "  make help-all lists the suites on demand, chaos, parity and the benchmarks"
+	$(call SHOW,Environment,setup clean)
+	$(call SHOW,Each change,format lint check golden)
+	$(call SHOW,Before a merge,test e2e docs)
+	$(call SHOW,Try it,demo)
+	echo 'make help-all lists the suites on demand, chaos, parity and the benchmarks.'
 
 help-all: ## show all targets
 	grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'

@@ -14,7 +14,7 @@ from common.upgrade import events as ue
 from common.upgrade import traffic_record
 from common.upgrade.events import Data, Event
 from common.upgrade.gate_record import Current, State, Verdict
-from common.upgrade.traffic_record import Record, Share, Upgrade
+from common.upgrade.traffic_record import ClusterTraffic, Record, Upgrade
 from integration.dashboard.test_accessibility import violations
 from integration.dashboard.test_page import named, put
 from localcluster.api import read_manifests
@@ -146,9 +146,11 @@ async def an_upgrade(kube: KubeClient, namespace: str, states: tuple[State, ...]
     )
     service = await put(kube, namespace, upgrading)
     current = Current(weight=25, since=at(300), written_at=at(412), gates=states)
-    upgrade = Upgrade(old=BLUE, new=GREEN, began_at=at(0), most=200, least=100, gates=current)
+    upgrade = Upgrade(
+        old=BLUE, new=GREEN, began_at=at(0), max_capacity=200, min_capacity=100, gates=current
+    )
     shares = {
-        name: Share(capacity=100, weight=weight, moved_at=at(300))
+        name: ClusterTraffic(capacity=100, weight=weight, moved_at=at(300))
         for name, weight in weights.items()
     }
     text = msgspec.json.encode(

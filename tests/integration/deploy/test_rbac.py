@@ -328,11 +328,11 @@ async def test_the_issued_token_is_of_the_one_account_and_has_the_right_that_ray
         with pytest.raises(
             errors.Unauthenticated, match=f"ServiceAccount {namespace}/{ACCOUNT} does not exist"
         ):
-            await tokens.of(cluster)
+            await tokens.read_token(cluster)
         await kube.create(resources.SERVICE_ACCOUNT, namespace, {"metadata": {"name": ACCOUNT}})
         with pytest.raises(errors.Forbidden, match="serviceaccounts"):
             await own.request_token(namespace, "default", seconds=600)
-        token = await tokens.of(cluster)
+        token = await tokens.read_token(cluster)
     review = {"kind": "TokenReview", "spec": {"token": token}}
     user = msgspec.json.decode(await kube.create(TOKEN_REVIEW, None, review))["status"]["user"]
     assert user["username"] == f"system:serviceaccount:{namespace}:{ACCOUNT}"

@@ -66,7 +66,7 @@ async def test_each_answer_of_prometheus_has_its_outcome(tmp_path: Path) -> None
         outbound = HttpOutbound(
             Targets(origins=targets.read("http://prom.example.com")), http, resolve
         )
-        found = await Inquiries(FakeKube(), outbound, Background(), FakeClock()).of(STEP, gates)
+        found = await Inquiries(FakeKube(), outbound, Background(), FakeClock()).ask(STEP, gates)
     for gate in gates:
         outcome, text = CASES[gate.query]
         assert (found[gate].outcome, text in found[gate].text) == (outcome, True), found[gate].text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.ray.serve_api import SLOW_AT_ONCE
+from common.ray.serve_api import MAX_CONCURRENT_SLOW_CALLS
 from scenario.service_reconciler.environment import on_loopback
 from scenario.service_reconciler.test_isolation import AT_ONCE, disturbed
 from support.waiting import eventually
@@ -14,6 +14,6 @@ async def test_89_black_holes_on_the_network_hold_few_connections_and_no_other_s
         _, after = await disturbed(environment, AT_ONCE, dead=40)
         assert after < 20  # on a machine that has other things to do; the test above measures
         await eventually(
-            lambda: 0 < environment.waiting <= len(environment.apps) * SLOW_AT_ONCE,
+            lambda: 0 < environment.waiting <= len(environment.apps) * MAX_CONCURRENT_SLOW_CALLS,
             what="few wait for dead heads",
         )

@@ -144,7 +144,7 @@ def _read_cluster(body: Body) -> None:
 
 def _read_service(body: Body) -> None:
     service = ray_service.decode(body)
-    controls.of(service)
+    controls.read_controls(service)
     validation.violation(service, BETA)
     serve_config.read(service.serve_config)
 

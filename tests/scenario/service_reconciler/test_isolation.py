@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from common.api.opaque import Json
-from common.ray.serve_api import SLOW_AT_ONCE
+from common.ray.serve_api import MAX_CONCURRENT_SLOW_CALLS
 from scenario.service_reconciler.environment import DEAD, Environment, in_memory
 from scenario.upgrade.harness import a_config
 from support.builders.ray_service import a_strategy
@@ -45,6 +45,6 @@ def test_89_any_number_of_dead_dashboards_slows_no_other_services_upgrade(strate
             before, after = await disturbed(environment, strategy, dead=MOST)
             assert after <= before + 0.5
             # How many calls wait for dead heads is bounded over all services together, proxies included.
-            assert 0 < environment.waiting <= len(environment.apps) * SLOW_AT_ONCE
+            assert 0 < environment.waiting <= len(environment.apps) * MAX_CONCURRENT_SLOW_CALLS
 
     virtual_time.run(scenario())

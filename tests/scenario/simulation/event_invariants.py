@@ -13,7 +13,7 @@ from common.api.gateway import HttpRoute
 from common.kube.resources import HTTP_ROUTE, RAY_SERVICE
 from common.upgrade import traffic_record
 from common.upgrade.events import CapacityChanged, CloudEvent, Data, TrafficShifted
-from common.upgrade.traffic_record import WHOLE, Share
+from common.upgrade.traffic_record import WHOLE, ClusterTraffic
 from scenario.simulation.sim import Change, Sim
 from support import upgrade_laws
 from support.upgrade_laws import AT_FIRST, Numbers
@@ -87,9 +87,9 @@ def _happened(changes: list[Change]) -> Iterator[tuple[Pair, list[Numbers]]]:
     yield from ((pair, past.splits) for pair, past in found.items())
 
 
-def _numbers(shares: dict[str, Share], pair: Pair) -> Numbers:
-    new = shares.get(pair[1], Share(capacity=0, weight=0))
-    old = shares.get(pair[0], Share(capacity=WHOLE, weight=WHOLE - new.weight))
+def _numbers(shares: dict[str, ClusterTraffic], pair: Pair) -> Numbers:
+    new = shares.get(pair[1], ClusterTraffic(capacity=0, weight=0))
+    old = shares.get(pair[0], ClusterTraffic(capacity=WHOLE, weight=WHOLE - new.weight))
     return ((old.capacity, old.weight), (new.capacity, new.weight))
 
 

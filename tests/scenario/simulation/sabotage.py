@@ -10,7 +10,7 @@ from common.ray import submit
 from common.ray.view import ServeView
 from common.upgrade.controls import Policy
 from traffic_manager import options
-from traffic_manager.migration.state import Direction, Side
+from traffic_manager.migration.state import ClusterState, Direction
 from traffic_manager.observed import Observed
 from traffic_manager.status import health
 
@@ -19,7 +19,7 @@ def gullible(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a weight move onto capacity that nobody has seen."""
     honest = health.side
 
-    def side(*args: Any, **kwargs: Any) -> Side:
+    def side(*args: Any, **kwargs: Any) -> ClusterState:
         found = honest(*args, **kwargs)
         return msgspec.structs.replace(found, proven=found.capacity)
 

@@ -12,7 +12,7 @@ from common.api.opaque import Json
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import ClusterServiceStatus, RayService, RayServiceStatus
 from common.kube.resources import RAY_CLUSTER
-from common.ray import parity, submit
+from common.ray import autoscaled_capacity, submit
 from common.ray.view import ServeView
 from common.runtime.actions import Action, Delete, Patch, Plan
 from common.upgrade import gates, prometheus, webhook
@@ -34,7 +34,7 @@ from support.fakes.kube import Request
 from support.plans import contradictions
 from support.sampling import one_of
 from traffic_manager.migration import capacity, progression, weights
-from traffic_manager.migration.state import Direction, Migration, Side, Split
+from traffic_manager.migration.state import ClusterState, Direction, Migration, Split
 
 WELL = State(
     at=0.0,
@@ -416,7 +416,7 @@ def _without_parity(monkeypatch: pytest.MonkeyPatch) -> None:
     def limit(*_: Any) -> tuple[int, str]:
         return 100, ""
 
-    monkeypatch.setattr(parity, "limit", limit)
+    monkeypatch.setattr(autoscaled_capacity, "limit_weight", limit)
 
 
 def _careless(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -493,13 +493,13 @@ def _without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _back_to_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take all traffic from a weight that an edit left without a step."""
-    honest = progression.of
+    honest = progression.decide_progression
 
     def of(
         observed: Any,
         found: UpgradePolicy,
         policy: Policy,
-        pending: Side,
+        pending: ClusterState,
         *args: Any,
         **kwargs: Any,
     ) -> Any:
@@ -509,7 +509,7 @@ def _back_to_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
         progress = honest(observed, found, policy, pending, *args, **kwargs)
         return msgspec.structs.replace(progress, leaves=True) if is_removed else progress
 
-    monkeypatch.setattr(progression, "of", of)
+    monkeypatch.setattr(progression, "decide_progression", of)
 
 
 def _without_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -621,18 +621,18 @@ def _without_failures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _keeps_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the traffic at a cluster that failed a gate, and let nobody roll back."""
-    honest = progression.of
+    honest = progression.decide_progression
 
     def of(*args: Any, **kwargs: Any) -> Any:
         return msgspec.structs.replace(honest(*args, **kwargs), leaves=False)
 
-    monkeypatch.setattr(progression, "of", of)
+    monkeypatch.setattr(progression, "decide_progression", of)
     monkeypatch.setattr(control, "_by_gate", _nothing)
 
 
 def _forgives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the failure of a gate as soon as it is on record."""
-    honest = progression.of
+    honest = progression.decide_progression
 
     def of(observed: Any, *args: Any, **kwargs: Any) -> Any:
         upgrade = observed.upgrade
@@ -641,7 +641,7 @@ def _forgives(monkeypatch: pytest.MonkeyPatch) -> None:
         free = msgspec.structs.replace(found, leaves=False, hold=None)
         return free if is_known else found
 
-    monkeypatch.setattr(progression, "of", of)
+    monkeypatch.setattr(progression, "decide_progression", of)
     monkeypatch.setattr(control, "_by_gate", _nothing)
 
 

@@ -13,12 +13,12 @@ from common.api.opaque import Body, Json
 from common.api.ray_service import RayService
 from common.ray import goal_revision, owner
 from common.ray.goal_revision import GoalRevision
-from common.ray.revision import Given, Revision
+from common.ray.revision import RecordedConfig, Revision
 from common.ray.serve_status import ServeDetails
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record
 from common.upgrade.gate_record import Current, State, Step
-from common.upgrade.traffic_record import Record, Share, Upgrade
+from common.upgrade.traffic_record import ClusterTraffic, Record, Upgrade
 from raybus_cli.reading.snapshot import Event, Quota, Snapshot
 from service_reconciler.resources import ray_cluster as clusters
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
@@ -209,7 +209,7 @@ def a_revision(cluster: str, serve_config: str, number: int = 1) -> Body:
             "creationTimestamp": ago(7000 / number),
             "ownerReferences": [{"kind": "RayCluster", "name": cluster, "uid": f"uid-{cluster}"}],
         },
-        "data": msgspec.to_builtins(Given(serve_config=serve_config)),
+        "data": msgspec.to_builtins(RecordedConfig(serve_config=serve_config)),
         "revision": number,
     }
 
@@ -380,14 +380,14 @@ def gated(
         old=BLUE,
         new=GREEN,
         began_at=NOW - timedelta(seconds=200),
-        most=120,
-        least=100,
+        max_capacity=120,
+        min_capacity=100,
         gates=current,
     )
     upgrade = msgspec.structs.replace(upgrade, steps=steps) if steps else upgrade
     shares = {
-        BLUE: Share(capacity=100, weight=100 - weight, moved_at=moved),
-        GREEN: Share(capacity=100, weight=weight, moved_at=moved),
+        BLUE: ClusterTraffic(capacity=100, weight=100 - weight, moved_at=moved),
+        GREEN: ClusterTraffic(capacity=100, weight=weight, moved_at=moved),
     }
     text = msgspec.json.encode(Record(clusters=shares, changed_at=moved, upgrade=upgrade)).decode()
     meta: Json = {

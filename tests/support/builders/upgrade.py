@@ -13,7 +13,7 @@ from common.api.opaque import Json
 from common.ray.serve_status import ServeDetails
 from common.ray.view import Reading
 from common.upgrade import traffic_record
-from common.upgrade.traffic_record import Record, Share, Upgrade
+from common.upgrade.traffic_record import ClusterTraffic, Record, Upgrade
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.resources import ray_cluster as clusters
 from service_reconciler.settings import Config
@@ -89,7 +89,10 @@ def an_upgrade(
         "pendingServiceStatus": {"rayClusterName": "green", "targetCapacity": 0},
         "conditions": [a_condition("UpgradeInProgress"), *conditions],
     }
-    shares = {name: Share(capacity=50, weight=50, moved_at=at(moved)) for name in ("blue", "green")}
+    shares = {
+        name: ClusterTraffic(capacity=50, weight=50, moved_at=at(moved))
+        for name in ("blue", "green")
+    }
     record = msgspec.json.encode(
         Record(clusters=shares, changed_at=at(changed), upgrade=upgrade)
     ).decode()

@@ -10,12 +10,13 @@ from common.api import ray_cluster
 from common.api.gateway import HttpRoute
 from common.upgrade import traffic_record
 from common.upgrade.receipt import Receipt
-from common.upgrade.traffic_record import Record, Share
-from service_reconciler.promotion import dangling, receipt
+from common.upgrade.traffic_record import ClusterTraffic, Record
+from service_reconciler.promotion import cleanup_schedule, receipt
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OURS = Record(
-    clusters={"blue": Share(uid="u", capacity=100, weight=60, moved_at=NOW)}, changed_at=NOW
+    clusters={"blue": ClusterTraffic(uid="u", capacity=100, weight=60, moved_at=NOW)},
+    changed_at=NOW,
 )
 DEEP = 20_000
 SPOILED = (
@@ -69,7 +70,10 @@ def test_a_writer_of_a_route_or_a_cluster_can_break_no_reader(text: str) -> None
 def test_a_moment_that_cannot_be_meant_is_none(text: str) -> None:
     marks = {labels.DELETE_AFTER: text, labels.DRAINING_SINCE: text}
     cluster = ray_cluster.decode({"metadata": {"name": "c", "annotations": marks}, "spec": {}})
-    assert (dangling.due_at(cluster), dangling.draining_since(cluster)) == (None, None)
+    assert (cleanup_schedule.due_at(cluster), cleanup_schedule.draining_since(cluster)) == (
+        None,
+        None,
+    )
 
 
 def test_a_moment_with_a_time_zone_is_read() -> None:

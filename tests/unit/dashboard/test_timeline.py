@@ -179,7 +179,9 @@ def test_verdicts_of_the_record_fill_in_where_no_event_brought_any() -> None:
         since=START,
         gates=(VERDICT, msgspec.structs.replace(VERDICT, outcome="Inconclusive")),
     )
-    upgrade = Upgrade(old="a", new="b", began_at=START, most=100, least=100, steps=(step,))
+    upgrade = Upgrade(
+        old="a", new="b", began_at=START, max_capacity=100, min_capacity=100, steps=(step,)
+    )
     bare = timeline.Timeline(id="seen", old="a", new="b", began=START)
     found = timeline.judged(bare, upgrade)
     assert [(each.weight, each.outcome) for each in found.verdicts] == [(1, "Pass")]

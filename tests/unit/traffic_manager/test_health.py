@@ -11,7 +11,7 @@ from common.api.core import ObjectReference
 from common.api.opaque import Json
 from common.ray.serve_status import ServeDetails
 from common.ray.view import Reading
-from common.upgrade.traffic_record import Share
+from common.upgrade.traffic_record import ClusterTraffic
 from traffic_manager.observed import Baseline, ClusterView, Memory
 from traffic_manager.status import health
 
@@ -256,7 +256,7 @@ def silent(failures: int) -> Reading:
     ],
 )
 def test_what_a_cluster_may_keep(view: ClusterView, expected: int) -> None:
-    found = health.of(view, now=NOW)
+    found = health.assess(view, now=NOW)
     assert found.sustainable == expected
     assert bool(found.reason) == (expected < 100)
 
@@ -322,7 +322,7 @@ def test_what_a_cluster_can_take_over(view: ClusterView, capacity: int, expected
 def test_what_the_applications_that_serve_can_carry(
     view: ClusterView, surviving: int, rescue: int
 ) -> None:
-    assert health.of(view, now=NOW).surviving == surviving
+    assert health.assess(view, now=NOW).surviving == surviving
     assert health.surviving_capacity(view, 100) == rescue
 
 
@@ -338,5 +338,5 @@ def test_a_baseline_holds_what_serves_and_nothing_else() -> None:
 def test_only_a_cluster_with_a_serve_config_has_a_capacity_that_can_change(
     given: str | None, reported: int | None
 ) -> None:
-    share = Share(uid="u", weight=100, capacity=0)
+    share = ClusterTraffic(uid="u", weight=100, capacity=0)
     assert health.side(a_view(given=given), share, now=NOW).reported == reported

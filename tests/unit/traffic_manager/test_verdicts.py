@@ -27,8 +27,8 @@ def recorded(new: str) -> Observed:
         old="blue",
         new=new,
         began_at=START,
-        most=100,
-        least=100,
+        max_capacity=100,
+        min_capacity=100,
         failed="errorRate: 9 %",
         gates=gates,
     )

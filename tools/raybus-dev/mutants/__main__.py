@@ -66,8 +66,8 @@ DECIDING: Final[dict[str, tuple[str, ...]]] = {
         "unit/common/runtime/test_membership.py",
     ),
     f"{COMMON}/bus/subjects.py": ("unit/common/bus/test_subjects.py",),
-    f"{COMMON}/ray/parity.py": (
-        "unit/common/ray/test_parity.py",
+    f"{COMMON}/ray/autoscaled_capacity.py": (
+        "unit/common/ray/test_autoscaled_capacity.py",
         "scenario/upgrade/test_parity.py",
     ),
     f"{COMMON}/ray/exposition.py": ("unit/common/ray/test_exposition.py",),

@@ -252,7 +252,7 @@ async def reach(kube: KubeClient, cluster: RayCluster) -> Target:
     if (problem := foreign_service(service, cluster)) is not None:
         raise errors.Unauthenticated(problem)
     try:
-        token = await Tokens(kube, SystemClock()).of(cluster)
+        token = await Tokens(kube, SystemClock()).read_token(cluster)
     except errors.Unauthenticated as problem:
         if isinstance(problem.__cause__, errors.Forbidden):
             raise errors.Unauthenticated(f"{problem}; {_needed_right(cluster)}") from problem

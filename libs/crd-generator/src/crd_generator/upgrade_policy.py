@@ -458,7 +458,7 @@ def _text(description: str, pattern: str, *, longest: int = _MAX_TEXT_LENGTH) ->
 
 
 def _duration(description: str) -> Schema:
-    longest = _go(fields.LONGEST)
+    longest = _go(fields.MAX_DURATION)
     rule = _rule(f"duration(self) <= duration('{longest}')", f"must be at most {longest}")
     return {
         **_text(description, _anchored(fields.DURATION.pattern)),

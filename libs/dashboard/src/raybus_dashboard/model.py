@@ -61,7 +61,7 @@ def available(snapshot: Snapshot, *, now: datetime) -> list[Control]:
         return []
     effects: dict[str, str] = {}
     for verb, decide in ANNOTATING.items():
-        if verb == "pause" and upgrade_controls.of(service).pauses:
+        if verb == "pause" and upgrade_controls.read_controls(service).pauses:
             continue
         try:
             found = decide(service)

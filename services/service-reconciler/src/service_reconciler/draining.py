@@ -36,7 +36,7 @@ from common.runtime.actions import (
 )
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.receipt import Receipt, receipt_of
-from service_reconciler import decided, events, upgrade_events
+from service_reconciler import events, recorded_decisions, upgrade_events
 from service_reconciler.actions import change_metadata
 from service_reconciler.observed import (
     DrainingCluster,
@@ -45,7 +45,7 @@ from service_reconciler.observed import (
     drains,
     marks_of,
 )
-from service_reconciler.promotion import dangling
+from service_reconciler.promotion import cleanup_schedule
 from service_reconciler.promotion import receipt as receipts
 from service_reconciler.reasons import ConditionType, EventReason
 
@@ -116,7 +116,9 @@ def decide(observed: Observed, named: Set[str] = frozenset(), *, now: datetime) 
     for cluster in (each for each in observed.unneeded if each.metadata.name not in named):
         sender = observed.requests_from(cluster.metadata.name)
         until = (
-            now + dangling.RECHECK if sender is not None else _baked_at(observed, cluster, now=now)
+            now + cleanup_schedule.RECHECK
+            if sender is not None
+            else _baked_at(observed, cluster, now=now)
         )
         if until is not None:
             kept += _kept(observed, cluster, sender, now=now) if sender is not None else []
@@ -150,7 +152,7 @@ def decide(observed: Observed, named: Set[str] = frozenset(), *, now: datetime) 
 
 def _baked_at(observed: Observed, cluster: RayCluster, *, now: datetime) -> datetime | None:
     """Return when the bake of the replaced cluster ends; None for other clusters or afterwards."""
-    since = decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
+    since = recorded_decisions.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
     # The clock was set back in the meantime.
     if observed.baking is None or since is None or since > now + SKEW:
         return None
@@ -180,7 +182,7 @@ def _kept(observed: Observed, cluster: RayCluster, sender: str, *, now: datetime
         actions.append(annotated(cluster, "old", dict.fromkeys(held)))
     changes = (
         observed.record.changed_at,
-        decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS),
+        recorded_decisions.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS),
     )
     if now - max((each for each in changes if each is not None), default=now) >= LATE:
         note = (
@@ -198,15 +200,17 @@ def _deadline(
 
     The annotations are the deadline, the start of the drain and the record of the upgrade.
     """
-    due, lacking = dangling.due_at(cluster), dict[str, str]()
-    latest = whole_seconds(now + dangling.delay_of(observed.service) + dangling.ROUNDED_UP)
+    due, lacking = cleanup_schedule.due_at(cluster), dict[str, str]()
+    latest = whole_seconds(
+        now + cleanup_schedule.delay_of(observed.service) + cleanup_schedule.ROUNDED_UP
+    )
     # Such a late deadline means that the clock was set back or that the delay was shortened.
     if due is None or due > latest + SKEW:
         due = latest
         lacking[labels.DELETE_AFTER] = rfc3339(due)
         record = receipts.so_far(observed, cluster, now=now)
         lacking |= {receipts.SO_FAR: record} if record is not None else {}
-    if draining is not None and dangling.draining_since(cluster) is None:
+    if draining is not None and cleanup_schedule.draining_since(cluster) is None:
         lacking[labels.DRAINING_SINCE] = rfc3339(now)
     return due, lacking
 
@@ -220,27 +224,31 @@ def _requeue_at(
     now: datetime,
 ) -> datetime | None:
     """Return when to reconcile the cluster again; None if it is to be deleted now."""
-    since = dangling.draining_since(cluster)
+    since = cleanup_schedule.draining_since(cluster)
     is_graceful = draining is not None and draining.is_graceful
-    refresh = dangling.next_refresh(since, now=now) if is_graceful and since is not None else None
+    refresh = (
+        cleanup_schedule.next_refresh(since, now=now) if is_graceful and since is not None else None
+    )
     if due > now:
         return earliest(due, refresh)
     if draining is None or since is None:
         return None
-    cap = due + dangling.timeout_of(observed.service)[0]
+    cap = due + cleanup_schedule.timeout_of(observed.service)[0]
     # The user asked for no drain, and the requests in flight cannot be observed.
     if draining.is_silent and not is_graceful:
-        cap = min(cap, due + dangling.SETTLING)
-    fresh_at = since + (dangling.SETTLING_HA_PROXY if draining.has_ha_proxy else dangling.SETTLING)
-    again = dangling.recheck_at(draining.ongoing, fresh_at=fresh_at, cap=cap, now=now)
+        cap = min(cap, due + cleanup_schedule.SETTLING)
+    fresh_at = since + (
+        cleanup_schedule.SETTLING_HA_PROXY if draining.has_ha_proxy else cleanup_schedule.SETTLING
+    )
+    again = cleanup_schedule.recheck_at(draining.ongoing, fresh_at=fresh_at, cap=cap, now=now)
     return None if again is None else earliest(again, refresh)
 
 
 def _pod_marks(draining: DrainingCluster, *, now: datetime) -> list[Action]:
     """Return the writes that mark pods as draining, or that refresh their marks."""
     actions: list[Action] = []
-    since = dangling.draining_since(draining.cluster)
-    refreshes = dangling.refreshes(since, now=now) if since is not None else 0
+    since = cleanup_schedule.draining_since(draining.cluster)
+    refreshes = cleanup_schedule.refreshes(since, now=now) if since is not None else 0
     mark = {labels.DRAINING: "true"} | ({labels.DRAIN_REFRESH: str(refreshes)} if refreshes else {})
     for meta in (pod.metadata for pod in draining.pods if drains(pod)):
         if meta.deletion_timestamp is None and not mark.items() <= meta.annotations.items():
@@ -310,7 +318,7 @@ def annotated(
 
 def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> KubeEvent:
     """Return the Event of a drain that begins, with the time and the condition of its end."""
-    timeout, odd = dangling.timeout_of(observed.service)
+    timeout, odd = cleanup_schedule.timeout_of(observed.service)
     graceful, routed = (
         "its proxies close connections between requests",
         "no route sends it requests any more",
@@ -331,5 +339,5 @@ def _began(observed: Observed, draining: DrainingCluster, due: datetime) -> Kube
 def _ended(draining: DrainingCluster) -> KubeEvent:
     where = draining.cluster.metadata.namespaced_name
     is_quiet = draining.ongoing == 0 or (draining.is_silent and not draining.is_graceful)
-    note = f"RayCluster {where} was deleted with {dangling.in_flight(draining.ongoing)}"
+    note = f"RayCluster {where} was deleted with {cleanup_schedule.in_flight(draining.ongoing)}"
     return (normal if is_quiet else warning)(EventReason.DRAIN_ENDED, "Drain", note)

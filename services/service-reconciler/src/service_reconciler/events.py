@@ -13,7 +13,7 @@ from common.api.meta import ObjectMeta
 from common.api.ray_service import RayServiceStatus
 from common.ray import serve_writer
 from common.runtime.actions import ActionEvents, EventTemplate, KubeEvent, normal, warning
-from service_reconciler import decided
+from service_reconciler import recorded_decisions
 from service_reconciler.observed import Observed
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.rollback import Step
@@ -130,7 +130,7 @@ def _of_upgrade(found: Assessment) -> Iterator[KubeEvent]:
     if decision.step is Step.DROP:
         note = f"The upgrade to RayCluster {namespace}/{held.pending} is cancelled: {decision.note}"
         yield normal(EventReason.UPGRADE_CANCELLED, "Upgrade", note)
-    was_back = decided.is_rolling_back(observed.service)
+    was_back = recorded_decisions.is_rolling_back(observed.service)
     if decision.rollback is not None and not was_back:
         note = f"Traffic rolls back to {held.active}: {decision.rollback}"
         yield normal(EventReason.ROLLBACK_STARTED, "Upgrade", note)

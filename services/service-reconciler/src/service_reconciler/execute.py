@@ -118,7 +118,9 @@ class Execution:
         meta, goal = service.metadata, goal_revision.asked_of(service)
         selector = format_selector(goal_revision.marks(meta.name))
         body = await self._kube.list(CONTROLLER_REVISION, meta.namespace, label_selector=selector)
-        found = goal_revision.of(meta, msgspec.json.decode(body, type=Items[GoalRevision]).items)
+        found = goal_revision.owned_revisions(
+            meta, msgspec.json.decode(body, type=Items[GoalRevision]).items
+        )
         for write in revisions.decide(meta, goal, action.before, found, kept=action.kept):
             match write:
                 case Create(resource=resource, body=body):

@@ -32,8 +32,8 @@ from common.runtime.cache import Cache
 from common.upgrade import events as upgrade_events
 from common.upgrade import weighted_route
 from common.upgrade.receipt import Outcome, Receipt, receipt_of
-from common.upgrade.traffic_record import WHOLE, Record, Share
-from service_reconciler import decided
+from common.upgrade.traffic_record import WHOLE, ClusterTraffic, Record
+from service_reconciler import recorded_decisions
 from service_reconciler.observed import Names, Observed
 from service_reconciler.reasons import ConditionType
 from service_reconciler.resources import services
@@ -319,9 +319,11 @@ class RayServiceCollector(Collector):
             name = cluster.metadata.name
             if (role := roles.get(name)) is None:
                 continue
-            whole = Share(capacity=WHOLE, weight=WHOLE if name == selected else 0)
+            whole = ClusterTraffic(capacity=WHOLE, weight=WHOLE if name == selected else 0)
             share = (
-                record.clusters.get(name, Share(capacity=0, weight=0)) if record.clusters else whole
+                record.clusters.get(name, ClusterTraffic(capacity=0, weight=0))
+                if record.clusters
+                else whole
             )
             yield TRAFFIC, (name, role), share.weight
             yield TARGET, (name, role), share.capacity
@@ -341,7 +343,7 @@ class RayServiceCollector(Collector):
 def _phase(service: RayService, record: Record, clusters: Iterable[RayCluster]) -> Phase:
     """Return the upgrade phase. `clusters` are all clusters with the labels of the RayService."""
     names = Names.of(service.status)
-    if decided.is_rolling_back(service):
+    if recorded_decisions.is_rolling_back(service):
         return Phase.ROLLING_BACK
     if names.pending:
         share = record.clusters.get(names.pending)

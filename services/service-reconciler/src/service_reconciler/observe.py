@@ -43,7 +43,7 @@ from common.upgrade.policy import UpgradePolicy, WarmUpProgress
 from common.upgrade.sources import Sources
 from common.upgrade.webhook import Strategy
 from common.upgrade.weighted_route import Place
-from service_reconciler import decided, validation
+from service_reconciler import recorded_decisions, validation
 from service_reconciler.observed import (
     ClusterView,
     DrainingCluster,
@@ -54,7 +54,7 @@ from service_reconciler.observed import (
     names_of,
 )
 from service_reconciler.policies import Policies
-from service_reconciler.promotion import dangling, promote, rollback
+from service_reconciler.promotion import cleanup_schedule, promote, rollback
 from service_reconciler.reasons import ConditionType
 from service_reconciler.resources import services
 from service_reconciler.resources.ray_cluster import Match
@@ -107,7 +107,10 @@ class Observer:
         if service.manager != labels.MANAGED_BY_US:
             return Observed(service=service, config=self._config, names=Names())
         observed = await self._begun(service)
-        if any(due is not None and due <= now for due in map(dangling.due_at, observed.unneeded)):
+        if any(
+            due is not None and due <= now
+            for due in map(cleanup_schedule.due_at, observed.unneeded)
+        ):
             service = await self._lookup.read(RAY_SERVICE, RayService, (key.namespace, key.name))
             if service is None:
                 return None
@@ -210,12 +213,12 @@ class Observer:
             or observed.is_incremental
         ):
             return {}
-        if has_failed := decided.failed_gate(observed.service) is not None:
+        if has_failed := recorded_decisions.failed_gate(observed.service) is not None:
             # The failure is recorded, and the record counts from now on.
             self._sources.inquiries.forget(pending.cluster.metadata.uid)
         is_over = (
             observed.serving == pending.name
-            or decided.holds(observed.service, ConditionType.UPGRADE_ABORTED)
+            or recorded_decisions.holds(observed.service, ConditionType.UPGRADE_ABORTED)
             or has_failed
         )
         if (
@@ -234,7 +237,7 @@ class Observer:
                 }
                 for view in (active, pending)
             )
-            window = await self._sources.windows.of(
+            window = await self._sources.windows.read_window(
                 candidate, *nodes, is_unused=not pending.was_edited
             )
             found |= {
@@ -254,7 +257,7 @@ class Observer:
                 weight=0,
                 preview=observed.preview_service,
             )
-            found |= await self._sources.inquiries.of(step, asked)
+            found |= await self._sources.inquiries.ask(step, asked)
         return found
 
     async def _warm_up(self, observed: Observed) -> WarmUpProgress | None:
@@ -267,7 +270,7 @@ class Observer:
             return None
         if promote.not_serving(observed, pending) is not None:
             return None
-        if decided.failed_gate(observed.service) is not None:
+        if recorded_decisions.failed_gate(observed.service) is not None:
             self._sources.warm_ups.forget(pending.cluster.metadata.uid)
             return None
         if (candidate := candidate_of(pending)) is None:
@@ -280,7 +283,7 @@ class Observer:
             for each in pending.proxies
             if at.is_at(each.status.pod_ip, head)
         ]
-        return await self._sources.warm_ups.of(candidate, proxies, policy.warm_up)
+        return await self._sources.warm_ups.advance(candidate, proxies, policy.warm_up)
 
     async def _service(self, key: Key) -> RayService | None:
         service = self._cache.get(RayService, key.namespace, key.name)
@@ -388,7 +391,9 @@ class Observer:
         active, pending = polled.result()
         answers = [() if each is None else each.result() for each in checks]
         goes_to = (
-            None if decided.holds(service, ConditionType.UPGRADE_ABORTED) else pending or active
+            None
+            if recorded_decisions.holds(service, ConditionType.UPGRADE_ABORTED)
+            else pending or active
         )
         return (
             self._timed(active, answers[0], service, is_goal=active is goes_to, now=now),
@@ -442,7 +447,7 @@ class Observer:
         The count of any other pod is unknown until the pod answers, also if its node does not
         report it any more (phase `Unknown`).
         """
-        due = dangling.due_at(draining.cluster)
+        due = cleanup_schedule.due_at(draining.cluster)
         if due is None or due > now:
             return draining
         running = [pod for pod in draining.pods if pod.status.phase not in IDLE_PHASES]

@@ -22,7 +22,7 @@ from common.upgrade import traffic_record, weighted_route
 from common.upgrade.policy import Stored
 from common.upgrade.routed_service import RoutedService
 from common.upgrade.traffic_record import Upgrade
-from service_reconciler import decided, validation
+from service_reconciler import recorded_decisions, validation
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 from service_reconciler.resources import ray_cluster, services
 from service_reconciler.resources.ray_cluster import Match
@@ -242,7 +242,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
         The pending cluster of an upgrade that goes forward, or the active cluster during its bake.
         """
-        is_over = decided.is_rolling_back(self.service) or decided.holds(
+        is_over = recorded_decisions.is_rolling_back(self.service) or recorded_decisions.holds(
             self.service, ConditionType.UPGRADE_ABORTED
         )
         if self.pending is not None:

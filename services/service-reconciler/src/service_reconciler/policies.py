@@ -33,7 +33,7 @@ from common.upgrade.policy import PolicyError, Stored, UpgradePolicy
 from service_reconciler.observed import REREAD, Reading
 from service_reconciler.reasons import Reason
 
-MOST: Final = 100
+MAX_POLICIES: Final = 100
 """Maximum UpgradePolicies of a namespace that are searched for the default policy."""
 
 log = structlog.get_logger()
@@ -141,17 +141,17 @@ class Policies:
         None also if the API server does not know the kind or refuses the read.
         """
         try:
-            body = await self._kube.list(UPGRADE_POLICY, namespace, limit=MOST + 1)
+            body = await self._kube.list(UPGRADE_POLICY, namespace, limit=MAX_POLICIES + 1)
             found = msgspec.json.decode(body, type=Items[Stored]).items
         except (errors.NotFound, errors.Forbidden):
             return None
         except msgspec.DecodeError as problem:
             return _refused("(the default of the namespace)", f"cannot be read: {problem}")
-        if len(found) > MOST:
+        if len(found) > MAX_POLICIES:
             remedy = f"name it in {labels.UPGRADE_POLICY}, or delete unused ones"
             return _refused(
                 "(the default of the namespace)",
-                f"is not searched among more than {MOST}; {remedy}",
+                f"is not searched among more than {MAX_POLICIES}; {remedy}",
             )
         defaults = [each for each in found if each.is_default]
         if len(defaults) > 1:

@@ -16,16 +16,16 @@ from common import labels
 from common.api.core import Pod
 from common.api.gateway import RoutingCode, RoutingProblem, route_problem
 from common.errors import Problem
-from common.ray import parity, ports, serve_config, serve_proxies, submit
+from common.ray import autoscaled_capacity, ports, serve_config, serve_proxies, submit
 from common.ray.view import SILENT, head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import weighted_route
 from common.upgrade.gates import Outcome
-from service_reconciler import decided
+from service_reconciler import recorded_decisions
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.reasons import ConditionType, EventReason, Reason
 
-LONGEST: Final = 300
+MAX_TEXT_LENGTH: Final = 300
 REPORTED_AFTER: Final = timedelta(seconds=8)
 """Age at which a problem is reported, such as an unschedulable pod: the autoscaler needs time."""
 SETTLES_WITHIN: Final = timedelta(seconds=5)
@@ -224,7 +224,7 @@ def _unsent(observed: Observed, view: ClusterView, *, now: datetime) -> Iterator
 
 def of_gateway(observed: Observed, *, now: datetime) -> ServiceProblem | None:
     """Return the first problem of the Gateway or the routes of a stepwise upgrade."""
-    since = decided.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
+    since = recorded_decisions.changed_at(observed.service, ConditionType.UPGRADE_IN_PROGRESS)
     if not observed.is_incremental or since is None or now - since < SETTLES_WITHIN:
         return None
     if (found := next(_routing_problems(observed, now=now), None)) is None:
@@ -308,7 +308,11 @@ def of_parity(observed: Observed, *, is_back: bool, now: datetime) -> ServicePro
     follows_at = changed + FOLLOWS_WITHIN + upgrade_controls.interval_of(observed.service)
     if share.weight >= share.capacity or not observed.controls.parity or now < follows_at:
         return None
-    if (deployment := parity.lacking(before, held.weight, after, share.weight)) is None:
+    if (
+        deployment := autoscaled_capacity.find_lacking_deployment(
+            before, held.weight, after, share.weight
+        )
+    ) is None:
         return None
     text = (
         f"waiting: RayCluster {growing.name} runs too few replicas of {deployment} to get more of "
@@ -365,5 +369,7 @@ def _short(text: str) -> str:
         return "no reason given"
     short = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
     return (
-        short if len(short) <= LONGEST else short[: LONGEST // 2] + " … " + short[-LONGEST // 2 :]
+        short
+        if len(short) <= MAX_TEXT_LENGTH
+        else short[: MAX_TEXT_LENGTH // 2] + " … " + short[-MAX_TEXT_LENGTH // 2 :]
     )

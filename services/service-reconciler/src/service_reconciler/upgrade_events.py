@@ -29,10 +29,10 @@ from common.upgrade import policy as upgrade_policy
 from common.upgrade.events import Direction, Share, Split, Upgrade
 from common.upgrade.receipt import Outcome, Receipt
 from common.upgrade.traffic_record import WHOLE
-from service_reconciler import decided
+from service_reconciler import recorded_decisions
 from service_reconciler.actions import Publish
 from service_reconciler.observed import Names, Observed
-from service_reconciler.promotion import dangling
+from service_reconciler.promotion import cleanup_schedule
 from service_reconciler.promotion import receipt as receipts
 from service_reconciler.reasons import ConditionType
 from service_reconciler.status import compute
@@ -55,7 +55,7 @@ def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Ite
     if not is_over or any(each.metadata.name == held.pending for each in observed.clusters):
         return  # Otherwise `of_status` yields the abort afterwards, from the cluster that remains.
     abort = conditions.find(status.conditions, kind)
-    if abort is not None and not decided.holds(observed.service, kind):
+    if abort is not None and not recorded_decisions.holds(observed.service, kind):
         data = events.Aborted(
             upgrade=_upgrade(observed, held), reason=abort.reason, message=abort.message, over=False
         )
@@ -93,13 +93,19 @@ def drain_started(
 ) -> Iterator[Publish]:
     """Yield the start of the old cluster's drain, when its first deadline is written."""
     held = receipts.begun(lacking)
-    if dangling.due_at(cluster) is not None or held is None or held.outcome is not Outcome.PROMOTED:
+    if (
+        cleanup_schedule.due_at(cluster) is not None
+        or held is None
+        or held.outcome is not Outcome.PROMOTED
+    ):
         return
     data = events.DrainStarted(
         upgrade=_upgrade(observed, Names(active=held.old, pending=held.new)),
         cluster=cluster.metadata.name,
-        deletion_delay_seconds=round(dangling.delay_of(observed.service).total_seconds()),
-        drain_timeout_seconds=round(dangling.timeout_of(observed.service)[0].total_seconds()),
+        deletion_delay_seconds=round(cleanup_schedule.delay_of(observed.service).total_seconds()),
+        drain_timeout_seconds=round(
+            cleanup_schedule.timeout_of(observed.service)[0].total_seconds()
+        ),
     )
     yield Publish(data=data, at=now)
 
@@ -135,7 +141,11 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
         old=msgspec.structs.replace(before.old, traffic_percent=after.old.traffic_percent),
         new=msgspec.structs.replace(before.new, traffic_percent=after.new.traffic_percent),
     )
-    direction = Direction.BACK if decided.is_rolling_back(observed.service) else Direction.FORWARD
+    direction = (
+        Direction.BACK
+        if recorded_decisions.is_rolling_back(observed.service)
+        else Direction.FORWARD
+    )
     upgrade, changed_at = _upgrade(observed, names), observed.record.changed_at
     for kind, was, now_is in (
         (events.TrafficShifted, before, between),

@@ -130,7 +130,7 @@ def _strategy_problem(service: RayService, gates: Gates) -> str | None:
     if options is None:
         return "ClusterUpgradeOptions are required for NewClusterWithIncrementalUpgrade"
     # The step size may be as large as the unavailable percentage, if that is larger.
-    unavailable = upgrade_controls.of(service).unavailable
+    unavailable = upgrade_controls.read_controls(service).unavailable
     surge = 100 if options.max_surge_percent is None else options.max_surge_percent
     step = -1 if options.step_size_percent is None else options.step_size_percent
     rules = {

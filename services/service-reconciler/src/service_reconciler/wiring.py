@@ -68,7 +68,7 @@ def assemble(  # noqa: PLR0913  (this function names every part)
         kube, dashboard, cache, clock, background=background, outbound=outbound or NoOutbound()
     )
     if registry is not None:
-        registry.register(metrics.RayServiceCollector(cache, sources.serve.seen, clock))
+        registry.register(metrics.RayServiceCollector(cache, sources.serve.last_reading, clock))
     events = EventRecorder(
         kube, RAY_SERVICE, controller=EVENT_SOURCE, instance=instance, clock=clock
     )

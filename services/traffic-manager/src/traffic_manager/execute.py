@@ -45,13 +45,13 @@ class Execution:
         except errors.NotFound:
             if action.resource is SERVICE:
                 raise
-            if self._reads.note_absence(meta, kind):
+            if self._reads.record_missing_kind(meta, kind):
                 is_grpc = action.resource is GRPC_ROUTE
                 await self._events.record(
                     meta, GRPC_ROUTE_MISSING if is_grpc else GATEWAY_API_MISSING
                 )
             return False
-        self._reads.note_creation(meta, kind)
+        self._reads.record_known_kind(meta, kind)
         return True
 
     async def _delete(self, action: Delete, _observed: Observed, writer: Writer) -> bool:

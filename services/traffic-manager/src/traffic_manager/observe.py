@@ -43,23 +43,23 @@ from common.upgrade.candidate import candidate_of
 from common.upgrade.gate_types import Gate
 from common.upgrade.policy import OnFailure, UpgradePolicy
 from common.upgrade.sources import Sources
-from common.upgrade.traffic_record import WHOLE, Record, Share
+from common.upgrade.traffic_record import WHOLE, ClusterTraffic, Record
 from common.upgrade.webhook import Strategy
 from traffic_manager.observed import ClusterView, Memory, Observed
 from traffic_manager.status import health, traffic_record
 
 OPTIONAL_KINDS: Final = (GATEWAY.kind, HTTP_ROUTE.kind, GRPC_ROUTE.kind)
 """Kinds that the API server may not know, because the Gateway API is installed separately."""
-FRESH: Final = 0.2
+UPGRADE_MAX_AGE: Final = 0.2
 """Maximum age in seconds of a dashboard answer during an upgrade."""
-STEADY: Final = 4.5
+STEADY_MAX_AGE: Final = 4.5
 """Maximum age in seconds of a dashboard answer while no upgrade is in progress."""
-UNMARKED: Final = 0.5
+UNLABELLED_ROUTE_MAX_AGE: Final = 0.5
 """Maximum age in seconds of a user's route without the RayService's labels.
 
 The watcher publishes the route only once it has these labels.
 """
-ABSENT: Final = 30.0
+MISSING_KIND_RETRY_INTERVAL: Final = 30.0
 """Seconds until the service tries again to create an object of an unknown kind."""
 
 
@@ -85,14 +85,14 @@ class Observer:
                 for kind in OPTIONAL_KINDS:
                     self._absent_since.pop((each.metadata.uid, kind), None)
 
-    def note_absence(self, service: ObjectMeta, kind: str) -> bool:
+    def record_missing_kind(self, service: ObjectMeta, kind: str) -> bool:
         """Record that the API server does not know a kind; return whether this is new."""
         key = (service.uid, kind)
         is_new = key not in self._absent_since
         self._absent_since[key] = self._clock.monotonic()
         return is_new
 
-    def note_creation(self, service: ObjectMeta, kind: str) -> None:
+    def record_known_kind(self, service: ObjectMeta, kind: str) -> None:
         """Record that the API server knows a kind, and read the RayService from it next time."""
         self._absent_since.pop((service.uid, kind), None)
         self._fetched.discard(Key(service.namespace, service.name))
@@ -151,7 +151,7 @@ class Observer:
             serve_writer.is_recorded(service),
         )
         route = await gateways.weighted(
-            self._sources, service, is_wanted=is_incremental, max_age=UNMARKED
+            self._sources, service, is_wanted=is_incremental, max_age=UNLABELLED_ROUTE_MAX_AGE
         )
         routed = [each.cluster for each in views] if is_incremental else []
         ours, marks = names.http_route(key.name), owner.marks(key.name)
@@ -177,7 +177,9 @@ class Observer:
             overwriter=await self._overwriter(service, route, clusters),
             grpc_route=await gateways.grpc(self._sources, service, routed),
             unknown_kinds=frozenset(
-                each for each, at in asked_at.items() if self._clock.monotonic() - at < ABSENT
+                each
+                for each, at in asked_at.items()
+                if self._clock.monotonic() - at < MISSING_KIND_RETRY_INTERVAL
             ),
             rest=poll_interval.at_rest(self._cache.count(RayService), now=now),
         )
@@ -263,7 +265,9 @@ class Observer:
             views.append(view)
         if status is not service.status:
             service = msgspec.structs.replace(service, status=status)
-        max_age = FRESH if status.pending_service_status.ray_cluster_name else STEADY
+        max_age = (
+            UPGRADE_MAX_AGE if status.pending_service_status.ray_cluster_name else STEADY_MAX_AGE
+        )
         return service, *await self._sources.serve.poll_pair(
             *views, max_ages=(max_age, max_age), now=now
         )
@@ -314,7 +318,7 @@ class Observer:
             at, head = serve_proxies.reported(pending.serve.details), pending.cluster.status.head
             nodes = _nodes(pending, at.port).values()
             proxies = [each for each in nodes if at.is_at(each.ip, head.pod_ip)]
-            warm_up = await self._sources.warm_ups.of(candidate, proxies, policy.warm_up)
+            warm_up = await self._sources.warm_ups.advance(candidate, proxies, policy.warm_up)
         measures = any(isinstance(each, Gate) for each in policy.gates)
         if measures and (share.weight > 0 or beside.mirror is not None):
             exporters = (
@@ -322,7 +326,7 @@ class Observer:
                 for each in (active, pending)
             )
             is_whole = share.weight == WHOLE
-            window = await self._sources.windows.of(
+            window = await self._sources.windows.read_window(
                 candidate, *exporters, moved_at=share.same_since, is_whole=is_whole
             )
         observed = msgspec.structs.replace(observed, warm_up=warm_up, window=window)
@@ -343,7 +347,7 @@ class Observer:
             ),
         )
         return msgspec.structs.replace(
-            observed, answers=await self._sources.inquiries.of(at, asked)
+            observed, answers=await self._sources.inquiries.ask(at, asked)
         )
 
     async def _overwriter(
@@ -393,7 +397,9 @@ class Observer:
         return msgspec.structs.replace(view, memory=memory)
 
 
-def _may_ask(observed: Observed, pending: ClusterView, policy: UpgradePolicy, share: Share) -> bool:
+def _may_ask(
+    observed: Observed, pending: ClusterView, policy: UpgradePolicy, share: ClusterTraffic
+) -> bool:
     """Return whether gates may now send their requests.
 
     They do so at each stop of an upgrade that goes forward and, before the first traffic, once the

@@ -16,19 +16,19 @@ import msgspec
 
 from common.errors import message_of
 from common.kube.resources import HTTP_ROUTE, SERVICE
-from common.ray import parity, poll_interval, serve_status, submit
+from common.ray import autoscaled_capacity, poll_interval, serve_status, submit
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
 from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch, Plan, warning
 from common.upgrade import traffic_record as records
-from common.upgrade.traffic_record import WHOLE, Share
+from common.upgrade.traffic_record import WHOLE, ClusterTraffic
 from traffic_manager import events, options, routing, side_routes
 from traffic_manager.actions import BACKENDS, MoveCapacity
 from traffic_manager.events import EventReason
 from traffic_manager.migration import progression as progressions
 from traffic_manager.migration import step, weights
 from traffic_manager.migration.progression import Judgement, Progression
-from traffic_manager.migration.state import Direction, Migration, Side, Split
+from traffic_manager.migration.state import ClusterState, Direction, Migration, Split
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
 from traffic_manager.routing import Part
@@ -40,9 +40,9 @@ WATCHED: Final = timedelta(seconds=1)
 """Maximum poll interval of two clusters that share the traffic."""
 FOREIGN_SERVICE: Final = timedelta(seconds=30)
 """Poll interval while another object has the name of the only cluster's Serve Service."""
-NEW: Final = Share(capacity=0, weight=0)
+NEW: Final = ClusterTraffic(capacity=0, weight=0)
 """Record entry of a cluster that has received nothing yet."""
-ALL: Final = Share(capacity=WHOLE, weight=WHOLE)
+ALL: Final = ClusterTraffic(capacity=WHOLE, weight=WHOLE)
 """Record entry of a cluster that has all capacity and all traffic."""
 
 
@@ -54,7 +54,7 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
     if observed.is_true("Suspending") or observed.is_true("Suspended"):
         gone = (*side_routes.removal(observed), *routing.removal(observed))
         return Plan(actions=gone, note="the service is suspended")
-    if (due := routing.overwrite_due(observed, now=now)) is not None:
+    if (due := routing.rewrite_after(observed, now=now)) is not None:
         note = "somebody replaces our backends again and again"
         return Plan(
             actions=_sheds(observed, now=now), requeue_at=min(due, now + WATCHED), note=note
@@ -135,7 +135,7 @@ def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
     view, pair = observed.sole, observed.pair
     if pair is not None:  # the active cluster, unless only the pending cluster can serve
         active, pending = pair
-        is_dead = health.of(active, now=now).surviving == 0
+        is_dead = health.assess(active, now=now).surviving == 0
         view = pending if is_dead and health.ready_capacity(pending, WHOLE) > 0 else active
     beside = side_routes.removal(observed)
     if view is None:
@@ -154,7 +154,7 @@ def _left_behind(observed: Observed, *, now: datetime) -> Plan[Action]:
     )
 
 
-def _whole(observed: Observed, share: Share, *, now: datetime) -> Share:
+def _whole(observed: Observed, share: ClusterTraffic, *, now: datetime) -> ClusterTraffic:
     """Return the record entry of a cluster with all of the traffic."""
     return traffic_record.weighed(share, WHOLE, now=now, is_followed=routing.lag(observed) is None)
 
@@ -202,7 +202,7 @@ def _single(observed: Observed, view: ClusterView, *, now: datetime) -> Plan[Act
 
 
 def _others_writes(
-    observed: Observed, view: ClusterView, share: Share, *, now: datetime
+    observed: Observed, view: ClusterView, share: ClusterTraffic, *, now: datetime
 ) -> tuple[Action, ...] | None:
     """Return the writes for clusters that are no longer needed but still serve.
 
@@ -251,7 +251,7 @@ def _upgrade(
     record = traffic_record.without_future_times(observed.record, now=now)
     new = traffic_record.share(record, pending.cluster.metadata, NEW)
     new = traffic_record.weighed(new, new.weight, now=now, is_followed=lag is None)
-    rest = Share(capacity=WHOLE, weight=WHOLE - new.weight)
+    rest = ClusterTraffic(capacity=WHOLE, weight=WHOLE - new.weight)
     old = traffic_record.share(record, active.cluster.metadata, rest)
     old = traffic_record.weighed(old, rest.weight, now=now, is_followed=lag is None)
     mirror = traffic_record.numbers(records.of_status(observed.service).clusters)
@@ -270,7 +270,7 @@ def _upgrade(
         and direction is Direction.FORWARD
         and not observed.controls.promotes
     ):
-        progression = progressions.of(
+        progression = progressions.decide_progression(
             observed, observed.policy, progression.policy, sides[1], now=now
         )
     if progression.judged is not None and progression.leaves:
@@ -337,7 +337,7 @@ def _upgrading(
         )
     if next_step.is_shed and actions:  # urgent, so no other action comes first
         return Plan(actions=actions, requeue_at=soon, note=next_step.note)
-    why = weights.stranded(m)
+    why = weights.unservable_traffic(m)
     stranded = (
         ()
         if why is None
@@ -387,8 +387,10 @@ def _shifted(
 
 
 def _in_parity(
-    views: tuple[ClusterView, ClusterView], sides: tuple[Side, Side], direction: Direction
-) -> tuple[Side, Side]:
+    views: tuple[ClusterView, ClusterView],
+    sides: tuple[ClusterState, ClusterState],
+    direction: Direction,
+) -> tuple[ClusterState, ClusterState]:
     """Return both sides; the autoscaled replicas of the growing side limit its proven capacity."""
     (active, pending), (old, new) = views, sides
     if direction is Direction.FORWARD:
@@ -397,12 +399,12 @@ def _in_parity(
 
 
 def _followed(
-    side: Side,
+    side: ClusterState,
     growing: ClusterView,
     source: ClusterView,
     weight: int,
     whole: Mapping[str, int] | None,
-) -> Side:
+) -> ClusterState:
     """Return the growing side, limited by the replicas of the cluster that gives up traffic.
 
     If the dashboard of that cluster is silent, the replicas count with which it last carried all of
@@ -411,13 +413,16 @@ def _followed(
     if growing.declared is None:
         return side
     if source.declared is not None:
-        return _bounded(side, *parity.limit(source.declared, weight, growing.declared, whole))
+        return _bounded(
+            side,
+            *autoscaled_capacity.limit_weight(source.declared, weight, growing.declared, whole),
+        )
     if health.is_unknown(source):
-        return _bounded(side, *parity.takeover(growing.declared, whole))
+        return _bounded(side, *autoscaled_capacity.limit_by_needs(growing.declared, whole))
     return side
 
 
-def _bounded(side: Side, limit: int, why: str) -> Side:
+def _bounded(side: ClusterState, limit: int, why: str) -> ClusterState:
     return (
         side
         if limit >= side.proven
@@ -447,7 +452,7 @@ def _next_poll(
 def _moved(
     observed: Observed,
     wanted: Sequence[tuple[Part, int]],
-    others: Mapping[str, Share],
+    others: Mapping[str, ClusterTraffic],
     *,
     now: datetime,
     judged: Judgement | None = None,
@@ -465,7 +470,9 @@ def _moved(
     changed = [
         (view, capacity) for (view, share), capacity in wanted[::-1] if capacity != share.capacity
     ]
-    if route is None or any(submit.is_put_off(view, view.given, now=now) for view, _ in changed):
+    if route is None or any(
+        submit.is_backing_off(view, view.given, now=now) for view, _ in changed
+    ):
         return ()
     submits: list[Submit] = []
     for view, capacity in changed:
@@ -478,12 +485,12 @@ def _moved(
             continue
         if view.given is None or not head_is_ready(view.cluster):
             return ()
-        submits.append(submit.sending(view, observed.service, view.given, capacity, report))
+        submits.append(submit.submit_action(view, observed.service, view.given, capacity, report))
     clusters = {
         view.name: msgspec.structs.replace(share, capacity=capacity)
         for (view, share), capacity in wanted
     }
-    record = traffic_record.of(observed, {**others, **clusters}, now=now, judged=judged)
+    record = traffic_record.build_record(observed, {**others, **clusters}, now=now, judged=judged)
     patch = {"metadata": gateway_api.patch_meta(route, record)}
     write = Patch(resource=HTTP_ROUTE, name=route.metadata.name, patch=patch)
     reports = (EmitEvent(event=each) for each in events.of_gates(observed, judged))

@@ -36,7 +36,7 @@ from common.ray import owner, ports
 from common.runtime.actions import Action, Create, Delete, EmitEvent, Patch
 from common.upgrade import traffic_record as records
 from common.upgrade import weighted_route
-from common.upgrade.traffic_record import Overwritten, Record, Share
+from common.upgrade.traffic_record import ClusterTraffic, Overwritten, Record
 from traffic_manager import actions, events, options
 from traffic_manager.migration.progression import Judgement
 from traffic_manager.observed import ClusterView, Observed
@@ -45,11 +45,11 @@ from traffic_manager.status import traffic_record
 
 CALM: Final = timedelta(minutes=1)
 """Time without a replacement of the backends after which the next one counts as the first."""
-AT_ONCE: Final = 3
+MAX_IMMEDIATE_REWRITES: Final = 3
 """Consecutive replacements that are repaired without delay."""
-LONGEST: Final = timedelta(seconds=4)
+MAX_REWRITE_DELAY: Final = timedelta(seconds=4)
 """Upper bound of the delay before a replaced route is repaired."""
-Part = tuple[ClusterView, Share]
+Part = tuple[ClusterView, ClusterTraffic]
 """A cluster with its entry in the traffic record."""
 
 
@@ -104,7 +104,7 @@ def writes(
     changed gate results alone justify a write, so that users see them.
     """
     clusters = {view.name: share for view, share in parts}
-    record = traffic_record.of(observed, clusters, now=now, judged=judged)
+    record = traffic_record.build_record(observed, clusters, now=now, judged=judged)
     if (by := observed.overwriter) is not None:
         past = record.overwritten
         streak = past.streak + 1 if past is not UNSET and now - past.at < CALM else 1
@@ -218,15 +218,23 @@ def lag(observed: Observed) -> RoutingProblem | None:
     return route_problem(route, is_settled=observed.is_settled)
 
 
-def overwrite_due(observed: Observed, *, now: datetime) -> datetime | None:
+def rewrite_after(observed: Observed, *, now: datetime) -> datetime | None:
     """Return the earliest time at which a replaced route may be repaired.
 
     None if the route was not replaced or may be repaired now.
     """
     held = observed.record.overwritten
-    if observed.overwriter is None or held is UNSET or held.streak < AT_ONCE or now < held.at:
+    if (
+        observed.overwriter is None
+        or held is UNSET
+        or held.streak < MAX_IMMEDIATE_REWRITES
+        or now < held.at
+    ):
         return None
-    moment = held.at + min(LONGEST, timedelta(seconds=0.5) * 2 ** min(held.streak - AT_ONCE, 8))
+    moment = held.at + min(
+        MAX_REWRITE_DELAY,
+        timedelta(seconds=0.5) * 2 ** min(held.streak - MAX_IMMEDIATE_REWRITES, 8),
+    )
     return moment if now < moment else None
 
 
@@ -252,7 +260,7 @@ def _correction(
         is_taken = not (
             problem(observed)
             or observed.gateway_trouble
-            or weighted_route.odd_name(observed.service)
+            or weighted_route.invalid_route_name(observed.service)
         )
         if is_taken:
             return gateway_api.release(have, meta, own)
@@ -260,7 +268,7 @@ def _correction(
         return None
     if have.metadata.name == names.http_route(meta.name):
         patch = gateway_api.corrected(HTTP_ROUTE, have, meta, backends, record)
-    elif weighted_route.crowded(have, own, len(backends)) is None:
+    elif weighted_route.too_many_backends(have, own, len(backends)) is None:
         patch = gateway_api.corrected_users(have, meta, own, backends, record)
     if patch is not None or traffic_record.is_current(
         record, records.of_route(have), shows_gates=shows_gates, now=now

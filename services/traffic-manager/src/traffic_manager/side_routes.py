@@ -29,13 +29,13 @@ from common.upgrade.policy import UpgradePolicy
 from traffic_manager import events
 from traffic_manager.actions import SIDE_ROUTES
 from traffic_manager.migration.progression import Progression
-from traffic_manager.migration.state import Side
+from traffic_manager.migration.state import ClusterState
 from traffic_manager.observed import ClusterView, Observed
 from traffic_manager.resources import gateway_api
 from traffic_manager.resources.gateway_api import MATCH
 
 
-def writes(observed: Observed, pending: Side, progression: Progression) -> Iterator[Action]:
+def writes(observed: Observed, pending: ClusterState, progression: Progression) -> Iterator[Action]:
     """Yield the writes that bring both side routes to the state that the upgrade needs."""
     is_shown = progression.judged is not None and not progression.leaves and pending.ready > 0
     yield from _preview(observed, observed.policy if is_shown else None)

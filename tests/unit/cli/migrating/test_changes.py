@@ -4,7 +4,7 @@ import pytest
 
 from cluster_reconciler.actions import ClusterPlan, step
 from common.kube.resources import HTTP_ROUTE, POD, RAY_CLUSTER, SERVICE
-from common.ray.revision import Given
+from common.ray.revision import RecordedConfig
 from common.ray.submit import Submit
 from common.runtime.actions import (
     Action,
@@ -34,7 +34,8 @@ LABELLED = Patch(resource=POD, name="p", patch={"metadata": {"labels": {"ray.io/
 WEIGHED = Patch(resource=HTTP_ROUTE, name="r", patch={"spec": {"rules": []}})
 MADE = Create(resource=RAY_CLUSTER, body={"metadata": {"name": "new"}})
 SENT = Submit(
-    cluster=a_ray_cluster(), given=Given(serve_config="x", spec_hash="", upgrade_strategy={})
+    cluster=a_ray_cluster(),
+    given=RecordedConfig(serve_config="x", spec_hash="", upgrade_strategy={}),
 )
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from common.api.opaque import Json
-from common.ray.revision import Given
+from common.ray.revision import RecordedConfig
 from common.ray.serve_status import ServeDetails
 from common.ray.submit import Submit
 from raybus_cli.migrating import findings
@@ -21,7 +21,7 @@ APP: Json = {
     "deployments": [],
 }
 CLUSTER = a_ray_cluster()
-GIVEN = Given(serve_config=a_serve_config(), spec_hash="", upgrade_strategy={})
+GIVEN = RecordedConfig(serve_config=a_serve_config(), spec_hash="", upgrade_strategy={})
 
 
 def details(*apps: Json, capacity: float | None = None) -> ServeDetails:

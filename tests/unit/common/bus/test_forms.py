@@ -18,7 +18,7 @@ from common.ray import goal_revision, revision
 from common.upgrade import traffic_record
 from common.upgrade.receipt import Receipt
 from common.upgrade.sources import KINDS as TRAFFIC_KINDS
-from service_reconciler.promotion.receipt import SoFar
+from service_reconciler.promotion.receipt import PartialReceipt
 from service_reconciler.wiring import KINDS as SERVICE_KINDS
 from support.golden import Golden
 from watcher import publish_filter
@@ -31,9 +31,9 @@ FORMS: Final[dict[str, tuple[Any, str]]] = {
     "Quarantined": (messages.QuarantineNotice, forms.get_form("Quarantined")),
     # What is stored in Kubernetes outlives every build and is never of another major.
     "traffic-record": (traffic_record.Record, "1.4"),
-    "serve-config-revision": (revision.Given, "1.0"),
+    "serve-config-revision": (revision.RecordedConfig, "1.0"),
     "goal-revision": (goal_revision.Data, "1.0"),
-    "upgrade-so-far": (SoFar, "1.1"),
+    "upgrade-so-far": (PartialReceipt, "1.1"),
     "upgrade-receipt": (Receipt, "1.1"),
 }
 """By name: the type, and its number now."""

@@ -6,7 +6,7 @@ import pytest
 from common.api.meta import ObjectMeta
 from common.api.opaque import Json
 from common.ray import revision
-from common.ray.revision import OUTCOME, Given, Outcome, Revision
+from common.ray.revision import OUTCOME, Outcome, RecordedConfig, Revision
 from common.ray.serve_status import Application, ServeDetails
 
 SENT, ACCEPTED, REFUSED = Outcome
@@ -27,7 +27,7 @@ def records(*outcomes: tuple[str, Outcome | None]) -> list[Revision]:
             metadata=ObjectMeta(
                 name=str(number), annotations={} if outcome is None else {OUTCOME: outcome}
             ),
-            data=Given(serve_config=config(version), spec_hash=version),
+            data=RecordedConfig(serve_config=config(version), spec_hash=version),
             revision=number,
         )
         for number, (version, outcome) in enumerate(outcomes, start=1)

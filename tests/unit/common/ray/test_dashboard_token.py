@@ -59,18 +59,18 @@ async def test_the_clusters_of_a_namespace_share_a_token_and_those_of_another_ha
     tokens: Tokens,
 ) -> None:
     sent = [
-        await tokens.of(each)
+        await tokens.read_token(each)
         for each in (of_kubernetes("a"), of_kubernetes("b"), of_kubernetes("a", "other"))
     ]
     assert sent == ["issued-ns-1", "issued-ns-1", "issued-other-2"]
 
 
 async def test_an_issued_token_is_replaced_before_its_end(tokens: Tokens, clock: FakeClock) -> None:
-    assert await tokens.of(of_kubernetes()) == "issued-ns-1"
+    assert await tokens.read_token(of_kubernetes()) == "issued-ns-1"
     clock.advance(2879)
-    assert await tokens.of(of_kubernetes()) == "issued-ns-1"
+    assert await tokens.read_token(of_kubernetes()) == "issued-ns-1"
     clock.advance(2)
-    assert await tokens.of(of_kubernetes()) == "issued-ns-2"
+    assert await tokens.read_token(of_kubernetes()) == "issued-ns-2"
 
 
 async def test_the_life_of_a_token_is_measured_by_the_clock_of_the_api_server(
@@ -79,16 +79,16 @@ async def test_the_life_of_a_token_is_measured_by_the_clock_of_the_api_server(
     kube = FakeKube(now=lambda: datetime(1990, 1, 1).astimezone())
     kube.put(SERVICE_ACCOUNT, {"metadata": {"name": ACCOUNT, "namespace": "ns"}})
     tokens = Tokens(kube, clock)
-    assert await tokens.of(of_kubernetes()) == "issued-ns-1"
+    assert await tokens.read_token(of_kubernetes()) == "issued-ns-1"
     clock.advance(2000)
-    assert await tokens.of(of_kubernetes()) == "issued-ns-1"
+    assert await tokens.read_token(of_kubernetes()) == "issued-ns-1"
 
 
 async def test_a_refused_token_that_is_young_is_not_replaced(
     tokens: Tokens, clock: FakeClock
 ) -> None:
     """The right is missing then: a hostile dashboard that refuses everything costs no request each time."""
-    first = await tokens.of(of_kubernetes())
+    first = await tokens.read_token(of_kubernetes())
     assert await tokens.another(of_kubernetes(), first) is None
     clock.advance(RENEWED_AFTER)
     assert await tokens.another(of_kubernetes(), first) == "issued-ns-2"
@@ -100,42 +100,45 @@ async def test_a_refused_token_that_is_young_is_not_replaced(
 async def test_a_secret_is_read_again_when_its_token_is_refused(
     tokens: Tokens, kube: FakeKube
 ) -> None:
-    assert await tokens.of(of_a_secret()) == "one"
+    assert await tokens.read_token(of_a_secret()) == "one"
     assert await tokens.another(of_a_secret(), "one") is None
     put_secret(kube, "dHdv")
-    assert await tokens.of(of_a_secret()) == "one"
+    assert await tokens.read_token(of_a_secret()) == "one"
     assert await tokens.another(of_a_secret(), "one") == "two"
-    assert await tokens.of(of_a_secret()) == "two"
+    assert await tokens.read_token(of_a_secret()) == "two"
 
 
 async def test_a_token_that_no_dashboard_takes_is_not_kept(tokens: Tokens, kube: FakeKube) -> None:
     put_secret(kube, b64encode(b"x" * 8_001).decode())
     with pytest.raises(errors.Unauthenticated, match="not a text that a header can carry"):
-        await tokens.of(of_a_secret())
+        await tokens.read_token(of_a_secret())
 
 
 async def test_a_secret_that_is_gone_leaves_no_old_token(tokens: Tokens, kube: FakeKube) -> None:
-    assert await tokens.of(of_a_secret()) == "one"
+    assert await tokens.read_token(of_a_secret()) == "one"
     await kube.delete(SECRET, "ns", "own")
     with pytest.raises(
         errors.Unauthenticated, match='failed to get auth secret ns/own: secrets "own" not found'
     ):
         await tokens.another(of_a_secret(), "one")
     with pytest.raises(errors.Unauthenticated):
-        await tokens.of(of_a_secret())
+        await tokens.read_token(of_a_secret())
 
 
 async def test_what_another_replica_asks_is_read_anew(tokens: Tokens, kube: FakeKube) -> None:
-    assert await tokens.of(of_a_secret()) == "one"
+    assert await tokens.read_token(of_a_secret()) == "one"
     put_secret(kube, "dHdv")
     tokens.forget(of_a_secret().metadata.uid)
-    assert await tokens.of(of_a_secret()) == "two"
+    assert await tokens.read_token(of_a_secret()) == "two"
 
 
 async def test_a_cluster_without_tokens_has_none_to_replace(tokens: Tokens, kube: FakeKube) -> None:
     for options in (None, {}, {"mode": "disabled"}, {"enableK8sTokenAuth": True}):
         cluster = a_ray_cluster(auth_options=options)
-        assert (await tokens.of(cluster), await tokens.another(cluster, None)) == (None, None)
+        assert (await tokens.read_token(cluster), await tokens.another(cluster, None)) == (
+            None,
+            None,
+        )
     assert kube.requests == []
 
 
@@ -147,11 +150,11 @@ async def test_a_refusal_of_the_api_server_names_the_account(
         errors.Unauthenticated,
         match=f"ServiceAccount ns/{ACCOUNT} cannot be issued a token: not allowed",
     ):
-        await tokens.of(of_kubernetes())
+        await tokens.read_token(of_kubernetes())
 
 
 async def test_only_the_account_of_that_name_is_asked_for(tokens: Tokens, kube: FakeKube) -> None:
-    await tokens.of(of_kubernetes())
+    await tokens.read_token(of_kubernetes())
     (request,) = kube.requests
     body = {"spec": {"expirationSeconds": 3600}}
     expected = Request(
@@ -170,8 +173,8 @@ async def test_the_oldest_token_makes_room(
 ) -> None:
     monkeypatch.setattr("common.runtime.cache.REMEMBERED", 1)
     tokens = Tokens(kube, clock)
-    assert await tokens.of(of_kubernetes()) == "issued-ns-1"
-    await tokens.of(of_a_secret())
-    assert await tokens.of(of_kubernetes()) == "issued-ns-2"
+    assert await tokens.read_token(of_kubernetes()) == "issued-ns-1"
+    await tokens.read_token(of_a_secret())
+    assert await tokens.read_token(of_kubernetes()) == "issued-ns-2"
     assert timedelta(hours=1) == dashboard_token.ISSUED_FOR
     assert kube.tokens_issued == 2

@@ -13,7 +13,7 @@ from common.api.opaque import Json
 from common.ray import ongoing, serve_api
 from common.ray.dashboard import Target
 from common.ray.ongoing import Ongoing
-from common.ray.serve_api import SHORT_PAGE, SLOW_AT_ONCE, ServeApi
+from common.ray.serve_api import MAX_CONCURRENT_SLOW_CALLS, SHORT_PAGE, ServeApi
 from common.runtime.cache import Cache
 from support.fakes import virtual_time
 from support.fakes.kube import FakeKube
@@ -88,7 +88,7 @@ def test_pods_that_were_slow_share_a_few_calls_over_all_clusters() -> None:
         slow = Slow(clock, Ongoing())
         api = ServeApi(slow, FakeKube(), Cache(), clock)
         clusters = [
-            pods(ongoing.AT_ONCE, cluster=str(number), namespace=str(number))
+            pods(ongoing.MAX_CONCURRENT_READS, cluster=str(number), namespace=str(number))
             for number in range(12)
         ]
         async with asyncio.TaskGroup() as group:
@@ -99,7 +99,7 @@ def test_pods_that_were_slow_share_a_few_calls_over_all_clusters() -> None:
         async with asyncio.TaskGroup() as group:
             for each in clusters:
                 group.create_task(ongoing.ask(api.ongoing_requests, each))
-        assert slow.most == SLOW_AT_ONCE
+        assert slow.most == MAX_CONCURRENT_SLOW_CALLS
 
     virtual_time.run(poll())
 

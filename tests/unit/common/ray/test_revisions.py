@@ -6,7 +6,7 @@ from common import errors
 from common.api import ray_cluster
 from common.api.meta import ObjectMeta
 from common.kube.resources import CONTROLLER_REVISION
-from common.ray.revision import MOST, OUTCOME, Given, Outcome, Revision
+from common.ray.revision import MAX_UNKNOWN_RECORDS, OUTCOME, Outcome, RecordedConfig, Revision
 from common.ray.revisions import Revisions
 from common.runtime.cache import Cache
 from support.fakes.clock import FakeClock
@@ -16,8 +16,8 @@ CLUSTER = ray_cluster.decode({"metadata": {"name": "demo-1", "namespace": "defau
 AGAIN = ray_cluster.decode({"metadata": {"name": "demo-1", "namespace": "default", "uid": "u2"}})
 
 
-def given(version: str) -> Given:
-    return Given(serve_config=version)
+def given(version: str) -> RecordedConfig:
+    return RecordedConfig(serve_config=version)
 
 
 def a_kube() -> FakeKube:
@@ -26,7 +26,7 @@ def a_kube() -> FakeKube:
 
 async def held(kube: FakeKube) -> list[tuple[int, str, str]]:
     """Return number, config and outcome of each record that the API server has, newest first."""
-    known = await Revisions(kube, Cache()).of(CLUSTER)
+    known = await Revisions(kube, Cache()).list_records(CLUSTER)
     return [(each.revision, each.data.serve_config, each.outcome) for each in known]
 
 
@@ -54,8 +54,8 @@ async def test_the_same_config_is_recorded_once() -> None:
 async def test_of_two_writers_with_the_same_knowledge_one_is_refused() -> None:
     kube = a_kube()
     one, two = Revisions(kube, Cache()), Revisions(kube, Cache())
-    await one.of(CLUSTER)
-    await two.of(CLUSTER)
+    await one.list_records(CLUSTER)
+    await two.list_records(CLUSTER)
     await one.intend(CLUSTER, given("v2"), after=0)
     with pytest.raises(errors.Conflict, match="has record 1 instead of 0"):
         await two.intend(CLUSTER, given("v3"), after=0)
@@ -86,7 +86,7 @@ async def test_a_writer_that_the_bus_left_far_behind_makes_no_record_in_a_gap_of
 ):
     kube = a_kube()
     late, busy = Revisions(kube, Cache()), Revisions(kube, Cache())
-    await late.of(CLUSTER)
+    await late.list_records(CLUSTER)
     for number, version in enumerate("abcdefgh"):
         await busy.conclude(
             CLUSTER, await busy.intend(CLUSTER, given(version), after=number), Outcome.ACCEPTED
@@ -115,7 +115,7 @@ async def test_the_last_accepted_record_outlives_all_that_are_refused_or_lost() 
             await records.conclude(CLUSTER, intent, Outcome.REFUSED)
     found = await held(kube)
     assert found[-1] == (1, "v0", "accepted")
-    assert len(found) <= MOST + 3
+    assert len(found) <= MAX_UNKNOWN_RECORDS + 3
     last = await records.intend(CLUSTER, given("last"), after=found[0][0])
     await records.conclude(CLUSTER, last, Outcome.ACCEPTED)
     assert [each[0] for each in await held(kube)] == [31, 30]
@@ -134,7 +134,7 @@ async def test_a_record_of_the_last_release_counts_as_accepted_and_is_followed()
         {**body, "metadata": {**meta, "name": "demo-1-serve-0123456789"}, "revision": 3},
     )
     later = Revisions(kube, Cache())
-    assert (await later.of(CLUSTER))[0].outcome is Outcome.ACCEPTED
+    assert (await later.list_records(CLUSTER))[0].outcome is Outcome.ACCEPTED
     assert (await later.intend(CLUSTER, given("new"), after=3)).revision == 4
 
 

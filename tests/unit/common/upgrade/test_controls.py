@@ -16,7 +16,7 @@ def controls(**annotations: str) -> Controls:
     held = {f"raybus.io/{name.replace('_', '-')}": value for name, value in annotations.items()}
     body = a_ray_service(annotations=held)
     body["metadata"]["generation"] = GENERATION
-    return upgrade_controls.of(ray_service.decode(body))
+    return upgrade_controls.read_controls(ray_service.decode(body))
 
 
 def test_without_annotations_a_deadline_of_ten_minutes_is_only_reported() -> None:

@@ -25,7 +25,7 @@ def a_state(outcome: str = "Pass", *, waits: bool = False, latest: Figures | Non
 
 
 def an_upgrade(*steps: Step, current: Current | None = None) -> Upgrade:
-    held = Upgrade(old="blue", new="green", began_at=NOW, most=100, least=100)
+    held = Upgrade(old="blue", new="green", began_at=NOW, max_capacity=100, min_capacity=100)
     held = msgspec.structs.replace(held, steps=steps) if steps else held
     return held if current is None else msgspec.structs.replace(held, gates=current)
 

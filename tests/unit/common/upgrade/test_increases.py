@@ -70,7 +70,9 @@ class Cluster:
         nodes = {uid: place for uid in UIDS if uid not in self.away}
         moved_at = START + timedelta(minutes=self.moved)
         is_unused = self.is_unused
-        return await self.windows.of(CANDIDATE, {}, nodes, moved_at=moved_at, is_unused=is_unused)
+        return await self.windows.read_window(
+            CANDIDATE, {}, nodes, moved_at=moved_at, is_unused=is_unused
+        )
 
     async def totals(self) -> tuple[int, int]:
         """Read the nodes; return the requests in the window of the step, and the errors."""

@@ -65,8 +65,8 @@ class Asking:
 
     async def ask(self, step: Step | None = None, gate: WebhookGate = GATE) -> Result:
         step = step or a_step()
-        await self.inquiries.of(step, (gate,))
-        return (await self.inquiries.of(step, (gate,)))[gate]
+        await self.inquiries.ask(step, (gate,))
+        return (await self.inquiries.ask(step, (gate,)))[gate]
 
     async def ask_for(self, seconds: float) -> Result:
         for _ in range(round(seconds)):
@@ -214,21 +214,21 @@ async def test_a_tenant_with_hanging_servers_keeps_few_requests_under_way_and_no
     asking.inquiries = Inquiries(asking.kube, servers, asking.background, asking.clock)
     async with running(asking.background):
         for number in range(200):
-            await asking.inquiries.of(a_step(f"u-{number}"), (GATE,))
+            await asking.inquiries.ask(a_step(f"u-{number}"), (GATE,))
         for _ in range(5):
             await asyncio.sleep(0)
         assert servers.waiting == inquiries.OF_A_NAMESPACE
         other = a_step("v", "other")
-        await asking.inquiries.of(other, (GATE,))
+        await asking.inquiries.ask(other, (GATE,))
         for _ in range(5):
             await asyncio.sleep(0)
-        assert (await asking.inquiries.of(other, (GATE,)))[GATE].outcome is Outcome.PASS
+        assert (await asking.inquiries.ask(other, (GATE,)))[GATE].outcome is Outcome.PASS
         for number in range(200):
             asking.inquiries.forget(f"u-{number}")
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert servers.waiting == 0
-        await asking.inquiries.of(a_step("u-7"), (GATE,))
+        await asking.inquiries.ask(a_step("u-7"), (GATE,))
         for _ in range(5):
             await asyncio.sleep(0)
         assert servers.waiting == 1
@@ -268,7 +268,7 @@ async def test_a_query_is_put_every_15_seconds_while_the_step_lasts_without_a_ke
     asking = Asking("another")
     asking.servers.answer = lambda _: vector("0.4")
     for _ in range(60):
-        await asking.inquiries.of(a_step(), (QUERY,))
+        await asking.inquiries.ask(a_step(), (QUERY,))
         asking.clock.advance(1)
     assert len(asking.servers.asked) == 4
     sent = asking.servers.asked[0]
@@ -282,7 +282,7 @@ async def test_a_query_passes_and_fails_by_what_was_answered_last() -> None:
     answers = iter([*("0.4", "0.6", "0.6", "0.4", "0.6", "0.6", "0.6")])
     asking.servers.answer = lambda _: vector(next(answers))
     for _ in range(7):
-        found.append((await asking.inquiries.of(a_step(), (QUERY,)))[QUERY].outcome)
+        found.append((await asking.inquiries.ask(a_step(), (QUERY,)))[QUERY].outcome)
         asking.clock.advance(15)
     wait = Outcome.INCONCLUSIVE
     assert found == [Outcome.PASS, wait, wait, Outcome.PASS, wait, wait, Outcome.FAIL]
@@ -295,7 +295,7 @@ async def test_a_missing_value_begins_the_evidence_anew() -> None:
         vector() if (value := next(answers)) is None else vector(value)
     )
     for _ in range(6):
-        found.append((await asking.inquiries.of(a_step(), (QUERY,)))[QUERY].outcome)
+        found.append((await asking.inquiries.ask(a_step(), (QUERY,)))[QUERY].outcome)
         asking.clock.advance(15)
     assert found == [Outcome.INCONCLUSIVE] * 5 + [Outcome.FAIL]
 
@@ -304,7 +304,7 @@ async def test_the_values_of_another_step_do_not_count() -> None:
     asking = Asking()
     asking.servers.answer = lambda _: vector("0.6")
     for weight in (10, 10, 25, 25):
-        found = (await asking.inquiries.of(a_step(weight=weight), (QUERY,)))[QUERY]
+        found = (await asking.inquiries.ask(a_step(weight=weight), (QUERY,)))[QUERY]
         asking.clock.advance(15)
         assert found.outcome is Outcome.INCONCLUSIVE
 
@@ -312,11 +312,11 @@ async def test_the_values_of_another_step_do_not_count() -> None:
 async def test_a_prometheus_that_is_silent_passes_nothing_and_a_refused_one_is_not_asked() -> None:
     asking = Asking()
     asking.servers.answer = silent
-    found = (await asking.inquiries.of(a_step(), (QUERY,)))[QUERY]
+    found = (await asking.inquiries.ask(a_step(), (QUERY,)))[QUERY]
     assert found.text == "prometheus: prom.example.com does not answer within 10 s"
     asking = Asking()
     asking.servers.allowed = Targets()
-    found = (await asking.inquiries.of(a_step(), (QUERY,)))[QUERY]
+    found = (await asking.inquiries.ask(a_step(), (QUERY,)))[QUERY]
     assert (
         "prom.example.com is not asked: http://prom.example.com:80 is not a server that the administrator"
         in found.text
@@ -330,7 +330,7 @@ async def test_queries_that_hang_count_among_those_of_their_tenant() -> None:
     asking.inquiries = Inquiries(asking.kube, servers, asking.background, asking.clock)
     async with running(asking.background):
         for number in range(200):
-            await asking.inquiries.of(a_step(f"u-{number}"), (QUERY, GATE))
+            await asking.inquiries.ask(a_step(f"u-{number}"), (QUERY, GATE))
         for _ in range(5):
             await asyncio.sleep(0)
         assert servers.waiting == inquiries.OF_A_NAMESPACE

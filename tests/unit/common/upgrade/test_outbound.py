@@ -54,7 +54,7 @@ class Way:
     async def send(self, url: str = "http://hook.team.svc:8080/a?b=c", **fields: Any) -> Any:
         given: dict[str, Any] = {
             "body": b"{}",
-            "most": 100,
+            "max_size": 100,
             "seconds": 1.0,
             "namespace": "team",
             **fields,
@@ -229,7 +229,7 @@ async def test_a_compressed_answer_is_refused() -> None:
 
     async with a_server(answer) as way:
         with pytest.raises(errors.Unavailable, match="compressed"):
-            await way.send(most=10**6)
+            await way.send(max_size=10**6)
 
 
 async def test_an_answer_that_trickles_ends_at_the_deadline() -> None:
@@ -276,7 +276,7 @@ async def test_the_way_of_a_process_resolves_names_and_never_asks_this_machine()
     async with outbound.reached(settings) as way:
         for url in ("http://localhost:1/", "http://127.0.0.1:1/"):
             with pytest.raises(errors.Unavailable, match="raybus never asks"):
-                await way.send(Request(url=url, namespace="team", most=10, seconds=5))
+                await way.send(Request(url=url, namespace="team", max_size=10, seconds=5))
 
 
 async def test_the_address_of_the_api_server_is_never_asked() -> None:

@@ -7,7 +7,7 @@ from common import labels
 from common.api import ray_service
 from common.api.gateway import HttpRoute
 from common.upgrade import traffic_record, weighted_route
-from common.upgrade.traffic_record import ANNOTATION, Record, Share
+from common.upgrade.traffic_record import ANNOTATION, ClusterTraffic, Record
 from support.builders.ray_service import a_ray_service
 
 SHARE = {"demo-1": {"capacity": 70, "weight": 70}}
@@ -28,7 +28,7 @@ def test_a_record_without_a_number_is_of_the_first_major_and_unknown_fields_are_
 ):
     found = traffic_record.of_route(a_route({"clusters": SHARE, "added": {"in": "1.1"}}))
 
-    assert found.clusters == {"demo-1": Share(capacity=70, weight=70)}
+    assert found.clusters == {"demo-1": ClusterTraffic(capacity=70, weight=70)}
 
 
 @pytest.mark.parametrize(
@@ -40,5 +40,5 @@ def test_a_record_of_another_major_does_not_count_and_its_mirror_does(record: ob
 
     assert traffic_record.of_route(a_route(record)) == Record()
     assert weighted_route.record_of(service, [a_route(record)]).clusters == {
-        "demo-1": Share(capacity=40, weight=30)
+        "demo-1": ClusterTraffic(capacity=40, weight=30)
     }

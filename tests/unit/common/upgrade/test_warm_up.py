@@ -49,14 +49,14 @@ def a_warm_up(
     nodes: Hanging, background: Background
 ) -> tuple[Part, Callable[[str], Awaitable[object]]]:
     found = WarmUps(cast("Any", nodes), background)
-    return found, lambda uid: found.of(a_candidate(uid), [NODE], WarmUp(requests=1))
+    return found, lambda uid: found.advance(a_candidate(uid), [NODE], WarmUp(requests=1))
 
 
 def a_window(
     nodes: Hanging, background: Background
 ) -> tuple[Part, Callable[[str], Awaitable[object]]]:
     found = Windows(cast("Any", nodes), background, FakeClock())
-    return found, lambda uid: found.of(a_candidate(uid), {}, {"pod": NODE})
+    return found, lambda uid: found.read_window(a_candidate(uid), {}, {"pod": NODE})
 
 
 @pytest.mark.parametrize("make", [a_warm_up, a_window])
@@ -117,7 +117,7 @@ async def test_a_request_without_an_answer_is_sent_again_and_a_wrong_answer_is_f
     progress = None
     for _ in range(warm_up.MAX_ROUNDS + 2):
         asked = WarmUp(requests=3, concurrency=1)
-        progress = await part.of(a_candidate("uid"), [NODE], asked)
+        progress = await part.advance(a_candidate("uid"), [NODE], asked)
     assert progress is not None
     assert (node.calls, progress.problem) == (calls, problem)
     assert progress.is_over == (problem is None)

@@ -86,7 +86,7 @@ def test_the_name_of_the_route(annotation: str | None, name: str, *, is_users: b
     service = a_service(annotation)
     assert (weighted_route.name_of(service), weighted_route.is_users(service)) == (name, is_users)
     is_odd = annotation is not None and not is_users
-    assert (weighted_route.odd_name(service) is not None) is is_odd
+    assert (weighted_route.invalid_route_name(service) is not None) is is_odd
 
 
 def serve(*owners: str) -> frozenset[Reference]:
@@ -185,7 +185,7 @@ def test_a_message_repeats_nothing_that_a_shell_would_run() -> None:
 )
 def test_a_rule_holds_at_most_sixteen_backends(others: int, needed: int, *, fits: bool) -> None:
     route = a_route([*(f"other{each}" for each in range(others)), "demo-serve-svc"])
-    why = weighted_route.crowded(route, OURS, needed)
+    why = weighted_route.too_many_backends(route, OURS, needed)
     assert (why is None) is fits
     if why is not None:
         assert why.message.startswith(

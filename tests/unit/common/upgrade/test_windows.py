@@ -56,7 +56,9 @@ class Nodes:
             {uid: Target(namespace="ns", name=uid, ip="192.0.2.1", port=1)} for uid in self.counts
         ]
         candidate = Candidate(cluster_uid="upgrade", config=self.config)
-        return await self.windows.of(candidate, *clusters, moved_at=moved_at, is_whole=is_whole)
+        return await self.windows.read_window(
+            candidate, *clusters, moved_at=moved_at, is_whole=is_whole
+        )
 
     def answer(self, active: int, pending: int) -> None:
         """Count more requests."""

@@ -11,7 +11,7 @@ from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.upgrade.receipt import Outcome, Receipt, Seconds
 from service_reconciler.promotion import receipt
-from service_reconciler.promotion.receipt import SoFar
+from service_reconciler.promotion.receipt import PartialReceipt
 from support.builders.ray_service import a_ray_service
 
 START = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
@@ -21,15 +21,15 @@ def later(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-SO_FAR = SoFar(
+SO_FAR = PartialReceipt(
     old="demo-a",
     new="demo-b",
     outcome=Outcome.PROMOTED,
     started=START,
     moved=later(10),
     completed=later(30),
-    most=150,
-    least=80,
+    max_capacity=150,
+    min_capacity=80,
 )
 
 
@@ -49,7 +49,7 @@ def a_service(last: Receipt | None = None) -> RayService:
     return ray_service.decode(a_ray_service(annotations=annotations))
 
 
-def made(so_far: SoFar, *, ongoing: int | None = None) -> Receipt | None:
+def made(so_far: PartialReceipt, *, ongoing: int | None = None) -> Receipt | None:
     cluster = a_cluster(msgspec.json.encode(so_far).decode())
     return receipt.finished(a_service(), cluster, ongoing, now=later(92.4))
 
@@ -74,7 +74,7 @@ def test_the_whole_of_it() -> None:
 
 
 def test_what_nobody_knows_is_null() -> None:
-    found = made(msgspec.structs.replace(SO_FAR, most=None, least=None))
+    found = made(msgspec.structs.replace(SO_FAR, max_capacity=None, min_capacity=None))
     assert found is not None
     assert (found.peak_surge_percent, found.lowest_capacity_percent, found.requests_cut) == (
         None,

@@ -35,9 +35,9 @@ def a_flapping(sheds: int, *, first: float = 100) -> Upgrade:
         old="blue",
         new="green",
         began_at=at(0),
-        most=200,
-        least=100,
-        best=10,
+        max_capacity=200,
+        min_capacity=100,
+        max_weight=10,
         sheds=sheds,
         shed_at=at(first),
     )

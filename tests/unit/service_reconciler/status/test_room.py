@@ -59,4 +59,8 @@ def test_a_text_that_fits_is_not_clipped() -> None:
 def test_a_large_spec_leaves_less_for_the_status(used: int) -> None:
     service = RayService(metadata=ObjectMeta(), spec_json=msgspec.Raw(b'"' + b"x" * used + b'"'))
     left = room.OBJECT - room.RESERVED - used
-    assert room.LEAST // 2 <= room.per_cluster(service) <= max(room.LEAST, left) // 2
+    assert (
+        room.MIN_STATUS_SIZE // 2
+        <= room.per_cluster(service)
+        <= max(room.MIN_STATUS_SIZE, left) // 2
+    )

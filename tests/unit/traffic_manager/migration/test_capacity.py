@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from common.upgrade.controls import Policy
 from traffic_manager.migration import capacity
-from traffic_manager.migration.state import Direction, Migration, Side
+from traffic_manager.migration.state import ClusterState, Direction, Migration
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def a_side(amount: int, weight: int, **fields: Any) -> Side:
-    side = Side(capacity=amount, weight=weight, proven=amount, reported=amount, ready=amount)
+def a_side(amount: int, weight: int, **fields: Any) -> ClusterState:
+    side = ClusterState(
+        capacity=amount, weight=weight, proven=amount, reported=amount, ready=amount
+    )
     return msgspec.structs.replace(side, **fields)
 
 
@@ -24,11 +26,11 @@ def percents() -> st.SearchStrategy[int]:
     return st.sampled_from([0, 1, 20, 50, 80, 99, 100]) | st.integers(0, 100)
 
 
-def forward(active: Side, pending: Side, **fields: Any) -> Migration:
+def forward(active: ClusterState, pending: ClusterState, **fields: Any) -> Migration:
     return Migration(direction=Direction.FORWARD, active=active, pending=pending, **fields)
 
 
-def back(active: Side, pending: Side, **fields: Any) -> Migration:
+def back(active: ClusterState, pending: ClusterState, **fields: Any) -> Migration:
     return Migration(direction=Direction.BACK, active=active, pending=pending, **fields)
 
 
@@ -237,7 +239,7 @@ def test_no_cluster_shrinks_below_what_the_accepted_route_sends_however_long_tha
     ],
 )
 def test_a_cluster_with_a_withdrawn_allowance_grows_to_what_the_accepted_route_sends(
-    surge: int, pending: Side, expected: tuple[int, int]
+    surge: int, pending: ClusterState, expected: tuple[int, int]
 ) -> None:
     held = forward(a_side(40, 40, sent=50), pending, lag=BEHIND, route_problem=BEHIND)
     split = capacity.decide(held, a_policy(surge), now=NOW)

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from common.upgrade.controls import Policy
 from traffic_manager.migration import step
-from traffic_manager.migration.state import Direction, Migration, Side, is_hurried
+from traffic_manager.migration.state import ClusterState, Direction, Migration, is_hurried
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TURN = timedelta(seconds=0.5)
-NEW = Side(capacity=0, weight=0, moved_at=START, reported=0)
-OLD = Side(capacity=100, weight=100, moved_at=START, proven=100, reported=100)
+NEW = ClusterState(capacity=0, weight=0, moved_at=START, reported=0)
+OLD = ClusterState(capacity=100, weight=100, moved_at=START, proven=100, reported=100)
 
 
 class Slowness(msgspec.Struct):
@@ -94,7 +94,7 @@ class Rig:
 
     def _others(self) -> None:
         self._route, self._status = max(0, self._route - 1), max(0, self._status - 1)
-        sides: dict[str, Side] = {}
+        sides: dict[str, ClusterState] = {}
         for name, held in (("active", self.migration.active), ("pending", self.migration.pending)):
             self._serve[name] = max(0, self._serve[name] - 1)
             is_dead = name == "pending" and self.is_pending_dead
@@ -126,7 +126,7 @@ class Rig:
         is_followed = self._route == 0
         self._route, self._status = self._slowness.draw(), self._slowness.draw()
 
-        def moved(side: Side, weight: int) -> Side:
+        def moved(side: ClusterState, weight: int) -> ClusterState:
             most = max(weight, side.weight if is_followed else side.sent or 0)
             was_shed = (is_shed or side.was_shed) if weight < side.weight else False
             return msgspec.structs.replace(

@@ -8,15 +8,15 @@ import pytest
 
 from common.upgrade.controls import Policy
 from traffic_manager.migration import weights
-from traffic_manager.migration.state import Direction, Migration, Side, Standing
+from traffic_manager.migration.state import ClusterState, Direction, Migration, Standing
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = Policy(surge=20, step=5, interval=timedelta(seconds=10))
 LONG_AGO = NOW - timedelta(minutes=1)
-ACTIVE = Side(
+ACTIVE = ClusterState(
     capacity=80, weight=70, moved_at=LONG_AGO, proven=80, reported=80, ready=80, rescue=80
 )
-PENDING = Side(
+PENDING = ClusterState(
     capacity=40, weight=30, moved_at=LONG_AGO, proven=40, reported=40, ready=40, rescue=40
 )
 
@@ -179,11 +179,11 @@ def test_traffic_without_ready_capacity_stays_with_a_reason() -> None:
             PENDING, **{**SICK, "unhealthy_reason": "its dashboard is silent"}
         ),
     )
-    assert weights.stranded(m) == (
+    assert weights.unservable_traffic(m) == (
         "70 percent of the traffic stay at the active cluster, which cannot carry them (its head pod is not ready), "
         "since the pending cluster cannot take them over (its dashboard is silent)"
     )
-    assert weights.stranded(forward()) is None
+    assert weights.unservable_traffic(forward()) is None
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_traffic_that_a_version_gets_for_the_health_of_the_active_cluster_depend
     found = weights.shed(m)
     assert (None if found is None else (found.active, found.pending)) == expected
     if active is HALF and standing is not Standing.PROVEN:
-        assert "since the gate has not passed" in str(weights.stranded(m))
+        assert "since the gate has not passed" in str(weights.unservable_traffic(m))
     elif found is not None and standing is not Standing.PROVEN:
         assert "although the gate has not passed" in found.note
 

@@ -17,7 +17,7 @@ from common import durations
 from common.upgrade import controls as upgrade_controls
 from generators.docs import markdown
 from service_reconciler.plan import RELEASE, RELEASE_LIMIT
-from service_reconciler.promotion import dangling
+from service_reconciler.promotion import cleanup_schedule
 from support.manifests import ROOT
 
 _NAME: Final = re.compile(r'"((?:[a-z0-9-]+\.)+[a-z]+/[a-zA-Z][a-zA-Z0-9._-]*)"')
@@ -125,7 +125,7 @@ PARTS: Final = {
             Key(
                 "raybus.io/drain-timeout",
                 _SERVICE,
-                f"{_DURATION}; `{durations.text(dangling.DEFAULT_TIMEOUT)}` when absent",
+                f"{_DURATION}; `{durations.text(cleanup_schedule.DEFAULT_TIMEOUT)}` when absent",
                 "Time after the deletion delay in which the old cluster may finish the requests "
                 "in flight.",
             ),

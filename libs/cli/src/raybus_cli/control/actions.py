@@ -134,7 +134,7 @@ def promote(service: RayService) -> Action:
             f"RayService {name} has no upgrade to promote; see 'raybus get rayservice {name}'"
         )
     active = service.status.active_service_status.ray_cluster_name
-    ended = "the pause ends; " if upgrade_controls.of(service).pauses else ""
+    ended = "the pause ends; " if upgrade_controls.read_controls(service).pauses else ""
     annotations = {labels.PROMOTE: str(service.metadata.generation), labels.PAUSE: None}
     return Action(
         annotations=_without_absent(service, annotations),

@@ -110,7 +110,7 @@ def _given(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision | 
     """
     records = [
         each
-        for each in revision.of(cluster, list(snapshot.revisions))
+        for each in revision.owned_records(cluster, list(snapshot.revisions))
         if each.outcome is not revision.Outcome.REFUSED
     ]
     if not records:

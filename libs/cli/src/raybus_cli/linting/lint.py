@@ -186,7 +186,7 @@ def _service_problems(body: Json, gates: Gates) -> Iterator[str]:
     text = service.raw_spec.get("serveConfigV2")
     if isinstance(text, str) and (wrong := serve_config.read(text).problem) is not None:
         yield wrong
-    yield from upgrade_controls.of(service).problems
+    yield from upgrade_controls.read_controls(service).problems
 
 
 def _cluster_problems(body: Json, gates: Gates) -> Iterator[str]:

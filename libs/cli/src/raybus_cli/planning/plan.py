@@ -202,7 +202,9 @@ def _policy(goal: RayService, sizing: Sizing) -> Policy | None:
 def _unavailable(goal: RayService, sizing: Sizing) -> int:
     """Return the percentage of capacity that may be unavailable."""
     return (
-        upgrade_controls.of(goal).unavailable if sizing.unavailable is None else sizing.unavailable
+        upgrade_controls.read_controls(goal).unavailable
+        if sizing.unavailable is None
+        else sizing.unavailable
     )
 
 

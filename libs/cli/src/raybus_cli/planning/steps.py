@@ -16,7 +16,7 @@ from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration import step
-from traffic_manager.migration.state import Direction, Migration, Side
+from traffic_manager.migration.state import ClusterState, Direction, Migration
 
 DEFAULT: Final = "NewCluster"
 
@@ -33,7 +33,7 @@ def policy(service: RayService, gates: Gates = BETA) -> Policy | None:
     """
     if not serve_writer.is_incremental(service, gates):
         return None
-    unavailable = upgrade_controls.of(service).unavailable
+    unavailable = upgrade_controls.read_controls(service).unavailable
     found = upgrade_controls.policy_of(service.raw_upgrade_options, unavailable=unavailable)
     return found if found is not None and found.step > 0 else None
 
@@ -128,7 +128,9 @@ def _migration(
 ) -> Migration:
     return Migration(
         direction=Direction.FORWARD,
-        active=Side(capacity=old, weight=WHOLE - weight, proven=old, reported=old),
-        pending=Side(capacity=new, weight=weight, moved_at=moved_at, proven=new, reported=new),
+        active=ClusterState(capacity=old, weight=WHOLE - weight, proven=old, reported=old),
+        pending=ClusterState(
+            capacity=new, weight=weight, moved_at=moved_at, proven=new, reported=new
+        ),
         changed_at=changed_at,
     )

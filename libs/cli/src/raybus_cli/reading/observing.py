@@ -71,10 +71,10 @@ def violation(service: RayService, gates: Gates) -> str | None:
 
 def records(snapshot: Snapshot, cluster: RayCluster) -> list[revision.Revision]:
     """Return the Serve config records of a cluster, newest first."""
-    return revision.of(cluster, list(snapshot.revisions))
+    return revision.owned_records(cluster, list(snapshot.revisions))
 
 
-def given(snapshot: Snapshot, cluster: RayCluster) -> revision.Given | None:
+def given(snapshot: Snapshot, cluster: RayCluster) -> revision.RecordedConfig | None:
     """Return the present Serve config of a cluster; None if it is unknown."""
     return revision.current(records(snapshot, cluster), snapshot.serve.get(cluster.metadata.name))
 

@@ -176,7 +176,7 @@ async def _read(kube: KubeClient, namespace: str, name: str) -> Snapshot:
         services=tuple(services.result()),
         events=await reader.events(objects),
         revisions=tuple(revisions.result()),
-        goals=tuple(goal_revision.of(found.metadata, goals.result())),
+        goals=tuple(goal_revision.owned_revisions(found.metadata, goals.result())),
         route=route.result(),
         grpc_route=grpc.result(),
         gateways=gateways,

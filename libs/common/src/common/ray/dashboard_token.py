@@ -72,7 +72,7 @@ class Tokens:
         self._kept = BoundedDict[str, _Kept]()
         """Keyed by the UID of a cluster, or by the namespace of a ServiceAccount."""
 
-    async def of(self, cluster: RayCluster) -> str | None:
+    async def read_token(self, cluster: RayCluster) -> str | None:
         """Return the token for a cluster's dashboard; None if the cluster needs none.
 
         Raises `Unauthenticated` with the remedy if the token cannot be read or issued.

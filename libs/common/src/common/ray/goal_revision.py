@@ -89,7 +89,7 @@ def marks(service: str) -> dict[str, str]:
     return {**owner.marks(service), revision.RECORD: "goal"}
 
 
-def of(service: ObjectMeta, found: Iterable[GoalRevision]) -> list[GoalRevision]:
+def owned_revisions(service: ObjectMeta, found: Iterable[GoalRevision]) -> list[GoalRevision]:
     """Return the records that this RayService owns, oldest first.
 
     Records of an earlier RayService with the same name are left out.

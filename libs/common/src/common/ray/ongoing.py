@@ -23,9 +23,9 @@ from common.ray import exposition
 PROXIES: Final = (b"ray_serve_num_ongoing_http_requests", b"ray_serve_num_ongoing_grpc_requests")
 REPLICAS: Final = b"ray_serve_replica_processing_queries"
 HA_PROXIES: Final = b"ray_serve_haproxy_process_count"
-MOST: Final = 10**6
+MAX_REQUESTS: Final = 10**6
 """Maximum requests in flight at one node; a larger number is treated as no answer."""
-AT_ONCE: Final = 16
+MAX_CONCURRENT_READS: Final = 16
 SILENT_AFTER: Final = 64
 """Number of pods without an answer after which the rest of the cluster is not asked."""
 
@@ -76,9 +76,11 @@ async def ask(
     requests, and waits only for a few batches of pods that do not answer.
     """
     counts: list[Ongoing | None] = []
-    for first in range(0, len(pods), AT_ONCE):
+    for first in range(0, len(pods), MAX_CONCURRENT_READS):
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(one(pod)) for pod in pods[first : first + AT_ONCE]]
+            asked = [
+                group.create_task(one(pod)) for pod in pods[first : first + MAX_CONCURRENT_READS]
+            ]
         counts += [each.result() for each in asked]
         answered = sum(each is not None for each in counts)
         if answered < len(counts) and (answered or len(counts) >= SILENT_AFTER):
@@ -99,7 +101,7 @@ def count(page: bytes) -> Ongoing | None:
         return None
     proxies = sum(totals[name] for name in PROXIES)
     numbers = (proxies, totals[REPLICAS], totals[HA_PROXIES])
-    if not all(number <= MOST for number in numbers) or not exposition.is_of_ray(page):
+    if not all(number <= MAX_REQUESTS for number in numbers) or not exposition.is_of_ray(page):
         return None  # a sum with NaN is not below the limit either
     has_ha_proxy, has_proxy = HA_PROXIES in found, not found.isdisjoint(PROXIES)
     if has_ha_proxy and not has_proxy:  # HAProxy's stats socket did not answer Ray's last read

@@ -25,7 +25,7 @@ MAX_ROUTES: Final = 64
 MAX_ROUTE_LENGTH: Final = 256
 """Characters; the requests of longer routes are added to `OTHERS`."""
 MAX_BOUNDS: Final = 100
-MOST: Final = 10**12
+MAX_COUNT: Final = 10**12
 """Maximum of one counter; a page with a larger number is ignored."""
 ALL: Final = ""
 OTHERS: Final = "…"
@@ -155,7 +155,7 @@ def _series(lines: Iterable[exposition.Line]) -> dict[int, Series]:
     routes: dict[bytes, str] = {}
     has_totals = False
     for name, labels, number in lines:
-        value = int(_checked(number, MOST))
+        value = int(_checked(number, MAX_COUNT))
         status = labels.get(b"status_code", b"")
         if labels.get(b"application") == b"" or (status.isdigit() and not _is_http(status)):
             continue  # not answered by an application over HTTP or gRPC

@@ -26,9 +26,9 @@ RECORD: Final = "raybus.io/record"
 SERVE_CONFIG: Final = "serve-config"
 OUTCOME: Final = "raybus.io/serve-config-outcome"
 """Annotation of a record. Records of earlier releases lack it and count as accepted."""
-KEPT: Final = 2
+MAX_SUPERSEDED_RECORDS: Final = 2
 """Maximum superseded records to keep: the last accepted one, and one for comparison."""
-MOST: Final = 8
+MAX_UNKNOWN_RECORDS: Final = 8
 """Maximum additional records to keep whose outcome is unknown."""
 
 
@@ -42,7 +42,7 @@ class Outcome(StrEnum):
     """Ray rejected the config."""
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class RecordedConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The config that a cluster was given, with the spec hash and strategy of the cluster."""
 
     serve_config: str = msgspec.field(default="", name="serveConfigV2")
@@ -54,7 +54,7 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     """A record as read from the API server."""
 
     metadata: ObjectMeta
-    data: Given = Given()
+    data: RecordedConfig = RecordedConfig()
     revision: int = 0
 
     @property
@@ -69,7 +69,7 @@ def marks(cluster: str) -> dict[str, str]:
     return {labels.CLUSTER: cluster, RECORD: SERVE_CONFIG}
 
 
-def build(cluster: RayCluster, given: Given, number: int) -> Body:
+def build(cluster: RayCluster, given: RecordedConfig, number: int) -> Body:
     """Build the record of a config that is about to be sent.
 
     The record with the highest number is the current one.
@@ -89,7 +89,13 @@ def build(cluster: RayCluster, given: Given, number: int) -> Body:
 
 
 def record(
-    of: ObjectMeta, name: str, number: int, data: msgspec.Struct, noted: Json, *, kind: str
+    parent: ObjectMeta,
+    name: str,
+    number: int,
+    data: msgspec.Struct,
+    noted: Json,
+    *,
+    kind: str,
 ) -> Body:
     """Build a ControllerRevision that is owned by an object of Ray.
 
@@ -100,8 +106,8 @@ def record(
         "kind": CONTROLLER_REVISION.kind,
         "metadata": {
             "name": name,
-            "namespace": of.namespace,
-            "ownerReferences": owner.reference(of, kind),
+            "namespace": parent.namespace,
+            "ownerReferences": owner.reference(parent, kind),
             **noted,
         },
         "data": msgspec.to_builtins(data),
@@ -109,7 +115,7 @@ def record(
     }
 
 
-def of(cluster: RayCluster, found: list[Revision]) -> list[Revision]:
+def owned_records(cluster: RayCluster, found: list[Revision]) -> list[Revision]:
     """Return the records that this cluster owns, newest first.
 
     Records of an earlier cluster with the same name are left out.
@@ -136,10 +142,10 @@ def needless(records: list[Revision]) -> list[Revision]:
     ]
     refused = [each for each in open_now[1:] if each.outcome is Outcome.REFUSED]
     unknown = [each for each in open_now if each.outcome is Outcome.SENT]
-    return [*refused, *unknown[MOST:], *superseded[KEPT:]]
+    return [*refused, *unknown[MAX_UNKNOWN_RECORDS:], *superseded[MAX_SUPERSEDED_RECORDS:]]
 
 
-def current(records: list[Revision], details: ServeDetails | None) -> Given | None:
+def current(records: list[Revision], details: ServeDetails | None) -> RecordedConfig | None:
     """Return the config that a cluster has, from its records and Serve's report.
 
     If the newest record is accepted, it decides. If its outcome is unknown, the record that matches
@@ -164,5 +170,5 @@ def current(records: list[Revision], details: ServeDetails | None) -> Given | No
         return possible[0].data if possible else None
     config = deployed_config.reported(details)
     # Source of hash and strategy; a cluster made by KubeRay has no record.
-    oldest = possible[-1].data if possible else Given()
+    oldest = possible[-1].data if possible else RecordedConfig()
     return None if config is None else msgspec.structs.replace(oldest, serve_config=config)

@@ -10,7 +10,7 @@ from common.api.ray_cluster import RayCluster
 from common.kube.client import Kube, Patch
 from common.kube.resources import CONTROLLER_REVISION, format_selector
 from common.ray import revision
-from common.ray.revision import Given, Outcome, Revision
+from common.ray.revision import Outcome, RecordedConfig, Revision
 from common.runtime.cache import BoundedDict, Cache
 
 
@@ -27,7 +27,7 @@ class Revisions:
         self._met = BoundedDict[str, None]()
         """UIDs of the clusters whose records were listed at the API server."""
 
-    async def of(self, cluster: RayCluster) -> list[Revision]:
+    async def list_records(self, cluster: RayCluster) -> list[Revision]:
         """Return the records of a cluster, newest first."""
         return (
             self._known(cluster)
@@ -35,13 +35,13 @@ class Revisions:
             else await self._listed(cluster)
         )
 
-    async def intend(self, cluster: RayCluster, given: Given, *, after: int) -> Revision:
+    async def intend(self, cluster: RayCluster, given: RecordedConfig, *, after: int) -> Revision:
         """Record a config before it is sent, and return the record.
 
         If the newest record has this config already, return that one. Raises `Conflict` if the
         newest record is not number `after`: another process has written one since the decision.
         """
-        known = await self.of(cluster)
+        known = await self.list_records(cluster)
         if not (known and known[0].data == given):
             known = await self._listed(cluster)
         newest = known[0].revision if known else 0
@@ -72,7 +72,7 @@ class Revisions:
             body={"metadata": {"uid": meta.uid, "annotations": {revision.OUTCOME: outcome}}}
         )
         self._kept(await self._kube.patch(CONTROLLER_REVISION, meta.namespace, meta.name, patch))
-        for old in (each.metadata for each in revision.needless(await self.of(cluster))):
+        for old in (each.metadata for each in revision.needless(await self.list_records(cluster))):
             with suppress(errors.NotFound):
                 await self._kube.delete(CONTROLLER_REVISION, old.namespace, old.name, uid=old.uid)
             self._cache.remove(Revision, old.namespace, old.name, version=old.version)
@@ -92,7 +92,7 @@ class Revisions:
 
     def _known(self, cluster: RayCluster) -> list[Revision]:
         meta = cluster.metadata
-        return revision.of(
+        return revision.owned_records(
             cluster, self._cache.list(Revision, meta.namespace, revision.marks(meta.name))
         )
 

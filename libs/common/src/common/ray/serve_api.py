@@ -55,22 +55,22 @@ from common.ray.view import (
 )
 from common.runtime.cache import BoundedDict, Cache, Objects
 
-AT_ONCE: Final = 128
+MAX_CONCURRENT_CALLS: Final = 128
 """Maximum concurrent calls, over all clusters."""
 MIN_WORKERS: Final = 32
 """Minimum workers of a service that polls dashboards: a reconcile may wait seconds for an answer.
 """
-SLOW_AT_ONCE: Final = MIN_WORKERS // 2
+MAX_CONCURRENT_SLOW_CALLS: Final = MIN_WORKERS // 2
 """Calls that may wait for hosts that were slow the last time: half of the minimum workers."""
-MAX_PAGES: Final = SLOW_AT_ONCE + 8
+MAX_PAGES: Final = MAX_CONCURRENT_SLOW_CALLS + 8
 """Pages of metrics in memory at the same time, of at most 8 MiB each, over all clusters."""
 NAMESPACE_PAGES: Final = MAX_PAGES // 3
 """Maximum of these pages from hosts of one namespace: whether a host hangs is known only later."""
 SHORT_PAGE: Final = 64 * 1024
 """Bytes. A metrics page up to this size is parsed in a few milliseconds, without a thread."""
-CALLS_AT_ONCE: Final = 64
+MAX_CONCURRENT_USER_CALLS: Final = 64
 """Requests of users' applications under way, over all clusters."""
-NAMESPACE_CALLS: Final = CALLS_AT_ONCE // 4
+NAMESPACE_CALLS: Final = MAX_CONCURRENT_USER_CALLS // 4
 """Maximum of these requests in one namespace."""
 SLOW: Final = 1.0
 """Seconds after which a call counts as slow, whatever its outcome."""
@@ -172,9 +172,9 @@ class ServeApi:
         self._clusters = BoundedDict[str, Memory]()
         self._pods = BoundedDict[str, Checks]()
         self._slow_metrics = BoundedDict[str, bool]()
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
         self._pages = NamespaceSemaphore(MAX_PAGES, of_namespace=NAMESPACE_PAGES)
-        self._calls = NamespaceSemaphore(CALLS_AT_ONCE, of_namespace=NAMESPACE_CALLS)
+        self._calls = NamespaceSemaphore(MAX_CONCURRENT_USER_CALLS, of_namespace=NAMESPACE_CALLS)
         self._slow = 0
         """Calls in progress to hosts that were slow the last time."""
 
@@ -211,7 +211,7 @@ class ServeApi:
         """
         if not head_is_ready(view.cluster):
             return view
-        records = await self.revisions.of(view.cluster)
+        records = await self.revisions.list_records(view.cluster)
         memory, began = self._memory(view.cluster), self._clock.monotonic()
         memory.nodes = view.nodes
         failing = (
@@ -263,7 +263,7 @@ class ServeApi:
             put=memory.put,
         )
 
-    def seen(self, cluster: RayCluster) -> tuple[ServeDetails | None, float] | None:
+    def last_reading(self, cluster: RayCluster) -> tuple[ServeDetails | None, float] | None:
         """Return the last answer of Serve in a cluster, and its age in seconds, without a poll.
 
         The answer has the applications of the cluster's config only, if the config is parsed.
@@ -414,7 +414,7 @@ class ServeApi:
 
     def _is_full(self, *, slow: bool) -> bool:
         """Return whether a call to a slow host would have to wait."""
-        return slow and self._slow >= SLOW_AT_ONCE
+        return slow and self._slow >= MAX_CONCURRENT_SLOW_CALLS
 
     @asynccontextmanager
     async def _slot(self, *, slow: bool) -> AsyncGenerator[None]:
@@ -471,7 +471,7 @@ class ServeApi:
             raise errors.InvalidSpec(
                 f"dashboard port is not found in Service {service.metadata.name}"
             )
-        token = await self._tokens.of(cluster)
+        token = await self._tokens.read_token(cluster)
         return Target(
             namespace=meta.namespace,
             name=service.metadata.name,

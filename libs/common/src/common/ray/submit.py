@@ -11,7 +11,7 @@ from common import labels
 from common.api.ray_cluster import RayCluster
 from common.api.ray_service import RayService
 from common.ray import deployed_config, serve_config, serve_status, serve_writer
-from common.ray.revision import Given
+from common.ray.revision import RecordedConfig
 from common.ray.view import ServeView, head_is_ready
 from common.runtime.actions import Action, ActionEvents, EventTemplate, warning
 
@@ -32,7 +32,7 @@ class Submit(Action, frozen=True, kw_only=True):
     """
 
     cluster: RayCluster
-    given: Given
+    given: RecordedConfig
     after: int = 0
     """Number of the cluster's newest record when this was decided."""
     capacity: int | None = None
@@ -58,7 +58,7 @@ def decide(view: ServeView, goal: str, *, frozen: bool, now: datetime) -> str | 
         or not head_is_ready(view.cluster)
     ):
         return None
-    if is_put_off(view, wanted, now=now) or serve_config.read(wanted).problem is not None:
+    if is_backing_off(view, wanted, now=now) or serve_config.read(wanted).problem is not None:
         return None
     if view.given != wanted:
         is_due = may_repeat(view, wanted, now=now)
@@ -90,11 +90,11 @@ def submission(
     return (
         None
         if config is None
-        else sending(view, service, config, capacity, events_of(view.cluster, difference))
+        else submit_action(view, service, config, capacity, events_of(view.cluster, difference))
     )
 
 
-def sending(
+def submit_action(
     view: ServeView, service: RayService, config: str, capacity: int | None, events: ActionEvents
 ) -> Submit:
     """Build the PUT of a config, with its record.
@@ -103,7 +103,7 @@ def sending(
     """
     kept = view.strategy if serve_writer.is_recorded(service) else None
     spec_hash = view.cluster.metadata.annotations.get(labels.SPEC_HASH, "")
-    given = Given(
+    given = RecordedConfig(
         serve_config=config,
         spec_hash=spec_hash,
         upgrade_strategy=kept or service.raw_upgrade_strategy,
@@ -177,7 +177,7 @@ def has_other_capacity(view: ServeView, capacity: float, *, now: datetime) -> bo
     return not is_refused and is_effective and may_repeat(view, view.given, now=now)
 
 
-def is_put_off(view: ServeView, config: str | None, *, now: datetime) -> bool:
+def is_backing_off(view: ServeView, config: str | None, *, now: datetime) -> bool:
     """Return whether a config was rejected or not answered, and must not be sent again yet."""
     return (
         view.refused is not None and view.refused.config == config and not view.refused.is_due(now)

@@ -119,7 +119,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return min(100, capacity * 100 // self.floor)
 
 
-def of(service: RayService) -> Controls:
+def read_controls(service: RayService) -> Controls:
     """Read the annotations of a RayService."""
     read = _Reader(service)
     return Controls(
@@ -134,7 +134,7 @@ def of(service: RayService) -> Controls:
         history=read.number(labels.HISTORY_LIMIT, DEFAULT_HISTORY, most=MAX_HISTORY_LENGTH),
         problems=(
             *read.problems,
-            *([odd] if (odd := weighted_route.odd_name(service)) is not None else []),
+            *([odd] if (odd := weighted_route.invalid_route_name(service)) is not None else []),
         ),
     )
 

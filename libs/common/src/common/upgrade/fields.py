@@ -16,8 +16,8 @@ from common import durations, untrusted
 from common.api.opaque import Json
 
 NO_TIME: Final = timedelta(0)
-SHORTEST: Final = timedelta(microseconds=1)
-LONGEST: Final = timedelta(days=7)
+MIN_DURATION: Final = timedelta(microseconds=1)
+MAX_DURATION: Final = timedelta(days=7)
 """Maximum of a duration for which an upgrade waits."""
 MAX_LATENCY: Final = timedelta(hours=1)
 DURATION: Final = re2.compile(r"([0-9]{1,5}(h|m|s|ms)){1,4}")
@@ -120,14 +120,16 @@ class Fields:
         Zero if absent, unless `is_required`: then it must be positive.
         """
         least, default, kind = (
-            (SHORTEST, None, "positive duration") if is_required else (NO_TIME, "0s", "duration")
+            (MIN_DURATION, None, "positive duration")
+            if is_required
+            else (NO_TIME, "0s", "duration")
         )
-        return self._length(name, least, LONGEST, f"a {kind} such as 90s or 1h30m", default)
+        return self._length(name, least, MAX_DURATION, f"a {kind} such as 90s or 1h30m", default)
 
     def seconds(self, name: str) -> float:
         """Return a positive request duration of at most an hour, in seconds."""
         return self._length(
-            name, SHORTEST, MAX_LATENCY, "a positive duration such as 250ms", None
+            name, MIN_DURATION, MAX_LATENCY, "a positive duration such as 250ms", None
         ).total_seconds()
 
     def _length(

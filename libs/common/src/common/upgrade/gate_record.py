@@ -17,7 +17,7 @@ from common.annotation_record import AnnotationRecord
 from common.upgrade.gate_types import MAX_GATES, MAX_STEPS
 from common.upgrade.gates import Outcome
 
-LARGEST: Final = 16 * 1024
+MAX_RECORD_SIZE: Final = 16 * 1024
 """Bytes of all steps together; all annotations of one object may have 256 KiB."""
 MAX_TEXT_LENGTH: Final = 200
 MAX_NAME_LENGTH: Final = 64
@@ -123,7 +123,7 @@ def bounded(steps: Iterable[Step]) -> tuple[Step, ...]:
         msgspec.structs.replace(each, gates=tuple(map(_shown, each.gates[:MAX_GATES])))
         for each in last
     ]
-    while len(msgspec.json.encode(found)) > LARGEST:
+    while len(msgspec.json.encode(found)) > MAX_RECORD_SIZE:
         del found[0]
     return tuple(found)
 

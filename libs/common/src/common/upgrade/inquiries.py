@@ -30,7 +30,7 @@ from common.upgrade.outbound import Outbound, Request
 from common.upgrade.prometheus import Readings
 from common.upgrade.webhook import Answer, Reply, Step
 
-AT_ONCE: Final = 128
+MAX_CONCURRENT_INQUIRIES: Final = 128
 """Maximum requests in flight, over all namespaces."""
 OF_A_NAMESPACE: Final = 4
 """Maximum requests in flight for one namespace."""
@@ -139,7 +139,7 @@ class Inquiries:
         self._under_way: Counter[str] = Counter()
         """Requests in flight, by namespace."""
 
-    async def of(self, step: Step, asked: Sequence[AskingGate]) -> Mapping[AnyGate, Result]:
+    async def ask(self, step: Step, asked: Sequence[AskingGate]) -> Mapping[AnyGate, Result]:
         """Return the latest results of gates at a step, and start the requests that are due."""
         uid = step.candidate.cluster_uid
         held = self._upgrades.get(uid)
@@ -169,7 +169,10 @@ class Inquiries:
         self._upgrades.pop(uid, None)
 
     async def _ask(self, step: Step, inquiry: _WebhookInquiry | _PrometheusInquiry) -> None:
-        if self._under_way[step.namespace] >= OF_A_NAMESPACE or self._under_way.total() >= AT_ONCE:
+        if (
+            self._under_way[step.namespace] >= OF_A_NAMESPACE
+            or self._under_way.total() >= MAX_CONCURRENT_INQUIRIES
+        ):
             return
         self._under_way[step.namespace] += 1
         inquiry.times += 1
@@ -209,7 +212,7 @@ class Inquiries:
                 "Idempotency-Key": identity,
                 **signed,
             },
-            most=webhook.MAX_ANSWER_SIZE,
+            max_size=webhook.MAX_ANSWER_SIZE,
             seconds=webhook.SECONDS,
         )
 
@@ -251,6 +254,6 @@ def request_of(step: Step, gate: PrometheusGate) -> Request:
         url=prometheus.url(step, gate),
         namespace=step.namespace,
         headers={"Accept": "application/json", "User-Agent": "raybus"},
-        most=prometheus.MAX_ANSWER_SIZE,
+        max_size=prometheus.MAX_ANSWER_SIZE,
         seconds=prometheus.SECONDS,
     )

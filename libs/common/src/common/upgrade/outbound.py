@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     """With a body the request is a POST, else a GET."""
     headers: dict[str, str] = {}
-    most: int
+    max_size: int
     """Maximum bytes of the answer."""
     seconds: float
 
@@ -130,7 +130,7 @@ class HttpOutbound:
             extensions={} if as_address(host) is not None else {"sni_hostname": host},
         )
         async with send as answer:
-            body = await untrusted.read(answer.headers, answer.aiter_raw(), most=request.most)
+            body = await untrusted.read(answer.headers, answer.aiter_raw(), most=request.max_size)
             return Answer(
                 status=answer.status_code,
                 body=body,

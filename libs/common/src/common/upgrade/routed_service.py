@@ -65,7 +65,7 @@ class RoutedService(msgspec.Struct, Generic[View], frozen=True, kw_only=True, di
 
     @cached_property
     def controls(self) -> Controls:
-        return controls.of(self.service)
+        return controls.read_controls(self.service)
 
     @property
     def gateway(self) -> Gateway | None:

@@ -7,6 +7,7 @@ traffic-manager writes it; service-reconciler copies it to the status in case th
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from common import annotation_record
@@ -22,7 +23,7 @@ MAJOR: Final = 1
 """Version of the format (ADR 16). Fields are only ever added."""
 
 
-class Share(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
+class ClusterTraffic(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """Capacity and traffic of one cluster."""
 
     uid: str = ""
@@ -69,17 +70,17 @@ class Upgrade(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """When the first of the two clusters got its share."""
     moved_at: datetime | None = None
     """When the first requests moved."""
-    most: int
+    max_capacity: int = msgspec.field(name="most")
     """Maximum capacity of both clusters together, in percent."""
-    least: int
+    min_capacity: int = msgspec.field(name="least")
     """Minimum capacity of both clusters together, in percent."""
-    best: int | UnsetType = UNSET
+    max_weight: int | UnsetType = msgspec.field(name="best", default=UNSET)
     """Maximum weight that the new cluster has had, in percent."""
     aim: int | UnsetType = UNSET
     """Weight of the policy's step for which traffic last moved; capacity may have allowed less."""
     sheds: int | UnsetType = UNSET
     """How often a cluster lost traffic because it was unhealthy, since the new cluster first had
-    `best`.
+    `max_weight`.
     """
     shed_at: datetime | UnsetType = UNSET
     """When a cluster first lost traffic in this way."""
@@ -110,7 +111,7 @@ class Record(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """The traffic record of a RayService; `clusters` has the share of each cluster by its name."""
 
     version: int = MAJOR
-    clusters: dict[str, Share] = {}  # noqa: RUF012 - msgspec copies it
+    clusters: dict[str, ClusterTraffic] = {}  # noqa: RUF012 - msgspec copies it
     changed_at: datetime | None = None
     """When any field last changed."""
     upgrade: Upgrade | UnsetType = UNSET
@@ -159,7 +160,7 @@ def of_status(service: RayService) -> Record:
     try:
         return Record(
             clusters={
-                each.ray_cluster_name: Share(
+                each.ray_cluster_name: ClusterTraffic(
                     capacity=each.target_capacity,
                     weight=unset
                     if each.traffic_routed_percent is None

@@ -48,7 +48,7 @@ class WarmUps:
         )
         """Keyed by the UID of the cluster."""
 
-    async def of(
+    async def advance(
         self, candidate: Candidate, proxies: Sequence[Target], asked: WarmUp
     ) -> WarmUpProgress:
         """Return the progress of a cluster's warm-up; start it, or its next round, if due.

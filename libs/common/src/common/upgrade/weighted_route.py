@@ -57,7 +57,7 @@ def is_users(service: RayService) -> bool:
     return _given(service) is not None
 
 
-def odd_name(service: RayService) -> str | None:
+def invalid_route_name(service: RayService) -> str | None:
     """Return why the route name of the user cannot be used; our route is used instead."""
     text = service.metadata.annotations.get(labels.HTTP_ROUTE)
     if text is None or _given(service) is not None:
@@ -126,7 +126,7 @@ def route_trouble(
         own, status = own_backends(service, clusters, (route,)), service.status
         roles = (status.active_service_status, status.pending_service_status)
         if rules_of(route, own):
-            problem = crowded(
+            problem = too_many_backends(
                 route, own, max(1, sum(bool(each.ray_cluster_name) for each in roles))
             )
         else:
@@ -247,7 +247,7 @@ def is_overwritten(route: HttpRoute, own: Set[Reference]) -> bool:
     return bool(wanted and held) and wanted not in held
 
 
-def crowded(route: HttpRoute, own: Set[Reference], needed: int) -> RoutingProblem | None:
+def too_many_backends(route: HttpRoute, own: Set[Reference], needed: int) -> RoutingProblem | None:
     """Return a problem if a rule of a user's route has no room for `needed` backends of ours.
 
     The API server would reject the route: a rule has 16 backends at most.

@@ -39,7 +39,7 @@ MAX_NODES: Final = 256
 """Nodes of a cluster that are read; their requests are a sample."""
 EXPORT_INTERVAL: Final = 10.0
 """Seconds between two exports of a node's counters (Ray's `metrics_report_interval_ms`)."""
-AT_ONCE: Final = 16
+MAX_CONCURRENT_READS: Final = 16
 """Nodes of one cluster that are read concurrently."""
 REMEMBERED: Final = 1024
 RESTARTED_EVERY: Final = 60.0
@@ -162,7 +162,7 @@ class Windows:
         )
         """Keyed by the UID of the pending cluster."""
 
-    async def of(
+    async def read_window(
         self,
         candidate: Candidate,
         active: Targets,
@@ -230,9 +230,9 @@ class Windows:
                 found.extend(advanced[1])
 
         read_now = sorted(targets.items())[:MAX_NODES]
-        for first in range(0, len(read_now), AT_ONCE):
+        for first in range(0, len(read_now), MAX_CONCURRENT_READS):
             async with asyncio.TaskGroup() as group:
-                for uid, target in read_now[first : first + AT_ONCE]:
+                for uid, target in read_now[first : first + MAX_CONCURRENT_READS]:
                     group.create_task(read(uid, target))
         cluster.count(found)
 

@@ -37,7 +37,7 @@ from common.upgrade.fields import NO_TIME
 from common.upgrade.gates import Outcome
 from common.upgrade.policy import OnFailure
 from common.upgrade.traffic_record import WHOLE, Record
-from service_reconciler import decided, problems
+from service_reconciler import problems, recorded_decisions
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import promote
 from service_reconciler.reasons import ConditionType, Reason
@@ -64,7 +64,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 
 def decide(observed: Observed, *, now: datetime) -> Control:
     """Return the controls in force for the upgrade of a RayService."""
-    controls, is_back = observed.controls, decided.is_rolling_back(observed.service)
+    controls, is_back = observed.controls, recorded_decisions.is_rolling_back(observed.service)
     may_pause = not is_back and not controls.promotes
     pause = _pause(observed) if may_pause else None
     stall, due = stalled(observed, now=now) if pause is None else (None, None)
@@ -87,7 +87,7 @@ def _pause(observed: Observed) -> Problem[Reason] | None:
         return None
     failed = failed_gate(observed)
     if failed is not None and policy is not None and policy.on_failure is OnFailure.PAUSE:
-        return Problem(Reason.GATE_FAILED, f"{decided.PAUSED_BY_GATE}{failed}")
+        return Problem(Reason.GATE_FAILED, f"{recorded_decisions.PAUSED_BY_GATE}{failed}")
     if observed.controls.pauses:
         return Problem(Reason.PAUSE_REQUESTED, f"paused by {labels.PAUSE}")
     if isinstance(observed.next_policy, Problem):
@@ -114,7 +114,7 @@ def failed_gate(observed: Observed) -> str | None:
     """
     if observed.is_incremental:
         return None if observed.upgrade is None else observed.upgrade.failed or None
-    recorded = decided.failed_gate(observed.service)
+    recorded = recorded_decisions.failed_gate(observed.service)
     if recorded is not None and observed.pending is not None:
         return recorded
     if observed.warm_up is not None and observed.warm_up.problem:
@@ -146,7 +146,7 @@ def _abort(observed: Observed, stall: Problem[Reason] | None) -> Problem[Reason]
     if controls.promotes:
         return None
     text = f"The upgrade to generation {generation} is aborted; the service stays on {where}."
-    held = decided.problem_of(observed.service, ConditionType.UPGRADE_ABORTED)
+    held = recorded_decisions.problem_of(observed.service, ConditionType.UPGRADE_ABORTED)
     is_final = held is not None and held.code in {
         Reason.PROGRESS_DEADLINE_EXCEEDED,
         Reason.GATE_FAILED,
@@ -181,7 +181,7 @@ def _by_gate(observed: Observed, text: str) -> Problem[Reason] | None:
     if observed.match(pending) is Match.DIFFERENT:
         return None
     has_goal = pending.given in {None, observed.service.spec.serve_config_v2}
-    if decided.is_earlier_to_blame(observed.service) or not has_goal:
+    if recorded_decisions.prior_gate_failed(observed.service) or not has_goal:
         text = (
             f"RayCluster {pending.name} failed with an earlier spec; a new one starts when it is "
             "gone."
@@ -197,7 +197,7 @@ def stalled(observed: Observed, *, now: datetime) -> tuple[Problem[Reason] | Non
     pending cluster is about to take over.
     """
     names, pending, controls = observed.names, observed.pending, observed.controls
-    is_back = decided.is_rolling_back(observed.service)
+    is_back = recorded_decisions.is_rolling_back(observed.service)
     is_on = names.pending and observed.active is not None and observed.serving != names.pending
     needs_time = observed.is_incremental or is_back
     if not is_on or not (
@@ -206,7 +206,7 @@ def stalled(observed: Observed, *, now: datetime) -> tuple[Problem[Reason] | Non
         return None, None
     growing = observed.active if is_back else pending
     is_kept = controls.on_deadline is OnDeadline.PAUSE and not controls.promotes and not is_back
-    held = decided.problem_of(observed.service, ConditionType.UPGRADE_STALLED)
+    held = recorded_decisions.problem_of(observed.service, ConditionType.UPGRADE_STALLED)
     if held is not None and is_kept:
         return held, None
     due = progress_since(observed, growing, now=now) + controls.deadline
@@ -229,8 +229,8 @@ def progress_since(observed: Observed, growing: ClusterView | None, *, now: date
     unknown.
     """
     service = observed.service
-    is_upgrading = decided.holds(service, ConditionType.UPGRADE_IN_PROGRESS)
-    if not is_upgrading or decided.holds(service, ConditionType.UPGRADE_PAUSED):
+    is_upgrading = recorded_decisions.holds(service, ConditionType.UPGRADE_IN_PROGRESS)
+    if not is_upgrading or recorded_decisions.holds(service, ConditionType.UPGRADE_PAUSED):
         return now
     set_at = [observed.clock_set_at] if observed.clock_set_at is not None else []
     kinds = (
@@ -238,7 +238,9 @@ def progress_since(observed: Observed, growing: ClusterView | None, *, now: date
         ConditionType.UPGRADE_PAUSED,
         ConditionType.ROLLBACK_IN_PROGRESS,
     )
-    decisions = [each for kind in kinds if (each := decided.changed_at(service, kind)) is not None]
+    decisions = [
+        each for kind in kinds if (each := recorded_decisions.changed_at(service, kind)) is not None
+    ]
     wait = _wait(observed)
     if (flapping := flaps_since(observed)) is not None:
         return max((*decisions, flapping + wait, *set_at))
@@ -270,7 +272,7 @@ def _wait(observed: Observed) -> timedelta:
     """
     service, policy = observed.service, observed.policy
     interval = upgrade_controls.interval_of(service)
-    if policy is None or decided.is_rolling_back(service):
+    if policy is None or recorded_decisions.is_rolling_back(service):
         return interval
     share = observed.record.clusters.get(observed.names.pending)
     weight = 0 if share is None else share.weight
@@ -293,10 +295,12 @@ def flaps_since(observed: Observed) -> datetime | None:
     since, count = upgrade.shed_at, upgrade.sheds
     if isinstance(since, UnsetType) or isinstance(count, UnsetType) or count < FLAPPING:
         return None
-    back = decided.changed_at(observed.service, ConditionType.ROLLBACK_IN_PROGRESS)
+    back = recorded_decisions.changed_at(observed.service, ConditionType.ROLLBACK_IN_PROGRESS)
     return (
         None
-        if decided.is_rolling_back(observed.service) and back is not None and back >= since
+        if recorded_decisions.is_rolling_back(observed.service)
+        and back is not None
+        and back >= since
         else since
     )
 

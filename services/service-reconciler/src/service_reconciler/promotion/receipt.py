@@ -34,7 +34,7 @@ BOTH: Final = 200
 """Percent of capacity of a NewCluster upgrade while both clusters run."""
 
 
-class SoFar(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
+class PartialReceipt(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     """The facts about an upgrade whose traffic has moved for good.
 
     Percentages are None if they are unknown.
@@ -47,8 +47,8 @@ class SoFar(AnnotationRecord, frozen=True, kw_only=True, rename="camel"):
     moved: datetime | None = None
     """When the first requests moved to the new cluster."""
     completed: datetime = msgspec.field(name="settled")
-    most: int | None = None
-    least: int | None = None
+    max_capacity: int | None = msgspec.field(name="most", default=None)
+    min_capacity: int | None = msgspec.field(name="least", default=None)
     steps: tuple[gate_record.Step, ...] | UnsetType = UNSET
     """The weights at which gates were evaluated."""
 
@@ -101,9 +101,9 @@ def failure(observed: Observed, status: RayServiceStatus, pair: Names) -> Outcom
     return Outcome.CANCELLED if found is None or found.moved_at is None else Outcome.ROLLED_BACK
 
 
-def begun(annotations: Mapping[str, str]) -> SoFar | None:
+def begun(annotations: Mapping[str, str]) -> PartialReceipt | None:
     """Read the annotation `SO_FAR`; None if it is missing or unreadable."""
-    return annotation_record.decode(annotations.get(SO_FAR, ""), SoFar)
+    return annotation_record.decode(annotations.get(SO_FAR, ""), PartialReceipt)
 
 
 def finished(
@@ -168,10 +168,10 @@ def _so_far(
     outcome: Outcome,
     *,
     completed: datetime,
-) -> SoFar:
+) -> PartialReceipt:
     found = traffic_record.upgrade_of(observed.record, pair.active, pair.pending)
     moved = found.moved_at if found is not None else None
-    return SoFar(
+    return PartialReceipt(
         old=pair.active,
         new=pair.pending,
         outcome=outcome,
@@ -180,13 +180,17 @@ def _so_far(
         if moved is not None
         else (completed if outcome is Outcome.PROMOTED else None),
         completed=completed,
-        most=found.most if found is not None else (None if observed.all_routes else BOTH),
-        least=found.least if found is not None else (None if observed.all_routes else WHOLE),
+        max_capacity=found.max_capacity
+        if found is not None
+        else (None if observed.all_routes else BOTH),
+        min_capacity=found.min_capacity
+        if found is not None
+        else (None if observed.all_routes else WHOLE),
         steps=traffic_record.steps_of(found) or UNSET,
     )
 
 
-def _closed(held: SoFar, ongoing: int | None, *, now: datetime) -> Receipt:
+def _closed(held: PartialReceipt, ongoing: int | None, *, now: datetime) -> Receipt:
     end, moved = whole_seconds(now), held.moved or held.completed
     return Receipt(
         old=held.old,
@@ -199,8 +203,8 @@ def _closed(held: SoFar, ongoing: int | None, *, now: datetime) -> Receipt:
             shifting=span(moved, held.completed),
             draining=span(held.completed, end),
         ),
-        peak_surge_percent=None if held.most is None else max(0, held.most - WHOLE),
-        lowest_capacity_percent=held.least,
+        peak_surge_percent=None if held.max_capacity is None else max(0, held.max_capacity - WHOLE),
+        lowest_capacity_percent=held.min_capacity,
         requests_cut=None if ongoing is None else min(ongoing, annotation_record.LARGEST),
         steps=held.steps,
     )

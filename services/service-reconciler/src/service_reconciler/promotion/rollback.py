@@ -15,13 +15,13 @@ from common.errors import message_of
 from common.ray import serve_writer
 from common.ray.view import SILENT, head_is_ready
 from common.upgrade import traffic_record, weighted_route
-from common.upgrade.traffic_record import WHOLE, Record, Share
+from common.upgrade.traffic_record import WHOLE, ClusterTraffic, Record
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion.control import Control
 from service_reconciler.resources.ray_cluster import Match
 
-_ACTIVE: Final = Share(capacity=WHOLE, weight=WHOLE)
-_PENDING: Final = Share(capacity=0, weight=0)
+_ACTIVE: Final = ClusterTraffic(capacity=WHOLE, weight=WHOLE)
+_PENDING: Final = ClusterTraffic(capacity=0, weight=0)
 
 
 class Step(StrEnum):

@@ -20,11 +20,11 @@ OBJECT: Final = 1536 * 1024
 """Maximum bytes of an object in etcd."""
 RESERVED: Final = 384 * 1024
 """Bytes for everything else: managed fields, conditions, the statuses of both clusters."""
-MOST: Final = 512 * 1024
+MAX_STATUS_SIZE: Final = 512 * 1024
 """Maximum bytes for applications.
 
 Each watcher of RayServices receives them with each change."""
-LEAST: Final = 16 * 1024
+MIN_STATUS_SIZE: Final = 16 * 1024
 LIMITS: Final = (32_768, 8_192, 2_048, 512, 128, 0)
 """Maximum characters of a message, tried in this order until everything fits."""
 LEFT_OUT: Final = (
@@ -38,7 +38,7 @@ _NOTE: Final = f"[all{MARK}"
 def per_cluster(service: RayService) -> int:
     """Return the bytes that the applications of one of the two clusters may have."""
     used = len(service.spec_json) + len(msgspec.json.encode(service.metadata))
-    return max(LEAST, min(MOST, OBJECT - RESERVED - used)) // 2
+    return max(MIN_STATUS_SIZE, min(MAX_STATUS_SIZE, OBJECT - RESERVED - used)) // 2
 
 
 def fitted(apps: Mapping[str, Application], room: int) -> Applications | None:

@@ -41,14 +41,14 @@ def state(observed: Observed) -> State:
     """Return the state from the conditions, the spec and the existing objects."""
     held, wanted = observed.service.status.conditions, observed.service.is_to_be_suspended
     if conditions.is_true(held, ConditionType.SUSPENDING):
-        exists = bool(observed.clusters or observed.services or awaited(observed))
+        exists = bool(observed.clusters or observed.services or pending_deletions(observed))
         return State.SUSPENDING if exists else State.COMPLETE
     if conditions.is_true(held, ConditionType.SUSPENDED):
         return State.SUSPENDED if wanted else State.RESUMED
     return State.REQUESTED if wanted else State.AWAKE
 
 
-def awaited(observed: Observed) -> tuple[Gateway | Route, ...]:
+def pending_deletions(observed: Observed) -> tuple[Gateway | Route, ...]:
     """Return the Gateway and routes that must be deleted before the RayService is suspended."""
     meta, side = observed.service.metadata, observed.side_routes.existing
     return (*(each for each in _named(observed) if owner.owns(meta, each.metadata)), *side)

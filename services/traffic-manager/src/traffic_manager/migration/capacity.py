@@ -20,9 +20,9 @@ from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration.state import (
     LATE,
+    ClusterState,
     Direction,
     Migration,
-    Side,
     Split,
     is_hurried,
     is_late,
@@ -74,7 +74,7 @@ def guard(m: Migration, policy: Policy) -> Split | None:
     return None
 
 
-def _takes_over(losing: Side, taking: Side, policy: Policy) -> int:
+def _takes_over(losing: ClusterState, taking: ClusterState, policy: Policy) -> int:
     """Return the capacity that `taking` needs for the traffic that `losing` cannot carry.
 
     The capacity of a dead cluster does not count, so the surge does not limit the result. The
@@ -113,7 +113,7 @@ def _kept(m: Migration, policy: Policy, wanted: Split, *, now: datetime) -> Spli
     )
 
 
-def _least(m: Migration, side: Side, policy: Policy, *, now: datetime) -> int:
+def _least(m: Migration, side: ClusterState, policy: Policy, *, now: datetime) -> int:
     """Return the capacity below which a cluster must not shrink.
 
     It includes the traffic of a Gateway that lags. A Gateway that reports itself not ready is
@@ -208,7 +208,7 @@ def _back_at_once(m: Migration) -> Split:
     return _split(m, "pending is not needed any more", pending=0)
 
 
-def _lacks_room(growing: Side, policy: Policy) -> bool:
+def _lacks_room(growing: ClusterState, policy: Policy) -> bool:
     """Return whether the growing cluster cannot start replicas until the other one makes room.
 
     Only `max-unavailable-percent` allows the other cluster to do so.
@@ -220,7 +220,7 @@ def _lacks_room(growing: Side, policy: Policy) -> bool:
     )
 
 
-def _is_moving(growing: Side, policy: Policy) -> bool:
+def _is_moving(growing: ClusterState, policy: Policy) -> bool:
     """Return whether a cluster may get more traffic on its present capacity.
 
     Without a surge, capacity that may be missing counts as present.
@@ -229,7 +229,7 @@ def _is_moving(growing: Side, policy: Policy) -> bool:
     return growing.weight < max(growing.capacity, lacking)
 
 
-def _lowest(shrinking: Side, growing: Side, policy: Policy) -> int:
+def _lowest(shrinking: ClusterState, growing: ClusterState, policy: Policy) -> int:
     """Return the capacity to which the shrinking cluster may go down."""
     if policy.unavailable == 0:
         return max(shrinking.weight, shrinking.capacity - policy.surge)

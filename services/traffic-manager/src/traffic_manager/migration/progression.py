@@ -25,7 +25,7 @@ from common.upgrade.controls import Policy
 from common.upgrade.gate_types import AnyGate, Gate, WebhookGate
 from common.upgrade.gates import Outcome, Result, Window
 from common.upgrade.policy import OnFailure, UpgradePolicy
-from traffic_manager.migration.state import Direction, Side, Standing
+from traffic_manager.migration.state import ClusterState, Direction, Standing
 from traffic_manager.observed import Observed
 from traffic_manager.resources import gateway_api
 
@@ -61,8 +61,13 @@ class Progression(msgspec.Struct, frozen=True, kw_only=True):
     """Whether requests are mirrored now."""
 
 
-def of(
-    observed: Observed, found: UpgradePolicy, policy: Policy, pending: Side, *, now: datetime
+def decide_progression(
+    observed: Observed,
+    found: UpgradePolicy,
+    policy: Policy,
+    pending: ClusterState,
+    *,
+    now: datetime,
 ) -> Progression:
     """Return how far the UpgradePolicy lets an upgrade go; `pending` is its pending cluster."""
     held = observed.upgrade

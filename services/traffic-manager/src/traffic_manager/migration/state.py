@@ -34,7 +34,7 @@ class Standing(StrEnum):
     """The cluster failed a gate."""
 
 
-class Side(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """State of one of the two clusters."""
 
     capacity: int
@@ -88,8 +88,8 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an upgrade at one moment."""
 
     direction: Direction
-    active: Side
-    pending: Side
+    active: ClusterState
+    pending: ClusterState
     standing: Standing = Standing.PROVEN
     distrust: str = ""
     """Why the pending cluster is not proven."""

@@ -26,9 +26,9 @@ from common import labels
 from common.upgrade.controls import Policy
 from common.upgrade.traffic_record import WHOLE
 from traffic_manager.migration.state import (
+    ClusterState,
     Direction,
     Migration,
-    Side,
     Split,
     Standing,
     is_hurried,
@@ -84,7 +84,7 @@ def shed(m: Migration) -> Split | None:
     return None
 
 
-def stranded(m: Migration) -> str | None:
+def unservable_traffic(m: Migration) -> str | None:
     """Return which traffic no cluster can carry and why it stays; None if there is none."""
     for (name, losing), (other, taking) in permutations(
         (("active", m.active), ("pending", m.pending))
@@ -111,7 +111,7 @@ def stranded(m: Migration) -> str | None:
     return None
 
 
-def withhold(active: Side, standing: Standing, distrust: str) -> Side:
+def withhold(active: ClusterState, standing: Standing, distrust: str) -> ClusterState:
     """Return the active cluster with the traffic that it keeps from an unproven version.
 
     A version that failed a gate gets nothing while the active cluster serves anything. A version
@@ -127,12 +127,12 @@ def withhold(active: Side, standing: Standing, distrust: str) -> Side:
     return msgspec.structs.replace(active, sustainable=kept, withheld=distrust)
 
 
-def _room(losing: Side, taking: Side) -> int:
+def _room(losing: ClusterState, taking: ClusterState) -> int:
     """Return how much more traffic a cluster can take over from the other one."""
     return (taking.rescue if losing.surviving == 0 else taking.ready) - taking.weight
 
 
-def _due(growing: Side, policy: Policy, *, now: datetime) -> datetime | None:
+def _due(growing: ClusterState, policy: Policy, *, now: datetime) -> datetime | None:
     """Return when the growing cluster may get more traffic; None if it may now.
 
     A cluster that lost traffic because of its health may grow one interval after its recovery.
@@ -144,7 +144,7 @@ def _due(growing: Side, policy: Policy, *, now: datetime) -> datetime | None:
     return due if due is not None and now < due else None
 
 
-def _limit(m: Migration, growing: Side, policy: Policy, *, now: datetime) -> int:
+def _limit(m: Migration, growing: ClusterState, policy: Policy, *, now: datetime) -> int:
     """Return the largest weight that the growing cluster may get.
 
     If nothing can surge, the user's `max-unavailable-percent` raises it above the proven capacity.

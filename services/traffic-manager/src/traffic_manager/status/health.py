@@ -27,8 +27,8 @@ from common.ray import serve_config, serve_proxies, serve_status, submit
 from common.ray.serve_proxies import Proxies
 from common.ray.serve_status import Application, AppState, Deployment, ServeDetails
 from common.ray.view import SILENT, head_is_ready
-from common.upgrade.traffic_record import WHOLE, Share
-from traffic_manager.migration.state import Side
+from common.upgrade.traffic_record import WHOLE, ClusterTraffic
+from traffic_manager.migration.state import ClusterState
 from traffic_manager.observed import Baseline, ClusterView
 from traffic_manager.status import traffic_record
 
@@ -49,7 +49,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 HEALTHY: Final = Health()
 
 
-def of(view: ClusterView, *, now: datetime) -> Health:
+def assess(view: ClusterView, *, now: datetime) -> Health:
     """Return the observed health of a cluster."""
     if (why := _out_of_service(view)) is not None:
         return Health(sustainable=0, surviving=0, reason=why)
@@ -59,12 +59,12 @@ def of(view: ClusterView, *, now: datetime) -> Health:
 
 def side(
     view: ClusterView,
-    share: Share,
+    share: ClusterTraffic,
     *,
     now: datetime,
     goal: str | None = None,
     is_active: bool = False,
-) -> Side:
+) -> ClusterState:
     """Return a cluster as input of the upgrade's state machine.
 
     With a `goal`, the cluster may get more traffic only if it has that Serve config. While only its
@@ -73,7 +73,7 @@ def side(
     only to rescue traffic from a cluster that serves nothing.
     """
     reason = next(_reasons(view, share, goal), None)
-    details, found = view.declared, of(view, now=now)
+    details, found = view.declared, assess(view, now=now)
     is_silent = is_unknown(view) and bool(view.endpoints)
     ready = min(found.sustainable, ready_capacity(view, share.capacity))
     rescue = min(found.surviving, surviving_capacity(view, share.capacity))
@@ -83,7 +83,7 @@ def side(
     if reason is None and details is not None:
         proven = min(ready, share.capacity * serve_status.running_percent(details) // 100)
         reason = serve_status.not_serving(details)
-    return Side(
+    return ClusterState(
         capacity=share.capacity,
         weight=share.weight,
         moved_at=share.moved_at,
@@ -158,7 +158,7 @@ def is_unknown(view: ClusterView) -> bool:
     return view.serve.details is None and _out_of_service(view) is None
 
 
-def _reasons(view: ClusterView, share: Share, goal: str | None) -> Iterator[str]:
+def _reasons(view: ClusterView, share: ClusterTraffic, goal: str | None) -> Iterator[str]:
     """Yield the reasons why a cluster may not get more traffic."""
     config = view.given if goal is None else goal
     if not head_is_ready(view.cluster):

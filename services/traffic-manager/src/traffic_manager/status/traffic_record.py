@@ -9,7 +9,7 @@ from msgspec import UNSET
 from common.api.meta import SKEW, ObjectMeta
 from common.upgrade import gate_record
 from common.upgrade.candidate import Candidate
-from common.upgrade.traffic_record import Record, Share, Upgrade
+from common.upgrade.traffic_record import ClusterTraffic, Record, Upgrade
 from traffic_manager.migration.progression import Judgement
 from traffic_manager.observed import Observed
 from traffic_manager.status import gates
@@ -21,7 +21,7 @@ def without_future_times(record: Record, *, now: datetime) -> Record:
     They stem from a clock that has been set back since, and must not hold an upgrade.
     """
     latest = now + SKEW
-    clusters: dict[str, Share] = {}
+    clusters: dict[str, ClusterTraffic] = {}
     for name, part in record.clusters.items():
         moved_at = None if part.moved_at and part.moved_at > latest else part.moved_at
         config_at = UNSET if part.config_at and part.config_at > latest else part.config_at
@@ -30,7 +30,7 @@ def without_future_times(record: Record, *, now: datetime) -> Record:
     return msgspec.structs.replace(record, clusters=clusters, changed_at=changed_at)
 
 
-def share(record: Record, cluster: ObjectMeta, default: Share) -> Share:
+def share(record: Record, cluster: ObjectMeta, default: ClusterTraffic) -> ClusterTraffic:
     """Return a cluster's entry in the record; a new cluster under an old name gets `default`."""
     found = record.clusters.get(cluster.name, default)
     part = found if found.uid in {"", cluster.uid} else default
@@ -66,8 +66,8 @@ def renewed(
 
 
 def weighed(
-    old: Share, weight: int, *, now: datetime, is_followed: bool, is_shed: bool = False
-) -> Share:
+    old: ClusterTraffic, weight: int, *, now: datetime, is_followed: bool, is_shed: bool = False
+) -> ClusterTraffic:
     """Return a cluster's entry with a new weight and, if the weight changed, the time of the move.
 
     `is_followed` tells whether the Gateways have applied the current route; if not, they may still
@@ -86,19 +86,19 @@ def weighed(
     )
 
 
-def sent(share: Share) -> int:
+def sent(share: ClusterTraffic) -> int:
     """Return the largest weight that a Gateway may apply while it lags behind the current route."""
     return share.weight if share.sent is UNSET else max(share.weight, share.sent)
 
 
-def numbers(clusters: Mapping[str, Share]) -> dict[str, tuple[int, int]]:
+def numbers(clusters: Mapping[str, ClusterTraffic]) -> dict[str, tuple[int, int]]:
     """Return capacity and weight by cluster name."""
     return {name: (each.capacity, each.weight) for name, each in clusters.items()}
 
 
-def of(
+def build_record(
     observed: Observed,
-    clusters: Mapping[str, Share],
+    clusters: Mapping[str, ClusterTraffic],
     *,
     now: datetime,
     judged: Judgement | None = None,
@@ -138,7 +138,11 @@ def _lasting(record: Record) -> tuple[str | None, bool]:
 
 
 def _followed(
-    observed: Observed, clusters: Mapping[str, Share], judged: Judgement | None, *, now: datetime
+    observed: Observed,
+    clusters: Mapping[str, ClusterTraffic],
+    judged: Judgement | None,
+    *,
+    now: datetime,
 ) -> Upgrade:
     """Return the recorded statistics of the upgrade, updated by this change of the clusters."""
     total = sum(each.capacity for each in clusters.values())
@@ -150,11 +154,11 @@ def _followed(
             old=observed.active_name,
             new=observed.pending_name,
             began_at=now,
-            most=total,
-            least=total,
+            max_capacity=total,
+            min_capacity=total,
         )
-    if best > (held.best or 0):
-        held = msgspec.structs.replace(held, best=best, sheds=UNSET, shed_at=UNSET)
+    if best > (held.max_weight or 0):
+        held = msgspec.structs.replace(held, max_weight=best, sheds=UNSET, shed_at=UNSET)
     if any(each.shed_at == each.moved_at == now for each in clusters.values()):
         held = msgspec.structs.replace(
             held, sheds=(held.sheds or 0) + 1, shed_at=held.shed_at or now
@@ -162,8 +166,8 @@ def _followed(
     held = _judged(held, was, share, judged, now=now)
     return msgspec.structs.replace(
         held,
-        most=max(held.most, total),
-        least=min(held.least, total),
+        max_capacity=max(held.max_capacity, total),
+        min_capacity=min(held.min_capacity, total),
         moved_at=held.moved_at or (now if best > 0 else None),
         failed=held.failed if judged is None else judged.failed or held.failed,
         mirrored=True if judged is not None and judged.has_mirrored else held.mirrored,
@@ -172,8 +176,8 @@ def _followed(
 
 def _judged(
     held: Upgrade,
-    was: Share | None,
-    share: Share | None,
+    was: ClusterTraffic | None,
+    share: ClusterTraffic | None,
     judged: Judgement | None,
     *,
     now: datetime,

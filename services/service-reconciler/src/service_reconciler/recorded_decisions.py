@@ -62,7 +62,7 @@ def failed_gate(service: RayService) -> str | None:
     return found.message[len(PAUSED_BY_GATE) :].removesuffix(".")
 
 
-def is_earlier_to_blame(service: RayService) -> bool:
+def prior_gate_failed(service: RayService) -> bool:
     """Return whether a gate ended the upgrade to an earlier generation of the spec.
 
     Still true in later reconciles, when the reason of condition UpgradeAborted is

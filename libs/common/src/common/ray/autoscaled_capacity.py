@@ -15,7 +15,7 @@ from common.ray import serve_status
 from common.ray.serve_status import Deployment, ServeDetails
 
 WHOLE: Final = 100
-MOST: Final = 2**31 - 1
+MAX_REPLICAS: Final = 2**31 - 1
 """Maximum number of replicas in a Serve config.
 
 A config with a larger number counts as 1 replica.
@@ -25,7 +25,7 @@ Replicas = Mapping[str, int]
 """Running replicas by `<application>/<deployment>`."""
 
 
-def limit(
+def limit_weight(
     source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None
 ) -> tuple[int, str]:
     """Return the maximum weight of a growing cluster beside `source`, and the reason.
@@ -33,10 +33,10 @@ def limit(
     `weight` is that of `source`. `whole` are the replicas with which one cluster carried all
     traffic, if this process observed that. Without a limit the result is 100 and an empty reason.
     """
-    return takeover(growing, _needs(source, weight, growing, whole))
+    return limit_by_needs(growing, _needs(source, weight, growing, whole))
 
 
-def takeover(growing: ServeDetails, needs: Mapping[str, float] | None) -> tuple[int, str]:
+def limit_by_needs(growing: ServeDetails, needs: Mapping[str, float] | None) -> tuple[int, str]:
     """Return the maximum weight of a cluster, and the reason.
 
     `needs` are the replicas of each deployment that all of the traffic needs.
@@ -47,7 +47,9 @@ def takeover(growing: ServeDetails, needs: Mapping[str, float] | None) -> tuple[
     return most, f"{running} replicas of {name} run, and all of the traffic takes {needed:.0f}"
 
 
-def lacking(source: ServeDetails, weight: int, growing: ServeDetails, held: int) -> str | None:
+def find_lacking_deployment(
+    source: ServeDetails, weight: int, growing: ServeDetails, held: int
+) -> str | None:
     """Return the deployment that has too few replicas for more than the present `held` percent."""
     most, name, *_ = min(
         _limits(growing, _needs(source, weight, growing, None)), default=(WHOLE, "")
@@ -114,4 +116,4 @@ def _autoscaling(deployment: Deployment) -> Json | None:
 
 def _number(config: Json, name: str) -> int:
     found = config.get(name)
-    return found if isinstance(found, int) and 0 <= found <= MOST else 1
+    return found if isinstance(found, int) and 0 <= found <= MAX_REPLICAS else 1

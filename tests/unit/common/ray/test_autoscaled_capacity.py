@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from common.api.opaque import Json
-from common.ray import parity
-from common.ray.parity import Replicas
+from common.ray import autoscaled_capacity
+from common.ray.autoscaled_capacity import Replicas
 from common.ray.serve_status import ServeDetails
 
 WHOLE_50: Replicas = {"app/Model": 50}
@@ -97,7 +97,7 @@ def running(
 def test_a_cluster_gets_no_more_than_its_replicas_carry(
     source: ServeDetails, weight: int, growing: ServeDetails, whole: Replicas | None, expected: int
 ) -> None:
-    limit, why = parity.limit(source, weight, growing, whole)
+    limit, why = autoscaled_capacity.limit_weight(source, weight, growing, whole)
     assert limit == expected
     assert bool(why) == (limit < 100)
 
@@ -114,20 +114,28 @@ def test_a_cluster_gets_no_more_than_its_replicas_carry(
 def test_growth_beside_a_silent_cluster_follows_replicas(
     taking: ServeDetails, whole: Replicas | None, expected: int
 ) -> None:
-    limit, why = parity.takeover(taking, whole)
+    limit, why = autoscaled_capacity.limit_by_needs(taking, whole)
     assert limit == expected
     assert bool(why) == (limit < 100)
 
 
 def test_the_deployment_that_lacks_replicas_is_named_once_its_cluster_has_what_they_carry() -> None:
-    assert parity.lacking(running(50), 100, running(1), 4) == "app/Model"
-    assert parity.lacking(running(50), 100, running(1), 3) is None
-    assert parity.lacking(running(50, least=None), 100, running(1), 4) is None
+    assert (
+        autoscaled_capacity.find_lacking_deployment(running(50), 100, running(1), 4) == "app/Model"
+    )
+    assert autoscaled_capacity.find_lacking_deployment(running(50), 100, running(1), 3) is None
+    assert (
+        autoscaled_capacity.find_lacking_deployment(running(50, least=None), 100, running(1), 4)
+        is None
+    )
 
 
 @pytest.mark.parametrize("most", [10**400, -(10**400)])
 def test_a_number_of_replicas_that_nobody_has_is_none(most: int) -> None:
-    assert parity.limit(running(50), 100, running(1, most=most), WHOLE_50) == (100, "")
+    assert autoscaled_capacity.limit_weight(running(50), 100, running(1, most=most), WHOLE_50) == (
+        100,
+        "",
+    )
 
 
 def two(small: int, large: int) -> ServeDetails:
@@ -141,6 +149,8 @@ def two(small: int, large: int) -> ServeDetails:
 
 
 def test_of_several_deployments_the_least_ready_capacity_counts() -> None:
-    limit, why = parity.limit(two(10, 50), 100, two(10, 1), None)
+    limit, why = autoscaled_capacity.limit_weight(two(10, 50), 100, two(10, 1), None)
     assert (limit, "app/Large" in why) == (4, True)
-    assert parity.lacking(two(10, 50), 100, two(9, 1), 4) == "app/Large"
+    assert (
+        autoscaled_capacity.find_lacking_deployment(two(10, 50), 100, two(9, 1), 4) == "app/Large"
+    )

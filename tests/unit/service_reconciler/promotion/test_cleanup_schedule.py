@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 import pytest
 
 from common.api import ray_service
-from service_reconciler.promotion import dangling
+from service_reconciler.promotion import cleanup_schedule
 from support.builders.ray_service import a_ray_service
 
 SINCE = datetime.fromisoformat("2026-11-21T12:00:00+00:00")
-FRESH = SINCE + dangling.SETTLING
+FRESH = SINCE + cleanup_schedule.SETTLING
 CAP = SINCE + timedelta(seconds=100)
 
 
@@ -29,13 +29,15 @@ CAP = SINCE + timedelta(seconds=100)
 def test_a_draining_cluster_goes_or_is_checked_again(
     why: str, at: float, ongoing: int | None, again: float | None
 ) -> None:
-    found = dangling.recheck_at(ongoing, fresh_at=FRESH, cap=CAP, now=SINCE + timedelta(seconds=at))
+    found = cleanup_schedule.recheck_at(
+        ongoing, fresh_at=FRESH, cap=CAP, now=SINCE + timedelta(seconds=at)
+    )
     assert found == (None if again is None else SINCE + timedelta(seconds=again)), why
 
 
 def test_a_cap_before_the_count_can_be_trusted_holds() -> None:
     now = SINCE + timedelta(seconds=5)
-    assert dangling.recheck_at(0, fresh_at=FRESH, cap=now, now=now) is None
+    assert cleanup_schedule.recheck_at(0, fresh_at=FRESH, cap=now, now=now) is None
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_a_cap_before_the_count_can_be_trusted_holds() -> None:
     ],
 )
 def test_requests_in_flight_as_a_text(ongoing: int | None, text: str) -> None:
-    assert dangling.in_flight(ongoing) == text
+    assert cleanup_schedule.in_flight(ongoing) == text
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_requests_in_flight_as_a_text(ongoing: int | None, text: str) -> None:
 def test_time_outs(text: str | None, seconds: float, is_odd: bool) -> None:
     annotations = {} if text is None else {"raybus.io/drain-timeout": text}
     service = ray_service.decode(a_ray_service(annotations=annotations))
-    length, odd = dangling.timeout_of(service)
+    length, odd = cleanup_schedule.timeout_of(service)
     assert (length, odd is not None) == (timedelta(seconds=seconds), is_odd)
 
 
@@ -88,7 +90,7 @@ def test_the_pods_of_a_draining_cluster_are_changed_again(
     at: float, refreshes: int, again: float | None
 ) -> None:
     now = SINCE + timedelta(seconds=at)
-    assert dangling.refreshes(SINCE, now=now) == refreshes
-    assert dangling.next_refresh(SINCE, now=now) == (
+    assert cleanup_schedule.refreshes(SINCE, now=now) == refreshes
+    assert cleanup_schedule.next_refresh(SINCE, now=now) == (
         None if again is None else SINCE + timedelta(seconds=again)
     )

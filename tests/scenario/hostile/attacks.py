@@ -24,9 +24,9 @@ from common.kube.resources import (
     SERVICE,
     Resource,
 )
+from common.upgrade import service_conditions as of_services
 from common.upgrade import traffic_record
 from scenario.hostile import crd_schema, nasty
-from service_reconciler import reasons as of_services
 from service_reconciler.promotion import receipt
 from support.builders.ray_service import a_cluster_config, a_group, a_ray_service, a_strategy
 

@@ -36,6 +36,7 @@ from common.runtime.actions import (
 )
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.receipt import Receipt, receipt_of
+from common.upgrade.service_conditions import ConditionType
 from service_reconciler import events, recorded_decisions, upgrade_events
 from service_reconciler.actions import change_metadata
 from service_reconciler.observed import (
@@ -47,7 +48,7 @@ from service_reconciler.observed import (
 )
 from service_reconciler.promotion import cleanup_schedule
 from service_reconciler.promotion import receipt as receipts
-from service_reconciler.reasons import ConditionType, EventReason
+from service_reconciler.reasons import EventReason
 
 CLEANUP: Final = "cleanup"
 """Chain of the writes that end unneeded clusters, separate from the main chain.

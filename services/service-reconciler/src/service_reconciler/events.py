@@ -13,11 +13,12 @@ from common.api.meta import ObjectMeta
 from common.api.ray_service import RayServiceStatus
 from common.ray import serve_writer
 from common.runtime.actions import ActionEvents, EventTemplate, KubeEvent, normal, warning
+from common.upgrade.service_conditions import ConditionType, Reason
 from service_reconciler import recorded_decisions
 from service_reconciler.observed import Observed
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.rollback import Step
-from service_reconciler.reasons import ConditionType, EventReason, Reason
+from service_reconciler.reasons import EventReason
 from service_reconciler.status import room
 from service_reconciler.status.conditions import Assessment
 

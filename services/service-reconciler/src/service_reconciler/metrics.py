@@ -32,10 +32,10 @@ from common.runtime.cache import Cache
 from common.upgrade import events as upgrade_events
 from common.upgrade import weighted_route
 from common.upgrade.receipt import Outcome, Receipt, receipt_of
+from common.upgrade.service_conditions import ConditionType
 from common.upgrade.traffic_record import WHOLE, ClusterTraffic, Record
 from service_reconciler import recorded_decisions
 from service_reconciler.observed import Names, Observed
-from service_reconciler.reasons import ConditionType
 from service_reconciler.resources import services
 
 log = structlog.get_logger()

@@ -40,6 +40,7 @@ from common.upgrade.candidate import candidate_of
 from common.upgrade.gate_types import AnyGate, Gate
 from common.upgrade.gates import Result
 from common.upgrade.policy import UpgradePolicy, WarmUpProgress
+from common.upgrade.service_conditions import ConditionType
 from common.upgrade.sources import Sources
 from common.upgrade.webhook import Strategy
 from common.upgrade.weighted_route import Place
@@ -55,7 +56,6 @@ from service_reconciler.observed import (
 )
 from service_reconciler.policies import Policies
 from service_reconciler.promotion import cleanup_schedule, promote, rollback
-from service_reconciler.reasons import ConditionType
 from service_reconciler.resources import services
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.settings import Config

@@ -21,9 +21,10 @@ from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record, weighted_route
 from common.upgrade.policy import Stored
 from common.upgrade.routed_service import RoutedService
+from common.upgrade.service_conditions import ConditionType, Reason
 from common.upgrade.traffic_record import Upgrade
 from service_reconciler import recorded_decisions, validation
-from service_reconciler.reasons import ConditionType, EventReason, Reason
+from service_reconciler.reasons import EventReason
 from service_reconciler.resources import ray_cluster, services
 from service_reconciler.resources.ray_cluster import Match
 from service_reconciler.settings import Config

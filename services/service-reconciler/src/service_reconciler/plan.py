@@ -37,6 +37,7 @@ from common.runtime.actions import (
 )
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record
+from common.upgrade.service_conditions import ConditionType, Reason
 from service_reconciler import draining, events, problems, serving, upgrade_events
 from service_reconciler.actions import RecordRevision, ReportPolicy, UpdateServiceStatus
 from service_reconciler.observed import REREAD, ClusterView, Names, Observed
@@ -44,7 +45,7 @@ from service_reconciler.promotion import control as controls
 from service_reconciler.promotion import promote, rollback
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.rollback import Decision, Step
-from service_reconciler.reasons import ConditionType, EventReason, Reason
+from service_reconciler.reasons import EventReason
 from service_reconciler.resources import ray_cluster
 from service_reconciler.status import compute, suspend
 from service_reconciler.status.conditions import Assessment, is_timed_out

@@ -30,8 +30,8 @@ from common.upgrade import gate_types
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.outbound import Outbound
 from common.upgrade.policy import PolicyError, Stored, UpgradePolicy
+from common.upgrade.service_conditions import Reason
 from service_reconciler.observed import REREAD, Reading
-from service_reconciler.reasons import Reason
 
 MAX_POLICIES: Final = 100
 """Maximum UpgradePolicies of a namespace that are searched for the default policy."""

@@ -21,9 +21,10 @@ from common.ray.view import SILENT, head_is_ready
 from common.upgrade import controls as upgrade_controls
 from common.upgrade import weighted_route
 from common.upgrade.gates import Outcome
+from common.upgrade.service_conditions import ConditionType, Reason
 from service_reconciler import recorded_decisions
 from service_reconciler.observed import ClusterView, Observed
-from service_reconciler.reasons import ConditionType, EventReason, Reason
+from service_reconciler.reasons import EventReason
 
 MAX_TEXT_LENGTH: Final = 300
 REPORTED_AFTER: Final = timedelta(seconds=8)

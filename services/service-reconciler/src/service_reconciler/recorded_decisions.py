@@ -14,7 +14,7 @@ from typing import Final
 from common import conditions
 from common.api.ray_service import RayService
 from common.errors import Problem
-from service_reconciler.reasons import ConditionType, Reason
+from common.upgrade.service_conditions import ConditionType, Reason
 
 PAUSED_BY_GATE: Final = "paused, for the gate "
 """Start of the message of condition UpgradePaused after a failed gate; the gate follows."""

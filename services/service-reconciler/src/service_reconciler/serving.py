@@ -24,11 +24,12 @@ from common.kube.resources import POD, SERVICE
 from common.ray import owner, serve_proxies
 from common.ray.view import CHECKS_KEPT
 from common.runtime.actions import Action, ActionEvents, Create, Delete, Patch, warning
+from common.upgrade.service_conditions import Reason
 from service_reconciler import events
 from service_reconciler.actions import change_metadata
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.problems import ServiceProblem
-from service_reconciler.reasons import EventReason, Reason
+from service_reconciler.reasons import EventReason
 from service_reconciler.resources import services
 
 FAILURES: Final = 2

@@ -28,13 +28,13 @@ from common.upgrade import events, gate_record, traffic_record
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.events import Direction, Share, Split, Upgrade
 from common.upgrade.receipt import Outcome, Receipt
+from common.upgrade.service_conditions import ConditionType
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler import recorded_decisions
 from service_reconciler.actions import Publish
 from service_reconciler.observed import Names, Observed
 from service_reconciler.promotion import cleanup_schedule
 from service_reconciler.promotion import receipt as receipts
-from service_reconciler.reasons import ConditionType
 from service_reconciler.status import compute
 from service_reconciler.status.conditions import is_timed_out
 

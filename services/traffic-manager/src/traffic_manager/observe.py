@@ -42,6 +42,7 @@ from common.upgrade import policy as upgrade_policy
 from common.upgrade.candidate import candidate_of
 from common.upgrade.gate_types import Gate
 from common.upgrade.policy import OnFailure, UpgradePolicy
+from common.upgrade.service_conditions import ConditionType
 from common.upgrade.sources import Sources
 from common.upgrade.traffic_record import WHOLE, ClusterTraffic, Record
 from common.upgrade.webhook import Strategy
@@ -408,7 +409,7 @@ def _may_ask(
     held = observed.upgrade
     is_over = (
         observed.is_aborted
-        or observed.is_true("RollbackInProgress")
+        or observed.is_true(ConditionType.ROLLBACK_IN_PROGRESS)
         or (held is not None and bool(held.failed))
     )
     aim = None if held is None else held.aim or None

@@ -15,6 +15,7 @@ from common.upgrade import traffic_record, weighted_route
 from common.upgrade.candidate import Candidate
 from common.upgrade.gates import Window
 from common.upgrade.routed_service import RoutedService
+from common.upgrade.service_conditions import ConditionType
 from common.upgrade.traffic_record import Upgrade
 
 
@@ -117,7 +118,7 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
 
         An abort overrides what the spec asks for.
         """
-        return self.is_true("UpgradeAborted")
+        return self.is_true(ConditionType.UPGRADE_ABORTED)
 
     @cached_property
     def upgrade(self) -> Upgrade | None:
@@ -145,6 +146,6 @@ class Observed(RoutedService[ClusterView], frozen=True, kw_only=True, dict=True)
         found = (ports.of_grpc(each.cluster.raw_spec) for each in self.views)
         return next((port for port in found if port is not None), None)
 
-    def is_true(self, kind: str) -> bool:
+    def is_true(self, kind: ConditionType) -> bool:
         """Return whether a condition of the RayService is True; service-reconciler writes them."""
         return conditions.is_true(self.service.status.conditions, kind)

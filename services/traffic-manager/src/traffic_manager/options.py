@@ -13,6 +13,7 @@ from common.api.opaque import Json
 from common.ray import serve_writer
 from common.upgrade import controls as upgrade_controls
 from common.upgrade.controls import OnDeadline, Policy
+from common.upgrade.service_conditions import ConditionType
 from traffic_manager.migration.state import Direction
 from traffic_manager.observed import Observed
 
@@ -45,7 +46,7 @@ def pause(observed: Observed) -> str | None:
         return None
     if controls.pauses:
         return f"paused by {labels.PAUSE}"
-    if controls.on_deadline is OnDeadline.PAUSE and observed.is_true("UpgradeStalled"):
+    if controls.on_deadline is OnDeadline.PAUSE and observed.is_true(ConditionType.UPGRADE_STALLED):
         return (
             f"paused, for nothing had progressed until the deadline ({labels.ON_DEADLINE}: "
             f"{OnDeadline.PAUSE})"

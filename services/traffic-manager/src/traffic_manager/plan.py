@@ -21,6 +21,7 @@ from common.ray.submit import Submit
 from common.ray.view import head_is_ready
 from common.runtime.actions import MAIN, Action, Create, EmitEvent, Patch, Plan, warning
 from common.upgrade import traffic_record as records
+from common.upgrade.service_conditions import ConditionType
 from common.upgrade.traffic_record import WHOLE, ClusterTraffic
 from traffic_manager import events, options, routing, side_routes
 from traffic_manager.actions import BACKENDS, MoveCapacity
@@ -51,7 +52,7 @@ def make_plan(observed: Observed, now: datetime) -> Plan[Action]:
     if observed.service.metadata.deletion_timestamp is not None:
         gone = tuple(routing.released(observed))
         return Plan(actions=gone, note="the RayService is going, and all that it owns with it")
-    if observed.is_true("Suspending") or observed.is_true("Suspended"):
+    if observed.is_true(ConditionType.SUSPENDING) or observed.is_true(ConditionType.SUSPENDED):
         gone = (*side_routes.removal(observed), *routing.removal(observed))
         return Plan(actions=gone, note="the service is suspended")
     if (due := routing.rewrite_after(observed, now=now)) is not None:
@@ -96,7 +97,7 @@ def make_guard_plan(observed: Observed, now: datetime) -> Plan[Action]:
     is_going = observed.service.metadata.deletion_timestamp is not None
     if (
         is_going
-        or observed.is_true("Suspending")
+        or observed.is_true(ConditionType.SUSPENDING)
         or not observed.is_incremental
         or not observed.pending_name
     ):
@@ -244,7 +245,11 @@ def _upgrade(
     observed: Observed, views: tuple[ClusterView, ClusterView], *, now: datetime
 ) -> _Upgrade:
     active, pending = views
-    direction = Direction.BACK if observed.is_true("RollbackInProgress") else Direction.FORWARD
+    direction = (
+        Direction.BACK
+        if observed.is_true(ConditionType.ROLLBACK_IN_PROGRESS)
+        else Direction.FORWARD
+    )
     is_bound = direction is Direction.FORWARD and observed.is_spec_observed
     goal = observed.service.spec.serve_config_v2 if is_bound else None
     lag = routing.lag(observed)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from common.upgrade.service_conditions import Reason
 from service_reconciler.observed import Names, Observed
 from service_reconciler.promotion import control
-from service_reconciler.reasons import Reason
 from support.builders.upgrade import GENERATION, a_condition, a_view, an_upgrade, at
 
 LATE = at(10_000)

@@ -7,10 +7,10 @@ import pytest
 
 from common.api.opaque import Json
 from common.errors import Problem
+from common.upgrade.service_conditions import Reason
 from common.upgrade.traffic_record import Upgrade
 from service_reconciler.observed import Observed
 from service_reconciler.promotion import control
-from service_reconciler.reasons import Reason
 from support.builders.upgrade import a_condition, a_pod, a_view, an_upgrade, at
 
 NOW = at(1000)

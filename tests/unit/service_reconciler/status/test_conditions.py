@@ -9,10 +9,10 @@ from common import conditions
 from common.api import ray_service
 from common.api.meta import Condition
 from common.conditions import ConditionUpdate
+from common.upgrade.service_conditions import ConditionType, Reason
 from service_reconciler.observed import Names, Observed
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.rollback import Decision, Step
-from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.settings import Config
 from service_reconciler.status.conditions import Assessment, ready, starts_anew, upgrade_in_progress
 from support.builders.ray_service import a_ray_service

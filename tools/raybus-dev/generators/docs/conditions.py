@@ -16,6 +16,7 @@ from cluster_reconciler import reasons as of_clusters
 from cluster_reconciler.events import EventSpec, Reported
 from common.ray.config_writer import NOT_RECORDED
 from common.runtime.actions import EventTemplate
+from common.upgrade import service_conditions
 from generators.docs import markdown
 from service_reconciler import events as service_events
 from service_reconciler import reasons as of_services
@@ -417,12 +418,12 @@ def page() -> str:
 
 def types() -> set[str]:
     """Return all condition types that the services write."""
-    return {*of_services.ConditionType, *of_clusters.ConditionType}
+    return {*service_conditions.ConditionType, *of_clusters.ConditionType}
 
 
 def reasons() -> set[str]:
     """Return all condition reasons that the services write."""
-    return {*of_services.Reason, *of_clusters.ConditionReason, *of_clusters.ReplicaFailure}
+    return {*service_conditions.Reason, *of_clusters.ConditionReason, *of_clusters.ReplicaFailure}
 
 
 def events() -> set[str]:

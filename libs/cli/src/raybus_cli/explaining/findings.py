@@ -18,6 +18,7 @@ from common.api.ray_service import AppStatus
 from common.upgrade import policy as upgrade_policy
 from common.upgrade import traffic_record
 from common.upgrade.policy import Recorded, Stored
+from common.upgrade.service_conditions import Reason
 from raybus_cli.explaining import events, remedies
 from raybus_cli.explaining.remedies import Cause, Finding, Rank
 from raybus_cli.linting import serve_schema
@@ -29,7 +30,7 @@ from raybus_cli.show.phase import Code, Phase
 from service_reconciler import problems
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.problems import ServiceProblem
-from service_reconciler.reasons import EventReason, Reason
+from service_reconciler.reasons import EventReason
 
 UNSEEN_AFTER: Final = timedelta(seconds=20)
 """Time that an object may stay unreconciled before a finding reports it."""

@@ -18,13 +18,13 @@ from common.ray import serve_config, serve_writer
 from common.ray.submit import Submit
 from common.ray.view import head_is_ready
 from common.runtime.actions import Action, Patch, Plan
+from common.upgrade.service_conditions import ConditionType
 from raybus_cli.reading import observing
 from raybus_cli.reading.snapshot import Snapshot
 from service_reconciler import plan as planning
 from service_reconciler.actions import UpdateServiceStatus
 from service_reconciler.observed import ClusterView, Names, Observed
 from service_reconciler.promotion import control, rollback
-from service_reconciler.reasons import ConditionType
 from service_reconciler.status.conditions import is_timed_out
 
 TIMED_OUT: Final = (

@@ -36,11 +36,11 @@ from common.upgrade.controls import OnDeadline
 from common.upgrade.fields import NO_TIME
 from common.upgrade.gates import Outcome
 from common.upgrade.policy import OnFailure
+from common.upgrade.service_conditions import ConditionType, Reason
 from common.upgrade.traffic_record import WHOLE, Record
 from service_reconciler import problems, recorded_decisions
 from service_reconciler.observed import ClusterView, Observed
 from service_reconciler.promotion import promote
-from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.resources.ray_cluster import Match
 
 FLAPPING: Final = 2

@@ -21,9 +21,9 @@ from common.api.ray_service import RayService, RayServiceStatus
 from common.upgrade import gate_record, traffic_record
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.receipt import Outcome, Receipt, Seconds, receipt_of, span
+from common.upgrade.service_conditions import ConditionType
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import Names, Observed
-from service_reconciler.reasons import ConditionType
 
 SO_FAR: Final = "raybus.io/upgrade-so-far"
 """Annotation of an unneeded cluster.

@@ -15,9 +15,9 @@ from common.api.ray_cluster import RayClusterStatus
 from common.api.ray_service import ClusterServiceStatus, RayServiceStatus
 from common.conditions import ConditionUpdate
 from common.ray.view import head_is_ready
+from common.upgrade.service_conditions import ConditionType, Reason
 from common.upgrade.traffic_record import WHOLE
 from service_reconciler.observed import Names, Observed
-from service_reconciler.reasons import ConditionType, Reason
 from service_reconciler.status import conditions as of_service
 from service_reconciler.status import room
 from service_reconciler.status.conditions import Assessment

@@ -17,13 +17,14 @@ from common.api.meta import SKEW, Condition, whole_seconds
 from common.conditions import ConditionUpdate
 from common.upgrade import gate_record, traffic_record
 from common.upgrade.gates import Outcome as GateOutcome
+from common.upgrade.service_conditions import ConditionType, Reason
 from common.upgrade.traffic_record import Upgrade
 from service_reconciler.observed import Names, Observed
 from service_reconciler.problems import ServiceProblem
 from service_reconciler.promotion import rollback
 from service_reconciler.promotion.control import Control
 from service_reconciler.promotion.rollback import Decision, Step
-from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, ConditionType, Reason, caused
+from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, caused
 from service_reconciler.resources import ray_cluster
 from service_reconciler.resources.ray_cluster import Match
 

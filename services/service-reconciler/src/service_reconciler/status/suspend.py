@@ -19,8 +19,9 @@ from common.errors import Problem
 from common.kube.resources import GATEWAY, GRPC_ROUTE, HTTP_ROUTE
 from common.ray import owner
 from common.upgrade import weighted_route
+from common.upgrade.service_conditions import ConditionType, Reason
 from service_reconciler.observed import Observed
-from service_reconciler.reasons import RAY_SERVICE_INITIALIZING, ConditionType, Reason
+from service_reconciler.reasons import RAY_SERVICE_INITIALIZING
 from service_reconciler.status import compute
 from service_reconciler.status.conditions import CONTROLS, INITIALIZING_AGAIN
 

@@ -42,6 +42,7 @@ EFFECTS: Final = {
     "watcher": "__main__ adapters metrics outbox relay session term wiring",
     "cluster_reconciler": "__main__ execute in_pod metrics observe settings wiring",
     "service_reconciler": "__main__ execute metrics observe policies publisher wiring",
+    "job_reconciler": "",
     "traffic_manager": "__main__ execute metrics observe wiring",
 }
 """Service to its modules that read, write, wait or log; every other one decides."""

@@ -1,0 +1,128 @@
+"""Decide what is deleted after the end of a RayJob, and when (spec rayjob §13).
+
+A policy whose work is done is not repeated. KubeRay repeats the older form of policies with each
+event, and fails once the cluster is gone.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from common.api.ray_job import DeletionCondition, DeletionStrategy, RayJob
+from common.feature_gates import Gate, Gates
+from common.runtime import actions
+from common.validation.deletion_strategy import DELETION_ORDER
+from job_reconciler.states import DeploymentState, JobState
+
+SAFETY_MARGIN: Final = timedelta(seconds=2)
+"""Added to a delay, because `endTime` has lost its fraction of a second."""
+DELETE_NONE: Final = "DeleteNone"
+_ON_CLUSTER: Final = frozenset({"DeleteWorkers", "DeleteCluster"})
+
+
+class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the clean-up must know of the RayCluster."""
+
+    exists: bool = True
+    """False also while the cluster is being deleted."""
+    are_workers_suspended: bool = False
+
+
+class Cleanup(msgspec.Struct, frozen=True, kw_only=True):
+    """The deletion to do now."""
+
+    policy: str | None = None
+    """One of `DELETION_ORDER`; None if nothing is to be deleted now."""
+    requeue_at: datetime | None = None
+    problem: str = ""
+    """Why a deletion strategy deletes nothing, in one sentence."""
+
+
+class _Due(msgspec.Struct, frozen=True, kw_only=True):
+    policy: str
+    at: datetime
+
+
+def decide(
+    job: RayJob,
+    cluster: ClusterFacts,
+    gates: Gates,
+    now: datetime,
+    *,
+    deletes_job_itself: bool = False,
+) -> Cleanup:
+    """Decide the deletion for a completed or failed RayJob.
+
+    `deletes_job_itself` is the operator's setting to delete RayJobs with a shutdown.
+    """
+    end = job.status.end_time
+    if end is None:
+        return Cleanup()
+    spec = job.spec
+    delay = timedelta(seconds=spec.ttl_seconds_after_finished)
+    strategy = spec.deletion_strategy if Gate.DELETION_POLICY in gates else None
+    problem = ""
+    if strategy is not None:
+        due = _of_strategy(job, strategy, end, delay)
+        if not due:
+            problem = (
+                "spec.deletionStrategy has no policy for a job that ended with "
+                f"jobStatus {job.status.job_status or 'unknown'} and jobDeploymentStatus "
+                f"{job.status.job_deployment_status}, so nothing is deleted"
+            )
+    elif spec.shutdown_after_job_finishes:
+        policy = "DeleteSelf" if deletes_job_itself else "DeleteCluster"
+        due = [_Due(policy=policy, at=end + delay)]
+    else:
+        due = []
+    has_selector = bool(spec.cluster_selector)
+    left = [each for each in due if not _is_done(each.policy, cluster, has_selector=has_selector)]
+    overdue = [each.policy for each in left if each.at <= now]
+    return Cleanup(
+        policy=max(overdue, key=DELETION_ORDER.index, default=None),
+        requeue_at=_with_margin(actions.earliest(*(each.at for each in left if each.at > now))),
+        problem=problem,
+    )
+
+
+def _of_strategy(
+    job: RayJob, strategy: DeletionStrategy, end: datetime, delay: timedelta
+) -> list[_Due]:
+    """Return the policies that apply to the way in which the job ended."""
+    if strategy.deletion_rules:
+        return [
+            _Due(policy=rule.policy, at=end + timedelta(seconds=rule.condition.ttl_seconds))
+            for rule in strategy.deletion_rules
+            if _matches(rule.condition, job)
+        ]
+    policy = None
+    if job.status.job_deployment_status == DeploymentState.FAILED:
+        # KubeRay deletes nothing if Ray has not reported the failure, as after a deadline.
+        policy = strategy.on_failure
+    elif job.status.job_status == JobState.SUCCEEDED:
+        policy = strategy.on_success
+    if policy is None or policy.policy is None:
+        return []
+    return [_Due(policy=policy.policy, at=end + delay)]
+
+
+def _matches(condition: DeletionCondition, job: RayJob) -> bool:
+    status = job.status
+    if condition.job_status is not None:
+        return condition.job_status == status.job_status
+    return condition.job_deployment_status == status.job_deployment_status
+
+
+def _is_done(policy: str, cluster: ClusterFacts, *, has_selector: bool) -> bool:
+    """Return whether a policy has nothing (more) to delete. A selected cluster always stays."""
+    if policy not in DELETION_ORDER:
+        return True
+    if policy not in _ON_CLUSTER:
+        return False
+    is_reduced = policy == "DeleteWorkers" and cluster.are_workers_suspended
+    return has_selector or not cluster.exists or is_reduced
+
+
+def _with_margin(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment + SAFETY_MARGIN

@@ -1,0 +1,192 @@
+"""Decide from Ray's answer and the submitter how a running attempt goes on (spec rayjob §6.4).
+
+Ray's answer comes first, and the end of a job that was recorded stays true. KubeRay looks at the submitter before it asks Ray, so after a pause of the
+operator it declares a job FAILED that has succeeded (§10.4). A dashboard that does not answer
+proves nothing: the attempt goes on until the status checks time out.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
+
+import msgspec
+
+from common.api.ray_job import RayJob
+from job_reconciler import deadlines
+from job_reconciler.states import (
+    SUBMITTER_MODES,
+    TERMINAL_JOB_STATES,
+    DeploymentState,
+    Ending,
+    FailureReason,
+    JobState,
+    failure,
+)
+
+SUBMITTER_TIMEOUT: Final = timedelta(seconds=30)
+"""Time in which the Ray job must end after its submitter."""
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Ray's answer about the job."""
+
+    state: JobState
+    message: str = ""
+
+
+class NotFound(msgspec.Struct, frozen=True):
+    """Ray's answer that it does not know the job."""
+
+
+class Unanswered(msgspec.Struct, frozen=True):
+    """A request without a usable answer."""
+
+    error: str
+
+
+Answer: TypeAlias = JobInfo | NotFound | Unanswered
+
+
+class Submitter(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the container that submits the job."""
+
+    is_present: bool = True
+    """False if the Kubernetes Job or the head pod is gone."""
+    finished_at: datetime | None = None
+    failure_message: str | None = None
+    """Set if the submitter has failed for good."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will submit or follow the job any more."""
+        return (
+            not self.is_present or self.finished_at is not None or self.failure_message is not None
+        )
+
+
+NO_SUBMITTER: Final = Submitter(is_present=False)
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's time limits."""
+
+    grace_period: timedelta = deadlines.DEFAULT_GRACE_PERIOD
+    status_check_timeout: timedelta = deadlines.DEFAULT_STATUS_CHECK_TIMEOUT
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at a running attempt leads to."""
+
+    ending: Ending | None = None
+    job_state: JobState
+    message: str
+    failing_since: datetime | None = None
+    """The first of the status checks that fail in a row."""
+    must_submit: bool = False
+
+
+def decide(
+    job: RayJob,
+    answer: Answer,
+    submitter: Submitter,
+    now: datetime,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Decision:
+    """Decide how a running attempt goes on."""
+    status, known = job.status, _known_state(job)
+    info = answer if isinstance(answer, JobInfo) else None
+    if info is None and known in TERMINAL_JOB_STATES:
+        info = JobInfo(state=known, message=status.message)  # the recorded outcome stays true
+    failing_since = None
+    if isinstance(answer, Unanswered):
+        failing_since = status.job_status_check_failure_start_time or now
+    if info is not None:
+        ending = _after_info(job, info, submitter, now)
+        if ending is None and info.state in TERMINAL_JOB_STATES:
+            ending = deadlines.find_passed_grace_period(job, now, limits.grace_period)
+    elif isinstance(answer, NotFound):
+        ending = _after_not_found(job, submitter)
+    else:
+        ending = _without_head(job, submitter)
+    if ending is None and failing_since is not None:
+        ending = deadlines.find_failed_status_checks(job, now, limits.status_check_timeout)
+    return Decision(
+        ending=ending,
+        job_state=known if info is None else info.state,
+        message=status.message if info is None else info.message,
+        failing_since=failing_since,
+        must_submit=isinstance(answer, NotFound) and _must_submit(job),
+    )
+
+
+def _after_info(job: RayJob, info: JobInfo, submitter: Submitter, now: datetime) -> Ending | None:
+    has_submitter = job.spec.submission_mode in SUBMITTER_MODES
+    if info.state not in TERMINAL_JOB_STATES:
+        return _while_ray_runs(job, submitter, now) if has_submitter else None
+    if has_submitter and not submitter.has_ended:
+        return None  # the submitter may still print the end of the log
+    if info.state == JobState.FAILED:
+        return failure(FailureReason.APPLICATION)
+    return Ending(state=DeploymentState.COMPLETE)
+
+
+def _while_ray_runs(job: RayJob, submitter: Submitter, now: datetime) -> Ending | None:
+    """Return the failure of an attempt whose submitter ended before its Ray job."""
+    if (ending := _without_head(job, submitter)) is not None:
+        return ending
+    if submitter.failure_message is not None:
+        return failure(FailureReason.SUBMISSION, submitter.failure_message)
+    finished = submitter.finished_at
+    if finished is None or now < finished + SUBMITTER_TIMEOUT:
+        return None
+    return Ending(
+        state=DeploymentState.FAILED,
+        reason=FailureReason.GRACE_PERIOD,
+        message=f"The RayJob submitter finished at {finished.astimezone(UTC):%Y-%m-%d %H:%M:%S} "
+        "but the ray job did not reach terminal state within "
+        f"{int(SUBMITTER_TIMEOUT.total_seconds())}s",
+        job_state=JobState.FAILED,
+    )
+
+
+def _after_not_found(job: RayJob, submitter: Submitter) -> Ending | None:
+    mode, was_known = job.spec.submission_mode, _known_state(job) != JobState.UNKNOWN
+    if mode == "HTTPMode" and was_known:
+        return failure(
+            FailureReason.APPLICATION,
+            f"Ray no longer knows job {job.status.job_id}: its head was replaced. It is not "
+            "submitted again, because a part of it may have run.",
+        )
+    if mode not in SUBMITTER_MODES:
+        return None
+    if (ending := _without_head(job, submitter)) is not None:
+        return ending
+    if submitter.failure_message is not None:
+        return failure(FailureReason.SUBMISSION, submitter.failure_message)
+    if submitter.finished_at is None:
+        return None
+    return failure(
+        FailureReason.APPLICATION, "Submitter completed but Ray job not found in RayCluster."
+    )
+
+
+def _without_head(job: RayJob, submitter: Submitter) -> Ending | None:
+    """Return the failure of an attempt whose submitter went away with the head pod."""
+    if job.spec.submission_mode != "SidecarMode" or submitter.is_present:
+        return None
+    return failure(FailureReason.APPLICATION, "Ray head pod not found.")
+
+
+def _must_submit(job: RayJob) -> bool:
+    """Return whether to submit by HTTP. A lost answer is harmless: the ID stays the same."""
+    return job.spec.submission_mode == "HTTPMode" and _known_state(job) == JobState.UNKNOWN
+
+
+def _known_state(job: RayJob) -> JobState:
+    """Return the last state that Ray reported; a state of a newer Ray counts as running."""
+    try:
+        return JobState(job.status.job_status)
+    except ValueError:
+        return JobState.RUNNING

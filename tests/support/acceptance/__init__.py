@@ -15,7 +15,7 @@ import pytest
 
 from mutants.table import TABLE
 
-SPECIFICATIONS: Final = {"raycluster": 25, "rayservice": 22}
+SPECIFICATIONS: Final = {"raycluster": 25, "rayservice": 22, "rayjob": 26}
 """The specifications and the section that holds their cases."""
 STAGES: Final = ("unit", "scenario", "contract", "integration", "e2e")
 MUTATED: Final = "rayservice"

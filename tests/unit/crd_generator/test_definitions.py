@@ -205,6 +205,7 @@ def test_the_columns_of_kubectl_get_come_in_kuberays_order() -> None:
     ]
 
 
+@pytest.mark.acceptance("rayjob", 140)
 @pytest.mark.parametrize(
     ("file", "names"),
     [

@@ -45,6 +45,8 @@ class Key(msgspec.Struct, frozen=True):
 
 _SERVICE: Final = "RayService"
 _CLUSTER: Final = "RayCluster"
+_CRON_JOB: Final = "RayCronJob"
+_JOB: Final = "RayJob"
 _EITHER: Final = "RayService, RayCluster"
 _DURATION: Final = "a duration (`10m`) or seconds"
 PARTS: Final = {
@@ -169,6 +171,42 @@ PARTS: Final = {
                 "UpgradePolicy",
                 "`true`, `false`; `false` when absent",
                 "Use this policy for the RayServices of its namespace that name none.",
+            ),
+        ),
+    ),
+    "Options of a RayCronJob": (
+        "You set these on a RayCronJob. They have no effect yet, because an installation does not\n"
+        "include the controller of RayCronJobs. Without them, runs may overlap and all jobs stay.",
+        (
+            Key(
+                "raybus.io/concurrency-policy",
+                _CRON_JOB,
+                "`Allow`, `Forbid`, `Replace`; `Allow` when absent",
+                "What a run does while an earlier job has not ended: start, wait, or replace it.",
+            ),
+            Key(
+                "raybus.io/starting-deadline",
+                _CRON_JOB,
+                f"{_DURATION}; no limit when absent",
+                "Maximum delay of a run; later runs are skipped.",
+            ),
+            Key(
+                "raybus.io/successful-jobs-history-limit",
+                _CRON_JOB,
+                "a number; no limit when absent",
+                "Number of succeeded RayJobs to keep.",
+            ),
+            Key(
+                "raybus.io/failed-jobs-history-limit",
+                _CRON_JOB,
+                "a number; no limit when absent",
+                "Number of failed RayJobs to keep.",
+            ),
+            Key(
+                "raybus.io/job-labels",
+                _CRON_JOB,
+                "`key=value,key=value`",
+                "Labels of its RayJobs, such as `kueue.x-k8s.io/queue-name=users`.",
             ),
         ),
     ),
@@ -470,6 +508,18 @@ PARTS: Final = {
                 "RayCluster, Service, HTTPRoute",
                 "kind",
                 "Kind of the owner.",
+            ),
+            Key(
+                "ray.io/cronjob-name",
+                _JOB,
+                "name of a RayCronJob",
+                "The RayCronJob that started the job.",
+            ),
+            Key(
+                "ray.io/cronjob-scheduled-timestamp",
+                _JOB,
+                "a time",
+                "An annotation. Time for which the RayCronJob scheduled the job.",
             ),
             Key(
                 "ray.io/job-submission-mode",

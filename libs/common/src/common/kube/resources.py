@@ -98,6 +98,8 @@ def _quote(name: str) -> str:
 
 RAY_CLUSTER: Final = Resource(group="ray.io", kind="RayCluster", plural="rayclusters")
 RAY_SERVICE: Final = Resource(group="ray.io", kind="RayService", plural="rayservices")
+RAY_JOB: Final = Resource(group="ray.io", kind="RayJob", plural="rayjobs")
+RAY_CRON_JOB: Final = Resource(group="ray.io", kind="RayCronJob", plural="raycronjobs")
 UPGRADE_POLICY: Final = Resource(
     group="raybus.io", version="v1alpha1", kind="UpgradePolicy", plural="upgradepolicies"
 )

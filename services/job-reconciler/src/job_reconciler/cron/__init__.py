@@ -1,0 +1,1 @@
+"""RayCronJobs: schedules, the runs that are due, and the plan of one reconcile."""

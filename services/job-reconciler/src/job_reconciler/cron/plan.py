@@ -1,0 +1,217 @@
+"""The plan of one reconcile of a RayCronJob (spec rayjob §20.3, and its recommendations).
+
+Only the newest missed run is started, also after a long outage, a resume or a change of the
+schedule; KubeRay starts every missed run. Annotations add a concurrency policy, a starting deadline
+and limits for finished jobs (`policy`).
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final
+
+import msgspec
+
+from common import labels
+from common.api import meta, ray_cluster, ray_cron_job, ray_job
+from common.api.opaque import Body
+from common.api.ray_cron_job import RayCronJob, RayCronJobStatus
+from common.api.ray_job import RayJob
+from common.feature_gates import Gates
+from common.kube import resources
+from common.ray import owner
+from common.runtime.actions import (
+    Action,
+    ActionEvents,
+    Create,
+    Delete,
+    EmitEvent,
+    IfExists,
+    Plan,
+    UpdateStatus,
+    normal,
+    warning,
+)
+from job_reconciler.cron import validation
+from job_reconciler.cron.policy import Concurrency
+from job_reconciler.cron.schedule import Every
+from job_reconciler.cron.validation import InvalidCronJob, Timetable
+
+SUCCEEDED: Final = "Complete"
+FAILED: Final = frozenset({"Failed", "ValidationFailed"})
+"""Deployment statuses of jobs that have ended without success."""
+_MINUTE: Final = timedelta(minutes=1)
+
+
+class ObservedCronJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What one reconcile knows."""
+
+    cron_job: RayCronJob
+    jobs: tuple[RayJob, ...] = ()
+    """The RayJobs of its namespace that it owns, by controller reference."""
+    now: datetime
+    local_zone: tzinfo = UTC
+    """The time zone of a RayCronJob that names none."""
+
+
+def make_plan(observed: ObservedCronJob, gates: Gates) -> Plan[Action]:
+    """Decide which jobs to create and delete, and when to look again."""
+    cron_job = observed.cron_job
+    if cron_job.metadata.deletion_timestamp is not None:
+        return Plan(note="being deleted")
+    try:
+        timetable = validation.parse(cron_job, observed.local_zone, gates)
+    except InvalidCronJob as error:
+        note = f"{cron_job.metadata.namespaced_name}: {error}"
+        return Plan(
+            actions=(EmitEvent(event=warning("InvalidRayCronJobSpec", "Validate", note)),),
+            note="invalid spec",
+        )
+    cleanup = tuple(_delete_finished(observed, timetable))
+    if cron_job.spec.suspend:
+        note = "RayCronJob suspended, no new RayJobs will be created"
+        event = EmitEvent(event=normal("SuspendedRayCronJob", "Suspend", note))
+        return Plan(actions=(event, *cleanup), note="suspended")
+    return _schedule(observed, timetable, cleanup)
+
+
+def _schedule(
+    observed: ObservedCronJob, timetable: Timetable, cleanup: tuple[Action, ...]
+) -> Plan[Action]:
+    schedule, zone, now = timetable.schedule, timetable.zone, observed.now
+    base = min(_base(observed.cron_job, now), now)
+    due = schedule.newest_run(base, now, zone)
+    if due is None:
+        return Plan(actions=cleanup, requeue_at=schedule.next_run(base, zone), note="no run is due")
+    next_run = schedule.next_run(due, zone)
+    deadline = timetable.policy.starting_deadline
+    if deadline is not None and now - due > deadline:
+        note = f"The run of {meta.rfc3339(due)} is more than {deadline} late and is skipped"
+        event = EmitEvent(event=warning("MissSchedule", "Schedule", note))
+        return Plan(actions=(event, *cleanup), requeue_at=next_run, note="too late for a run")
+    active = [job for job in observed.jobs if not _has_ended(job)]
+    if active and timetable.policy.concurrency is Concurrency.FORBID:
+        note = (
+            f"The run of {meta.rfc3339(due)} waits, because RayJob {active[0].metadata.name} has "
+            f"not ended and {labels.CONCURRENCY_POLICY} is {Concurrency.FORBID}"
+        )
+        event = EmitEvent(event=normal("JobAlreadyActive", "Schedule", note))
+        return Plan(actions=(event, *cleanup), requeue_at=next_run, note="an earlier job runs")
+    actions: list[Action] = []
+    if timetable.policy.concurrency is Concurrency.REPLACE:
+        actions += [_replace(job) for job in active]
+    if missed := schedule.next_run(base, zone):
+        actions += _report_missed(missed, due)
+    body = build_job(observed.cron_job, timetable, due)
+    actions += [
+        Create(
+            resource=resources.RAY_JOB,
+            body=body,
+            if_exists=IfExists.NEED_OWN,
+            events=_events_of_creation(body),
+        ),
+        UpdateStatus(status=RayCronJobStatus(last_schedule_time=due)),
+    ]
+    return Plan(actions=(*actions, *cleanup), requeue_at=next_run, note="a run is due")
+
+
+def build_job(cron_job: RayCronJob, timetable: Timetable, run: datetime) -> Body:
+    """Return the RayJob of a run."""
+    name = cron_job.metadata.name
+    return {
+        "apiVersion": ray_cluster.API_VERSION,
+        "kind": ray_job.KIND,
+        "metadata": {
+            "name": build_job_name(name, timetable, run),
+            "namespace": cron_job.metadata.namespace,
+            "labels": {**timetable.policy.job_labels, labels.CRON_JOB_NAME: name},
+            "annotations": {labels.CRON_JOB_TIMESTAMP: meta.rfc3339(run)},
+            "ownerReferences": owner.reference(cron_job.metadata, ray_cron_job.KIND),
+        },
+        "spec": cron_job.raw_job_template,
+    }
+
+
+def build_job_name(cron_job: str, timetable: Timetable, run: datetime) -> str:
+    """Return the name of a run's RayJob, which is the same in every reconcile.
+
+    It has the minutes since 1970, as KubeRay's. A schedule with several runs in one minute has the
+    seconds since 1970 instead.
+    """
+    seconds = int(run.timestamp())
+    schedule = timetable.schedule
+    is_fast = isinstance(schedule, Every) and schedule.period < _MINUTE
+    return f"{cron_job}-{seconds if is_fast else seconds // 60}"
+
+
+def _base(cron_job: RayCronJob, now: datetime) -> datetime:
+    """Return the time after which the next run is due."""
+    return cron_job.status.last_schedule_time or cron_job.metadata.creation_timestamp or now
+
+
+def _has_ended(job: RayJob) -> bool:
+    status = job.status.job_deployment_status
+    return status == SUCCEEDED or status in FAILED
+
+
+def _replace(job: RayJob) -> Delete:
+    note = f"Deleted RayJob {job.metadata.namespaced_name}, which a newer run replaces"
+    failure = f"Failed to delete RayJob {job.metadata.namespaced_name}: "
+    return Delete(
+        resource=resources.RAY_JOB,
+        name=job.metadata.name,
+        uid=job.metadata.uid,
+        events=ActionEvents(
+            success=normal("SuccessfulDelete", "Delete", note),
+            failure=warning("FailedDelete", "Delete", failure),
+        ),
+    )
+
+
+def _report_missed(first: datetime, due: datetime) -> list[Action]:
+    """Report the runs before the one that is due, which are not started."""
+    if first >= due:
+        return []
+    note = (
+        f"The runs from {meta.rfc3339(first)} until before {meta.rfc3339(due)} were missed and are "
+        "not started"
+    )
+    return [EmitEvent(event=warning("MissSchedule", "Schedule", note))]
+
+
+def _events_of_creation(body: Body) -> ActionEvents:
+    name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+    created = normal("SuccessfulCreate", "Create", f"Created RayJob {name}")
+    return ActionEvents(
+        success=created,
+        failure=warning("FailedCreate", "Create", f"Failed to create RayJob {name}: "),
+    )
+
+
+def _delete_finished(observed: ObservedCronJob, timetable: Timetable) -> Iterator[Action]:
+    """Yield the deletion of each ended job above the limits, the oldest first."""
+    limits = (
+        (timetable.policy.succeeded_limit, {SUCCEEDED}),
+        (timetable.policy.failed_limit, FAILED),
+    )
+    for limit, statuses in limits:
+        ended = [job for job in observed.jobs if job.status.job_deployment_status in statuses]
+        if limit is not None:
+            yield from (
+                Delete(
+                    resource=resources.RAY_JOB,
+                    name=job.metadata.name,
+                    uid=job.metadata.uid,
+                    is_side=True,
+                )
+                for job in _oldest(ended, len(ended) - limit)
+                if job.metadata.deletion_timestamp is None
+            )
+
+
+def _oldest(jobs: Iterable[RayJob], count: int) -> list[RayJob]:
+    if count <= 0:
+        return []
+    first = datetime.min.replace(tzinfo=UTC)
+    return sorted(
+        jobs, key=lambda job: (job.metadata.creation_timestamp or first, job.metadata.name)
+    )[:count]

@@ -7,7 +7,7 @@ import pytest
 
 from common.api.ray_job import RayJob
 from job_reconciler import outcome
-from job_reconciler.outcome import NO_SUBMITTER, JobInfo, NotFound, Submitter, Unanswered
+from job_reconciler.outcome import NO_SUBMITTER, JobInfo, SilentDashboard, Submitter, UnknownJob
 from job_reconciler.states import DeploymentState, Ending, FailureReason, JobState
 from support.builders.ray_job import a_ray_job
 
@@ -15,7 +15,7 @@ NOW = datetime(2026, 8, 19, 9, 30, tzinfo=UTC)
 WITH_SUBMITTER = ["K8sJobMode", "SidecarMode"]
 WITHOUT_SUBMITTER = ["HTTPMode", "InteractiveMode"]
 BUSY = Submitter()
-NO_ANSWER = Unanswered(error="connection refused")
+NO_ANSWER = SilentDashboard(error="connection refused")
 OUT_OF_MEMORY = Submitter(finished_at=NOW, failure_message="exit code 137: OOMKilled")
 
 
@@ -93,11 +93,11 @@ def test_the_failure_of_the_job_counts_more_than_that_of_its_submitter() -> None
 def test_a_job_whose_submitter_was_deleted_ends_with_its_ray_job() -> None:
     succeeded, running = JobInfo(state=JobState.SUCCEEDED), JobInfo(state=JobState.RUNNING)
     assert _end(_running(), running, NO_SUBMITTER) is None
-    assert _end(_running(), NotFound(), NO_SUBMITTER) is None
+    assert _end(_running(), UnknownJob(), NO_SUBMITTER) is None
     assert _end(_running(), succeeded, NO_SUBMITTER) == Ending(state=DeploymentState.COMPLETE)
 
 
-@pytest.mark.parametrize("answer", [NotFound(), JobInfo(state=JobState.PENDING)])
+@pytest.mark.parametrize("answer", [UnknownJob(), JobInfo(state=JobState.PENDING)])
 @pytest.mark.parametrize("mode", WITH_SUBMITTER)
 def test_a_submitter_that_fails_before_the_job_runs_fails_the_submission(
     mode: str, answer: outcome.Answer
@@ -124,8 +124,8 @@ def test_a_job_has_thirty_seconds_after_its_submitter() -> None:
 
 @pytest.mark.acceptance("rayjob", 90)
 def test_a_job_that_its_submitter_did_not_submit_fails() -> None:
-    assert _end(_running(), NotFound(), BUSY) is None
-    assert _end(_running(), NotFound(), _finished(1)) == Ending(
+    assert _end(_running(), UnknownJob(), BUSY) is None
+    assert _end(_running(), UnknownJob(), _finished(1)) == Ending(
         state=DeploymentState.FAILED,
         reason=FailureReason.APPLICATION,
         message="Submitter completed but Ray job not found in RayCluster.",
@@ -134,11 +134,11 @@ def test_a_job_that_its_submitter_did_not_submit_fails() -> None:
 
 @pytest.mark.acceptance("rayjob", 57)
 def test_a_job_that_ray_has_known_is_never_submitted_again() -> None:
-    unknown = outcome.decide(_running("HTTPMode"), NotFound(), NO_SUBMITTER, NOW)
+    unknown = outcome.decide(_running("HTTPMode"), UnknownJob(), NO_SUBMITTER, NOW)
     assert unknown.must_submit
     assert unknown.ending is None
     job = _running("HTTPMode", jobStatus="RUNNING")
-    decision = outcome.decide(job, NotFound(), NO_SUBMITTER, NOW)
+    decision = outcome.decide(job, UnknownJob(), NO_SUBMITTER, NOW)
     assert not decision.must_submit
     assert decision.ending is not None
     assert decision.ending.reason == FailureReason.APPLICATION
@@ -150,11 +150,11 @@ def test_a_job_without_an_answer_is_not_submitted() -> None:
 
 @pytest.mark.parametrize("mode", [*WITH_SUBMITTER, "InteractiveMode"])
 def test_only_a_job_in_http_mode_is_submitted_by_a_request(mode: str) -> None:
-    assert not outcome.decide(_running(mode), NotFound(), BUSY, NOW).must_submit
+    assert not outcome.decide(_running(mode), UnknownJob(), BUSY, NOW).must_submit
 
 
 @pytest.mark.acceptance("rayjob", 76)
-@pytest.mark.parametrize("answer", [NotFound(), JobInfo(state=JobState.PENDING)])
+@pytest.mark.parametrize("answer", [UnknownJob(), JobInfo(state=JobState.PENDING)])
 def test_any_answer_ends_a_series_of_failed_checks(answer: outcome.Answer) -> None:
     job = _running(jobStatusCheckFailureStartTime=_ago(400))
     decision = outcome.decide(job, answer, BUSY, NOW)
@@ -187,7 +187,7 @@ def test_a_dashboard_without_an_answer_fails_a_job_only_by_the_time_limit(
     )
 
 
-@pytest.mark.parametrize("answer", [NotFound(), NO_ANSWER])
+@pytest.mark.parametrize("answer", [UnknownJob(), NO_ANSWER])
 def test_a_recorded_end_needs_no_second_answer(answer: outcome.Answer) -> None:
     job = _running(jobStatus="SUCCEEDED", message="done")
     decision = outcome.decide(job, answer, _finished(60), NOW)
@@ -211,7 +211,7 @@ def test_a_submitter_that_hangs_is_given_up(state: str, end: DeploymentState) ->
 
 
 def test_a_sidecar_ends_with_its_head() -> None:
-    for answer in (NotFound(), NO_ANSWER):
+    for answer in (UnknownJob(), NO_ANSWER):
         assert _end(_running("SidecarMode", jobStatus="RUNNING"), answer, NO_SUBMITTER) == Ending(
             state=DeploymentState.FAILED,
             reason=FailureReason.APPLICATION,
@@ -221,5 +221,5 @@ def test_a_sidecar_ends_with_its_head() -> None:
 
 def test_a_state_of_a_newer_ray_counts_as_running() -> None:
     job = _running("HTTPMode", jobStatus="PAUSED")
-    assert not outcome.decide(job, NotFound(), NO_SUBMITTER, NOW).must_submit
+    assert not outcome.decide(job, UnknownJob(), NO_SUBMITTER, NOW).must_submit
     assert outcome.decide(job, NO_ANSWER, NO_SUBMITTER, NOW).job_state == JobState.RUNNING

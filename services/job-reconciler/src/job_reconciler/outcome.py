@@ -33,17 +33,17 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class NotFound(msgspec.Struct, frozen=True):
+class UnknownJob(msgspec.Struct, frozen=True):
     """Ray's answer that it does not know the job."""
 
 
-class Unanswered(msgspec.Struct, frozen=True):
+class SilentDashboard(msgspec.Struct, frozen=True):
     """A request without a usable answer."""
 
     error: str
 
 
-Answer: TypeAlias = JobInfo | NotFound | Unanswered
+Answer: TypeAlias = JobInfo | UnknownJob | SilentDashboard
 
 
 class Submitter(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,13 +100,13 @@ def decide(
     if info is None and known in TERMINAL_JOB_STATES:
         info = JobInfo(state=known, message=status.message)  # the recorded outcome stays true
     failing_since = None
-    if isinstance(answer, Unanswered):
+    if isinstance(answer, SilentDashboard):
         failing_since = status.job_status_check_failure_start_time or now
     if info is not None:
         ending = _after_info(job, info, submitter, now)
         if ending is None and info.state in TERMINAL_JOB_STATES:
             ending = deadlines.find_passed_grace_period(job, now, limits.grace_period)
-    elif isinstance(answer, NotFound):
+    elif isinstance(answer, UnknownJob):
         ending = _after_not_found(job, submitter)
     else:
         ending = _without_head(job, submitter)
@@ -117,7 +117,7 @@ def decide(
         job_state=known if info is None else info.state,
         message=status.message if info is None else info.message,
         failing_since=failing_since,
-        must_submit=isinstance(answer, NotFound) and _must_submit(job),
+        must_submit=isinstance(answer, UnknownJob) and _must_submit(job),
     )
 
 

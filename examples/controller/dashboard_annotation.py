@@ -1,4 +1,4 @@
-"""Keeps an annotation of each RayCluster equal to the address of its dashboard: docs/how-to/controller.md."""
+"""Keep an annotation of each RayCluster equal to its dashboard (docs/how-to/controller.md)."""
 
 from contextlib import nullcontext
 from datetime import datetime
@@ -23,7 +23,7 @@ Observed = tuple[RayCluster, Service | None]
 
 
 def keys_of(obj: Object) -> list[Key]:
-    """Return the RayClusters that a change concerns: the RayCluster itself, or the owner of a Service."""
+    """Return the RayClusters to reconcile: the changed one, or the owner of a Service."""
     own, owners = obj.metadata.name, obj.metadata.owner_references
     names = (
         [own]
@@ -45,7 +45,7 @@ async def observe(key: Key, now: datetime, *, cache: Cache) -> Observed | None: 
 
 
 def address(cluster: RayCluster, service: Service | None) -> str | None:
-    """Return the address of the dashboard; None without a head Service, or if it may lead elsewhere."""
+    """Return the dashboard's address; None without a head Service that is ours."""
     if service is None or service.metadata.deletion_timestamp or foreign_service(service, cluster):
         return None
     host = f"{service.metadata.name}.{service.metadata.namespace}.svc"

@@ -3,10 +3,13 @@
     pip install nats-py
     RAYBUS_NATS_URL=tls://127.0.0.1:4222 RAYBUS_NATS_CREDENTIALS=DIR python subscriber.py
 
-DIR holds `seed` and `ca.crt` (../README.md describes how to make them), or is the folder that `raybus up --data-dir` writes. The
-server remembers the position of this subscriber, under its NAME, also while it is away. An event may come again: when this process
-ended before it was acknowledged, or when raybus ended before it knew that it was stored. A repetition has the same id, so
-handled ids are kept in a small database. Put your own code into `handle`.
+DIR is a folder with `seed` and `ca.crt`: ../README.md describes how to make one, and
+`raybus up --data-dir` writes one. The server stores the position of this subscriber under its NAME,
+also while the subscriber is away.
+
+An event may come again, with the same id: if this process ended before it acknowledged the event,
+or if raybus ended before it knew that the event was stored. The ids of handled events are therefore
+kept in a small database. Put your own code into `handle`.
 """
 
 import asyncio
@@ -38,7 +41,10 @@ ACKNOWLEDGE_WITHIN = 60.0
 
 
 def handle(event: dict[str, Any]) -> None:
-    """Process one event. An exception is reported on standard error, and the event is delivered again."""
+    """Process one event.
+
+    An exception is reported on standard error, and the event is delivered again.
+    """
     upgrade = event["data"]["upgrade"]
     kind = event["type"].removeprefix("io.raybus.upgrade.").removesuffix(".v1")
     sys.stdout.write(
@@ -71,7 +77,8 @@ async def subscribe(stream: JetStreamContext) -> JetStreamContext.PullSubscripti
         deliver_policy=DeliverPolicy.ALL,
         ack_policy=AckPolicy.EXPLICIT,
         ack_wait=ACKNOWLEDGE_WITHIN,
-        max_ack_pending=1,  # the next event only after this one, so that the order holds even when one comes again
+        # One event at a time, so that the order holds even if an event comes again.
+        max_ack_pending=1,
     )
     await stream.add_consumer(STREAM, config)
     return await stream.pull_subscribe_bind(consumer=NAME, stream=STREAM)

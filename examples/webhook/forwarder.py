@@ -1,11 +1,17 @@
-"""Sends each of raybus' upgrade events to an HTTP receiver, in order, until it is accepted or becomes a dead letter.
+"""Send each upgrade event of raybus to an HTTP receiver, in order.
 
-NATS alone keeps the state (a durable consumer: the position, and the attempts of each event), so the process may end and
-move at any time. The request follows the Standard Webhooks specification: the body is the CloudEvent as it is
-stored, `webhook-id` its id (the same in every repetition: receivers skip known ids), and `webhook-signature` an
-HMAC-SHA256 of id, time and body with the shared secret. An answer of 2xx acknowledges the event. Any other is retried with
-a growing delay; after WEBHOOK_ATTEMPTS the event goes to the dead letters: a line on standard output, and a request to
-DEAD_LETTER_URL if that is set. `raybus events --replay ID` shows it as long as the stream keeps it.
+An event is repeated until the receiver accepts it or it becomes a dead letter. Only NATS keeps
+state (a durable consumer: the position, and the attempts of each event), so this process may end
+and move at any time.
+
+The request follows the Standard Webhooks specification. Its body is the CloudEvent as stored.
+`webhook-id` is the event's id, the same in every repetition, so that receivers can skip known ids.
+`webhook-signature` is an HMAC-SHA256 of id, time and body with the shared secret.
+
+An answer of 2xx acknowledges the event. Any other answer is retried with a growing delay. After
+WEBHOOK_ATTEMPTS the event becomes a dead letter: a line on standard output, and a request to
+DEAD_LETTER_URL if that is set. `raybus events --replay ID` shows an event as long as the stream
+keeps it.
 
     variable                  default
     RAYBUS_NATS_URL           (needed)     tls://HOST:PORT
@@ -13,11 +19,11 @@ DEAD_LETTER_URL if that is set. `raybus events --replay ID` shows it as long as 
     WEBHOOK_URL               (needed)     where events go
     WEBHOOK_SECRET_FILE       (needed)     a file with the shared secret: whsec_ and base64
     WEBHOOK_ATTEMPTS          10           then the event is a dead letter
-    WEBHOOK_FIRST_DELAY       1            seconds before the second attempt; each further one doubles it
+    WEBHOOK_FIRST_DELAY       1            seconds before the second attempt, doubled each time
     WEBHOOK_LONGEST_DELAY     300          seconds
     WEBHOOK_TIMEOUT           10           seconds for one attempt
     DEAD_LETTER_URL           (none)       gets what could not be delivered, signed in the same way
-    SUBSCRIBER_NAME           webhook      the consumer at NATS; another name gets every event once more
+    SUBSCRIBER_NAME           webhook      consumer at NATS; a new name gets all events
     SUBSCRIBER_FILTER         ray.events.> ray.events.<namespace>.<rayservice>.<kind>
 """
 
@@ -113,7 +119,8 @@ def read_secret(file: Path) -> bytes:
         sys.exit(f"WEBHOOK_SECRET_FILE: {problem}")
     except (binascii.Error, ValueError):
         sys.exit(
-            f"WEBHOOK_SECRET_FILE={file}: expected whsec_ and base64, as 'openssl rand -base64 32' makes it"
+            f"WEBHOOK_SECRET_FILE={file}: expected whsec_ and base64, as 'openssl rand -base64 "
+            "32' makes it"
         )
 
 
@@ -171,7 +178,8 @@ class Forwarder:
             deliver_policy=DeliverPolicy.ALL,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=2 * self._settings.timeout + 10,
-            max_ack_pending=1,  # while an event waits for its next attempt, later ones wait behind it: order holds
+            # Later events wait behind an event that waits for its next attempt.
+            max_ack_pending=1,
         )
         await stream.add_consumer(STREAM, config)
         return await stream.pull_subscribe_bind(consumer=name, stream=STREAM)

@@ -59,7 +59,8 @@ def free_ports(count: int) -> list[int]:
             if _is_free(port, stack.enter_context(socket.socket())):
                 found.append(port)
     raise OSError(
-        f"fewer than {count} of the ports {_CHOICE.start} to {_CHOICE.stop - 1} are free on {_LOOPBACK}"
+        f"fewer than {count} of the ports {_CHOICE.start} to {_CHOICE.stop - 1} are free on "
+        f"{_LOOPBACK}"
     )
 
 

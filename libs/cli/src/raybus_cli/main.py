@@ -2,8 +2,10 @@
 
 Other modules are not imported, so that a broken one disables no other subcommand and each starts
 quickly. A subcommand of another package (`raybus-dashboard`, `localcluster`) is there while that
-package is installed. Exit codes of all subcommands: 0 success, 1 failure, 2 invalid command, 3 timeout of a
-wait. Standard output carries results only.
+package is installed.
+
+Exit codes of all subcommands: 0 success, 1 failure, 2 invalid command, 3 timeout of a wait.
+Standard output carries results only.
 """
 
 import os

@@ -42,7 +42,10 @@ from raybus_cli.kubeconfig import NoCluster, Where
 NOT_SERVED: Final = "the server could not find the requested resource"
 """The API server's message for a kind that it does not serve."""
 MISSING_NAMESPACE: Final = re2.compile('namespaces? "([a-z0-9-]+)" not found')
-INSTALL_CRDS: Final = "the cluster does not serve ray.io/v1: install the CRDs with 'kubectl apply --server-side -k deploy/crds'"
+INSTALL_CRDS: Final = (
+    "the cluster does not serve ray.io/v1: install the CRDs with 'kubectl apply --server-side -k "
+    "deploy/crds'"
+)
 
 
 class NoSuchObject(errors.NotFound):
@@ -91,7 +94,10 @@ def line(problem: BaseException) -> str:
     if is_not_served(problem):
         return INSTALL_CRDS
     if isinstance(problem, errors.Forbidden) and "Unauthorized" in text:
-        return "the cluster does not know your user (Unauthorized): log in again, or choose another --context"
+        return (
+            "the cluster does not know your user (Unauthorized): log in again, or choose another "
+            "--context"
+        )
     if (
         isinstance(problem, errors.NotFound)
         and (missing := MISSING_NAMESPACE.search(text)) is not None
@@ -263,7 +269,10 @@ async def reach(kube: KubeClient, cluster: RayCluster) -> Target:
 def _needed_right(cluster: RayCluster) -> str:
     namespace = cluster.metadata.namespace
     if traits.has_kubernetes_auth(cluster):
-        return f"you need the right to create serviceaccounts/token of {ACCOUNT} in namespace {namespace}"
+        return (
+            f"you need the right to create serviceaccounts/token of {ACCOUNT} in namespace "
+            f"{namespace}"
+        )
     return (
         f"you need the right to get Secret {traits.token_secret(cluster)} in namespace {namespace}"
     )

@@ -74,7 +74,8 @@ def available(snapshot: Snapshot, *, now: datetime) -> list[Control]:
         entry = history.choose(histories.build(snapshot, now=now), None, service.metadata.name)
         fields = " and ".join(history.change(service, entry).fields)
         effects[UNDO] = (
-            f"Restores {fields} of revision {entry.number}; a spec that is managed in Git must be changed there too."
+            f"Restores {fields} of revision {entry.number}; a spec that is managed in Git must "
+            "be changed there too."
         )
     except errors.RaybusError:
         pass

@@ -41,8 +41,10 @@ FILES: Final = {
 LOCAL_FILES: Final = {**FILES, "/server.js": ("server_local.js", "text/javascript")}
 """Files of the server on the user's machine; its script takes a token from the page's address."""
 POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src "
+    "'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types 'none'"
 )
 HEADERS: Final = {
     "Content-Security-Policy": POLICY,

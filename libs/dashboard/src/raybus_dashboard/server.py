@@ -60,7 +60,8 @@ def listen(port: int) -> socket.socket:
             else f"cannot be used ({problem.strerror})"
         )
         raise errors.Terminal(
-            f"port {port} of {HOST} {why}: is another dashboard open? --port names another, --port 0 takes any free one"
+            f"port {port} of {HOST} {why}: is another dashboard open? --port names another, "
+            "--port 0 takes any free one"
         ) from problem
     return found
 

@@ -70,7 +70,8 @@ def parse_subscribers(text: str) -> tuple[NamedSubscriber, ...]:
         )
     if len(subscribers) > MAX_SUBSCRIBERS:
         raise errors.InvalidSpec(
-            f"subscribers: {len(subscribers)} are named, at most {MAX_SUBSCRIBERS} can be; let some share a key"
+            f"subscribers: {len(subscribers)} are named, at most {MAX_SUBSCRIBERS} can be; let "
+            "some share a key"
         )
     return subscribers
 

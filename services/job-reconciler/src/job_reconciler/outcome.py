@@ -1,7 +1,8 @@
 """Decide from Ray's answer and the submitter how a running attempt goes on (spec rayjob §6.4).
 
-Ray's answer comes first, and the end of a job that was recorded stays true. KubeRay looks at the submitter before it asks Ray, so after a pause of the
-operator it declares a job FAILED that has succeeded (§10.4). A dashboard that does not answer
+Ray's answer comes first, and the end of a job that was recorded stays true. KubeRay
+looks at the submitter before it asks Ray, so after a pause of the operator it declares a job FAILED
+that has succeeded (§10.4). A dashboard that does not answer
 proves nothing: the attempt goes on until the status checks time out.
 """
 

@@ -123,7 +123,7 @@ class Driver(Protocol):
 
 
 async def choose() -> DriverName:
-    """Return the driver for `auto`: kind if it is installed and a Docker engine answers, else `built`."""
+    """Return the driver for `auto`: kind if it is installed and Docker answers, else `built`."""
     has_kind = shutil.which("kind") is not None and await _docker_answers()
     return DriverName.KIND if has_kind else DriverName.BUILT
 

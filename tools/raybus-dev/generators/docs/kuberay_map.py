@@ -1,4 +1,4 @@
-"""The table of differences in docs/kuberay-map.md, from `tools/raybus-dev/parity/differences.yaml`."""
+"""Write the table of differences in docs/kuberay-map.md, from `parity/differences.yaml`."""
 
 from typing import Final
 

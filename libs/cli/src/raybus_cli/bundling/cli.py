@@ -280,6 +280,7 @@ def bundle(
     typer.echo(f"{path}: {len(files)} files, without Secrets and values of environment variables")
     if "unseen.txt" in files:
         typer.echo(
-            f"{len(files['unseen.txt'].splitlines())} thing(s) could not be read: see unseen.txt in it",
+            f"{len(files['unseen.txt'].splitlines())} thing(s) could not be read: see unseen.txt "
+            "in it",
             err=True,
         )

@@ -113,6 +113,7 @@ def _bounded(tar: tarfile.TarFile, path: Path) -> Iterable[tarfile.TarInfo]:
         size += member.size
         if number > MAX_FILES or size > LARGEST:
             raise errors.InvalidSpec(
-                f"--bundle {path} has more than {MAX_FILES} files or {LARGEST // 2**20} MiB: it is not made by 'raybus bundle'"
+                f"--bundle {path} has more than {MAX_FILES} files or {LARGEST // 2**20} MiB: it "
+                "is not made by 'raybus bundle'"
             )
         yield member

@@ -78,7 +78,8 @@ def image(
         list[str],
         typer.Argument(
             metavar="GROUP=IMAGE...",
-            help="head=IMAGE, a worker group's name, or '*=IMAGE' for all: the Ray container, or GROUP/CONTAINER=IMAGE.",
+            help="head=IMAGE, a worker group's name, or '*=IMAGE' for all: the Ray container, or "
+            "GROUP/CONTAINER=IMAGE.",
         ),
     ],
     dry_run: DryRunOption = False,
@@ -145,4 +146,7 @@ def report(target: Target, done: str, *, is_dry_run: bool) -> str:
     """Return the last line of output: the change, and the command that follows it."""
     if is_dry_run:
         return f"{target.full_name} {done} (dry run: nothing is changed)"
-    return f"{target.full_name} {done} ('raybus get {target.kind.singular} {target.name} -w' follows it)"
+    return (
+        f"{target.full_name} {done} ('raybus get {target.kind.singular} {target.name} -w' "
+        "follows it)"
+    )

@@ -52,7 +52,8 @@ def parse(given: str) -> Assignment:
     group, slash, container = target.partition("/")
     if not equals or not group or (slash and not container):
         raise errors.InvalidSpec(
-            f"{given!r} is not GROUP=IMAGE or GROUP/CONTAINER=IMAGE, such as head=rayproject/ray:2.53.0"
+            f"{given!r} is not GROUP=IMAGE or GROUP/CONTAINER=IMAGE, such as "
+            "head=rayproject/ray:2.53.0"
         )
     why = problem(image)
     if why is not None:
@@ -174,7 +175,8 @@ def _containers(known: list[Group], assignment: Assignment) -> list[tuple[Place,
     chosen = [each for each in known if assignment.group in {ALL, each.name}]
     if not chosen:
         raise errors.Rejected(
-            f"there is no group {assignment.group!r}; groups: {_listed([g.name for g in known])}, or *"
+            f"there is no group {assignment.group!r}; groups: "
+            f"{_listed([g.name for g in known])}, or *"
         )
     found = [
         ((*place, "image"), pod_json.text(body, "image"))
@@ -187,7 +189,8 @@ def _containers(known: list[Group], assignment: Assignment) -> list[tuple[Place,
     if not found:
         there = _listed(list(dict.fromkeys(name for each in chosen for name in each.containers)))
         raise errors.Rejected(
-            f"group {assignment.group!r} has no container {assignment.container!r}; containers: {there}"
+            f"group {assignment.group!r} has no container {assignment.container!r}; containers: "
+            f"{there}"
             if assignment.container
             else f"group {assignment.group!r} has no container"
         )

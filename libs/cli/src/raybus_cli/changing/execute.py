@@ -39,24 +39,29 @@ def expect_recreated(cluster: RayCluster) -> None:
     if cluster_traits.is_for_a_service(cluster):
         owner = held.get(labels.ORIGIN_NAME, "")
         raise errors.Rejected(
-            f"RayCluster {name} belongs to RayService {owner}, which makes its clusters: name that one, {ray_service.KIND.lower()}/{owner}"
+            f"RayCluster {name} belongs to RayService {owner}, which makes its clusters: name "
+            f"that one, {ray_service.KIND.lower()}/{owner}"
         )
     kind = cluster_traits.creator_kind(cluster)
     if kind != KIND:
         raise errors.Rejected(
-            f"RayCluster {name} belongs to {kind} {held.get(labels.ORIGIN_NAME, '')}: change that one"
+            f"RayCluster {name} belongs to {kind} {held.get(labels.ORIGIN_NAME, '')}: change "
+            "that one"
         )
     manager = cluster.raw_spec.get("managedBy") or labels.MANAGED_BY_US
     if manager != labels.MANAGED_BY_US:
         raise errors.Rejected(
-            f"spec.managedBy of RayCluster {name} is {manager}, so raybus does not manage it; use that controller"
+            f"spec.managedBy of RayCluster {name} is {manager}, so raybus does not manage it; "
+            "use that controller"
         )
     strategy = cluster.spec.upgrade_strategy
     if strategy is None or strategy.type != RECREATE:
         found = "not set" if strategy is None or strategy.type is None else strategy.type
         raise errors.Rejected(
-            f"spec.upgradeStrategy.type of RayCluster {name} is {found}, so its pods stay as they are when the spec changes; set it to "
-            f"{RECREATE}, or delete the pods yourself: kubectl delete pod -l {labels.CLUSTER}={name}"
+            f"spec.upgradeStrategy.type of RayCluster {name} is {found}, so its pods stay as "
+            "they are when the spec changes; set it to "
+            f"{RECREATE}, or delete the pods yourself: kubectl delete pod -l "
+            f"{labels.CLUSTER}={name}"
         )
 
 

@@ -44,7 +44,8 @@ def expect_ours(service: RayService) -> None:
     owner = service.manager
     if owner != labels.MANAGED_BY_US:
         raise errors.Rejected(
-            f"spec.managedBy of RayService {service.metadata.name} is {owner}, so raybus does not manage it; use that controller, or see "
+            f"spec.managedBy of RayService {service.metadata.name} is {owner}, so raybus does "
+            "not manage it; use that controller, or see "
             f"'raybus explain {service.metadata.name}'"
         )
 
@@ -70,12 +71,14 @@ def resume(service: RayService) -> Action:
     is_asked = labels.PAUSE in service.metadata.annotations
     if not is_asked and held is not None and held.status == "True" and held.reason == DEADLINE:
         raise errors.Rejected(
-            f"the upgrade is paused by its deadline ({labels.ON_DEADLINE}: Pause): correct the cause ('raybus explain {name}'), "
+            f"the upgrade is paused by its deadline ({labels.ON_DEADLINE}: Pause): correct the "
+            f"cause ('raybus explain {name}'), "
             f"then 'raybus promote {name}', or set {labels.ON_DEADLINE} to Wait"
         )
     if not is_asked and held is not None and held.status == "True" and held.reason == GATE:
         raise errors.Rejected(
-            f"the upgrade is paused by a gate that failed ('raybus explain {name}'): 'raybus abort {name}' rolls it back, "
+            f"the upgrade is paused by a gate that failed ('raybus explain {name}'): 'raybus "
+            f"abort {name}' rolls it back, "
             f"'raybus promote {name}' continues without gates"
         )
     if not is_asked and held is not None and held.status == "True" and held.reason == BY_POLICY:
@@ -109,7 +112,9 @@ def _approval(service: RayService) -> Action:
     weight = WHOLE if pending.traffic_routed_percent is None else pending.traffic_routed_percent
     return Action(
         annotations={
-            labels.APPROVED_STEP: f"{pending.ray_cluster_name}/{weight}@{service.metadata.generation}"
+            labels.APPROVED_STEP: (
+                f"{pending.ray_cluster_name}/{weight}@{service.metadata.generation}"
+            )
         },
         effect="resumed",
         note=f"the pause at {weight} percent of the traffic ends",
@@ -127,7 +132,8 @@ def promote(service: RayService) -> Action:
     aborted = _aborted(service)
     if aborted not in {None, DEADLINE, GATE}:
         raise errors.Rejected(
-            f"the upgrade is aborted, which takes precedence; 'raybus retry {name}' withdraws the abort"
+            f"the upgrade is aborted, which takes precedence; 'raybus retry {name}' withdraws "
+            "the abort"
         )
     if aborted is None and not _is_upgrading(service):
         raise errors.Rejected(
@@ -155,7 +161,8 @@ def abort(service: RayService) -> Action:
     name = service.metadata.name
     if not _is_upgrading(service):
         raise errors.Rejected(
-            f"RayService {name} has no upgrade to abort; 'raybus undo {name}' restores the spec before this one"
+            f"RayService {name} has no upgrade to abort; 'raybus undo {name}' restores the spec "
+            "before this one"
         )
     active = service.status.active_service_status.ray_cluster_name
     annotations = {labels.ABORT: str(service.metadata.generation), labels.PROMOTE: None}
@@ -182,13 +189,17 @@ def retry(service: RayService) -> Action:
         )
     if _aborted(service) == DEADLINE:
         raise errors.Rejected(
-            f"generation {service.metadata.generation} was aborted at its deadline: correct the cause ('raybus explain {name}'), "
-            f"then 'raybus promote {name}' retries it without steps, and any edit of the spec with steps"
+            f"generation {service.metadata.generation} was aborted at its deadline: correct the "
+            f"cause ('raybus explain {name}'), "
+            f"then 'raybus promote {name}' retries it without steps, and any edit of the spec "
+            "with steps"
         )
     if _aborted(service) == GATE:
         raise errors.Rejected(
-            f"generation {service.metadata.generation} was aborted by a gate of its UpgradePolicy ('raybus explain {name}'): a corrected "
-            f"spec starts a new upgrade, and 'raybus promote {name}' repeats this one without steps and gates"
+            f"generation {service.metadata.generation} was aborted by a gate of its "
+            f"UpgradePolicy ('raybus explain {name}'): a corrected "
+            f"spec starts a new upgrade, and 'raybus promote {name}' repeats this one without "
+            "steps and gates"
         )
     raise errors.Rejected(
         f"no upgrade of RayService {name} is aborted; see 'raybus get rayservice {name}'"

@@ -72,7 +72,10 @@ async def _promote(kube: KubeClient, namespace: str, name: str) -> Action:
     snapshot = await reader.read(kube, namespace, name)
     action = await performing.by_annotations(actions.promote)(kube, namespace, name)
     for each in findings.of_new_cluster(snapshot, now=session.now()):
-        text = f"the new cluster cannot become ready: {each.message}; see 'raybus explain {name} -n {namespace}'"
+        text = (
+            f"the new cluster cannot become ready: {each.message}; see 'raybus explain {name} -n "
+            f"{namespace}'"
+        )
         printing.message(f"warning: {text}", err=True)
     return action
 
@@ -97,9 +100,10 @@ resume = _verb(
 )
 promote = _verb(
     _promote,
-    """Skip the remaining steps of an upgrade; traffic moves as far as the ready capacity of the new cluster allows.
+    """Skip the remaining steps of an upgrade.
 
-    It ends a pause.
+    Traffic moves as far as the ready capacity of the new cluster allows. It ends a
+    pause.
 
     Examples:
     $ raybus promote demo
@@ -108,7 +112,9 @@ promote = _verb(
 )
 abort = _verb(
     performing.by_annotations(actions.abort),
-    """Abort an upgrade and roll back to the active cluster; the next change of the spec starts a new upgrade.
+    """Abort an upgrade and roll back to the active cluster.
+
+    The next change of the spec starts a new upgrade.
 
     Examples:
     $ raybus abort demo

@@ -275,7 +275,8 @@ def choose(entries: list[Entry], number: int | None, name: str) -> Entry:
     older = [each for each in entries if not each.is_current]
     if not older:
         raise errors.Rejected(
-            f"no earlier spec of RayService {name} is stored ({labels.HISTORY_LIMIT} sets how many are); apply the manifest that "
+            f"no earlier spec of RayService {name} is stored ({labels.HISTORY_LIMIT} sets how "
+            "many are); apply the manifest that "
             "you want back"
         )
     current = next((each for each in entries if each.is_current), None)
@@ -327,7 +328,10 @@ def message(change: Change, entry: Entry, outcome: PlanOutcome, *, is_done: bool
         effect = f": the service rolls back to RayCluster {entry.cluster}"
     kept = "" if entry.serve_config is not None else "; its Serve config is unknown and stays"
     start = "" if is_done else "dry run: nothing is changed; "
-    return f"{start}{' and '.join(change.fields)} {verb} restored from revision {entry.number}{effect}{kept}"
+    return (
+        f"{start}{' and '.join(change.fields)} {verb} restored from revision "
+        f"{entry.number}{effect}{kept}"
+    )
 
 
 def action(note: str, generation: int, *, is_dry_run: bool) -> Action:

@@ -180,7 +180,10 @@ async def _wait(
 
 def _pending(service: RayService, action: Action) -> str:
     current = phase.of(service)
-    return f"rayservice.ray.io/{service.metadata.name} is not {action.effect} yet: {current.phase}: {current.message}"
+    return (
+        f"rayservice.ray.io/{service.metadata.name} is not {action.effect} yet: {current.phase}: "
+        f"{current.message}"
+    )
 
 
 def _line(name: str, action: Action) -> str:

@@ -78,7 +78,10 @@ def _workload(found: Workload, name: str, namespace: str) -> Check:
         remedy = f"'kubectl -n {namespace} scale deployment {name} --replicas 1'"
         return Check(name=name, state=CheckState.FAILED, text="is scaled to 0", remedy=remedy)
     if ready == 0:
-        remedy = f"see 'kubectl -n {namespace} describe pod -l app.kubernetes.io/name={name}' and its logs"
+        remedy = (
+            f"see 'kubectl -n {namespace} describe pod -l app.kubernetes.io/name={name}' and its "
+            "logs"
+        )
         return Check(name=name, state=CheckState.FAILED, text=text, remedy=remedy)
     if ready < wanted:
         remedy = f"see 'kubectl -n {namespace} get pods -l app.kubernetes.io/name={name}'"
@@ -113,7 +116,10 @@ def _nats(facts: Facts) -> Check:
         )
     found = next((each for each in facts.stateful_sets if each.metadata.name == "nats"), None)
     if found is None:
-        text = f"there is no StatefulSet nats in namespace {facts.namespace}; raybus may use another NATS"
+        text = (
+            f"there is no StatefulSet nats in namespace {facts.namespace}; raybus may use "
+            "another NATS"
+        )
         return Check(
             name="nats",
             state=CheckState.WARNING,
@@ -141,7 +147,10 @@ def _leader(facts: Facts, *, now: datetime) -> Check:
         )
     renewed = found.spec.renew_time
     if renewed is None or now - renewed > STALE:
-        text = f"{found.spec.holder_identity} has not renewed the Lease {LEADER} since {renewed or 'ever'}"
+        text = (
+            f"{found.spec.holder_identity} has not renewed the Lease {LEADER} since "
+            f"{renewed or 'ever'}"
+        )
         return Check(name="leader", state=CheckState.FAILED, text=text, remedy=remedy)
     return Check(
         name="leader", state=CheckState.OK, text=f"{found.spec.holder_identity} publishes the state"
@@ -165,7 +174,10 @@ def _partitions(facts: Facts, *, now: datetime) -> Iterator[Check]:
                 replicas += 1
         name = f"partitions of {service}"
         twice, missing = len(held) - len(set(held)), PARTITIONS - len(set(held))
-        remedy = f"see 'kubectl -n {facts.namespace} logs deploy/{service}'; a hand-over takes some seconds"
+        remedy = (
+            f"see 'kubectl -n {facts.namespace} logs deploy/{service}'; a hand-over takes some "
+            "seconds"
+        )
         text = f"{len(set(held))} of {PARTITIONS} held by {replicas} replica(s)"
         if twice:
             yield Check(

@@ -171,7 +171,10 @@ def gateways(facts: Facts) -> Check:
             text=text,
             remedy="install a controller that serves it",
         )
-    served = f"{', '.join(facts.gateway_versions)}; accepted classes: {', '.join(sorted(accepted)) or 'none'}"
+    served = (
+        f"{', '.join(facts.gateway_versions)}; accepted classes: "
+        f"{', '.join(sorted(accepted)) or 'none'}"
+    )
     return Check(name=name, state=CheckState.OK, text=served)
 
 
@@ -194,7 +197,8 @@ def kuberay(facts: Facts, *, is_installed: bool = True) -> Check:
         )
         return Check(name=name, state=CheckState.OK, text=text)
     remedy = (
-        "two operators on the same objects overwrite each other unless they share the leader Lease: scale one to 0, "
+        "two operators on the same objects overwrite each other unless they share the leader "
+        "Lease: scale one to 0, "
         "or give each its own namespaces"
         if is_installed
         else "take it over: 'raybus migrate check', then deploy/overlays/migration"
@@ -215,7 +219,10 @@ def _running(found: list[Watching]) -> str:
         f" and watches {', '.join(sorted(each.namespaces))}" if each.namespaces else ""
         for each in found
     )
-    return f"runs in {', '.join(f'{each.place}{scope}' for each, scope in zip(found, scopes, strict=True))}"
+    return (
+        "runs in "
+        f"{', '.join(f'{each.place}{scope}' for each, scope in zip(found, scopes, strict=True))}"
+    )
 
 
 def _named(right: Right) -> str:
@@ -252,7 +259,10 @@ def _policies(facts: Facts) -> Check:
         )
     if not facts.has_admission_policies:
         text = "ValidatingAdmissionPolicy v1 is not served"
-        remedy = "upgrade Kubernetes to 1.30, or remove rights/own-namespace from the overlay and do not use deploy/admission"
+        remedy = (
+            "upgrade Kubernetes to 1.30, or remove rights/own-namespace from the overlay and do "
+            "not use deploy/admission"
+        )
         return Check(name=name, state=CheckState.WARNING, text=text, remedy=remedy)
     return Check(name=name, state=CheckState.OK, text="ValidatingAdmissionPolicy v1 is served")
 
@@ -266,5 +276,8 @@ def _storage(facts: Facts) -> Check:
         return Check(name=name, state=CheckState.OK, text=f"{default} is the default")
     names = ", ".join(sorted(each.metadata.name for each in found))
     text = f"none of {names} is the default" if names else "there is none"
-    remedy = "mark one as the default, name one in an overlay of your own, or use deploy/overlays/local, which needs no volume"
+    remedy = (
+        "mark one as the default, name one in an overlay of your own, or use "
+        "deploy/overlays/local, which needs no volume"
+    )
     return Check(name=name, state=CheckState.WARNING, text=text, remedy=remedy)

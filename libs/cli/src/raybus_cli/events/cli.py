@@ -32,7 +32,8 @@ def events(
         str | None,
         typer.Argument(
             metavar="NAMESPACE/NAME",
-            help="The RayService; a name alone is in --namespace, or in that of the context. Default: all of --namespace, or of all namespaces.",
+            help="The RayService; a name alone is in --namespace, or in that of the context. "
+            "Default: all of --namespace, or of all namespaces.",
         ),
     ] = None,
     follow: Annotated[
@@ -48,7 +49,8 @@ def events(
         int | None,
         typer.Option(
             "--limit",
-            help="Largest number of events: the first ones with --since or --replay, else the last ones.",
+            help="Largest number of events: the first ones with --since or --replay, else the "
+            "last ones.",
         ),
     ] = None,
     output: LinesOption = Output.TEXT,

@@ -92,12 +92,14 @@ def _credentials(folder: Path) -> tuple[Path, Path]:
     if seed is None:
         raise errors.InvalidSpec(
             f"--nats-credentials {folder}: there is neither users/{USER}.seed nor seed; "
-            "'raybus up --data-dir DIR' writes such a folder; for a cluster docs/nats.md describes how to make one"
+            "'raybus up --data-dir DIR' writes such a folder; for a cluster docs/nats.md "
+            "describes how to make one"
         )
     authority = folder / "ca.crt"
     if not authority.is_file():
         raise errors.InvalidSpec(
-            f"--nats-credentials {folder}: there is no ca.crt; for a cluster it is what ConfigMap nats-servers holds"
+            f"--nats-credentials {folder}: there is no ca.crt; for a cluster it is what "
+            "ConfigMap nats-servers holds"
         )
     return seed, authority
 
@@ -108,7 +110,8 @@ def _configured(folder: Path | None) -> str:
     found = LISTEN.search(path.read_text()) if path.is_file() else None
     if found is None:
         raise errors.InvalidSpec(
-            f"--nats is needed: {path} does not name the address of NATS; use --nats tls://HOST:PORT"
+            f"--nats is needed: {path} does not name the address of NATS; use --nats "
+            "tls://HOST:PORT"
         )
     host = "localhost" if found[1] in ANY_ADDRESS else found[1]
     return f"tls://{host}:{found[2]}"
@@ -130,7 +133,8 @@ class Forwarding:
         program = kubectl or shutil.which("kubectl")
         if program is None:
             raise errors.InvalidSpec(
-                "kubectl is needed to reach the cluster's NATS: install it, or name --nats and --nats-credentials"
+                "kubectl is needed to reach the cluster's NATS: install it, or name --nats and "
+                "--nats-credentials"
             )
         (self.port,) = child_processes.free_ports(1)
         self.problem = ""

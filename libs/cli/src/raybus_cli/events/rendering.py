@@ -39,7 +39,8 @@ def line(subject: str, payload: bytes) -> str:
     except msgspec.DecodeError as problem:
         return _plain(f"{'(no time)':20}  {subject}  is no upgrade event: {problem}")
     return _plain(
-        f"{event.time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}  {service(event.source)}  {describe(event)}"
+        f"{event.time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}  {service(event.source)}  "
+        f"{describe(event)}"
     )
 
 
@@ -59,7 +60,10 @@ def sentence(data: Data) -> str:
 
 @sentence.register
 def _(data: Started) -> str:
-    return f"upgrade started: {_both(data)} ({data.reason}, {data.strategy}, generation {data.generation})"
+    return (
+        f"upgrade started: {_both(data)} ({data.reason}, {data.strategy}, generation "
+        f"{data.generation})"
+    )
 
 
 @sentence.register
@@ -111,7 +115,8 @@ def _(data: Promoted) -> str:
 @sentence.register
 def _(data: DrainStarted) -> str:
     return (
-        f"draining: {data.cluster} gets no new requests; it is deleted after {data.deletion_delay_seconds} s, "
+        f"draining: {data.cluster} gets no new requests; it is deleted after "
+        f"{data.deletion_delay_seconds} s, "
         f"or {data.drain_timeout_seconds} s later while requests are in flight"
     )
 
@@ -128,7 +133,10 @@ def _(data: Aborted) -> str:
 
 @sentence.register
 def _(data: RolledBack) -> str:
-    return f"rolled back ({data.outcome}): {data.upgrade.old} serves all requests, {data.upgrade.new} is deleted"
+    return (
+        f"rolled back ({data.outcome}): {data.upgrade.old} serves all requests, "
+        f"{data.upgrade.new} is deleted"
+    )
 
 
 @sentence.register

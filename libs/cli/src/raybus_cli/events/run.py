@@ -182,7 +182,8 @@ async def show(way: Way, options: Options, write: Write, report: Report) -> int:
     if shown.is_start_missing:
         raise errors.NotFound(
             f"no event with the id {options.replay!r} is stored"
-            f"{'' if options.service is None else ' for this RayService'}; 'raybus events -o json' shows the ids"
+            f"{'' if options.service is None else ' for this RayService'}; 'raybus events -o "
+            "json' shows the ids"
         )
     return shown.count
 
@@ -202,7 +203,8 @@ class Reach:
             await Reader(self._bus, subject, begin).run(taker, is_patient=is_patient, report=report)
         except errors.NotFound:
             raise errors.NotFound(
-                f"{self._settings.nats_url} has no stream of events for {self._settings.service}: does raybus run with "
+                f"{self._settings.nats_url} has no stream of events for "
+                f"{self._settings.service}: does raybus run with "
                 "this NATS? 'python -m nats_admin.provision streams' makes the stream"
             ) from None
 

@@ -90,7 +90,8 @@ def check_since(text: str | None, *, now: datetime) -> datetime | None:
     moment = _moment(text, now=now)
     if moment is None:
         raise errors.InvalidSpec(
-            f"--since {text!r} is no time: expected how long ago (90s, 10m, 1h30m, 2d) or when (2026-01-31T10:00:00Z)"
+            f"--since {text!r} is no time: expected how long ago (90s, 10m, 1h30m, 2d) or when "
+            "(2026-01-31T10:00:00Z)"
         )
     if moment > now:
         raise errors.InvalidSpec(

@@ -164,7 +164,10 @@ def _edit(snapshot: Snapshot, stored: Stored) -> str | None:
         when = f"this is not followed: {accepted.message}"
     else:
         when = "this applies within about 10 s"
-    return f"UpgradePolicy {held.name} was edited (generation {stored.metadata.generation}, the upgrade follows {held.generation}): {when}"
+    return (
+        f"UpgradePolicy {held.name} was edited (generation {stored.metadata.generation}, the "
+        f"upgrade follows {held.generation}): {when}"
+    )
 
 
 def of_new_cluster(snapshot: Snapshot, *, now: datetime) -> list[Finding]:

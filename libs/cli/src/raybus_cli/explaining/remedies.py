@@ -124,34 +124,85 @@ BY_PHASE: Final = {
     Phase.TIMED_OUT: Code.TIMED_OUT,
 }
 _BY_CODE: Final = {
-    Code.INVALID_SPEC: "correct the named field and apply again; 'raybus lint -f FILE' checks before you apply",
-    Code.TIMED_OUT: "correct the cause, then set spec.suspend to true, and to false again when RayService {name} is suspended",
+    Code.INVALID_SPEC: (
+        "correct the named field and apply again; 'raybus lint -f FILE' checks before you apply"
+    ),
+    Code.TIMED_OUT: (
+        "correct the cause, then set spec.suspend to true, and to false again when RayService "
+        "{name} is suspended"
+    ),
     Code.SUSPENDED: "set spec.suspend to false to start it again, once everything is deleted",
-    Code.DELETING: "wait; metadata.finalizers of the RayService and its RayClusters names what blocks the deletion",
+    Code.DELETING: (
+        "wait; metadata.finalizers of the RayService and its RayClusters names what blocks the "
+        "deletion"
+    ),
     Code.PAUSED: "'raybus resume {name}' resumes it",
-    Code.ABORTED: "'raybus retry {name}' retries the same spec; any other spec starts a new upgrade",
-    Code.INVALID_ANNOTATIONS: "correct the named annotation: 'kubectl annotate rayservice {name} …'",
-    Code.MANAGED_BY: "leave it to that controller, or create it again without spec.managedBy (the field is immutable)",
+    Code.ABORTED: (
+        "'raybus retry {name}' retries the same spec; any other spec starts a new upgrade"
+    ),
+    Code.INVALID_ANNOTATIONS: (
+        "correct the named annotation: 'kubectl annotate rayservice {name} …'"
+    ),
+    Code.MANAGED_BY: (
+        "leave it to that controller, or create it again without spec.managedBy (the field is "
+        "immutable)"
+    ),
     Code.NOT_RECONCILED: "see 'raybus doctor'; check that raybus runs and watches this namespace",
-    Code.QUOTA_EXCEEDED: "raise the ResourceQuota of the namespace, or request less: 'raybus plan -f FILE' shows the peak",
-    Code.IMAGE_PULL_FAILED: "check the image's name and tag, imagePullSecrets, and that the nodes reach the registry",
-    Code.INSUFFICIENT_REPLICAS: "raise min_replicas in spec.serveConfigV2, or set raybus.io/capacity-parity to false",
-    Code.GATE_INCONCLUSIVE: "wait for requests; or lower minRequests of the gate in the next upgrade, or 'raybus promote {name}'",
+    Code.QUOTA_EXCEEDED: (
+        "raise the ResourceQuota of the namespace, or request less: 'raybus plan -f FILE' shows "
+        "the peak"
+    ),
+    Code.IMAGE_PULL_FAILED: (
+        "check the image's name and tag, imagePullSecrets, and that the nodes reach the registry"
+    ),
+    Code.INSUFFICIENT_REPLICAS: (
+        "raise min_replicas in spec.serveConfigV2, or set raybus.io/capacity-parity to false"
+    ),
+    Code.GATE_INCONCLUSIVE: (
+        "wait for requests; or lower minRequests of the gate in the next upgrade, or 'raybus "
+        "promote {name}'"
+    ),
     Code.PODS_NOT_STARTING: "see 'kubectl describe pod' of that pod, and its logs",
-    Code.OUT_OF_MEMORY: "the container used more than its memory limit: raise resources.limits.memory, or load less per replica",
-    Code.VOLUME_NOT_MOUNTED: "check that the named volume, Secret or ConfigMap exists in this namespace and is attached to no other node",
-    Code.UNHEALTHY: "the pod's probe fails: see its log, and whether its CPU suffices to answer in time",
+    Code.OUT_OF_MEMORY: (
+        "the container used more than its memory limit: raise resources.limits.memory, or load "
+        "less per replica"
+    ),
+    Code.VOLUME_NOT_MOUNTED: (
+        "check that the named volume, Secret or ConfigMap exists in this namespace and is "
+        "attached to no other node"
+    ),
+    Code.UNHEALTHY: (
+        "the pod's probe fails: see its log, and whether its CPU suffices to answer in time"
+    ),
     Code.EVICTED: "the node ran out of memory or disk: raise the pod's requests",
     Code.CLUSTER_NOT_RUNNING: "see 'kubectl describe raycluster' of that cluster",
     Code.EMPTY_SERVE_CONFIG: "put applications into spec.serveConfigV2",
-    Code.SERVE_CONFIG_REFUSED: "correct spec.serveConfigV2; 'raybus lint -f FILE' checks it before you apply",
+    Code.SERVE_CONFIG_REFUSED: (
+        "correct spec.serveConfigV2; 'raybus lint -f FILE' checks it before you apply"
+    ),
     Code.SERVE_CONFIG_UNKNOWN: "restore the spec of the pending cluster to continue the upgrade",
-    Code.NO_SERVE_PORT: "add a port named serve to the head's first container, with the number of Serve's http_options.port (8000)",
-    Code.DASHBOARD_UNREACHABLE: "check that the head runs, and that no NetworkPolicy blocks raybus from port 8265 of its Service",
-    Code.DASHBOARD_UNAUTHORIZED: "follow the message; docs/how-to/authentication.md lists the Secret, or the ServiceAccounts and rights, that are needed",
-    Code.APPLICATION_NOT_RUNNING: "see the application's log in the Ray dashboard, or 'kubectl logs' of the head",
-    Code.GATEWAY_NOT_READY: "check that the Gateway API is installed and a controller serves that gatewayClassName: 'raybus doctor'",
-    Code.STALLED: "correct the cause, or 'raybus abort {name}'; 'raybus promote {name}' skips the steps",
+    Code.NO_SERVE_PORT: (
+        "add a port named serve to the head's first container, with the number of Serve's "
+        "http_options.port (8000)"
+    ),
+    Code.DASHBOARD_UNREACHABLE: (
+        "check that the head runs, and that no NetworkPolicy blocks raybus from port 8265 of its "
+        "Service"
+    ),
+    Code.DASHBOARD_UNAUTHORIZED: (
+        "follow the message; docs/how-to/authentication.md lists the Secret, or the "
+        "ServiceAccounts and rights, that are needed"
+    ),
+    Code.APPLICATION_NOT_RUNNING: (
+        "see the application's log in the Ray dashboard, or 'kubectl logs' of the head"
+    ),
+    Code.GATEWAY_NOT_READY: (
+        "check that the Gateway API is installed and a controller serves that gatewayClassName: "
+        "'raybus doctor'"
+    ),
+    Code.STALLED: (
+        "correct the cause, or 'raybus abort {name}'; 'raybus promote {name}' skips the steps"
+    ),
 }
 _BY_REASON: Final = {
     (
@@ -169,11 +220,17 @@ _BY_REASON: Final = {
     (
         Code.ABORTED,
         GATE,
-    ): "correct the model and edit the spec, or 'raybus promote {name}' to repeat the same one without gates",
+    ): (
+        "correct the model and edit the spec, or 'raybus promote {name}' to repeat the same one "
+        "without gates"
+    ),
     (
         Code.ABORTED,
         "EarlierGateFailed",
-    ): "wait: an upgrade to this Serve config starts when that cluster is gone; 'raybus status {name}' waits for it",
+    ): (
+        "wait: an upgrade to this Serve config starts when that cluster is gone; 'raybus status "
+        "{name}' waits for it"
+    ),
     (
         Code.PAUSED,
         "InvalidUpgradePolicy",
@@ -210,7 +267,10 @@ _COMMANDS: Final = {
         ),
         _ROUTES,
     ),
-    Code.DELETING: "kubectl -n {namespace} get rayservice,raycluster -o custom-columns=NAME:.metadata.name,FINALIZERS:.metadata.finalizers",
+    Code.DELETING: (
+        "kubectl -n {namespace} get rayservice,raycluster -o "
+        "custom-columns=NAME:.metadata.name,FINALIZERS:.metadata.finalizers"
+    ),
     Code.PAUSED: "raybus resume {name} -n {namespace}",
     Code.ABORTED: "raybus retry {name} -n {namespace}",
     Code.MANAGED_BY: "kubectl -n {namespace} get rayservice {name} -o yaml",
@@ -218,9 +278,14 @@ _COMMANDS: Final = {
     Code.QUOTA_EXCEEDED: "kubectl -n {namespace} describe resourcequota",
     Code.UNHEALTHY: "kubectl -n {namespace} logs {pod} --all-containers",
     Code.CLUSTER_NOT_RUNNING: "kubectl -n {namespace} describe raycluster {cluster}",
-    Code.DASHBOARD_UNREACHABLE: "kubectl -n {namespace} get pods -l ray.io/cluster={cluster},ray.io/node-type=head",
+    Code.DASHBOARD_UNREACHABLE: (
+        "kubectl -n {namespace} get pods -l ray.io/cluster={cluster},ray.io/node-type=head"
+    ),
     Code.DASHBOARD_UNAUTHORIZED: "kubectl -n {namespace} get serviceaccount,secret,rolebinding",
-    Code.APPLICATION_NOT_RUNNING: "kubectl -n {namespace} logs -l ray.io/cluster={cluster},ray.io/node-type=head --all-containers",
+    Code.APPLICATION_NOT_RUNNING: (
+        "kubectl -n {namespace} logs -l ray.io/cluster={cluster},ray.io/node-type=head "
+        "--all-containers"
+    ),
     Code.GATE_INCONCLUSIVE: "kubectl -n {namespace} get upgradepolicies",
     Code.GATEWAY_NOT_READY: "raybus doctor",
     Code.STALLED: "raybus get rayservice {name} -n {namespace} -w",
@@ -247,7 +312,10 @@ def capacity(snapshot: Snapshot, message: str, offered: Set[str] | None) -> str:
     ]
     if missing:
         names = ", ".join(missing)
-        return f"No node offers {names}: add nodes that have it, with its device plugin, or remove the request"
+        return (
+            f"No node offers {names}: add nodes that have it, with its device plugin, or remove "
+            "the request"
+        )
     return _SURGE if snapshot.active and snapshot.pending else _ROOM
 
 

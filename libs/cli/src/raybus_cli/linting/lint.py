@@ -81,7 +81,8 @@ def _check(value: object, schema: Json, place: Place) -> Iterator[Problem]:
     if kind and not _is_a(value, kind):
         yield (
             place,
-            f"must be {_TYPE_NAMES.get(kind) or _COLLECTION_NAMES.get(kind, kind)}, not {_shown(value)}",
+            f"must be {_TYPE_NAMES.get(kind) or _COLLECTION_NAMES.get(kind, kind)}, not "
+            f"{_shown(value)}",
         )
         return
     yield from _limits(value, schema, place)
@@ -268,7 +269,10 @@ def _service_advice(spec: Json, config: Json) -> Iterator[Problem]:
             'num-cpus: "0" would keep replicas off the head, which then survives their load',
         )
     if not config.get("gcsFaultToleranceOptions"):
-        text = "without gcsFaultToleranceOptions a lost head pod takes the applications down until it is back"
+        text = (
+            "without gcsFaultToleranceOptions a lost head pod takes the applications down until "
+            "it is back"
+        )
         yield ("spec", "rayClusterConfig"), text
     if spec.get("rayClusterDeletionDelaySeconds") == 0:
         text = "0 leaves no time for a rollback: 'raybus undo' needs the old cluster"
@@ -320,7 +324,10 @@ def _step_advice(spec: Json) -> Iterator[Problem]:
         yield place, f"with maxSurgePercent {surge} no upgrade ever ends"
         return
     if surge % step:
-        text = f"{surge} is no multiple of stepSizePercent {step}: {len(rollout.weights)} moves, some smaller than a step"
+        text = (
+            f"{surge} is no multiple of stepSizePercent {step}: {len(rollout.weights)} moves, "
+            "some smaller than a step"
+        )
         yield (*place, "maxSurgePercent"), text
     if rollout.length >= LONG:
         took = picture.length(round(rollout.length.total_seconds()))
@@ -355,7 +362,10 @@ def _container_advice(container: Json, version: str, place: Place) -> Iterator[P
         )
     resources = pod_json.body(container, "resources")
     if not resources.get("requests") and not resources.get("limits"):
-        text = "no resources: Ray counts all CPUs of the node as its own, and scheduler and autoscaler cannot correct that"
+        text = (
+            "no resources: Ray counts all CPUs of the node as its own, and scheduler and "
+            "autoscaler cannot correct that"
+        )
         yield (*place, "resources"), text
 
 

@@ -216,7 +216,8 @@ def _print_bundled(
     found = select(archive, target, choice)
     index = archive.index
     _report(
-        f"from a bundle that was made {rfc3339(index.made)}, with the last {index.lines} lines of each log"
+        f"from a bundle that was made {rfc3339(index.made)}, with the last {index.lines} lines "
+        "of each log"
     )
     form = Form(
         is_prefixed=len(found) > 1 or choice.every, is_raw=is_raw, is_json=output is Output.JSON

@@ -141,7 +141,8 @@ async def _of_serve(
         raise errors.Unauthenticated(text) from problem
     except (errors.NotFound, errors.Unavailable) as problem:
         raise errors.Rejected(
-            f"the dashboard at {service} cannot be reached through the API server: {problem}; is the head ready? Its log: --head"
+            f"the dashboard at {service} cannot be reached through the API server: {problem}; is "
+            "the head ready? Its log: --head"
         ) from problem
     logs = selection.bounded(
         replicas.logs(replicas.decode(body), namespace, service, choice, extent)

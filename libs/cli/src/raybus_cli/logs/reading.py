@@ -97,7 +97,8 @@ class Reader:
     async def _stream(self, log: Log) -> None:
         if not log.is_placed:
             raise errors.Rejected(
-                f"pod {log.source.pod} has no node yet, and so no log; see why with 'raybus explain'"
+                f"pod {log.source.pod} has no node yet, and so no log; see why with 'raybus "
+                "explain'"
             )
         splitter = Splitter()
         most, headers = (MAX_REFUSAL_SIZE, self._headers) if log.is_of_ray else (None, None)
@@ -154,13 +155,15 @@ def refined(problem: errors.RaybusError, log: Log) -> errors.RaybusError:
         return problem
     if NOT_STARTED in text:
         return errors.Rejected(
-            f"{text}; wait, see why with 'raybus explain', or read an init container with -c (kubectl describe pod {log.source.pod})"
+            f"{text}; wait, see why with 'raybus explain', or read an init container with -c "
+            f"(kubectl describe pod {log.source.pod})"
         )
     if NO_PREVIOUS in text:
         return errors.Rejected(f"{text}: it has not restarted; leave -p out")
     if isinstance(problem, errors.NotFound):
         return errors.Rejected(
-            f"pod {log.source.pod} is gone, and its log with it; 'raybus bundle' keeps the events, and of a container that restarted -p reads "
+            f"pod {log.source.pod} is gone, and its log with it; 'raybus bundle' keeps the "
+            "events, and of a container that restarted -p reads "
             "the previous log"
         )
     return problem

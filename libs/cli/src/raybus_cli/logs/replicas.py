@@ -91,7 +91,8 @@ def logs(
     ]
     if not found:
         raise errors.Rejected(
-            "no replica with a log runs there now; see what Serve reports with 'raybus get' and 'raybus explain'"
+            "no replica with a log runs there now; see what Serve reports with 'raybus get' and "
+            "'raybus explain'"
         )
     return found
 

@@ -171,7 +171,8 @@ def check(choice: Choice, extent: Extent, target: Target) -> None:
     wrong = [name for name, is_given in others.items() if is_given]
     if wrong:
         raise errors.InvalidSpec(
-            f"{' and '.join(wrong)} cannot be used with --app or --deployment, which read files of replicas: narrow them with --pod and --tail"
+            f"{' and '.join(wrong)} cannot be used with --app or --deployment, which read files "
+            "of replicas: narrow them with --pod and --tail"
         )
 
 
@@ -220,7 +221,8 @@ def cluster(service: RayService, asked: str | None, known: Sequence[str] = ()) -
             f"RayService {name} has no pending cluster, because no upgrade is in progress"
         )
     raise errors.Rejected(
-        f"RayService {name} has no {asked or ACTIVE} cluster yet; see why with 'raybus explain {name}'"
+        f"RayService {name} has no {asked or ACTIVE} cluster yet; see why with 'raybus explain "
+        f"{name}'"
     )
 
 
@@ -238,7 +240,8 @@ def pods(found: Sequence[Pod], choice: Choice, of: str, target: Target) -> list[
         if not chosen:
             groups = list(dict.fromkeys(map(_group, there)))
             raise errors.Rejected(
-                f"RayCluster {of} has no pod of group {choice.group!r}; groups with pods: {_listed(groups)}"
+                f"RayCluster {of} has no pod of group {choice.group!r}; groups with pods: "
+                f"{_listed(groups)}"
             )
     else:
         wanted = labels.WORKER if choice.workers else labels.HEAD
@@ -259,9 +262,13 @@ def gone(pod: str, of: str, target: Target) -> errors.Rejected:
 
 def _remedy(target: Target) -> str:
     if target.resource is not RAY_SERVICE:
-        return f"see 'kubectl describe raycluster {target.name}'; -p reads the log of a container before its restart"
+        return (
+            f"see 'kubectl describe raycluster {target.name}'; -p reads the log of a container "
+            "before its restart"
+        )
     return (
-        f"'raybus explain {target.name}' names the cause, 'raybus bundle {target.name}' keeps the events, and -p reads the log of a "
+        f"'raybus explain {target.name}' names the cause, 'raybus bundle {target.name}' keeps "
+        "the events, and -p reads the log of a "
         "container before its restart"
     )
 
@@ -312,7 +319,8 @@ def bounded(found: list[Log]) -> list[Log]:
 def _bound(count: int, what: str, options: str) -> None:
     if count > MOST:
         raise errors.Rejected(
-            f"{count} {what} are more than the {MOST} that one command reads: narrow them with {options}"
+            f"{count} {what} are more than the {MOST} that one command reads: narrow them with "
+            f"{options}"
         )
 
 

@@ -42,7 +42,8 @@ def operators(found: Installation, *, now: datetime) -> Iterator[Finding]:
     """Yield the findings about the installed operators."""
     if found.kuberay is None:
         yield findings.unread(
-            "Deployments of all namespaces may not be listed, so the presence of KubeRay is unknown",
+            "Deployments of all namespaces may not be listed, so the presence of KubeRay is "
+            "unknown",
             "request 'list deployments'",
         )
         return
@@ -53,7 +54,8 @@ def operators(found: Installation, *, now: datetime) -> Iterator[Finding]:
     if len(found.kuberay) > 1:
         names = ", ".join(each.place for each in found.kuberay)
         yield findings.note(
-            f"several KubeRay operators are installed ({names}); the first one's configuration is compared"
+            f"several KubeRay operators are installed ({names}); the first one's configuration "
+            "is compared"
         )
     running = [each for each in found.kuberay if each.is_running]
     watcher = found.raybus.get("watcher")
@@ -70,7 +72,8 @@ def _both(
     """
     if kuberay.namespaces and watcher.namespaces and not kuberay.namespaces & watcher.namespaces:
         return findings.note(
-            f"KubeRay and raybus both run, in namespaces of their own: KubeRay in {', '.join(sorted(kuberay.namespaces))}, "
+            "KubeRay and raybus both run, in namespaces of their own: KubeRay in "
+            f"{', '.join(sorted(kuberay.namespaces))}, "
             f"raybus in {', '.join(sorted(watcher.namespaces))}"
         )
     named = (
@@ -84,7 +87,8 @@ def _both(
             (each.spec.holder_identity for each in leases if _is_held(each, theirs, now=now)), None
         )
         return findings.note(
-            f"KubeRay and raybus both run and share the Lease {theirs}/ray-operator-leader, held by {holder or 'no process'}: "
+            f"KubeRay and raybus both run and share the Lease {theirs}/ray-operator-leader, held "
+            f"by {holder or 'no process'}: "
             "only its holder works"
         )
     stop = f"'kubectl -n {kuberay.namespace} scale deployment {kuberay.name} --replicas 0'"
@@ -126,7 +130,8 @@ def webhooks(around: Surroundings) -> Iterator[Finding]:
         ]
         if held:
             yield findings.change(
-                f"{kind} {each.metadata.name} sends changes to KubeRay's operator: without it they are rejected",
+                f"{kind} {each.metadata.name} sends changes to KubeRay's operator: without it "
+                "they are rejected",
                 f"'kubectl delete {kind.lower()} {each.metadata.name}' before KubeRay stops; "
                 "'kubectl apply -k deploy/admission' checks the same without a server",
             )
@@ -261,7 +266,10 @@ async def _configured(
     held = adapted(own, installed.raybus_file)
     if theirs is not None:
         text = "raybus is configured differently from KubeRay: "
-        remedy = "set the variables that 'migrate check -o yaml' names under environment, on all services"
+        remedy = (
+            "set the variables that 'migrate check -o yaml' names under environment, on all "
+            "services"
+        )
         found += [
             findings.change(text + each, remedy) for each in switches.differences(wanted, held)
         ]

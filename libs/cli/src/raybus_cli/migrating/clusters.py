@@ -77,7 +77,8 @@ def _status(observed: Observed, plan: ClusterPlan) -> list[Finding]:
     if old.state != new.state:
         return [
             findings.change(
-                f"the status would change: {fields}; state {old.state or 'none'} becomes {new.state}",
+                f"the status would change: {fields}; state {old.state or 'none'} becomes "
+                f"{new.state}",
                 UNRECONCILED,
             )
         ]

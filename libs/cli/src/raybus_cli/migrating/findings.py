@@ -173,7 +173,8 @@ def _of_service_action(action: Action, context: ActionContext) -> Iterator[Findi
             )
         case Submit() if context.is_held(action):
             yield note(
-                f"RayCluster {action.cluster.metadata.name} gets its present Serve config once more, so that it is recorded; "
+                f"RayCluster {action.cluster.metadata.name} gets its present Serve config once "
+                "more, so that it is recorded; "
                 "so does KubeRay after each restart"
             )
         case Submit() | MoveCapacity():

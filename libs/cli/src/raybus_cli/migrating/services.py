@@ -34,7 +34,10 @@ from traffic_manager import plan as traffic_plan
 from traffic_manager.observe import Observer as TrafficObserver
 
 RECONCILED: Final = "see 'raybus explain'; if the settings are the same, send a 'raybus bundle'"
-UNRECONCILED: Final = "KubeRay has not reconciled its spec yet: wait until status.observedGeneration is that of the spec, and check again"
+UNRECONCILED: Final = (
+    "KubeRay has not reconciled its spec yet: wait until status.observedGeneration is that of "
+    "the spec, and check again"
+)
 
 
 class Observers(msgspec.Struct, frozen=True):
@@ -107,13 +110,17 @@ def _upgrade_note(seen: Observed) -> list[Finding]:
     ]
     return [
         findings.note(
-            f"an upgrade is in progress from {active} to {pending}{': ' if parts else ''}{'; '.join(parts)}"
+            f"an upgrade is in progress from {active} to "
+            f"{pending}{': ' if parts else ''}{'; '.join(parts)}"
         )
     ]
 
 
 def _silent(*views: ClusterView | None) -> list[Finding]:
-    remedy = "you need 'get' on services/proxy, and the API server must reach the head; without an answer the config is unknown"
+    remedy = (
+        "you need 'get' on services/proxy, and the API server must reach the head; without an "
+        "answer the config is unknown"
+    )
     return [
         findings.unread(
             f"Serve of RayCluster {view.name} does not report its state: {view.serve.problem}",
@@ -141,7 +148,8 @@ def _spec(seen: Observed) -> list[Finding]:
     same = seen.match(view)
     return [
         findings.note(
-            f"the spec hash of RayCluster {view.name} is not that of the spec; by its content it is {same}"
+            f"the spec hash of RayCluster {view.name} is not that of the spec; by its content it "
+            f"is {same}"
         )
     ]
 

@@ -206,7 +206,8 @@ class Survey:
         text = (await self._data(found.namespace, found.file.config_map)).get(found.file.key)
         if text is None:
             self.unread.append(
-                f"the configuration file of {found.place}: key {found.file.key} of ConfigMap {found.file.config_map}"
+                f"the configuration file of {found.place}: key {found.file.key} of ConfigMap "
+                f"{found.file.config_map}"
             )
         return text
 

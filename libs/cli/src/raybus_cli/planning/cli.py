@@ -67,7 +67,8 @@ def plan(
         bool,
         typer.Option(
             "--surge",
-            help="Find the largest maxSurgePercent that the ResourceQuotas have room for, and plan with it.",
+            help="Find the largest maxSurgePercent that the ResourceQuotas have room for, and "
+            "plan with it.",
         ),
     ] = False,
     step: Annotated[

@@ -118,7 +118,8 @@ def _sentences(plan: Plan) -> list[str]:
 def _surge(surge: Surge) -> list[str]:
     """Format the largest surge that fits, and the quotas that limit it."""
     limits = [
-        f"ResourceQuota {each.quota}: {each.used} of {each.hard} {each.resource} used, {each.more} more needed"
+        f"ResourceQuota {each.quota}: {each.used} of {each.hard} {each.resource} used, "
+        f"{each.more} more needed"
         for each in surge.limits
     ]
     if surge.percent is None:
@@ -126,7 +127,8 @@ def _surge(surge: Surge) -> list[str]:
         return [f"No maxSurgePercent fits: {remedy}.", *(f"  {each}" for each in limits)]
     if not limits:
         return [
-            f"No ResourceQuota limits maxSurgePercent ({surge.percent}); whether the nodes have room is not examined."
+            f"No ResourceQuota limits maxSurgePercent ({surge.percent}); whether the nodes have "
+            "room is not examined."
         ]
     return [
         f"The largest maxSurgePercent that fits is {surge.percent}. One percent more exceeds:",

@@ -89,17 +89,26 @@ def of(stored: Stored, *, in_steps: bool = True) -> PolicyPlan:
 def gate(each: AnyGate, policy: UpgradePolicy) -> str:
     """Format a gate as a sentence."""
     if isinstance(each, WebhookGate):
-        return f"{each.title}: {each.host} answers Pass, before the first traffic and at each step; else {policy.on_failure.lower()}"
+        return (
+            f"{each.title}: {each.host} answers Pass, before the first traffic and at each step; "
+            f"else {policy.on_failure.lower()}"
+        )
     if isinstance(each, PrometheusGate):
         limit = f"{'at least' if each.max is None else 'at most'} {each.limit:g}"
-        return f"{each.title}: {limit} by a query of {each.host} at each step; else {policy.on_failure.lower()}"
+        return (
+            f"{each.title}: {limit} by a query of {each.host} at each step; else "
+            f"{policy.on_failure.lower()}"
+        )
     if each.max_increase is not None:
         limit = f"at most {100 * each.max_increase:g} % above the active cluster"
     elif each.metric is Metric.ERROR_RATE:
         limit = f"at most {100 * (each.max or 0):g} %"
     else:
         limit = f"at most {each.max or 0:g} s"
-    return f"{each.title}: {limit}, from {each.min_requests} requests; else {policy.on_failure.lower()}"
+    return (
+        f"{each.title}: {limit}, from {each.min_requests} requests; else "
+        f"{policy.on_failure.lower()}"
+    )
 
 
 def unused(found: UpgradePolicy) -> dict[str, str]:

@@ -171,7 +171,8 @@ def _sent(
     if not configs - {was}:
         return []
     return [
-        f"the Serve config is sent to RayCluster {view.name}; Serve replaces the changed applications"
+        f"the Serve config is sent to RayCluster {view.name}; Serve replaces the changed "
+        "applications"
     ]
 
 

@@ -156,7 +156,8 @@ async def _of_cluster(kube: KubeClient, namespace: str, name: str) -> UpgradePol
     except errors.NotFound as problem:
         if session.is_not_served(problem):
             raise errors.InvalidSpec(
-                "the cluster does not serve UpgradePolicies: apply deploy/crds/raybus.io_upgradepolicies.yaml, or name a file"
+                "the cluster does not serve UpgradePolicies: apply "
+                "deploy/crds/raybus.io_upgradepolicies.yaml, or name a file"
             ) from problem
         raise session.NoSuchObject(UPGRADE_POLICY, namespace, name) from problem
     try:

@@ -105,7 +105,8 @@ retries and a registry's restart.
 """
 _IMAGE: Final = re2.compile(r'image "([^"]+)"')
 _WRAPPED: Final = re2.compile(
-    r'^.*?desc = |(?:failed to [a-z ]+|Failed to pull image|Error response) "[^"]*": |ErrImagePull: '
+    r'^.*?desc = |(?:failed to [a-z ]+|Failed to pull image|Error response) "[^"]*": '
+    r"|ErrImagePull: "
 )
 _REPEATED: Final = re2.compile(r"^\S+[:@]\S+: (\S)")
 """Matches the image name that precedes the registry's message."""

@@ -127,7 +127,8 @@ def of_selector(selector: str, problem: errors.RaybusError) -> errors.RaybusErro
     if not selector or not isinstance(problem, errors.Rejected):
         return problem
     return errors.InvalidSpec(
-        f"--selector {selector!r} is no label selector ({problem}); write for example app=demo, 'tier in (a,b)' or '!canary'"
+        f"--selector {selector!r} is no label selector ({problem}); write for example app=demo, "
+        "'tier in (a,b)' or '!canary'"
     )
 
 

@@ -83,7 +83,10 @@ def drawn(gates: Gates) -> Text:
 
 def line(gates: Gates) -> str:
     """Format all gates as one plain line."""
-    return f"gates at {gates.weight} %: {'; '.join(f'{outcome(each)}: {each.text}' for each in gates.gates)}"
+    return (
+        f"gates at {gates.weight} %: "
+        f"{'; '.join(f'{outcome(each)}: {each.text}' for each in gates.gates)}"
+    )
 
 
 def outcome(gate: Gate) -> str:

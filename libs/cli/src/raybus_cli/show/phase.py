@@ -87,8 +87,10 @@ _BY_TEXT: Final = (
     (re2.compile(r"port named serve|^the only proxy is on the head"), Code.NO_SERVE_PORT),
     (
         re2.compile(
-            r"^(the dashboard at \S+ refuses raybus|failed to get auth secret |auth token key |the auth token in secret |"
-            r"ServiceAccount \S+ (does not exist|cannot be issued a token)|authOptions\.secretName )"
+            r"^(the dashboard at \S+ refuses raybus|failed to get auth secret |auth token key "
+            r"|the auth token in secret |"
+            r"ServiceAccount \S+ (does not exist|cannot be issued a "
+            r"token)|authOptions\.secretName )"
         ),
         Code.DASHBOARD_UNAUTHORIZED,
     ),

@@ -59,7 +59,10 @@ def of(snapshot: Snapshot, *, now: datetime) -> RolloutStatus:
     if (why := _unserved(snapshot)) is not None:
         return RolloutStatus(course=RolloutState.GOING_ON, text=why)
     count = service.status.num_serve_endpoints
-    text = f"{where} Ready: {count} endpoint{'' if count == 1 else 's'}, RayCluster {snapshot.active or 'unknown'} serves"
+    text = (
+        f"{where} Ready: {count} endpoint{'' if count == 1 else 's'}, RayCluster "
+        f"{snapshot.active or 'unknown'} serves"
+    )
     return RolloutStatus(course=RolloutState.DONE, text=text)
 
 
@@ -93,7 +96,10 @@ def _lasting(snapshot: Snapshot, *, now: datetime) -> Iterator[str]:
         return
     for app_name, app in sorted(held.named().items() if held is not None else ()):
         if app.status == AppState.DEPLOY_FAILED:
-            yield f"application {app_name} on RayCluster {name} is {app.status}: {' '.join(app.message.split())}"
+            yield (
+                f"application {app_name} on RayCluster {name} is {app.status}: "
+                f"{' '.join(app.message.split())}"
+            )
 
 
 def _behind(service: RayService) -> str | None:

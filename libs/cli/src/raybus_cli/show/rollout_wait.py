@@ -82,7 +82,10 @@ def pending(cluster: RayCluster) -> str:
     """Return why a RayCluster does not run its present spec; empty if it is ready."""
     status, wanted = cluster.status, cluster.metadata.generation
     if status.observed_generation < wanted:
-        return f"raybus has not observed generation {wanted} yet (last observed: {status.observed_generation})"
+        return (
+            f"raybus has not observed generation {wanted} yet (last observed: "
+            f"{status.observed_generation})"
+        )
     if not conditions.is_true(status.conditions, "HeadPodReady"):
         return "the head pod is not ready"
     available, desired = status.available_worker_replicas, status.desired_worker_replicas

@@ -122,7 +122,10 @@ async def _missing(kube: KubeClient) -> str | None:
         for kind in (RAY_CLUSTER, RAY_SERVICE):
             await kube.request("GET", kind.path(), query={"limit": "1"})
     except errors.NotFound:
-        return f"{kube.server} does not know our kinds: install the CRDs with 'kubectl apply -k deploy/crds'"
+        return (
+            f"{kube.server} does not know our kinds: install the CRDs with 'kubectl apply -k "
+            "deploy/crds'"
+        )
     except errors.Forbidden as problem:
         raise errors.Forbidden(
             f"{kube.server} denies access: {problem}; use a kubeconfig with enough rights"
@@ -245,7 +248,8 @@ class Up:
             self._keep(group, Child(server, report), self._bus)
             if not await listening(port):
                 raise errors.Unavailable(
-                    f"nats-server does not listen on 127.0.0.1:{port}; see its log, or use --nats URL"
+                    f"nats-server does not listen on 127.0.0.1:{port}; see its log, or use "
+                    "--nats URL"
                 )
             bus = BusAccess(url=f"tls://127.0.0.1:{port}", credentials=folder)
         program = programs.provisioner(bus, environment=self._environment, options=options)

@@ -123,13 +123,15 @@ def check_replicas(text: str) -> dict[str, int]:
         name, _, count = (part.strip() for part in pair.partition("="))
         if name not in MODULES:
             raise errors.InvalidSpec(
-                f"--replicas {pair!r}: there is no service {name!r}; name one of {', '.join(MODULES)}"
+                f"--replicas {pair!r}: there is no service {name!r}; name one of "
+                f"{', '.join(MODULES)}"
             )
         if not count.isdecimal() or int(count) < 1:
             raise errors.InvalidSpec(f"--replicas {pair!r}: expected {name}=N with N of 1 or more")
         if int(count) > MAX_REPLICAS:
             raise errors.InvalidSpec(
-                f"--replicas {pair!r}: there are {PARTITIONS} partitions to share; name at most {MAX_REPLICAS} replicas"
+                f"--replicas {pair!r}: there are {PARTITIONS} partitions to share; name at most "
+                f"{MAX_REPLICAS} replicas"
             )
         replicas[name] = int(count)
     return replicas

@@ -3,8 +3,8 @@
 `go_schema.json` has Kubernetes' types, as read by `crd_generator.go_source`. The ray.io types are
 derived from our own structs: `T | None` is a Go pointer (for a list or map, the list or map
 itself), `T` is a value, the order of fields is the order of declaration, and `Api` has the rest. A
-type expression is `string`, `bool`, `int32`, `int64`, `float32`, `quantity`, `intOrString`, `time`, `json`,
-`*T`, `[]T`, `map[string]T`, or the name of a struct such as `core/v1.Container`.
+type expression is `string`, `bool`, `int32`, `int64`, `float32`, `quantity`, `intOrString`,
+`time`, `json`, `*T`, `[]T`, `map[string]T`, or the name of a struct such as `core/v1.Container`.
 """
 
 import json

@@ -63,7 +63,8 @@ def parse_authorities(servers: Mapping[str, str]) -> tuple[str, list[str]]:
     for name, text in sorted(servers.items()):
         if len(text) > MAX_TEXT_LENGTH or len(authorities) >= MAX_AUTHORITIES:
             ignored.append(
-                f"ConfigMap {SERVERS}, entry {name}, is too long, or beyond {MAX_AUTHORITIES} certificates"
+                f"ConfigMap {SERVERS}, entry {name}, is too long, or beyond {MAX_AUTHORITIES} "
+                "certificates"
             )
             continue
         try:

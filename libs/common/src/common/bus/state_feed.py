@@ -290,8 +290,8 @@ class _Load:
 def _decode(stored: StoredMessage, kinds: Set[str]) -> Message:
     """Read a message.
 
-    Raises `UndecodableMessage` for a message that is not of raybus, or in a form that this build cannot
-    read.
+    Raises `UndecodableMessage` for a message that is not of raybus, or in a form that this build
+    cannot read.
     """
     kind = "Gone" if messages.GONE in stored.headers else stored.headers.get(messages.KIND, "")
     if (

@@ -233,7 +233,8 @@ def _parse(plugin: ExecPlugin, output: bytes) -> PluginStatus:
         ) from problem
     if credential.api_version != plugin.api_version:
         raise ValueError(
-            f"the exec plugin {plugin.command} printed an ExecCredential of {credential.api_version}, "
+            f"the exec plugin {plugin.command} printed an ExecCredential of "
+            f"{credential.api_version}, "
             f"and the kubeconfig has {plugin.api_version}"
         )
     status = credential.status

@@ -59,7 +59,10 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
         """Format the attributes for messages, such as `list rayservices in namespace a`."""
         what = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
         named = f"{what} {self.name}" if self.name else what
-        return f"{self.verb} {named} in {f'namespace {self.namespace}' if self.namespace else 'all namespaces'}"
+        return (
+            f"{self.verb} {named} in "
+            f"{f'namespace {self.namespace}' if self.namespace else 'all namespaces'}"
+        )
 
 
 def parse(method: str, path: str, query: Mapping[str, str] | None = None) -> Attributes:
@@ -126,5 +129,6 @@ def _verb(method: str, path: str, query: Mapping[str, str], *, has_name: bool) -
 def _unparsable(path: str) -> Unparsable:
     shown = path if len(path) <= SHOWN else f"{path[:SHOWN]}…"
     return Unparsable(
-        f"the request {msgspec.json.encode(shown).decode()} is refused: its object cannot be determined"
+        f"the request {msgspec.json.encode(shown).decode()} is refused: its object cannot be "
+        "determined"
     )

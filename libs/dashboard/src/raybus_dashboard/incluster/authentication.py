@@ -54,7 +54,8 @@ class SecretFile:
             ) from problem
         if len(found) < MIN_SECRET_LENGTH:
             raise errors.InvalidSpec(
-                f"--proxy-secret-file {self._path}: {len(found)} bytes are too few, at least {MIN_SECRET_LENGTH} are needed:"
+                f"--proxy-secret-file {self._path}: {len(found)} bytes are too few, at least "
+                f"{MIN_SECRET_LENGTH} are needed:"
                 " openssl rand -hex 32"
             )
         return found

@@ -186,7 +186,8 @@ def _certificate(
         return None
     if cert is None or key is None:
         raise errors.InvalidSpec(
-            "--tls-cert-file and --tls-private-key-file are needed, since tokens pass this connection; --plain-http serves"
+            "--tls-cert-file and --tls-private-key-file are needed, since tokens pass this "
+            "connection; --plain-http serves"
             " without TLS, behind a sidecar of the same Pod"
         )
     return cert, key
@@ -218,7 +219,8 @@ def _load(tls: ssl.SSLContext, files: tuple[Path, Path]) -> None:
         tls.load_cert_chain(*files)
     except (OSError, ssl.SSLError) as problem:
         raise errors.InvalidSpec(
-            f"--tls-cert-file {files[0]} and --tls-private-key-file {files[1]}: they cannot be used: {problem.strerror or problem}"
+            f"--tls-cert-file {files[0]} and --tls-private-key-file {files[1]}: they cannot be "
+            f"used: {problem.strerror or problem}"
         ) from problem
 
 

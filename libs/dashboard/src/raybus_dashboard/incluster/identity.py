@@ -101,7 +101,8 @@ class ProxyHeaders(msgspec.Struct, frozen=True, kw_only=True):
             raise Refused(f"{self.groups}: more than {MAX_GROUPS} groups")
         if any(len(each) > MAX_NAME_LENGTH or not _CONTROL.isdisjoint(each) for each in names):
             raise Refused(
-                f"{self.user} or {self.groups}: a name is longer than {MAX_NAME_LENGTH} or has control characters"
+                f"{self.user} or {self.groups}: a name is longer than {MAX_NAME_LENGTH} or has "
+                "control characters"
             )
         return found
 

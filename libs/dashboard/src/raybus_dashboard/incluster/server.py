@@ -157,7 +157,8 @@ async def serving(
         expiring = group.create_task(service.sessions.expire())
         try:
             host, port = listening.getsockname()[:2]
-            yield f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}/"
+            scheme = "http" if tls is None else "https"
+            yield f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/"
         finally:
             server.close()
             pages.end()
@@ -230,7 +231,8 @@ class _Guard:
         ):
             return plain(
                 403,
-                f"requests of other sites are rejected: the header {OWN} is missing, or the site is another one",
+                f"requests of other sites are rejected: the header {OWN} is missing, or the site "
+                "is another one",
             )
         request[_IDENTITY] = await self._service.authentication.authenticate(request.headers)
         return await handler(request)

@@ -114,7 +114,10 @@ def next_steps(
 ) -> str:
     """Return the commands that a user is likely to run next."""
     if not is_kept:
-        return "Next: 'raybus demo --keep' leaves the cluster running, for 'raybus get' and 'raybus dashboard'."
+        return (
+            "Next: 'raybus demo --keep' leaves the cluster running, for 'raybus get' and 'raybus "
+            "dashboard'."
+        )
     which = f" --name {shlex.quote(name)}" if name else ""
     path = shlex.quote(str(kubeconfig)) if kubeconfig else f"$(raybus cluster kubeconfig{which})"
     more = [

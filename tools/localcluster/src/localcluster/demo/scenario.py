@@ -155,7 +155,10 @@ class Scenario:
             await reading
         figures = tally.count(self._watch.answers, self._window)
         if problem is None and figures.requests < self._plan.least_requests:
-            problem = f"only {figures.requests} requests were sent; {self._plan.least_requests} were wanted"
+            problem = (
+                f"only {figures.requests} requests were sent; {self._plan.least_requests} were "
+                "wanted"
+            )
         return Receipt(
             ok=problem is None and figures.failed == 0,
             problem=problem,
@@ -205,7 +208,8 @@ class Scenario:
             await self._kubectl.run("get", "gatewayclass", GATEWAY_CLASS)
         except errors.Rejected as problem:
             raise errors.InvalidSpec(
-                f"this cluster has no GatewayClass {GATEWAY_CLASS}: take it down with 'raybus cluster down', "
+                f"this cluster has no GatewayClass {GATEWAY_CLASS}: take it down with 'raybus "
+                "cluster down', "
                 f"then run this again with --driver built"
             ) from problem
 

@@ -201,7 +201,10 @@ def _phases(receipt: Receipt) -> Table:
 
 def _verdict(receipt: Receipt) -> Text:
     traffic = receipt.traffic
-    line = f"{traffic.failed} of {traffic.requests} requests failed, {traffic.retried} retried once on a new connection"
+    line = (
+        f"{traffic.failed} of {traffic.requests} requests failed, {traffic.retried} retried once "
+        "on a new connection"
+    )
     text = Text(line, style="bold green" if receipt.ok else "bold red")
     for failure in traffic.failures:
         text.append(f"\n  {failure}", style="red")

@@ -83,7 +83,8 @@ def picture(frame: Frame) -> RenderableType:
     """Format a frame as a picture for a terminal."""
     head = Text(f"{frame.step}  {frame.elapsed:.0f} s", style="bold")
     failed = Text(
-        f"{frame.figures.requests} requests, {frame.figures.failed} failed, {frame.figures.retried} retried",
+        f"{frame.figures.requests} requests, {frame.figures.failed} failed, "
+        f"{frame.figures.retried} retried",
         style="red" if frame.figures.failed else "green",
     )
     return Group(head, _shares(frame), _pods(frame), failed)

@@ -17,13 +17,10 @@ PREFIXES: Final = ("MOST", "LONGEST", "LARGEST", "SHORTEST", "LEAST", "SMALLEST"
 SOURCES: Final = ("libs", "services", "tools")
 UNFINISHED: Final = (
     "libs/cli",
-    "libs/common/src/common/annotation_record.py",
     "libs/common/src/common/api",
-    "libs/common/src/common/durations.py",
     "libs/common/src/common/kube/client.py",
     "libs/common/src/common/quantity.py",
     "libs/common/src/common/ray",
-    "libs/common/src/common/targets.py",
     "libs/common/src/common/upgrade",
     "libs/common/src/common/validation",
     "libs/dashboard",

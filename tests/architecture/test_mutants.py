@@ -35,11 +35,11 @@ def test_a_written_mutant_changes_one_place_of_each_file_and_names_a_test(mutant
     ],
 )
 def test_reasons_settings_and_fields_of_a_status_are_drawn(line: str, mutant: str) -> None:
-    assert [each.source for each in operators.of(line)] == [mutant]
+    assert [each.source for each in operators.generate_mutants(line)] == [mutant]
 
 
 @pytest.mark.parametrize(
     "line", ['kind = "Pod"', 'text = f"{a} FailedDelete"', '"""Do TwoThings."""', 'x = "UTF"']
 )
 def test_other_texts_are_not_drawn(line: str) -> None:
-    assert list(operators.of(line)) == []
+    assert list(operators.generate_mutants(line)) == []

@@ -57,12 +57,17 @@ def test_a_frame_too_narrow_to_be_seen_is_left_out() -> None:
 def test_a_profile_of_py_spy_is_read_by_function_and_file() -> None:
     raw = "<module> (watcher/__main__.py:9);run (common/runtime/process.py:42) 3\n"
     raw += "<module> (watcher/__main__.py:9);run (common/runtime/process.py:43) 2\n"
-    assert flames.of_py_spy(raw) == {("<module> watcher/__main__.py", "run runtime/process.py"): 5}
+    assert flames.parse_py_spy(raw) == {
+        ("<module> watcher/__main__.py", "run runtime/process.py"): 5
+    }
 
 
 def test_a_profile_of_perf_is_read_from_its_outermost_frame() -> None:
     script = "\t  4f1 runtime.futex\n\t  4f2 github.com/nats-io/nats-server/v2/server.(*client).readLoop\n\n\t 4f1 x\n\n"
-    assert flames.of_perf(script) == {("server.(*client).readLoop", "runtime.futex"): 1, ("x",): 1}
+    assert flames.parse_perf(script) == {
+        ("server.(*client).readLoop", "runtime.futex"): 1,
+        ("x",): 1,
+    }
 
 
 def test_a_picture_is_text_that_a_browser_reads() -> None:

@@ -71,8 +71,8 @@ async def test_many_upgrades_are_read_in_several_polls() -> None:
         msgspec.structs.replace(
             body, metadata=msgspec.structs.replace(body.metadata, name=f"demo-{number}")
         )
-        for number in range(2 * polling.MOST)
+        for number in range(2 * polling.MAX_PENDING_CLUSTERS)
     ]
     for polls in (1, 2, 2):
         await read(clusters, kube, *services)
-        assert len(kube.reads) == polls * polling.MOST
+        assert len(kube.reads) == polls * polling.MAX_PENDING_CLUSTERS

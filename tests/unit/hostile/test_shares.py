@@ -44,17 +44,19 @@ LINES = [
 
 
 def test_each_second_of_a_reaction_counts_once() -> None:
-    found = shares.of([Span(name="scaled", began=at(0), ended=at(10))], LINES)
+    found = shares.compute_shares([Span(name="scaled", began=at(0), ended=at(10))], LINES)
     assert (found.api_server, found.nodes, found.rest) == (2.0, 2.5, 5.5)
     assert found.slowest_hundredth == [2.0, 2.5, 5.5]
 
 
 def test_the_slowest_hundredth_stands_apart() -> None:
     quick = Span(name="scaled", began=at(100), ended=at(101))
-    found = shares.of([*[quick] * 99, Span(name="scaled", began=at(0), ended=at(10))], LINES)
+    found = shares.compute_shares(
+        [*[quick] * 99, Span(name="scaled", began=at(0), ended=at(10))], LINES
+    )
     assert found.rest == round((99 + 5.5) / 100, 3)
     assert found.slowest_hundredth == [2.0, 2.5, 5.5]
 
 
 def test_without_reactions_there_are_no_shares() -> None:
-    assert shares.of([], LINES).slowest_hundredth == [0.0, 0.0, 0.0]
+    assert shares.compute_shares([], LINES).slowest_hundredth == [0.0, 0.0, 0.0]

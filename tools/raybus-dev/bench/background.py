@@ -159,7 +159,7 @@ async def each(count: int, work: Callable[[int], Coroutine[None, None, None]]) -
             group.create_task(bounded(index))
 
 
-def asked(
+def parse_arguments(
     parser: argparse.ArgumentParser,
     arguments: list[str] | None,
     *,

@@ -344,7 +344,7 @@ def _counts(by_kind: dict[str, int]) -> str:
     return ", ".join(f"{kind} {count}" for kind, count in by_kind.items())
 
 
-def asked(arguments: list[str] | None = None) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -376,7 +376,7 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
         default=1,
         help="number of rounds; medians are judged (1)",
     )
-    found = background.asked(parser, arguments, count=300)
+    found = background.parse_arguments(parser, arguments, count=300)
     if found.rounds < 1:
         parser.error(f"--rounds {found.rounds}: measure at least once")
     found.peer = contenders.peer_of(found, parser)
@@ -385,7 +385,7 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     """Measure, print and write the figures. Return 1 if a goal is missed."""
-    options = asked()
+    options = parse_arguments()
     peers: list[Contender] = [] if options.peer is None else [options.peer]
     wanted = Wanted(
         clusters=options.n,

@@ -67,12 +67,12 @@ async def sample(count: int, folder: Path) -> None:
 
 def read(folder: Path) -> dict[str, Profile]:
     """Return the profile of each sampled process."""
-    found: dict[str, Profile] = {name: of_py_spy((folder / name).read_text()) for name in PYTHON}
+    found: dict[str, Profile] = {name: parse_py_spy((folder / name).read_text()) for name in PYTHON}
     if (file := folder / NATS).exists():
         script = subprocess.run(
             ["perf", "script", "-i", file, "-F", "ip,sym"], capture_output=True, check=True
         )
-        found[NATS] = of_perf(script.stdout.decode(errors="replace"))
+        found[NATS] = parse_perf(script.stdout.decode(errors="replace"))
     return found
 
 
@@ -117,7 +117,7 @@ def sampling(command: list[str]) -> Generator[subprocess.Popen[bytes]]:
             sampler.wait()
 
 
-def of_py_spy(raw: str) -> Profile:
+def parse_py_spy(raw: str) -> Profile:
     """Parse py-spy's output: a stack a line, outermost frame first, and its number of samples."""
     found = Counter[Stack]()
     for line in raw.splitlines():
@@ -126,7 +126,7 @@ def of_py_spy(raw: str) -> Profile:
     return found
 
 
-def of_perf(script: str) -> Profile:
+def parse_perf(script: str) -> Profile:
     """Parse perf's output: one stack a paragraph, one frame a line, innermost first."""
     found = Counter[Stack]()
     for paragraph in script.split("\n\n"):
@@ -145,17 +145,17 @@ def _short(frame: str) -> str:
     return frame.rpartition("/")[2]
 
 
-def asked(arguments: list[str] | None = None) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    return background.asked(parser, arguments, count=300)
+    return background.parse_arguments(parser, arguments, count=300)
 
 
 def main() -> int:
     """Sample, draw and write the flame graphs."""
-    options = asked()
+    options = parse_arguments()
     with TemporaryDirectory() as folder:
         report.measured(sample(options.n, Path(folder)))
         profiles = read(Path(folder))

@@ -298,7 +298,7 @@ def table(found: Figures) -> Table:
     return shown
 
 
-def asked(arguments: list[str] | None = None) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -306,12 +306,12 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "-o", choices=["text", "json"], default="text", help="how to print the figures"
     )
-    return background.asked(parser, arguments, count=5000, what="RayClusters at rest")
+    return background.parse_arguments(parser, arguments, count=5000, what="RayClusters at rest")
 
 
 def main() -> int:
     """Measure, print and write the figures. Return 1 if a goal is missed."""
-    options = asked()
+    options = parse_arguments()
     pod_network.enter("bench.large")
     report.keep_stdout_clean()
     logs = OUTPUT / "large-logs"

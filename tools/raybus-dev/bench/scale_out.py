@@ -217,7 +217,7 @@ def picture(found: Result) -> str:
     return chart.draw(lines, title=title)
 
 
-def asked(arguments: list[str] | None = None) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -244,7 +244,7 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     """Measure, print and write the figures. Return 1 if a goal is missed."""
-    options = asked()
+    options = parse_arguments()
     report.keep_stdout_clean()
     logs = options.out / "scale-out-logs"
     logs.mkdir(parents=True, exist_ok=True)

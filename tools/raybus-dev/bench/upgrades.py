@@ -242,7 +242,7 @@ def picture(found: Result) -> str:
     return chart.bars(rows, title="upgrades of a RayService, from apply to promotion", unit="s")
 
 
-def asked(arguments: list[str] | None = None) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -263,7 +263,7 @@ def asked(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     """Measure, print and write the figures. Return 1 if a goal is missed."""
-    options = asked()
+    options = parse_arguments()
     report.keep_stdout_clean()
     with node.running("bench") as known:
         found = report.measured(

@@ -33,7 +33,7 @@ from localcluster.errors import ClusterError
 OUTPUT: Final = Path(__file__).parents[3] / "build" / "chaos"
 
 
-def asked(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="raybus-dev chaos",
@@ -123,7 +123,7 @@ async def _until_reported(wanted: Wanted) -> Report:
 
 def main() -> int:
     """Run and report. Return 1 if a rule was broken."""
-    options = asked(sys.argv[1:])
+    options = parse_arguments(sys.argv[1:])
     pod_network.enter("chaos")
     keep_stdout_clean()
     try:

@@ -23,7 +23,7 @@ from hostile.run import Wanted
 OUTPUT: Final = Path(__file__).parents[3] / "build" / "hostile"
 
 
-def asked(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="raybus-dev hostile",
@@ -61,7 +61,7 @@ def emit(line: str) -> None:
 
 def main() -> int:
     """Run and report. Return 1 if a rule is broken."""
-    options = asked(sys.argv[1:])
+    options = parse_arguments(sys.argv[1:])
     pod_network.enter("hostile")
     report.keep_stdout_clean()
     folder = OUTPUT / f"seed-{options.seed}"

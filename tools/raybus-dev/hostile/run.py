@@ -216,7 +216,7 @@ def _reaction(what: str, phases: dict[str, Phase], lines: list[Line]) -> Reactio
     return Reaction(
         change=what,
         taken={name: [round(each.seconds, 3) for each in found] for name, found in spans.items()},
-        shares={name: shares.of(found, own) for name, found in spans.items()},
+        shares={name: shares.compute_shares(found, own) for name, found in spans.items()},
     )
 
 

@@ -42,7 +42,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
     """The same three means for the slowest hundredth of the reactions."""
 
 
-def of(spans: Sequence[Span], lines: Iterable[Line]) -> Shares:
+def compute_shares(spans: Sequence[Span], lines: Iterable[Line]) -> Shares:
     """Return the mean shares of the reactions."""
     asked, pods = _intervals(lines)
     each = sorted(((span.seconds, _one(span, asked, pods)) for span in spans), reverse=True)

@@ -35,7 +35,7 @@ TIMEOUT: Final = 180.0
 """Seconds until an object must report its outcome. On shared processors, a head takes up to 90."""
 KINDS: Final = ("rayclusters", "rayservices")
 ANOTHER: Final = "kueue.x-k8s.io/multikueue"
-MOST: Final = 64
+MAX_CONCURRENT_ATTACKS: Final = 64
 """Maximum concurrent attacks."""
 RULES: Final[list[Json]] = [
     {
@@ -123,7 +123,7 @@ class Tenants:
         tenant's concurrent requests.
         """
         loop = asyncio.get_running_loop()
-        began, under_way = loop.time(), asyncio.Semaphore(MOST)
+        began, under_way = loop.time(), asyncio.Semaphore(MAX_CONCURRENT_ATTACKS)
         async with asyncio.TaskGroup() as group:
             for number, attack in enumerate(attacks):
                 await asyncio.sleep(began + number / rate - loop.time())

@@ -29,7 +29,7 @@ SERVICES: Final = (f"{SERVICE}-0", f"{SERVICE}-1")
 SCALE: Final = "its RayCluster is scaled"
 UPGRADE: Final = "its RayService is upgraded"
 CHANGES: Final = (SCALE, UPGRADE)
-LONGEST: Final = 120.0
+CHANGE_TIMEOUT: Final = 120.0
 PAUSE: Final = 1.0
 """Seconds between two changes of one object.
 
@@ -155,7 +155,7 @@ class Victim:
 
     async def _patch(self, resource: Resource, name: str, spec: Body) -> None:
         """Change a spec. Retries are part of the measured reaction."""
-        async with asyncio.timeout(LONGEST):
+        async with asyncio.timeout(CHANGE_TIMEOUT):
             while True:
                 with suppress(errors.Retryable):
                     await self._kube.patch(resource, NAMESPACE, name, Patch(body={"spec": spec}))
@@ -166,13 +166,13 @@ class Victim:
         """Wait until the watched objects satisfy a condition."""
         changed = self._changed
         try:
-            async with asyncio.timeout(LONGEST):
+            async with asyncio.timeout(CHANGE_TIMEOUT):
                 while not is_so():
                     changed.clear()
                     await changed.wait()
         except TimeoutError:
             raise AssertionError(
-                f"the victim: {what} did not come true within {LONGEST:g} s"
+                f"the victim: {what} did not come true within {CHANGE_TIMEOUT:g} s"
             ) from None
 
     def _has(self, workers: int) -> bool:

@@ -27,7 +27,7 @@ from mutants import operators
 from mutants.table import CLUSTER, COMMON, SERVICE, TABLE, TRAFFIC
 
 ROOT: Final = Path(__file__).parents[3]
-LONGEST: Final = 300.0
+TEST_TIMEOUT: Final = 300.0
 """Timeout for the tests of one mutant, in seconds.
 
 A mutant that makes the tests hang counts as killed.
@@ -141,7 +141,7 @@ def generated(only: str) -> Iterator[Job]:
             if only in name:
                 yield from (
                     Job(file=name, what=str(edit), sources={name: edit.source}, tests=tests)
-                    for edit in operators.of(file.read_text())
+                    for edit in operators.generate_mutants(file.read_text())
                 )
 
 
@@ -189,7 +189,7 @@ def _failing(job: Job, tests: tuple[str, ...]) -> str | None:
                 env=environment,
                 capture_output=True,
                 text=True,
-                timeout=LONGEST,
+                timeout=TEST_TIMEOUT,
                 check=False,
             )
         except subprocess.TimeoutExpired:

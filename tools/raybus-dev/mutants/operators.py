@@ -42,7 +42,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
         return f"line {self.line}: {self.old}  ->  {self.new}"
 
 
-def of(source: str) -> Iterator[Edit]:
+def generate_mutants(source: str) -> Iterator[Edit]:
     """Yield every mutant of a source text.
 
     Class arguments such as `frozen=True` are not changed, because they decide nothing.

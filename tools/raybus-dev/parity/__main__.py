@@ -38,7 +38,7 @@ SHRUNK: Final = 5
 """Kinds of differences whose case is reduced. Each reduction takes up to a minute."""
 
 
-def asked(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="raybus-dev parity",
@@ -136,7 +136,7 @@ def _show(judge: Judge, kind: str, found: Judgement, seed: int) -> None:
 
 def main() -> int:
     """Parse the command line and run. Return the exit code."""
-    given = asked(sys.argv[1:])
+    given = parse_arguments(sys.argv[1:])
     try:
         program, source = building.program(given.kuberay, BuildProgress.to_stderr())
     except ClusterError as problem:

@@ -84,7 +84,7 @@ class Drawer:
         """Return true with a probability of 1 / `number`."""
         return self._random.randrange(number) == 0
 
-    def of(self, *values: Any) -> Any:
+    def pick(self, *values: Any) -> Any:
         """Return one of the values."""
         return self._random.choice(values)
 
@@ -101,7 +101,7 @@ class Drawer:
         found: Json = {}
         for name, choice in choices.items():
             if self.one_in(rate):
-                found[name] = choice() if callable(choice) else self.of(*choice)
+                found[name] = choice() if callable(choice) else self.pick(*choice)
         return found
 
     def several(self, make: Callable[[int], Any], most: int) -> list[Any]:
@@ -127,18 +127,18 @@ def settings(d: Drawer, known: frozenset[str]) -> OperatorSettings:
         sidecar = {"name": "logs", "image": "busybox", "env": [{"name": "A", "value": "<&>"}]}
         more = {
             "head_sidecars": [sidecar],
-            "worker_sidecars": d.of([], [sidecar, {"name": "more", "image": "busybox"}]),
-            "container_envs": d.of(
+            "worker_sidecars": d.pick([], [sidecar, {"name": "more", "image": "busybox"}]),
+            "container_envs": d.pick(
                 [], [{"name": "RAY_ADDED", "value": "1"}, {"name": "RAY_ADDRESS", "value": "x"}]
             ),
-            "pod_annotations": d.of({}, {"example.org/a": "default"}),
-            "pod_labels": d.of({}, {"team": "default", "ray.io/cluster": "x"}),
+            "pod_annotations": d.pick({}, {"example.org/a": "default"}),
+            "pod_labels": d.pick({}, {"team": "default", "ray.io/cluster": "x"}),
         }
     return OperatorSettings(
         gates=gates,
         environment=environment,
         is_openshift=d.one_in(5),
-        scheduler=d.of("", "", "", *SCHEDULERS),
+        scheduler=d.pick("", "", "", *SCHEDULERS),
         **more,
     )
 
@@ -194,8 +194,8 @@ def resources(d: Drawer) -> Json:
     found: Json = {}
     if d.one_in(2):
         found["limits"] = {
-            "cpu": d.of(*QUANTITIES),
-            "memory": d.of("1Gi", "2500Mi", "5e9"),
+            "cpu": d.pick(*QUANTITIES),
+            "memory": d.pick("1Gi", "2500Mi", "5e9"),
         } | amounts()
     if d.one_in(3):
         found["requests"] = amounts()
@@ -207,7 +207,7 @@ def container(d: Drawer, name: str) -> Json:
     probe = {"exec": {"command": ["true"]}, "initialDelaySeconds": 3}
     found: Json = {
         "name": name,
-        "image": d.of(IMAGE, "rayproject/ray-ml:2.46.0-gpu", "ray"),
+        "image": d.pick(IMAGE, "rayproject/ray-ml:2.46.0-gpu", "ray"),
         "resources": resources(d),
     }
     if d.one_in(3):
@@ -262,7 +262,7 @@ def template(d: Drawer, name: str) -> Json:
     if d.one_in(8):
         containers.append(
             {
-                "name": d.of("sidecar", "collector", "autoscaler"),
+                "name": d.pick("sidecar", "collector", "autoscaler"),
                 "image": "busybox",
                 "resources": resources(d),
             }
@@ -372,14 +372,14 @@ def head(d: Drawer) -> Json:
 
 def worker_group(d: Drawer, name: str) -> Json:
     """Draw a worker group with the API server's defaults."""
-    least = d.of(0, 0, 0, 1, 2)
-    most = d.of(2147483647, 3, 1, 0)
+    least = d.pick(0, 0, 0, 1, 2)
+    most = d.pick(2147483647, 3, 1, 0)
     found: Json = {
         "groupName": name,
-        "replicas": d.of(1, 0, 2, 3),
+        "replicas": d.pick(1, 0, 2, 3),
         "minReplicas": least,
         "maxReplicas": most,
-        "numOfHosts": d.of(1, 1, 1, 2, 3),
+        "numOfHosts": d.pick(1, 1, 1, 2, 3),
         "rayStartParams": start_params(d),
         "template": template(d, "ray-worker"),
     }
@@ -413,13 +413,13 @@ def network_policy(d: Drawer) -> Json:
         ),
         "egressRules": ([{"to": peers[2:]}], [{"ports": ports}]),
     }
-    found: Json = {"mode": d.of("DenyAll", "DenyAllIngress", "DenyAllEgress")}
+    found: Json = {"mode": d.pick("DenyAll", "DenyAllIngress", "DenyAllEgress")}
     for field in ("head", "worker"):
         if d.one_in(3):
             found[field] = d.some(rules, 2)
     if d.one_in(3):
         found["workerGroups"] = [
-            {"groupName": d.of("g", "gpu-group", "gpu-group", "g", "absent"), **d.some(rules, 2)}
+            {"groupName": d.pick("g", "gpu-group", "gpu-group", "g", "absent"), **d.some(rules, 2)}
         ]
     return found
 
@@ -476,7 +476,7 @@ def spec(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Json:
     names = d.unique(GROUPS, 3)
     found: Json = {
         "headGroupSpec": head(d),
-        "rayVersion": d.of(*VERSIONS),
+        "rayVersion": d.pick(*VERSIONS),
         "workerGroupSpecs": [worker_group(d, each) for each in names],
     }
     found |= d.some(
@@ -493,7 +493,7 @@ def spec(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Json:
         6,
     )  # fmt: skip
     if d.one_in(3):
-        found |= {"enableInTreeAutoscaling": d.of(True, True, False)}
+        found |= {"enableInTreeAutoscaling": d.pick(True, True, False)}
         if d.one_in(2):
             found["autoscalerOptions"] = autoscaler_options(d)
     for gate, field, make in (
@@ -508,7 +508,7 @@ def spec(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Json:
 
 def tls_options(d: Drawer) -> Json:
     """Draw TLS options."""
-    return d.of({"enabled": True}, {}, {"enabled": False})
+    return d.pick({"enabled": True}, {}, {"enabled": False})
 
 
 def collector(d: Drawer) -> Json:
@@ -551,11 +551,11 @@ PHASES: Final = ("Running", "Running", "Pending", "Failed", "Succeeded", "Unknow
 
 def pod_status(d: Drawer) -> Json:
     """Draw the status of a pod."""
-    phase = d.of(*PHASES)
+    phase = d.pick(*PHASES)
     if not phase:
         return {}
-    ready = d.of("True", "True", "False", "Unknown")
-    found: Json = {"phase": phase, "podIP": d.of("10.1.0.1", "10.1.0.2", "")}
+    ready = d.pick("True", "True", "False", "Unknown")
+    found: Json = {"phase": phase, "podIP": d.pick("10.1.0.1", "10.1.0.2", "")}
     found["conditions"] = [
         {
             "type": "Ready",
@@ -568,21 +568,21 @@ def pod_status(d: Drawer) -> Json:
         }
     ]
     ended = {
-        "exitCode": d.of(0, 1, 137),
-        "reason": d.of("Error", "OOMKilled", "Completed", ""),
+        "exitCode": d.pick(0, 1, 137),
+        "reason": d.pick("Error", "OOMKilled", "Completed", ""),
         "startedAt": "NOW-9s",
         "finishedAt": "NOW-3s",
     }
-    state = d.of(
+    state = d.pick(
         {"running": {}},
         {"running": {}},
         {"waiting": {"reason": "CrashLoopBackOff"}},
         {"terminated": ended},
     )
     container_ = {
-        "name": d.of("RAY", "RAY", "other"),
+        "name": d.pick("RAY", "RAY", "other"),
         "ready": ready == "True",
-        "restartCount": d.of(0, 3),
+        "restartCount": d.pick(0, 3),
         "image": "",
         "imageID": "",
         "state": state,
@@ -595,17 +595,17 @@ def pods(d: Drawer, cluster: Body) -> list[Body]:
     name = cluster["metadata"]["name"]
     found = [
         _pod(d, name, f"head-p{number}", "headgroup", "head", {})
-        for number in range(d.of(1, 1, 1, 0, 2))
+        for number in range(d.pick(1, 1, 1, 0, 2))
     ]
     groups: Sequence[Json] = cluster["spec"]["workerGroupSpecs"]
     for group in groups:
         own, hosts, prefix = group["groupName"], group["numOfHosts"], group["groupName"].lower()
         number = 0
-        for replica in range(d.of(0, 1, 2, 3)):
+        for replica in range(d.pick(0, 1, 2, 3)):
             of_replica: dict[str, str] = {}
             if hosts > 1 or d.one_in(2):
                 of_replica = {
-                    "ray.io/worker-group-replica-index": d.of(
+                    "ray.io/worker-group-replica-index": d.pick(
                         f"{replica}", f"{replica}", f"{replica + 1}", "x"
                     )
                 }
@@ -626,25 +626,25 @@ def pods(d: Drawer, cluster: Body) -> list[Body]:
 def _pod(
     d: Drawer, cluster: str, name: str, group: str, node_type: str, more: dict[str, str]
 ) -> Body:
-    meta: Json = {"creationTimestamp": d.of("NOW-30s", "NOW-20s", "NOW-300s")}
+    meta: Json = {"creationTimestamp": d.pick("NOW-30s", "NOW-20s", "NOW-300s")}
     status = pod_status(d)
     if d.one_in(12) and not _has_ended(status):  # such a pod is gone soon, and KubeRay waits for it
         meta |= {
-            "deletionTimestamp": d.of("NOW-2s", "NOW-2s", "NOW-100s"),
+            "deletionTimestamp": d.pick("NOW-2s", "NOW-2s", "NOW-100s"),
             "deletionGracePeriodSeconds": 30,
             "finalizers": [KEEP],
         }
     if node_type == "head" and d.one_in(4):
         meta["annotations"] = {
-            "ray.io/upgrade-strategy-recreate-hash": d.of("stale", ""),
-            "ray.io/kuberay-version": d.of("nightly", "v1.0.0", ""),
+            "ray.io/upgrade-strategy-recreate-hash": d.pick("stale", ""),
+            "ray.io/kuberay-version": d.pick("nightly", "v1.0.0", ""),
         }
     names = {"RAY": "ray-head" if node_type == "head" else "ray-worker"}
     for each in status.get("containerStatuses", []):
         each["name"] = names.get(each["name"], each["name"])
     containers: list[Json] = [{"name": names["RAY"], "image": IMAGE, "resources": {}}]
     pod_spec: Json = {
-        "restartPolicy": d.of("Always", "Always", "Never", "OnFailure"),
+        "restartPolicy": d.pick("Always", "Always", "Never", "OnFailure"),
         "containers": containers,
     }
     return a_pod(
@@ -671,7 +671,7 @@ def redrawn(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[s
     path: list[Any] = ["spec"]
     have, other = cluster["spec"], spec(d, gates, known)
     while True:
-        path.append(d.of(*sorted({*have, *other} - KEPT)))
+        path.append(d.pick(*sorted({*have, *other} - KEPT)))
         one, two = have.get(path[-1]), other.get(path[-1])
         if path[-1] in LISTS and one and two and not d.one_in(4):
             path.append(0)
@@ -697,7 +697,7 @@ def blank(d: Drawer, value: Json) -> None:
                 left += [field] if isinstance(field, list | dict) else []
                 found += [(each, key)] if isinstance(key, str) and key not in GROUP else []
     if found:
-        at, key = d.of(*found)
+        at, key = d.pick(*found)
         at[key] = type(at[key])()
 
 
@@ -706,18 +706,18 @@ def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]
     if d.one_in(6):
         return redrawn(d, cluster, gates, known)
     groups = [each["groupName"] for each in cluster["spec"]["workerGroupSpecs"]]
-    group = d.of("*", "headgroup", *groups)
+    group = d.pick("*", "headgroup", *groups)
     path: list[Any] = ["spec", "workerGroupSpecs", 0]
     edits: tuple[tuple[list[Any], Any], ...] = (
-        ([*path, "replicas"], d.of(0, 1, 2, 4)), ([*path, "suspend"], True),
+        ([*path, "replicas"], d.pick(0, 1, 2, 4)), ([*path, "suspend"], True),
         ([*path, "template", "spec", "containers", 0, "image"], "ray:new"), ([*path], None),
-        (["spec", "suspend"], d.of(True, False)), (["spec", "rayVersion"], "2.60.0"),
+        (["spec", "suspend"], d.pick(True, False)), (["spec", "rayVersion"], "2.60.0"),
         (["spec", "headGroupSpec", "rayStartParams", "num-cpus"], "7"),
         (["spec", "networkPolicy"], None), (["spec", "networkPolicy"], {"mode": "DenyAllIngress"}),
         (["spec", "upgradeStrategy"], {"type": "Recreate"}),
         (["spec", "gcsFaultToleranceOptions"], {"backend": "rocksdb", "storage": {"size": "5Gi"}}),
         (["spec", "gcsFaultToleranceOptions"], None),
-        (["spec", "enableInTreeAutoscaling"], d.of(True, False)),
+        (["spec", "enableInTreeAutoscaling"], d.pick(True, False)),
         (["metadata", "annotations", "ray.io/enable-serve-service"], "true"),
         ([*path, "scaleStrategy"], {"workersToDelete": [f"{each.lower()}-p0" for each in groups]}),
         ([*path, "numOfHosts"], 2),
@@ -736,8 +736,8 @@ def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]
     )
     edits = tuple(each for each in edits if known >= _needs(each))
     (path, value), kind = (
-        d.of(*edits),
-        d.of(
+        d.pick(*edits),
+        d.pick(
             "run",
             "run",
             "set",
@@ -753,16 +753,16 @@ def step(d: Drawer, cluster: Body, gates: dict[str, bool], known: frozenset[str]
         ),
     )
     fields: dict[str, Json] = {
-        "set": {"group": group, "status": pod_status(d), "most": d.of(1, 100)},
-        "remove": {"group": group, "most": d.of(1, 100)},
+        "set": {"group": group, "status": pod_status(d), "most": d.pick(1, 100)},
+        "remove": {"group": group, "most": d.pick(1, 100)},
         "edit": {"path": path, "value": value},
-        "lose": {"kind": d.of(*kinds)},
+        "lose": {"kind": d.pick(*kinds)},
         "touch": {
-            "kind": d.of(*kinds, "Pod", "Job", "Certificate"),
-            "how": d.of("orphan", "steal", "strip", "label", "note", "content"),
+            "kind": d.pick(*kinds, "Pod", "Job", "Certificate"),
+            "how": d.pick("orphan", "steal", "strip", "label", "note", "content"),
         },
-        "delete": {"at": d.of("NOW-1s", "NOW-100s", "NOW-1000s")},
-        "finish jobs": {"how": d.of("Complete", "Failed")},
+        "delete": {"at": d.pick("NOW-1s", "NOW-100s", "NOW-1000s")},
+        "finish jobs": {"how": d.pick("Complete", "Failed")},
     }
     return {"do": kind, **fields.get(kind, {"group": "*"})}
 
@@ -782,7 +782,7 @@ def service(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
     """Draw a RayService."""
     found: Json = {
         "rayClusterConfig": spec(d, gates, known),
-        "serveConfigV2": d.of("applications: []", "", "a: <b>"),
+        "serveConfigV2": d.pick("applications: []", "", "a: <b>"),
     }
     found |= d.some(
         {
@@ -802,7 +802,7 @@ def service(d: Drawer, gates: dict[str, bool], known: frozenset[str]) -> Body:
         4,
     )  # fmt: skip
     meta = {
-        "name": d.of("s", "my-service", "n" * 41, "n" * 42, "1s", "s.t"),
+        "name": d.pick("s", "my-service", "n" * 41, "n" * 42, "1s", "s.t"),
         "namespace": "ns",
         "uid": "u",
         "generation": 1,
@@ -815,7 +815,7 @@ def _cluster(d: Drawer, operator: OperatorSettings, known: frozenset[str]) -> Bo
     drawn = spec(d, operator.gates, known)
     if d.one_in(4):
         blank(d, drawn)
-    return a_cluster(drawn, name=d.of(*INVALID_NAMES if d.one_in(40) else NAMES), **meta)
+    return a_cluster(drawn, name=d.pick(*INVALID_NAMES if d.one_in(40) else NAMES), **meta)
 
 
 def _is_refused(cluster: Body, operator: OperatorSettings) -> bool:
@@ -849,7 +849,7 @@ def case(seed: int, number: int, known: frozenset[str]) -> Case:
     ):  # KubeRay may count a cluster as provisioned without its head, and then never makes one
         cluster["metadata"]["annotations"].pop(labels.DISABLE_PROVISIONED_HEAD_RESTART, None)
     rounds = d.several(
-        lambda _: [step(d, cluster, operator.gates, known) for _ in range(d.of(1, 2))], 3
+        lambda _: [step(d, cluster, operator.gates, known) for _ in range(d.pick(1, 2))], 3
     )
     objects = [cluster, *found]
-    return Case(settings=operator, objects=objects, rounds=rounds, one_host=d.of(1, 1, 0, None))
+    return Case(settings=operator, objects=objects, rounds=rounds, one_host=d.pick(1, 1, 0, None))

@@ -17,7 +17,7 @@ from scenario.cluster_reconciler.harness import Harness
 from support.fakes.clock import FakeClock
 from support.fakes.kube import FakeKube
 
-MOST: Final = 15
+MAX_RECONCILES: Final = 15
 """Maximum reconciles until nothing may change any more."""
 
 
@@ -70,7 +70,7 @@ async def reconcile(
     harness = Harness(settings.config(version), kube=kube)
     kube.requests.clear()
     names = [name for kind, _, name in kube.objects if kind == "RayCluster"]
-    for _ in range(MOST):
+    for _ in range(MAX_RECONCILES):
         before = _state(kube)
         for name in names:
             await harness.reconcile(Key(NAMESPACE, name))

@@ -9,7 +9,7 @@ import msgspec
 from common.api.opaque import Json
 from parity.cases import Case
 
-MOST: Final = 250
+MAX_ATTEMPTS: Final = 250
 """Maximum attempts. Each runs both operators."""
 _KEPT: Final = {
     "apiVersion",
@@ -29,11 +29,11 @@ Place = tuple[str | int, ...]
 def shrunk(case: Case, shows: Callable[[Case], bool]) -> Case:
     """Return a smaller case for which `shows` is still true."""
     attempts, is_smaller = 0, True
-    while is_smaller and attempts < MOST:
+    while is_smaller and attempts < MAX_ATTEMPTS:
         is_smaller = False
         for place in [*_places(msgspec.to_builtins(case))]:
             smaller = _without(case, place)
-            if smaller is not None and attempts < MOST:
+            if smaller is not None and attempts < MAX_ATTEMPTS:
                 attempts += 1
                 if shows(smaller):
                     case, is_smaller = smaller, True

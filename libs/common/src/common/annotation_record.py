@@ -17,8 +17,8 @@ LEVELS: Final = 16
 """Maximum nesting. The deepest record has four levels."""
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
-LARGEST: Final = 2**31 - 1
-LONGEST: Final = 1024
+MAX_NUMBER: Final = 2**31 - 1
+MAX_TEXT_LENGTH: Final = 1024
 """Maximum characters of one text."""
 
 
@@ -76,9 +76,9 @@ def _problem(value: Any) -> str | None:
     match value:
         case datetime() if value.tzinfo is None or not EARLIEST <= value <= LATEST:
             return f"is not a moment between {EARLIEST.year} and {LATEST.year} with a time zone"
-        case int() if not 0 <= value <= LARGEST:
-            return f"is not between 0 and {LARGEST}"
-        case str() if len(value) > LONGEST:
-            return f"has more than {LONGEST} characters"
+        case int() if not 0 <= value <= MAX_NUMBER:
+            return f"is not between 0 and {MAX_NUMBER}"
+        case str() if len(value) > MAX_TEXT_LENGTH:
+            return f"has more than {MAX_TEXT_LENGTH} characters"
         case _:
             return None

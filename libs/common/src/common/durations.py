@@ -17,7 +17,7 @@ _UNITS: Final = {
     "h": 3600e9,
 }
 _PART: Final = re2.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS)})")
-LONGEST: Final = 100
+MAX_LENGTH: Final = 100
 """Characters. Matching time is quadratic in the length of a number, and an annotation may have 256
 KiB.
 """
@@ -31,7 +31,7 @@ def parse(text: str) -> timedelta | None:
     """
     if text in {"0", "+0", "-0"}:
         return timedelta(0)
-    return None if len(text) > LONGEST else _parse(text)
+    return None if len(text) > MAX_LENGTH else _parse(text)
 
 
 @lru_cache(maxsize=1024)
@@ -47,7 +47,7 @@ def _parse(text: str) -> timedelta | None:
 
 def parse_or_seconds(text: str) -> timedelta | None:
     """Parse a Go duration or a whole number of seconds; None if it is neither."""
-    text = text.strip()[: LONGEST + 1]
+    text = text.strip()[: MAX_LENGTH + 1]
     return parse(f"{text}s" if text.isascii() and text.isdigit() else text)
 
 

@@ -57,7 +57,7 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
     """Address of the API server, which is never asked."""
 
     @classmethod
-    def of(cls, url: SplitResult) -> "Targets":
+    def from_url(cls, url: SplitResult) -> "Targets":
         """Return a list with the one server of a URL."""
         port = url.port or PORTS.get(url.scheme, 0)
         return cls(origins=(Origin(scheme=url.scheme, host=url.hostname or "", port=port),))

@@ -29,7 +29,7 @@ from raybus_dashboard.model import Detail
 
 log = structlog.get_logger()
 
-MOST: Final = 20
+MAX_PENDING_CLUSTERS: Final = 20
 """Maximum number of clusters read in one poll; the others are read in the next polls."""
 
 
@@ -56,7 +56,7 @@ class PendingClusters:
             if key not in self._held or self._held[key][0] != moment
         ]
         async with asyncio.TaskGroup() as group:
-            for key in due[:MOST]:
+            for key in due[:MAX_PENDING_CLUSTERS]:
                 group.create_task(self._read(kube, key, moving[key]))
         return {key: cluster for key, (_, cluster) in self._held.items() if cluster is not None}
 

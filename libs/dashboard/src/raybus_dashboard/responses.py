@@ -62,7 +62,7 @@ KEY_EXPECTED: Final = "service: expected NAMESPACE/RAYSERVICE, such as default/c
 EVENTS: Final = "/events"
 ACTIONS: Final = "/actions"
 LOGS: Final = "/logs"
-LARGEST: Final = 4096
+MAX_BODY_SIZE: Final = 4096
 """Maximum bytes of a request body."""
 BEAT_SECONDS: Final = 5.0
 LULL: Final = 0.2

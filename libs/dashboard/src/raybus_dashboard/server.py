@@ -29,8 +29,8 @@ from raybus_dashboard.responses import (
     HEADERS,
     KEY,
     KEY_EXPECTED,
-    LARGEST,
     LOGS,
+    MAX_BODY_SIZE,
     Actor,
     Request,
     plain,
@@ -80,7 +80,7 @@ async def serving(
     port = int(listening.getsockname()[1])
     token = None if actor is None and reads_logs is None else secrets.token_urlsafe(32)
     guard = _Guard(port, token)
-    app = web.Application(middlewares=[guard.check], client_max_size=LARGEST)
+    app = web.Application(middlewares=[guard.check], client_max_size=MAX_BODY_SIZE)
     pages = _Pages(board, actor, reads_logs)
     responses.add_files(app, responses.LOCAL_FILES)
     app.router.add_get(EVENTS, pages.events, allow_head=False)

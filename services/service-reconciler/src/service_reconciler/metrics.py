@@ -310,7 +310,7 @@ class RayServiceCollector(Collector):
         Without a route with weights, all traffic goes to the cluster that the Serve Service
         selects.
         """
-        namespace, held = service.metadata.namespace, Names.of(service.status)
+        namespace, held = service.metadata.namespace, Names.from_status(service.status)
         roles = {held.active: "active", held.pending: "pending"}
         selected = services.selected(
             self._cache.get(Service, namespace, services.serve_name(service))
@@ -342,7 +342,7 @@ class RayServiceCollector(Collector):
 
 def _phase(service: RayService, record: Record, clusters: Iterable[RayCluster]) -> Phase:
     """Return the upgrade phase. `clusters` are all clusters with the labels of the RayService."""
-    names = Names.of(service.status)
+    names = Names.from_status(service.status)
     if recorded_decisions.is_rolling_back(service):
         return Phase.ROLLING_BACK
     if names.pending:

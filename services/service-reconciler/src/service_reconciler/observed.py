@@ -42,7 +42,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     pending: str = ""
 
     @classmethod
-    def of(cls, status: RayServiceStatus) -> Self:
+    def from_status(cls, status: RayServiceStatus) -> Self:
         active, pending = status.active_service_status, status.pending_service_status
         return cls(active=active.ray_cluster_name, pending=pending.ray_cluster_name)
 
@@ -325,7 +325,7 @@ def names_of(
     active one. The newest other cluster without a deadline becomes the pending one, since an
     unneeded cluster has a deadline.
     """
-    names = Names.of(service.status)
+    names = Names.from_status(service.status)
     is_forged = not foreign.isdisjoint({names.active, names.pending})
     if not is_forged and (names != Names() or service.status.conditions):
         return names

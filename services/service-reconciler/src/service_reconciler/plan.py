@@ -132,7 +132,7 @@ def _without_second_pod_writes(actions: Iterable[Action]) -> tuple[Action, ...]:
 def _named(plan: Plan[Action]) -> Set[str]:
     """Return the clusters that the status names after a plan."""
     written = (each.status for each in plan.actions if isinstance(each, UpdateServiceStatus))
-    names = map(Names.of, written)
+    names = map(Names.from_status, written)
     return {name for each in names for name in (each.active, each.pending) if name}
 
 
@@ -252,7 +252,7 @@ def _run(observed: Observed, *, now: datetime) -> Plan[Action]:
     written: list[Action] = []
     if status is not observed.service.status:
         written.append(UpdateServiceStatus(status=status, events=events.STATUS_REFUSED))
-        written += upgrade_events.of_status(observed, Names.of(status), status, now=now)
+        written += upgrade_events.of_status(observed, Names.from_status(status), status, now=now)
     actions = (
         *draining.recall(observed, names, now=now),
         *_policy_report(observed, now=now),

@@ -41,7 +41,7 @@ from service_reconciler.status.conditions import is_timed_out
 
 def ended(observed: Observed, status: RayServiceStatus, *, now: datetime) -> Iterator[Publish]:
     """Yield the end of an upgrade that is not visible any more after this status is written."""
-    held, names, kind = observed.names, Names.of(status), ConditionType.UPGRADE_ABORTED
+    held, names, kind = observed.names, Names.from_status(status), ConditionType.UPGRADE_ABORTED
     if is_timed_out(status.conditions):  # No upgrade is tried any more.
         pair = held if held.pending else Names(pending=held.active)
         ready = conditions.find(status.conditions, ConditionType.READY)
@@ -128,7 +128,10 @@ def steps(observed: Observed, *, now: datetime) -> Iterator[Publish]:
     """
     status, names = observed.service.status, observed.names
     if not (
-        observed.is_incremental and names.active and names.pending and Names.of(status) == names
+        observed.is_incremental
+        and names.active
+        and names.pending
+        and Names.from_status(status) == names
     ):
         return
     held = status.active_service_status, status.pending_service_status

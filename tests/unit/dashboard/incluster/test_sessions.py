@@ -151,7 +151,7 @@ async def test_the_namespaces_of_a_user_are_bounded_and_an_unused_one_makes_room
 async def test_the_sessions_of_all_are_bounded(
     sessions: Sessions, group: asyncio.TaskGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST", 3)
+    monkeypatch.setattr(module, "MAX_SESSIONS", 3)
     with ExitStack() as pages:
         for each in range(3):
             pages.enter_context(sessions.page(group, (Identity(user=f"u{each}"), None), None))

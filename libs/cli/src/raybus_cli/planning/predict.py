@@ -94,7 +94,7 @@ def _of_clusters(
 ) -> Prediction:
     """Return the effect of a plan that neither suspends the service nor rejects its spec."""
     old, why = observed.names, rollback.decide(observed, control.decide(observed, now=now)).note
-    new = Names.of(status)
+    new = Names.from_status(status)
     if new.pending not in {"", old.pending}:
         if not new.active:
             return _prediction(PlanOutcome.CREATED, why)

@@ -156,7 +156,7 @@ async def results(policy: UpgradePolicy, step: Step) -> Mapping[PrometheusGate, 
 
 async def _result(gate: PrometheusGate, step: Step) -> Result:
     try:
-        async with reached_within(Targets.of(urlsplit(gate.url))) as server:
+        async with reached_within(Targets.from_url(urlsplit(gate.url))) as server:
             answer = await server.send(request_of(step, gate))
     except errors.Unavailable as problem:
         return gates.unanswered(

@@ -10,7 +10,7 @@ from typing import Final, cast
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-MOST: Final = 512
+MAX_CONNECTIONS: Final = 512
 HANDSHAKE_SECONDS: Final = 8.0
 FIRST_REQUEST_SECONDS: Final = 10.0
 """Timeout for the first request of a connection. Longer than `HANDSHAKE_SECONDS`."""
@@ -25,7 +25,7 @@ class Connections:
 
     def __init__(
         self,
-        most: int = MOST,
+        most: int = MAX_CONNECTIONS,
         first_request: float = FIRST_REQUEST_SECONDS,
         longest: float = MAX_SECONDS,
     ) -> None:

@@ -45,8 +45,8 @@ from raybus_dashboard.responses import (
     HEADERS,
     KEY,
     KEY_EXPECTED,
-    LARGEST,
     LOGS,
+    MAX_BODY_SIZE,
     Actor,
     Request,
     plain,
@@ -132,7 +132,9 @@ async def serving(
     async with _quick_switches(), asyncio.TaskGroup() as group:
         pages = _Pages(service, group)
         guard = _Guard(service)
-        app = web.Application(middlewares=[connections.note, guard.check], client_max_size=LARGEST)
+        app = web.Application(
+            middlewares=[connections.note, guard.check], client_max_size=MAX_BODY_SIZE
+        )
         responses.add_files(app)
         app.router.add_get(EVENTS, pages.events, allow_head=False)
         app.router.add_post(ACTIONS, pages.act)

@@ -35,7 +35,7 @@ from raybus_dashboard.polling import Connect, Poller
 
 log = structlog.get_logger()
 
-MOST: Final = 100
+MAX_SESSIONS: Final = 100
 MAX_SESSIONS_PER_USER: Final = 4
 UNUSED_SECONDS: Final = 30.0
 EXPIRY_SECONDS: Final = 5.0
@@ -140,8 +140,10 @@ class Sessions:
             self._make_room(
                 own, f"you have pages of {MAX_SESSIONS_PER_USER} namespaces open: close one"
             )
-        if len(self._sessions) >= MOST:
-            self._make_room(list(self._sessions), f"{MOST} users have pages open: try again later")
+        if len(self._sessions) >= MAX_SESSIONS:
+            self._make_room(
+                list(self._sessions), f"{MAX_SESSIONS} users have pages open: try again later"
+            )
         feed, problem = self._feed
         sources = Sources(
             namespace=namespace,

@@ -205,6 +205,6 @@ def _closed(held: PartialReceipt, ongoing: int | None, *, now: datetime) -> Rece
         ),
         peak_surge_percent=None if held.max_capacity is None else max(0, held.max_capacity - WHOLE),
         lowest_capacity_percent=held.min_capacity,
-        requests_cut=None if ongoing is None else min(ongoing, annotation_record.LARGEST),
+        requests_cut=None if ongoing is None else min(ongoing, annotation_record.MAX_NUMBER),
         steps=held.steps,
     )

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET
 
 from common import untrusted
-from common.annotation_record import LONGEST
+from common.annotation_record import MAX_TEXT_LENGTH
 from common.upgrade import gate_types, gates, weighted_route
 from common.upgrade import policy as upgrade_policy
 from common.upgrade.controls import Policy
@@ -82,7 +82,7 @@ def decide_progression(
         and observed.warm_up.problem is not None
     ):
         # the text comes from a pod, so its length is limited before it is recorded
-        failed = untrusted.clipped(f"warm-up: {observed.warm_up.problem}", LONGEST)
+        failed = untrusted.clipped(f"warm-up: {observed.warm_up.problem}", MAX_TEXT_LENGTH)
     judged = (
         Judgement(failed=failed)
         if failed is not None or observed.candidate is None
